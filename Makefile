@@ -1,0 +1,86 @@
+# Every command of the project. Nothing needs an activated environment: all of it runs in .venv,
+# which the first target that wants it makes from requirements.lock.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+LOCK := requirements.lock
+LOCK_VENV := build/lock
+PIP_TOOLS := pip-tools==7.6.2
+PIP := -m pip --quiet --disable-pip-version-check --no-input
+CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
+
+# Says nothing and succeeds for a Python that will do; else says why not. Runs on Python 2 too.
+PROBE := import sys; sys.version_info >= (3, 11) or sys.exit("is Python %d.%d" % sys.version_info[:2]); \
+	import importlib.util as u; u.find_spec("ensurepip") or sys.exit("cannot make environments; \
+	on Debian and Ubuntu install the package python3-venv")
+
+# $(call step,NAME,COMMAND): run a step and say how long it took.
+step = @start=$$(date +%s); $(2) && echo "$(1): ok, $$(( $$(date +%s) - start )) s"
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+export PIP_USER := 0
+
+.PHONY: help setup environment demo test check serve bench lock clean
+
+help: ## list these targets
+	@echo "usage: make TARGET"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: environment ## make .venv with the pinned dependencies and the project in it
+	@$(MAKE) --silent $(READY)
+
+environment:
+	@if $(PY) -c '$(PROBE)' >/dev/null 2>&1; then exit 0; fi; \
+	found=; tried=; \
+	for python in $(CANDIDATES); do \
+	  if ! command -v "$$python" >/dev/null 2>&1; then why="is not installed"; \
+	  elif why=$$("$$python" -c '$(PROBE)' 2>&1); then found=$$python; break; fi; \
+	  tried="$$tried  $$python $$(echo "$${why:-does not run}" | head -n 1)\n"; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  printf '%b' "setup: needs Python 3.11 or newer, and found none that will do:\n$$tried" >&2; \
+	  echo "setup: install one, or name it: make setup PYTHON=/path/to/python3" >&2; \
+	  exit 1; \
+	fi; \
+	echo "setup: making $(VENV) with $$found, $$("$$found" --version)"; \
+	"$$found" -m venv --clear $(VENV)
+
+$(READY): $(LOCK) pyproject.toml
+	@echo "setup: installing $$(grep -c == $(LOCK)) pinned packages"
+	$(call step,setup,\
+	  $(PY) $(PIP) install --require-hashes --only-binary :all: -r $(LOCK) && \
+	  $(PY) $(PIP) install --no-deps --no-build-isolation -e . && touch $@)
+
+demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
+	@$(PY) -m logqueue.demo $(ARGS)
+
+test: check ## setup, check and all tests; ARGS="-k claim" to choose
+	@$(PY) -m pytest $(ARGS)
+
+check: setup ## lint, format, types and the rules of the house
+	$(call step,lint,$(PY) -m ruff check --quiet .)
+	$(call step,format,$(PY) -m ruff format --check --quiet .)
+	$(call step,types,$(PY) -m mypy --no-error-summary)
+	$(call step,house,$(PY) -m pytest -q -q --tb=short tests/test_house.py tests/test_house_pages.py)
+
+serve: setup ## run a server in the foreground; ARGS="--port 4001" for its flags
+	@$(PY) -m logqueue serve $(ARGS)
+
+bench: setup ## measure this machine and print a table
+	@$(PY) -m bench $(ARGS)
+
+lock: environment ## write requirements.lock anew; UPGRADE=1 to move every pin to its newest version
+	@test -x $(LOCK_VENV)/bin/pip-compile || $(PY) -m venv --clear $(LOCK_VENV)
+	@$(LOCK_VENV)/bin/python $(PIP) install $(PIP_TOOLS)
+	@$(LOCK_VENV)/bin/python -m piptools compile --quiet --no-config $(if $(UPGRADE),--upgrade) \
+	  --extra dev --all-build-deps --generate-hashes --strip-extras --allow-unsafe \
+	  --no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --output-file $(LOCK) pyproject.toml
+	@echo "lock: $$(grep -c == $(LOCK)) packages in $(LOCK)"
+
+clean: ## remove the environment, caches and builds; data stays
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

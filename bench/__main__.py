@@ -1,0 +1,97 @@
+"""The command line of the benchmarks: which rows, how long, table or JSON.
+
+Exit status 0 when every row could be measured, whether or not its target was reached; 1 when a
+measurement failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.appends import append_1, append_100
+from bench.backlog import backlog_1, backlog_100
+from bench.claims import claim_cost
+from bench.cycle import full_cycle
+from bench.load import LoadFailed
+from bench.machine import describe
+from bench.report import for_machine, render
+from bench.rows import FULL, QUICK, Row
+from bench.session import Session
+from bench.streams import work_latency, work_throughput
+from bench.writer import lone_writer, raw_device
+from logqueue.demo.server import ServerFailed
+
+MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
+    "append-100": append_100,
+    "append-1": append_1,
+    "cycle": full_cycle,
+    "lone-writer": lone_writer,
+    "work-latency": work_latency,
+    "work-throughput": work_throughput,
+    "backlog-100": backlog_100,
+    "backlog-1": backlog_1,
+    "claim-cost": claim_cost,
+}
+
+
+def main() -> int:
+    """Measure, then report."""
+    options = _read_options()
+    scale = QUICK if options.quick else FULL
+    machine = describe()
+    session = Session(scale, options.dir)
+    rows: list[Row] = []
+    try:
+        for name in options.only or MEASUREMENTS:
+            session.tell(f"{name} ({scale.repeats} times)")
+            rows += _measure(name, MEASUREMENTS[name], session)
+        if not any(row.name == "raw-p50" for row in rows):
+            session.tell("raw device")
+            rows += _measure("raw-device", raw_device, session)
+    finally:
+        session.close()
+    if options.json:
+        sys.stdout.write(for_machine(rows, scale, machine).decode() + "\n")
+    else:
+        render(rows, scale, machine, sys.stdout)
+    return 1 if any(row.failure for row in rows) else 0
+
+
+def _measure(name: str, measure: Callable[[Session], list[Row]], session: Session) -> list[Row]:
+    try:
+        return measure(session)
+    except (LoadFailed, ServerFailed, OSError) as failure:
+        session.tell(f"  {name} failed: {failure}")
+        return [Row(name, name, "", failure=str(failure) or repr(failure))]
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measures the server against its targets."
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=list(MEASUREMENTS),
+        metavar="NAME",
+        help=f"only these measurements: {', '.join(MEASUREMENTS)}",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny counts: shows that it runs, judges nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path("bench-results"),
+        help="data lies below this directory during the run; choose the device with it "
+        "(default: bench-results)",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

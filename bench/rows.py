@@ -1,0 +1,124 @@
+"""The rows of the table: what was measured, how often, and whether its target was reached.
+
+Owns: rows, targets, the size of a measurement. Must not know: how anything is measured or shown.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How long and how much. Targets are judged at full scale only: they speak of its counts."""
+
+    name: str
+    repeats: int
+    seconds: float
+    warmup_s: float
+    lone_writes: int
+    stream_latency_s: float
+    stream_jobs: int
+    backlog_jobs: int
+    backlog_small_jobs: int
+    claim_rounds: int
+    settle_s: float
+
+
+FULL = Scale(
+    name="full",
+    repeats=3,
+    seconds=3.0,
+    warmup_s=0.7,
+    lone_writes=1500,
+    stream_latency_s=6.0,
+    stream_jobs=200_000,
+    backlog_jobs=1_000_000,
+    backlog_small_jobs=1_000,
+    claim_rounds=300,
+    settle_s=1.0,
+)
+QUICK = Scale(
+    name="quick",
+    repeats=1,
+    seconds=0.1,
+    warmup_s=0.05,
+    lone_writes=20,
+    stream_latency_s=0.3,
+    stream_jobs=2_000,
+    backlog_jobs=2_000,
+    backlog_small_jobs=1_000,
+    claim_rounds=5,
+    settle_s=0.0,
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on a value; text says it in words when the number alone does not."""
+
+    bound: float
+    at_most: bool
+    text: str = ""
+
+    def reached(self, value: float) -> bool:
+        """Is this value within the bound?"""
+        return value <= self.bound if self.at_most else value >= self.bound
+
+
+@dataclass
+class Row:
+    """One line of the table: a value per repetition."""
+
+    name: str
+    what: str
+    unit: str
+    target: Target | None = None
+    values: list[float] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def median(self) -> float:
+        """The value that is reported."""
+        return statistics.median(self.values)
+
+    def reached(self, scale: Scale) -> bool | None:
+        """Whether the target was reached; None when there is nothing to judge."""
+        if self.target is None or scale is not FULL:
+            return None
+        return not self.failure and self.target.reached(self.median)
+
+
+class RowReport(msgspec.Struct):
+    """A row for machines."""
+
+    name: str
+    what: str
+    unit: str
+    target: float | None
+    target_at_most: bool | None
+    median: float | None
+    values: list[float]
+    reached: bool | None
+    notes: list[str]
+    failure: str
+
+
+def for_machines(row: Row, scale: Scale) -> RowReport:
+    """The row as it goes into JSON."""
+    return RowReport(
+        name=row.name,
+        what=row.what,
+        unit=row.unit,
+        target=row.target.bound if row.target else None,
+        target_at_most=row.target.at_most if row.target else None,
+        median=row.median if row.values else None,
+        values=row.values,
+        reached=row.reached(scale),
+        notes=row.notes,
+        failure=row.failure,
+    )

@@ -1,0 +1,132 @@
+"""One batch of records in memory: the block as it was logged, and which of it still lives.
+
+Owns: the map from a seq to its place in a block, and the marks of removed records. Must not know:
+topics, why a record goes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+
+from logqueue.core import block as blocks
+from logqueue.core.block import SEQ, TS, View
+
+Record = tuple[int, int, blocks.Texts]
+"""One live record as replies need it: seq, ts, JSON fragments (b"" when absent)."""
+
+
+class Batch:
+    """A batch with consecutive seqs, or (once moved) with a list of its own.
+
+    Attributes:
+        live: Records not removed. A batch with none left is dropped by its topic.
+        segment: The log segment that holds its frame; 0 when it is not logged.
+    """
+
+    __slots__ = (
+        "_gone", "_seqs", "_times", "block", "count", "first_seq", "last_seq", "live", "segment",
+        "ts",
+    )  # fmt: skip
+
+    def __init__(self, block: bytes, first_seq: int, count: int, ts: int, segment: int) -> None:
+        assert first_seq > 0 and count > 0
+        self.block = block
+        self.count = count
+        self.first_seq = first_seq
+        self.last_seq = first_seq + count - 1
+        self.ts = ts
+        self.live = count
+        self.segment = segment
+        self._gone: bytearray | None = None
+        self._seqs: array[int] | None = None
+        self._times: array[int] | None = None
+
+    @classmethod
+    def moved(cls, block: bytes, segment: int) -> Batch:
+        """A batch whose block brings its own seqs and times."""
+        view = View(block)
+        seqs, times = view.numbers(SEQ), view.numbers(TS)
+        assert seqs is not None and times is not None, "a moved block says which records it holds"
+        batch = cls(block, seqs[0], view.count, times[0], segment)
+        batch.last_seq = seqs[-1]
+        batch._seqs = array("Q", seqs)
+        batch._times = array("Q", times)
+        return batch
+
+    @property
+    def is_whole(self) -> bool:
+        """Consecutive seqs and nothing removed."""
+        return self._seqs is None and self._gone is None
+
+    def index_of(self, seq: int) -> int:
+        """Place of a live record in the block, -1 when it is not (or no longer) here."""
+        if not self.first_seq <= seq <= self.last_seq:
+            return -1
+        if self._seqs is None:
+            index = seq - self.first_seq
+        else:
+            index = bisect_left(self._seqs, seq)
+            if self._seqs[index] != seq:
+                return -1
+        if self._gone is not None and self._gone[index]:
+            return -1
+        return index
+
+    def seq_at(self, index: int) -> int:
+        """The seq of a place in the block."""
+        return self.first_seq + index if self._seqs is None else self._seqs[index]
+
+    def ts_at(self, index: int) -> int:
+        """When a record was accepted, ms since the epoch."""
+        return self.ts if self._times is None else self._times[index]
+
+    def live_seqs(self, start: int = 0) -> Sequence[int]:
+        """Seqs of live records that are not below `start`, ascending."""
+        if self.is_whole:
+            return range(max(start, self.first_seq), self.last_seq + 1)
+        return [self.seq_at(i) for i in self.live_indexes() if self.seq_at(i) >= start]
+
+    def live_indexes(self) -> Iterator[int]:
+        """Places of the live records, ascending."""
+        gone = self._gone
+        if gone is None:
+            yield from range(self.count)
+            return
+        index = gone.find(0)
+        while index >= 0:
+            yield index
+            index = gone.find(0, index + 1)
+
+    def first_live_seq(self) -> int:
+        """Seq of the first live record."""
+        assert self.live > 0
+        return self.seq_at(0 if self._gone is None else self._gone.find(0))
+
+    def records(self, start: int = 0) -> Iterator[Record]:
+        """Live records that are not below `start`, ascending."""
+        indexes = [i for i in self.live_indexes() if self.seq_at(i) >= start]
+        return self.at(indexes)
+
+    def at(self, indexes: Sequence[int]) -> Iterator[Record]:
+        """The records at some places of the block."""
+        seqs: Iterable[int]
+        times: Iterable[int]
+        if self._seqs is None or self._times is None:
+            first = self.first_seq
+            seqs = [first + i for i in indexes]
+            times = repeat(self.ts, len(indexes))
+        else:
+            seqs = [self._seqs[i] for i in indexes]
+            times = [self._times[i] for i in indexes]
+        return zip(seqs, times, View(self.block).rows(indexes), strict=True)
+
+    def remove(self, index: int) -> None:
+        """Mark one live record as removed."""
+        if self._gone is None:
+            self._gone = bytearray(self.count)
+        assert not self._gone[index], "a record is removed once"
+        self._gone[index] = 1
+        self.live -= 1

@@ -1,0 +1,49 @@
+"""The one door: a command becomes events, or is refused.
+
+Owns: the table of which function decides which command. `decide` changes nothing; whoever drives
+it lets time act first (`elapse`, and `Expire` for a topic whose records may be due), then logs
+the events, applies them, and asks the decision for its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from logqueue.core import commands as cmd
+from logqueue.core import decide_queues as queues
+from logqueue.core import decide_topics as topics
+from logqueue.core.decision import Decision
+from logqueue.core.state import State
+
+
+def decide(state: State, command: cmd.Command, now: int) -> Decision:
+    """Decide a command at a time.
+
+    Args:
+        state: Read only.
+        command: What is wanted.
+        now: The clock, ms since the epoch.
+
+    Returns:
+        The events and the way to the answer.
+
+    Raises:
+        LogqueueError: The command is refused.
+    """
+    return _DECIDE[type(command)](state, command, now)
+
+
+_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
+    cmd.PutTopic: topics.put_topic,
+    cmd.DropTopic: topics.drop_topic,
+    cmd.Append: topics.append,
+    cmd.DeleteRecords: topics.delete_records,
+    cmd.Expire: topics.expire,
+    cmd.Compact: topics.compact,
+    cmd.Claim: queues.claim,
+    cmd.Ack: queues.ack,
+    cmd.Nack: queues.nack,
+    cmd.Extend: queues.extend,
+    cmd.ReleaseStream: queues.release_stream,
+}

@@ -1,0 +1,76 @@
+"""The command line of the demo: options in, report and exit status out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from logqueue.demo.calls import Refused, Unreachable
+from logqueue.demo.checks import judge
+from logqueue.demo.crew import WorkerFailed
+from logqueue.demo.directory import NotOurs
+from logqueue.demo.progress import Narrator
+from logqueue.demo.report import as_json, render
+from logqueue.demo.run import Options, Stalled, run
+from logqueue.demo.server import ServerFailed
+
+EXIT_OK = 0
+EXIT_CHECK_FAILED = 1
+EXIT_NOT_RUN = 2
+
+
+def main() -> int:
+    """Run the demo; 0 = every promise kept, 1 = one was broken, 2 = it could not be run."""
+    options = _read_options()
+    try:
+        with Narrator(sys.stderr) as narrator:
+            facts = run(Options(options.data_dir, options.files, options.workers), narrator)
+    except NotOurs as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        return EXIT_NOT_RUN
+    except (ServerFailed, WorkerFailed, Stalled, Refused, Unreachable) as failure:
+        sys.stderr.write(f"FAILED: {failure}\n")
+        return EXIT_CHECK_FAILED
+    checks = judge(facts)
+    if options.json:
+        sys.stdout.write(json.dumps(as_json(facts, checks), indent=2) + "\n")
+    else:
+        render(facts, checks, sys.stdout)
+    return EXIT_OK if all(check.kept for check in checks) else EXIT_CHECK_FAILED
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m logqueue.demo",
+        description="Parses every source file of the standard library as jobs of a queue, kills "
+        "the server half-way, and checks that no job was lost.",
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path("demo-data"),
+        help="made anew each time; refused if it holds anything the demo did not make "
+        "(default: demo-data)",
+    )
+    parser.add_argument("--files", type=_positive, help="measure only so many files (default: all)")
+    parser.add_argument(
+        "--workers",
+        type=_positive,
+        default=max(4, os.cpu_count() or 1),
+        help="worker processes, half pollers and half work streams (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="the report as JSON on stdout")
+    return parser.parse_args()
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Did the demo keep its promise? Every job is acked or dead-lettered, none lost, none both.
+
+Owns: the facts of one run and the checks over them, as pure functions. Must not know: how the facts
+were gathered, how they are shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from logqueue.demo.calls import Source, TopicState
+from logqueue.demo.workers import Delivery, Failure, Result, Tally
+
+NAMED_MAX = 5
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A job that was given up, as its copy in the dead-letter topic tells."""
+
+    seq: int
+    name: str
+    deliveries: int
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The moment the server was killed."""
+
+    at_ms: int
+    done: int
+    in_flight: int
+    restart_s: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known after a run."""
+
+    appended: dict[int, Source]
+    results: list[Result]
+    failures: list[Failure]
+    dead: list[DeadLetter]
+    tallies: list[Tally]
+    workers: int
+    kill: Kill
+    final: TopicState
+    seconds: float
+
+    def deliveries(self) -> Iterator[Delivery]:
+        """Every delivery any worker saw."""
+        for tally in self.tallies:
+            yield from tally.deliveries
+
+    def retries(self) -> int:
+        """Deliveries that a worker gave back because the job failed."""
+        return sum(delivery.outcome == "nacked" for delivery in self.deliveries())
+
+    def cut_off(self) -> set[int]:
+        """Jobs a worker held when the server was killed."""
+        return {
+            delivery.seq
+            for delivery in self.deliveries()
+            if delivery.claimed_ms <= self.kill.at_ms and delivery.outcome in ("open", "lost")
+        }
+
+    def redelivered(self) -> set[int]:
+        """Jobs that were cut off by the kill and handed out again after it."""
+        after = {one.seq for one in self.deliveries() if one.claimed_ms > self.kill.at_ms}
+        return self.cut_off() & after
+
+    def reasons(self) -> dict[int, str]:
+        """Why jobs failed: the last reason each."""
+        return {failure.seq: failure.reason for failure in self.failures}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise, and whether it was kept."""
+
+    what: str
+    kept: bool
+    found: str
+
+
+def judge(facts: Facts) -> list[Check]:
+    """All promises of the demo over the facts of one run."""
+    appended = set(facts.appended)
+    results = Counter(result.seq for result in facts.results)
+    dead = Counter(letter.seq for letter in facts.dead)
+    lost = appended - results.keys() - dead.keys()
+    both = results.keys() & dead.keys()
+    unknown = (results.keys() | dead.keys()) - appended
+    queue = facts.final.queue
+    left = (facts.final.count, queue.ready, queue.in_flight) if queue else None
+    return [
+        _none("no job lost: each has a result or is dead-lettered", lost, facts),
+        _none("no job both acked and dead-lettered", both, facts),
+        _none("nothing came out that was not put in", unknown, facts),
+        _none("one result per job, redelivered or not", _repeated(results), facts),
+        _none("one dead letter per job given up", _repeated(dead), facts),
+        _none("every dead letter has its reason", dead.keys() - facts.reasons().keys(), facts),
+        _none("no acked job was ever handed out again", _back_from_ack(facts), facts),
+        Check("the queue is empty", left == (0, 0, 0), f"live, ready, in flight: {left}"),
+        Check(
+            "the dead-letter counter survived the kill and agrees",
+            queue is not None and queue.dead_lettered == len(facts.dead),
+            f"{queue.dead_lettered if queue else None} counted, {len(facts.dead)} copies",
+        ),
+        Check(
+            "the server was killed half-way",
+            0 < facts.kill.done < len(appended),
+            f"{facts.kill.done} of {len(appended)} done by then",
+        ),
+        Check(
+            "every worker came to its end",
+            len(facts.tallies) == facts.workers,
+            f"{len(facts.tallies)} of {facts.workers}",
+        ),
+    ]
+
+
+def _repeated(counts: Counter[int]) -> set[int]:
+    return {seq for seq, count in counts.items() if count > 1}
+
+
+def _back_from_ack(facts: Facts) -> set[int]:
+    acked_ms = {one.seq: one.ended_ms for one in facts.deliveries() if one.outcome == "acked"}
+    return {
+        one.seq
+        for one in facts.deliveries()
+        if one.seq in acked_ms and one.claimed_ms > acked_ms[one.seq]
+    }
+
+
+def _none(what: str, offenders: set[int], facts: Facts) -> Check:
+    if not offenders:
+        return Check(what, True, "none")
+    named = [
+        f"{seq} ({facts.appended[seq].name})" if seq in facts.appended else str(seq)
+        for seq in sorted(offenders)[:NAMED_MAX]
+    ]
+    more = ", ..." if len(offenders) > NAMED_MAX else ""
+    return Check(what, False, f"{len(offenders)}: {', '.join(named)}{more}")

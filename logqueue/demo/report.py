@@ -1,0 +1,141 @@
+"""The end of the demo as people and as machines read it.
+
+Owns: tables and JSON. Must not know: how facts were gathered; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+from logqueue.demo.checks import Check, Facts
+
+SLOWEST = 8
+REASON_CHARS_MAX = 160
+PLAIN_WIDTH = 120
+
+
+def render(facts: Facts, checks: list[Check], out: TextIO) -> None:
+    """Print all tables, and the verdict as the last line."""
+    console = Console(file=out, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=out, highlight=False, width=PLAIN_WIDTH)
+    for table in (_summary(facts), _slowest(facts), _dead(facts), _checks(checks)):
+        console.print(table)
+    broken = [check.what for check in checks if not check.kept]
+    if broken:
+        console.print(f"FAILED: {'; '.join(broken)}", markup=False)
+    else:
+        console.print(
+            f"OK: {len(facts.appended)} jobs in, {len(facts.results)} done, "
+            f"{len(facts.dead)} dead-lettered, none lost.",
+            markup=False,
+        )
+
+
+def as_json(facts: Facts, checks: list[Check]) -> dict[str, object]:
+    """The same as one JSON object."""
+    reasons = facts.reasons()
+    return {
+        "ok": all(check.kept for check in checks),
+        "jobs": len(facts.appended),
+        "results": len(facts.results),
+        "lines": sum(result.lines for result in facts.results),
+        "functions": sum(result.functions for result in facts.results),
+        "classes": sum(result.classes for result in facts.results),
+        "dead_letters": [
+            {"name": one.name, "deliveries": one.deliveries, "reason": reasons.get(one.seq)}
+            for one in facts.dead
+        ],
+        "seconds": round(facts.seconds, 3),
+        "jobs_per_s": round(_rate(facts), 1),
+        "workers": facts.workers,
+        "kill": {
+            "done": facts.kill.done,
+            "in_flight": facts.kill.in_flight,
+            "held_by_workers": len(facts.cut_off()),
+            "delivered_again": len(facts.redelivered()),
+            "restart_s": round(facts.kill.restart_s, 3),
+        },
+        "retries": facts.retries(),
+        "results_kept_single": sum(tally.deduped for tally in facts.tallies),
+        "checks": [
+            {"what": check.what, "kept": check.kept, "found": check.found} for check in checks
+        ],
+    }
+
+
+def _summary(facts: Facts) -> Table:
+    kill = facts.kill
+    table = Table(title="The standard library, measured", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    rows = [
+        ("files", f"{len(facts.appended):,}"),
+        ("parsed", f"{len(facts.results):,}"),
+        ("lines", f"{sum(result.lines for result in facts.results):,}"),
+        ("functions", f"{sum(result.functions for result in facts.results):,}"),
+        ("classes", f"{sum(result.classes for result in facts.results):,}"),
+        ("time, kill and restart included", f"{facts.seconds:.2f} s"),
+        ("jobs per second", f"{_rate(facts):,.0f}"),
+        ("worker processes", f"{facts.workers}"),
+        ("server killed (SIGKILL) after", f"{kill.done:,} jobs"),
+        ("in flight at the kill, as the server counted", f"{kill.in_flight}"),
+        ("held by workers at the kill", f"{len(facts.cut_off())}"),
+        ("of these delivered again", f"{len(facts.redelivered())}"),
+        ("results stored once although measured twice", f"{sum(t.deduped for t in facts.tallies)}"),
+        ("restart until ready", f"{kill.restart_s:.2f} s"),
+        ("calls repeated by workers", f"{sum(t.retried_calls for t in facts.tallies)}"),
+        ("work streams opened again", f"{sum(t.reconnects for t in facts.tallies)}"),
+        ("retries of failed jobs", f"{facts.retries()}"),
+        ("dead letters", f"{len(facts.dead)}"),
+    ]
+    for what, value in rows:
+        table.add_row(what, value)
+    return table
+
+
+def _slowest(facts: Facts) -> Table:
+    table = Table(title="Slowest files")
+    table.add_column("file")
+    for column in ("lines", "functions", "classes", "ms"):
+        table.add_column(column, justify="right")
+    table.add_column("worker")
+    for one in sorted(facts.results, key=lambda result: -result.seconds)[:SLOWEST]:
+        table.add_row(
+            one.name,
+            f"{one.lines:,}",
+            f"{one.functions:,}",
+            f"{one.classes:,}",
+            f"{one.seconds * 1000:.0f}",
+            one.worker,
+        )
+    return table
+
+
+def _dead(facts: Facts) -> Table:
+    reasons = facts.reasons()
+    table = Table(title="Dead letters")
+    table.add_column("file", overflow="fold")
+    table.add_column("deliveries", justify="right")
+    table.add_column("reason", overflow="fold")
+    for one in sorted(facts.dead, key=lambda letter: letter.name):
+        reason = " ".join(reasons.get(one.seq, "unknown").split())
+        table.add_row(one.name, str(one.deliveries), reason[:REASON_CHARS_MAX])
+    return table
+
+
+def _checks(checks: list[Check]) -> Table:
+    table = Table(title="Checks")
+    table.add_column("promise")
+    table.add_column("kept")
+    table.add_column("found", overflow="fold")
+    for check in checks:
+        table.add_row(check.what, "yes" if check.kept else "[bold red]NO[/]", check.found)
+    return table
+
+
+def _rate(facts: Facts) -> float:
+    return len(facts.appended) / facts.seconds

@@ -1,0 +1,278 @@
+"""Every refusal the product knows, one class per wire code.
+
+Owns: the code, the HTTP status, whether the same call may be tried again, and whether it is certain
+that nothing happened. The server encodes replies from these classes, the client decodes back into
+the same classes, and retry policies read the flags. Must not know: HTTP framing, topics, logs.
+
+    LogqueueError
+    ├── InvalidRequest          400 invalid_request
+    ├── BatchTooLarge           400 batch_too_large
+    ├── RecordTooLarge          400 record_too_large
+    ├── Unauthorized            401 unauthorized
+    ├── Forbidden               403 forbidden
+    ├── NotFound                404 not_found
+    │   ├── TopicNotFound       404 topic_not_found
+    │   └── RouterNotFound      404 router_not_found
+    ├── MethodNotAllowed        405 method_not_allowed
+    ├── NotAcceptable           406 not_acceptable
+    ├── RouterCycle             409 router_cycle
+    ├── TopicExistsIncompatible 409 topic_exists_incompatible
+    ├── TopicNotEmpty           409 topic_not_empty
+    ├── NotAQueue               409 not_a_queue
+    ├── KeyConflict             409 key_conflict
+    ├── PayloadTooLarge         413 payload_too_large
+    ├── UnsupportedMediaType    415 unsupported_media_type
+    ├── TopicFull               422 topic_full
+    ├── Throttled               429 throttled
+    ├── Internal                500 internal
+    │   ├── StorageReadOnly     500 internal, detail.reason = storage_read_only
+    │   └── StorageFull         500 internal, detail.reason = storage_full
+    ├── NotReady                503 not_ready
+    └── ShuttingDown            503 shutting_down
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+
+class LogqueueError(Exception):
+    """A refusal with a wire code.
+
+    Attributes:
+        message: What was wrong and what to do, for people. Never empty.
+        detail: Facts for machines, or None when the code says it all.
+    """
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+    had_no_effect: ClassVar[bool] = True
+    retry_after_s: ClassVar[int | None] = None
+
+    def __init__(self, message: str, detail: Mapping[str, Any] | None = None) -> None:
+        assert message, "a refusal must say what was wrong"
+        super().__init__(message)
+        self.message = message
+        self.detail = dict(detail) if detail is not None else None
+
+
+class InvalidRequest(LogqueueError):
+    """The request can not be understood: syntax, type, name, bound or a missing field."""
+
+    code = "invalid_request"
+    status = 400
+
+
+class BatchTooLarge(LogqueueError):
+    """More records or seqs in one call than the bound allows."""
+
+    code = "batch_too_large"
+    status = 400
+
+
+class RecordTooLarge(LogqueueError):
+    """A record above the size bound, or a batch that could never fit its topic's whole cap."""
+
+    code = "record_too_large"
+    status = 400
+
+
+class Unauthorized(LogqueueError):
+    """No key, or a key nobody issued."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(LogqueueError):
+    """A good key without the scope or the name prefix that the call needs."""
+
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(LogqueueError):
+    """No such route, or a watch session that is unknown or has expired."""
+
+    code = "not_found"
+    status = 404
+
+
+class TopicNotFound(NotFound):
+    """The topic does not exist (names that could never exist included)."""
+
+    code = "topic_not_found"
+
+    @classmethod
+    def named(cls, topic: str) -> TopicNotFound:
+        """The usual message and detail for an absent topic."""
+        return cls(
+            f"topic {topic!r} does not exist; create it with PUT /v0/topics/<topic> "
+            "or by writing a record to it",
+            {"topic": topic},
+        )
+
+
+class RouterNotFound(NotFound):
+    """The router does not exist."""
+
+    code = "router_not_found"
+
+
+class MethodNotAllowed(LogqueueError):
+    """The path exists, the method does not."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class NotAcceptable(LogqueueError):
+    """A stream route asked for with an Accept header that excludes event streams."""
+
+    code = "not_acceptable"
+    status = 406
+
+
+class RouterCycle(LogqueueError):
+    """The router would close a loop."""
+
+    code = "router_cycle"
+    status = 409
+
+
+class TopicExistsIncompatible(LogqueueError):
+    """What exists under this name can not become what was asked for."""
+
+    code = "topic_exists_incompatible"
+    status = 409
+
+
+class TopicNotEmpty(LogqueueError):
+    """Delete-if-empty on a topic that still holds records."""
+
+    code = "topic_not_empty"
+    status = 409
+
+
+class NotAQueue(LogqueueError):
+    """A queue call on a plain log topic."""
+
+    code = "not_a_queue"
+    status = 409
+
+    @classmethod
+    def named(cls, topic: str) -> NotAQueue:
+        """The usual message and detail for a log where a queue is needed."""
+        return cls(
+            f"topic {topic!r} is a log, not a queue; only topics created with "
+            '"type":"queue" hand out jobs',
+            {"topic": topic},
+        )
+
+
+class KeyConflict(LogqueueError):
+    """A keyed write with on_conflict "reject" met a waiting job with that key."""
+
+    code = "key_conflict"
+    status = 409
+
+
+class PayloadTooLarge(LogqueueError):
+    """A request body above the server's limit."""
+
+    code = "payload_too_large"
+    status = 413
+
+
+class UnsupportedMediaType(LogqueueError):
+    """A body that is not declared as JSON."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+class TopicFull(LogqueueError):
+    """A topic with discard "reject" has no room now."""
+
+    code = "topic_full"
+    status = 422
+    retryable = True
+
+
+class Throttled(LogqueueError):
+    """A resource cap of the server or of the key is reached."""
+
+    code = "throttled"
+    status = 429
+    retryable = True
+    retry_after_s = 1
+
+
+class Internal(LogqueueError):
+    """The server failed; whether the call took effect is unknown unless a subclass says so."""
+
+    code = "internal"
+    status = 500
+    had_no_effect = False
+
+
+class StorageReadOnly(Internal):
+    """A write or sync failed earlier: the log takes no more until a restart has recovered it."""
+
+    had_no_effect = False
+
+    @classmethod
+    def because(cls, failure: object) -> StorageReadOnly:
+        """The usual message for a poisoned log."""
+        return cls(
+            f"storage is read-only since a write or sync failed ({failure}); this call may or may "
+            "not be stored: check the disk, restart the server, then repeat with the same "
+            "idempotency key",
+            {"reason": "storage_read_only"},
+        )
+
+
+class StorageFull(Internal):
+    """No disk space for the write; nothing was stored and writes work again once there is room."""
+
+    retryable = True
+    had_no_effect = True
+
+    @classmethod
+    def because(cls, failure: object) -> StorageFull:
+        """The usual message for a full disk."""
+        return cls(
+            f"no disk space for this write ({failure}); nothing was stored: free space on the "
+            "data directory's disk or ack and delete records, then try again",
+            {"reason": "storage_full"},
+        )
+
+
+class NotReady(LogqueueError):
+    """The server is still replaying its log."""
+
+    code = "not_ready"
+    status = 503
+    retryable = True
+    retry_after_s = 1
+
+
+class ShuttingDown(LogqueueError):
+    """The server is draining; another request should go to its successor."""
+
+    code = "shutting_down"
+    status = 503
+    retryable = True
+    retry_after_s = 1
+
+
+def every_error() -> Iterator[type[LogqueueError]]:
+    """All refusal classes, parents before children, in the order of the tree above."""
+    pending: list[type[LogqueueError]] = [LogqueueError]
+    while pending:
+        kind = pending.pop(0)
+        pending[:0] = kind.__subclasses__()
+        if kind is not LogqueueError:
+            yield kind

@@ -1,0 +1,1 @@
+"""The driver around the core: two logs, one event loop, HTTP."""

@@ -1,0 +1,98 @@
+"""Holds replies back until the log has reached what they were computed from.
+
+Owns: who waits for which position of the jobs log. Must not know: commands, HTTP, frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from logqueue.errors import LogqueueError, StorageReadOnly
+from wal import Log
+
+Release = Callable[[LogqueueError | None], None]
+
+
+class Gate:
+    """Waiters by position; opened by the committer's advance, in the event loop."""
+
+    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop) -> None:
+        self._log = log
+        self._loop = loop
+        self._written: list[tuple[int, int, Release]] = []
+        self._durable: list[tuple[int, int, Release]] = []
+        self._ticket = 0
+        self._scheduled = False
+
+    @property
+    def waiting(self) -> int:
+        """How many replies are held back now."""
+        return len(self._written) + len(self._durable)
+
+    def notify(self) -> None:
+        """Tell that the log has advanced or failed. Called from the committer's thread."""
+        log = self._log
+        # A waiter that registers right now looks at the log again after registering, so a check
+        # without a lock can not lose it.
+        if self._scheduled or not (
+            (self._durable and self._durable[0][0] <= log.durable)
+            or (self._written and self._written[0][0] <= log.written)
+            or log.failure is not None
+        ):
+            return
+        self._scheduled = True
+        self._loop.call_soon_threadsafe(self._open)
+
+    def when(self, written: int, durable: int, release: Release) -> None:
+        """Call `release(None)` once both positions are reached, or with the failure.
+
+        At once when they are reached already; otherwise from the event loop.
+        """
+        log = self._log
+        if durable > log.durable:
+            self._ticket += 1
+            heappush(self._durable, (durable, self._ticket, release))
+        elif written > log.written:
+            self._ticket += 1
+            heappush(self._written, (written, self._ticket, release))
+        else:
+            release(None)
+            return
+        if durable <= log.durable or log.failure is not None:
+            self._open()
+
+    def wait(self, written: int, durable: int) -> asyncio.Future[None] | None:
+        """A future for both positions, or None when they are reached already."""
+        log = self._log
+        if durable <= log.durable and written <= log.written:
+            return None
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def release(failure: LogqueueError | None) -> None:
+            if future.done():
+                return
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+
+        self.when(written, durable, release)
+        return future
+
+    def _open(self) -> None:
+        self._scheduled = False
+        log = self._log
+        durable, written = log.durable, log.written
+        while self._durable and self._durable[0][0] <= durable:
+            heappop(self._durable)[2](None)
+        while self._written and self._written[0][0] <= written:
+            heappop(self._written)[2](None)
+        if log.failure is not None and (self._durable or self._written):
+            waiting = [*self._durable, *self._written]
+            self._durable.clear()
+            self._written.clear()
+            failure = StorageReadOnly.because(log.failure)
+            for _, _, release in waiting:
+                release(failure)

@@ -1,0 +1,324 @@
+"""The jobs log and the leases log as one memory: append a transaction, replay both in order.
+
+Owns: which event goes to which log and with what promise, the merge at replay, the checkpoint that
+begins every segment, and which segments may go. Must not know: commands, HTTP, asyncio.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from heapq import merge
+from pathlib import PurePath
+from typing import NamedTuple
+
+import msgspec
+
+from logqueue.core import events as ev
+from logqueue.core.apply import apply, finish_replay
+from logqueue.core.config import TopicConfig
+from logqueue.core.state import State
+from logqueue.errors import StorageFull, StorageReadOnly
+from wal import FileSystem, Log, WalCorrupt, WalError, WalFull
+
+SPARE_BYTES = 1 << 20
+"""Space that producers must leave on a full disk, so that acks and deletes still find room."""
+
+_CONTROL = (ev.TopicCreated, ev.TopicConfigured, ev.TopicDropped, ev.Checkpointed)
+
+logger = logging.getLogger("logqueue.journal")
+
+
+class Position(NamedTuple):
+    """A place in the jobs log.
+
+    Attributes:
+        number: Frame number, 0 when nothing was logged.
+        segment: Segment that holds the frame.
+        synced: Whether the frame's promise is a sync (else: handed to the operating system).
+    """
+
+    number: int
+    segment: int
+    synced: bool
+
+
+NOWHERE = Position(0, 0, False)
+
+
+class Journal:
+    """Both logs of a data directory.
+
+    Attributes:
+        jobs: What work exists.
+        leases: Who holds what. Losing its tail is harmless, so nothing ever waits for it.
+        order: Number of the next transaction.
+        leases_lost: Lease transactions that could not be logged (best effort by design).
+    """
+
+    def __init__(self, jobs: Log, leases: Log) -> None:
+        self.jobs = jobs
+        self.leases = leases
+        self.order = 1
+        self.leases_lost = 0
+        self._checkpointed: set[int] = set()
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: str,
+        *,
+        segment_bytes_max: int,
+        fs: FileSystem | None = None,
+        set_damage_aside: bool = False,
+    ) -> Journal:
+        """Open (or make) the two logs below a data directory.
+
+        Raises:
+            WalLocked: Another server has the directory.
+            WalCorrupt: Damage outside the unsynced tail; nothing was changed.
+        """
+        jobs = Log.open(
+            str(PurePath(data_dir) / "jobs"),
+            fs=fs,
+            segment_bytes_max=segment_bytes_max,
+            set_damage_aside=set_damage_aside,
+        )
+        try:
+            leases = Log.open(
+                str(PurePath(data_dir) / "leases"),
+                fs=fs,
+                segment_bytes_max=segment_bytes_max,
+                set_damage_aside=set_damage_aside,
+            )
+        except BaseException:
+            jobs.close()
+            raise
+        return cls(jobs, leases)
+
+    def close(self) -> None:
+        """Write, sync and release both logs."""
+        try:
+            self.jobs.close()
+        finally:
+            self.leases.close()
+
+    # -- replay ----------------------------------------------------------------------------------
+
+    def replay(self, state: State, progress: Callable[[float], None] | None = None) -> None:
+        """Bring an empty state to where the logs end.
+
+        Args:
+            state: Changed in place, through the same `apply` as live.
+            progress: Called now and then with the share done, 0.0 to 1.0.
+
+        Raises:
+            WalCorrupt: A frame holds what this version can not read.
+        """
+        note = progress or (lambda share: None)
+        total = max(self.jobs.bytes_total, 1)
+        jobs = _transactions(self.jobs, 0, lambda done, _: note(min(done / total, 1.0)))
+        clean = True
+        for order, place, segment, transaction in _merged(
+            jobs, _transactions(self.leases, 1, None)
+        ):
+            self.order = max(self.order, order + 1)
+            if place:
+                _replay_leases(state, transaction.events)
+                continue
+            for event in transaction.events:
+                apply(state, event, segment)
+                if isinstance(event, ev.Checkpointed):
+                    self._checkpointed.add(segment)
+            last = transaction.events[-1]
+            clean = isinstance(last, ev.Checkpointed) and last.clean
+        finish_replay(state, clean)
+        note(1.0)
+
+    # -- append ----------------------------------------------------------------------------------
+
+    def append(self, state: State, events: list[ev.AnyEvent]) -> Position:
+        """Log the events of one decision, before they are applied.
+
+        Args:
+            state: As it is before the events.
+            events: In order. Events of topics that are not kept on disk are left out.
+
+        Returns:
+            Where the reply's promise lies in the jobs log.
+
+        Raises:
+            StorageFull: No disk space; nothing was logged.
+            StorageReadOnly: The log is poisoned; nothing was logged.
+        """
+        at = events[-1].at
+        order = self.order
+        self.order = order + 1
+        jobs = [e for e in events if e.log & ev.JOBS and _is_logged(state, e, events)]
+        leases = [e for e in events if e.log & ev.LEASES and _is_logged(state, e, events)]
+        position = NOWHERE
+        if jobs:
+            sync = any(_must_sync(state, event, events) for event in jobs)
+            spare = SPARE_BYTES if any(type(e) is ev.RecordsAppended for e in jobs) else 0
+            position = self._append_jobs(state, ev.encode(order, jobs), at, sync, spare)
+        if leases:
+            self._append_leases(state, leases, ev.encode(order, leases), at)
+        return position
+
+    def _append_leases(
+        self, state: State, events: list[ev.AnyEvent], payload: bytes, at: int
+    ) -> None:
+        try:
+            if self.leases.will_roll(len(payload)):
+                self.checkpoint_leases(state, at)
+            self.leases.append(payload, sync=False)
+            if any(state.instances[event.topic].config.leases_durable for event in events):
+                self.flush_leases()
+        except WalError:
+            # Best effort by design: what is lost here comes back as a redelivery.
+            self.leases_lost += 1
+
+    def flush_leases(self) -> None:
+        """Hand buffered lease events to the operating system.
+
+        The leases log has no thread of its own: nothing waits for it, and a write without a sync
+        is cheaper than a hand-over.
+        """
+        while self.leases.step():
+            pass
+
+    def _append_jobs(
+        self, state: State, payload: bytes, at: int, sync: bool, spare: int
+    ) -> Position:
+        log = self.jobs
+        try:
+            if log.will_roll(len(payload)):
+                # When there is no room for a checkpoint, a small frame may still find some.
+                with suppress(WalFull):
+                    self.checkpoint(state, at)
+            number = log.append(payload, sync=sync, spare_bytes=spare)
+        except WalFull as full:
+            raise StorageFull.because(full) from full
+        except WalError as failure:
+            raise StorageReadOnly.because(failure) from failure
+        return Position(number, log.segment, sync)
+
+    def checkpoint(self, state: State, at: int, *, clean: bool = False) -> None:
+        """Begin a new jobs-log segment with everything that no live record says.
+
+        Raises:
+            WalFull: No room for it; older segments then stay.
+            WalError: The log is poisoned or closed.
+        """
+        kept = [
+            ev.TopicKept(
+                topic.number,
+                topic.name,
+                topic.config,
+                topic.head,
+                topic.seqs_reserved,
+                topic.cap_floor,
+                topic.ttl_floor,
+                topic.last_write_at,
+                topic.queue.dead_lettered if topic.queue is not None else 0,
+            )
+            for topic in state.instances.values()
+        ]
+        event = ev.Checkpointed(at, 0, kept, state.next_topic, state.next_lease, clean)
+        self.jobs.roll()
+        self.jobs.append(ev.encode(self._next_order(), [event]), sync=True)
+        self._checkpointed.add(self.jobs.segment)
+
+    def checkpoint_leases(self, state: State, at: int) -> None:
+        """Begin a new leases-log segment with the projections that must survive a restart.
+
+        Raises:
+            WalError: No room for it, or the log is poisoned or closed.
+        """
+        self.leases.roll()
+        for topic in state.instances.values():
+            queue = topic.queue
+            if queue is not None and topic.config.leases_durable and topic.config.is_logged:
+                event = ev.LeasesCheckpointed(at, topic.number, queue.cursor, queue.kept())
+                self.leases.append(ev.encode(self._next_order(), [event]), sync=True)
+
+    def begins_with_checkpoint(self, segment: int) -> bool:
+        """Whether the jobs log could be replayed from this segment on."""
+        return segment in self._checkpointed
+
+    def _next_order(self) -> int:
+        order = self.order
+        self.order = order + 1
+        return order
+
+
+def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
+    if isinstance(event, _CONTROL):
+        return True
+    topic = state.instances.get(event.topic)
+    if topic is None:
+        return _created_config(event, events).is_logged
+    if type(event) is ev.RecordsAppended or type(event).log == ev.LEASES:
+        return topic.config.is_logged
+    # Records that were logged once need their removal logged, whatever the class is by now.
+    return topic.is_on_disk
+
+
+def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
+    if isinstance(event, (*_CONTROL, ev.RecordsTrimmed)):
+        return True
+    if type(event) is ev.RecordsMoved or type(event) is ev.KeysRemembered:
+        return False
+    if type(event) is ev.RecordsAppended and event.seqs_reserved:
+        return True
+    topic = state.instances.get(event.topic)
+    config = topic.config if topic is not None else _created_config(event, events)
+    return config.durability == "fsync"
+
+
+def _created_config(event: ev.AnyEvent, events: list[ev.AnyEvent]) -> TopicConfig:
+    """Config of a topic that the same decision creates."""
+    for other in events:
+        if type(other) is ev.TopicCreated and other.topic == event.topic:
+            return other.config
+    raise AssertionError(f"an event of topic instance {event.topic}, which does not exist")
+
+
+_Entry = tuple[int, int, int, ev.Transaction]
+
+
+def _transactions(
+    log: Log, place: int, progress: Callable[[int, int], None] | None
+) -> Iterator[_Entry]:
+    for frame in log.read(progress):
+        try:
+            transaction = ev.decode(frame.payload)
+        except msgspec.MsgspecError as error:
+            raise WalCorrupt(
+                log.directory,
+                frame.number,
+                f"frame {frame.number} is whole but is no transaction this version knows: {error}",
+            ) from error
+        yield transaction.order, place, frame.segment, transaction
+
+
+def _merged(jobs: Iterator[_Entry], leases: Iterator[_Entry]) -> Iterator[_Entry]:
+    """Both logs in the order of decisions. The jobs log's first frame comes first of all: it is
+    the checkpoint that says which topics exist, whatever lease events are older."""
+    first = next(jobs, None)
+    if first is not None:
+        yield first
+    yield from merge(jobs, leases, key=_by_order)
+
+
+def _by_order(entry: _Entry) -> tuple[int, int]:
+    return entry[0], entry[1]
+
+
+def _replay_leases(state: State, events: list[ev.AnyEvent]) -> None:
+    for event in events:
+        topic = state.instances.get(event.topic)
+        # The jobs log says which jobs are done; here an ack is history only.
+        if topic is not None and topic.config.leases_durable and type(event) is not ev.JobsAcked:
+            apply(state, event)

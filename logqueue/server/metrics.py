@@ -1,0 +1,288 @@
+"""What operators watch: counters kept while serving, gauges read when scraped.
+
+Owns: every metric's name, help text and labels (the catalogue in docs/operations.md), in
+Prometheus text and as JSON. Counting on hot paths is one dictionary or list update; everything
+else happens when somebody scrapes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate, islice
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import generate_latest
+
+from logqueue.core import events as ev
+from logqueue.core.config import DURABILITIES
+from logqueue.core.topic import Topic
+from logqueue.server.service import Phase, Service
+
+PREFIX = "logqueue_"
+TOPICS_LABELLED_MAX = 1000
+FSYNC_BUCKETS_US = (50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_000)
+REQUEST_BUCKETS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000, 30_000)
+
+CONTENT_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+class Histogram:
+    """Counts by upper bound."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def total(self) -> int:
+        """How many values were counted."""
+        return sum(self.counts)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts, as Prometheus wants them."""
+        labels = [*(f"{bound:g}" for bound in self.bounds), "+Inf"]
+        return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
+
+
+class Metrics:
+    """Counters of one server, and the collector that exposes them."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._latency: dict[tuple[str, str], Histogram] = {}
+        self.fsync_us = Histogram(FSYNC_BUCKETS_US)
+        self.records_appended = 0
+        self.jobs_claimed = 0
+        self.jobs_redelivered = 0
+        self.jobs_acked = 0
+        self.jobs_released: Counter[str] = Counter()
+        self.leases_extended = 0
+        self.jobs_dead_lettered = 0
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    # -- counting --------------------------------------------------------------------------------
+
+    def request(self, method: str, route: str, status: int, took_ms: float) -> None:
+        """Count one answered request; `route` is a pattern, so its values are bounded."""
+        if method not in _METHODS:
+            method = "OTHER"
+        self._requests[method, route, status] += 1
+        latency = self._latency.get((method, route))
+        if latency is None:
+            latency = self._latency[method, route] = Histogram(REQUEST_BUCKETS_MS)
+        latency.observe(took_ms)
+
+    def fsync(self, seconds: float) -> None:
+        """Count one sync of the jobs log. Called from the committer's thread."""
+        self.fsync_us.observe(seconds * 1e6)
+
+    def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
+        """Count what one applied event stands for."""
+        if isinstance(event, ev.RecordsAppended):
+            self.records_appended += event.count
+        elif isinstance(event, ev.JobsClaimed):
+            for _, _, _, seqs in event.grants:
+                self.jobs_claimed += len(seqs)
+                if topic is not None and topic.queue is not None:
+                    jobs = topic.queue.jobs
+                    self.jobs_redelivered += sum(jobs[seq].deliveries > 1 for seq in seqs)
+        elif isinstance(event, ev.JobsAcked):
+            self.jobs_acked += len(event.seqs)
+        elif isinstance(event, ev.JobsReleased):
+            self.jobs_released[event.reason] += len(event.seqs)
+        elif isinstance(event, ev.JobsExtended):
+            self.leases_extended += len(event.seqs)
+        elif isinstance(event, ev.RecordsDeleted):
+            self.jobs_dead_lettered += event.dead_lettered
+
+    # -- exposing --------------------------------------------------------------------------------
+
+    def text(self) -> bytes:
+        """The Prometheus text format, version 0.0.4."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, for the registry."""
+        yield from self._gauges()
+        yield from self._topic_gauges()
+        yield from self._wal_counters()
+        yield from self._job_counters()
+        yield from self._request_metrics()
+
+    def json(self) -> dict[str, Any]:
+        """The JSON form of the main figures."""
+        figures = self._figures()
+        engine = self._service.engine
+        wal: dict[str, Any] = {}
+        if engine is not None:
+            log = engine.journal.jobs
+            stats = log.stats
+            wal = {
+                "fsyncs": stats.syncs,
+                "frames": stats.frames,
+                "batches": stats.rounds,
+                "bytes_written": stats.bytes_written,
+                "rotations": stats.rotations,
+                "queue_depth": log.appended - log.written,
+                "queue_depth_peak": stats.pending_peak,
+                "submit_full_total": stats.refused,
+                "read_only": int(log.failure is not None),
+                "fsync_count": self.fsync_us.total,
+                "fsync_micros_total": round(self.fsync_us.sum),
+            }
+        return {**{name: value for name, value, _ in figures}, "wal": wal}
+
+    def _figures(self) -> list[tuple[str, float, str]]:
+        service = self._service
+        engine = service.engine
+        topics = list(engine.state.instances.values()) if engine is not None else []
+        by_class = Counter(topic.config.durability for topic in topics)
+        queues = [topic.queue for topic in topics if topic.queue is not None]
+        read_only = engine is not None and engine.journal.jobs.failure is not None
+        ready = service.phase is Phase.READY and not read_only
+        return [
+            ("topics", len(topics), "Topics."),
+            *(
+                (f"topics_{name}", by_class[name], f"Topics of durability class {name}.")
+                for name in DURABILITIES
+            ),
+            ("routers", 0, "Routers."),
+            ("records_live", sum(t.live for t in topics), "Records not removed."),
+            ("bytes_live", sum(t.live_bytes for t in topics), "Bytes of records not removed."),
+            ("queue_topics", len(queues), "Topics of type queue."),
+            ("queue_leases_in_flight", sum(q.leased for q in queues), "Jobs under a lease."),
+            ("sse_connections", service.streams, "Open push streams."),
+            ("watch_sessions", 0, "Watch sessions."),
+            ("ready", int(ready), "1 when the server takes reads and writes."),
+            ("replay_progress", service.replay_progress, "Share of the log replayed, 0 to 1."),
+            ("uptime_ms", service.uptime_ms, "Milliseconds since the process began to serve."),
+        ]
+
+    def _gauges(self) -> Iterator[Metric]:
+        by_class = GaugeMetricFamily(
+            PREFIX + "topics_by_class", "Topics by durability class.", labels=["durability"]
+        )
+        for name, value, text in self._figures():
+            if name.startswith("topics_"):
+                by_class.add_metric([name.removeprefix("topics_")], value)
+            else:
+                yield GaugeMetricFamily(PREFIX + name, text, value)
+        yield by_class
+
+    def _topic_gauges(self) -> Iterator[Metric]:
+        engine = self._service.engine
+        topics = list(engine.state.topics.values()) if engine is not None else []
+        gauges = {
+            name: GaugeMetricFamily(PREFIX + "topic_" + name, text, labels=["topic"])
+            for name, text in _TOPIC_GAUGES.items()
+        }
+        for topic in islice(topics, TOPICS_LABELLED_MAX):
+            label = [topic.name]
+            gauges["head_seq"].add_metric(label, topic.head)
+            gauges["earliest_seq"].add_metric(label, topic.earliest_seq)
+            gauges["records_live"].add_metric(label, topic.live)
+            gauges["bytes_live"].add_metric(label, topic.live_bytes)
+            if topic.queue is not None:
+                gauges["queue_ready"].add_metric(label, topic.ready)
+                gauges["queue_in_flight"].add_metric(label, topic.queue.leased)
+        yield from gauges.values()
+        yield GaugeMetricFamily(
+            PREFIX + "topic_labels_truncated",
+            f"1 when only the first {TOPICS_LABELLED_MAX} topics have gauges of their own.",
+            int(len(topics) > TOPICS_LABELLED_MAX),
+        )
+
+    def _wal_counters(self) -> Iterator[Metric]:
+        engine = self._service.engine
+        if engine is None:
+            return
+        log = engine.journal.jobs
+        stats = log.stats
+        for name, value, text in (
+            ("wal_frames", stats.frames, "Frames appended to the jobs log."),
+            ("wal_batches", stats.rounds, "Group commits."),
+            ("wal_fsyncs", stats.syncs, "Syncs."),
+            ("wal_written_bytes", stats.bytes_written, "Bytes written."),
+            ("wal_rotations", stats.rotations, "Segments begun."),
+            ("wal_refused", stats.refused, "Appends refused for lack of disk space."),
+            ("leases_lost", engine.journal.leases_lost, "Lease events that were not logged."),
+        ):
+            yield CounterMetricFamily(PREFIX + name, text, value)
+        for name, gauge, text in (
+            ("wal_queue_depth", log.appended - log.written, "Frames waiting to be written."),
+            ("wal_queue_depth_peak", stats.pending_peak, "Most frames that ever waited."),
+            ("wal_read_only", int(log.failure is not None), "1 after a failed write or sync."),
+            ("wal_bytes", log.bytes_total, "Bytes of all jobs-log segments."),
+            ("leases_wal_bytes", engine.journal.leases.bytes_total, "Bytes of the leases log."),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, text, gauge)
+        yield HistogramMetricFamily(
+            PREFIX + "fsync_latency_us",
+            "Microseconds per sync of the jobs log.",
+            buckets=self.fsync_us.buckets(),
+            sum_value=self.fsync_us.sum,
+        )
+
+    def _job_counters(self) -> Iterator[Metric]:
+        for name, value, text in (
+            ("records_appended", self.records_appended, "Records written, copies included."),
+            ("jobs_claimed", self.jobs_claimed, "Deliveries of jobs."),
+            ("jobs_redelivered", self.jobs_redelivered, "Deliveries after the first."),
+            ("jobs_acked", self.jobs_acked, "Jobs completed."),
+            ("leases_extended", self.leases_extended, "Deadlines moved."),
+            ("jobs_dead_lettered", self.jobs_dead_lettered, "Jobs moved to dead letters."),
+        ):
+            yield CounterMetricFamily(PREFIX + name, text, value)
+        released = CounterMetricFamily(
+            PREFIX + "jobs_released", "Leases ended without an ack.", labels=["reason"]
+        )
+        for reason in ("nack", "disconnect", "postponed"):
+            released.add_metric([reason], self.jobs_released[reason])
+        yield released
+
+    def _request_metrics(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            PREFIX + "http_requests",
+            "Requests answered.",
+            labels=["method", "route", "status"],
+        )
+        for (method, route, status), count in sorted(self._requests.items()):
+            requests.add_metric([method, route, str(status)], count)
+        yield requests
+        latency = HistogramMetricFamily(
+            PREFIX + "http_request_ms",
+            "Milliseconds from the first byte read to the reply.",
+            labels=["method", "route"],
+        )
+        for labels, histogram in sorted(self._latency.items()):
+            latency.add_metric(list(labels), histogram.buckets(), histogram.sum)
+        yield latency
+
+
+_METHODS = frozenset(("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"))
+
+_TOPIC_GAUGES = {
+    "head_seq": "Highest seq ever assigned.",
+    "earliest_seq": "Lowest seq not removed from the front.",
+    "records_live": "Records not removed.",
+    "bytes_live": "Bytes of records not removed.",
+    "queue_ready": "Jobs claimable now.",
+    "queue_in_flight": "Jobs under a lease.",
+}

@@ -1,0 +1,246 @@
+"""Runs a server: from settings to an exit status.
+
+Owns: the order of start and stop. The port answers first (health, readiness, 503 for the rest),
+then the log is replayed in a thread, then work begins. On SIGTERM or SIGINT: no new requests,
+streams end with a frame that says why, requests in progress finish, the log is synced and closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from logqueue import __version__
+from logqueue.clock import SystemClock
+from logqueue.core.limits import Quotas
+from logqueue.errors import ShuttingDown
+from logqueue.server.app import LogqueueApp
+from logqueue.server.coordinator import Coordinator
+from logqueue.server.engine import Engine
+from logqueue.server.journal import Journal
+from logqueue.server.metrics import Metrics
+from logqueue.server.protocol import LogqueueHttpProtocol
+from logqueue.server.service import Phase, Service
+from logqueue.server.settings import Settings
+from wal import WalCorrupt, WalError, WalLocked
+
+EXIT_OK = 0
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_LOCKED = 3
+EXIT_CORRUPT = 4
+EXIT_PORT = 5
+
+DRAIN_S = 10.0
+KEEP_ALIVE_S = 75
+
+logger = logging.getLogger("logqueue.serve")
+
+
+def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
+    """Serve until told to stop.
+
+    Returns:
+        The exit status: 0 after an orderly stop, 3 when another server has the data directory,
+        4 when the log is damaged, 5 when the port can not be bound, 1 for anything else.
+    """
+    try:
+        bound = _bind(settings)
+    except OSError as error:
+        logger.error(
+            "can not listen on %s:%d: %s; choose another --port or stop what has it",
+            settings.host,
+            settings.port,
+            error.strerror or error,
+        )
+        return EXIT_PORT
+    _tame_garbage_collector()
+    with bound:
+        return _Server(settings, bound, set_damage_aside).run()
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((settings.host, settings.port))
+        bound.listen(2048)
+        bound.set_inheritable(True)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _tame_garbage_collector() -> None:
+    """Full collections would walk every live record for nothing: batches and leases have no
+    cycles, and reference counts free them. Young objects are still collected."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 1_000_000)
+    # The committer thread must get a turn quickly when its sync returns.
+    sys.setswitchinterval(0.0005)
+
+
+class _Server:
+    """One run."""
+
+    def __init__(self, settings: Settings, bound: socket.socket, set_damage_aside: bool) -> None:
+        self.settings = settings
+        self.bound = bound
+        self.set_damage_aside = set_damage_aside
+        self.service = Service(settings)
+        self.metrics = Metrics(self.service)
+        self.status = EXIT_OK
+        config = uvicorn.Config(
+            LogqueueApp(self.service, self.metrics),
+            loop="uvloop",
+            http=LogqueueHttpProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=int(DRAIN_S),
+            backlog=2048,
+        )
+        self.http = _Uvicorn(config)
+
+    def run(self) -> int:
+        config = self.http.config
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.run(self._main())
+        return self.status
+
+    async def _main(self) -> None:
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_number, stop.set)
+        serving = loop.create_task(self.http.serve(sockets=[self.bound]))
+        self._announce()
+        stopping = loop.create_task(stop.wait())
+        recovering = loop.create_task(self._recover(), name="recover")
+        await asyncio.wait((stopping, recovering, serving), return_when=asyncio.FIRST_COMPLETED)
+        coordinator = None
+        if recovering.done():
+            coordinator = recovering.result()
+            if coordinator is not None:
+                await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+        await self._stop(serving, coordinator)
+        if not recovering.done():
+            # A replay can not be interrupted half-way; the process may simply end.
+            logger.warning("stopped during recovery; the next start replays the log again")
+            os._exit(self.status)
+        stopping.cancel()
+
+    def _announce(self) -> None:
+        host, port = self.bound.getsockname()[:2]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        logger.info("logqueue %s listens on http://%s", __version__, address)
+        if not self.settings.api_keys:
+            logger.warning(
+                "no API keys are set: everybody who can reach %s may do everything "
+                "(set LOGQUEUE_API_KEYS to change that)",
+                address,
+            )
+        if self.settings.port_file is not None:
+            path = Path(self.settings.port_file)
+            draft = path.with_name(f".{path.name}.{os.getpid()}")
+            draft.write_text(address)
+            draft.replace(path)
+
+    async def _recover(self) -> Coordinator | None:
+        loop = asyncio.get_running_loop()
+        try:
+            engine = await loop.run_in_executor(None, self._replay)
+        except WalLocked as error:
+            logger.error("%s", error)
+            self.status = EXIT_LOCKED
+        except WalCorrupt as error:
+            logger.error("%s", error)
+            self.status = EXIT_CORRUPT
+        except (WalError, OSError) as error:
+            logger.error("the data directory can not be used: %s", error)
+            self.status = EXIT_FAILURE
+        except Exception:
+            logger.exception("recovery failed")
+            self.status = EXIT_FAILURE
+        else:
+            return self._begin(engine)
+        self.service.phase = Phase.FAILED
+        return None
+
+    def _replay(self) -> Engine:
+        settings = self.settings
+        journal = Journal.open(
+            settings.data_dir,
+            segment_bytes_max=settings.segment_max_bytes,
+            set_damage_aside=self.set_damage_aside,
+        )
+        try:
+            for loss in [*journal.jobs.losses, *journal.leases.losses]:
+                logger.error("damage was set aside and records are lost: %s", loss)
+            quotas = Quotas(settings.max_topics, settings.max_total_bytes)
+            engine = Engine(journal, SystemClock(), quotas)
+            engine.recover(self._note_progress)
+        except BaseException:
+            journal.close()
+            raise
+        return engine
+
+    def _note_progress(self, share: float) -> None:
+        self.service.replay_progress = share
+
+    def _begin(self, engine: Engine) -> Coordinator:
+        gc.freeze()
+        coordinator = Coordinator(engine)
+        engine.on_event = self.metrics.event
+        engine.journal.jobs.stats.on_sync = self.metrics.fsync
+        coordinator.start()
+        self.service.begin(coordinator)
+        topics = len(engine.state.topics)
+        live = sum(topic.live for topic in engine.state.instances.values())
+        logger.info("ready: %d topics, %d live records", topics, live)
+        return coordinator
+
+    async def _stop(self, serving: asyncio.Task[None], coordinator: Coordinator | None) -> None:
+        self.service.drain()
+        if coordinator is not None:
+            coordinator.end_streams(ShuttingDown("the server is shutting down; connect again"))
+        self.http.should_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+        if coordinator is not None:
+            await coordinator.stop()
+            try:
+                coordinator.engine.shut_down()
+            except WalError as error:
+                logger.error("the log could not be closed cleanly: %s", error)
+                self.status = EXIT_FAILURE
+            else:
+                logger.info("stopped; everything that was promised is on disk")
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without signal handlers of its own: the stop has an order, kept above."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        raise AssertionError("signals are handled by the server that owns this one")

@@ -1,0 +1,149 @@
+"""What the handlers of one server share.
+
+Owns: the phase the server is in, its settings, and the counts of what is in progress. Must not
+know: how a request is read or answered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from enum import Enum
+
+from logqueue.errors import Internal, NotReady, ShuttingDown, StorageReadOnly, Throttled
+from logqueue.server.auth import Key
+from logqueue.server.coordinator import Coordinator
+from logqueue.server.engine import Engine
+from logqueue.server.settings import Settings
+
+
+class Phase(Enum):
+    """The life of a server."""
+
+    RECOVERING = "recovering"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class Service:
+    """The server as its handlers see it.
+
+    Attributes:
+        replay_progress: 0.0 to 1.0 while recovering.
+        streams: Open push streams; `streams_by_key` the same per key.
+        inflight: Requests in progress per key, when keys are configured.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.phase = Phase.RECOVERING
+        self.failure = ""
+        self.replay_progress = 0.0
+        self.started = time.monotonic()
+        self.streams = 0
+        self.streams_by_key: Counter[str] = Counter()
+        self.inflight: Counter[str] = Counter()
+        self._coordinator: Coordinator | None = None
+
+    @property
+    def uptime_ms(self) -> int:
+        """Time since the process began to serve."""
+        return int((time.monotonic() - self.started) * 1000)
+
+    def begin(self, coordinator: Coordinator) -> None:
+        """Recovery is done: requests are served from now on."""
+        self._coordinator = coordinator
+        self.replay_progress = 1.0
+        self.phase = Phase.READY
+
+    def drain(self) -> None:
+        """No new requests from now on."""
+        self.phase = Phase.DRAINING
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine once it has recovered, whatever the phase."""
+        return self._coordinator.engine if self._coordinator is not None else None
+
+    def require_serving(self) -> Coordinator:
+        """The coordinator, for a route that needs it.
+
+        Raises:
+            NotReady: The log is still being replayed.
+            ShuttingDown: The server drains.
+            Internal: Recovery failed.
+        """
+        if self.phase is Phase.READY:
+            assert self._coordinator is not None
+            return self._coordinator
+        if self.phase is Phase.RECOVERING:
+            raise NotReady(
+                f"the log is being replayed ({self.replay_progress:.0%}); try again in a moment",
+                {"replay_progress": round(self.replay_progress, 4)},
+            )
+        if self.phase is Phase.DRAINING:
+            raise ShuttingDown("the server is shutting down; connect again in a moment")
+        raise Internal(f"recovery failed: {self.failure}")
+
+    def require_ready(self) -> Coordinator:
+        """As `require_serving`, and the log must take writes.
+
+        Raises:
+            StorageReadOnly: A write or sync has failed.
+        """
+        coordinator = self.require_serving()
+        failure = coordinator.engine.journal.jobs.failure
+        if failure is not None:
+            raise StorageReadOnly.because(failure)
+        return coordinator
+
+    # -- caps ------------------------------------------------------------------------------------
+
+    def enter(self, key: Key | None) -> None:
+        """Count a request in progress.
+
+        Raises:
+            Throttled: The key has all the requests it may have in progress.
+        """
+        if key is None:
+            return
+        most = self.settings.max_inflight_per_key
+        if most and self.inflight[key.id] >= most:
+            raise Throttled(f"this key already has {most} requests in progress")
+        self.inflight[key.id] += 1
+
+    def leave(self, key: Key | None) -> None:
+        """The request is over."""
+        _count_down(self.inflight, key)
+
+    def enter_stream(self, key: Key | None) -> None:
+        """Count an open stream.
+
+        Raises:
+            Throttled: The server, or the key, has all the streams it may have.
+        """
+        most = self.settings.max_sse_connections
+        if most and self.streams >= most:
+            raise Throttled(f"the server already has its maximum of {most} open streams")
+        if key is not None:
+            per_key = self.settings.max_sse_connections_per_key
+            if per_key and self.streams_by_key[key.id] >= per_key:
+                raise Throttled(f"this key already has its maximum of {per_key} open streams")
+            self.streams_by_key[key.id] += 1
+        self.streams += 1
+
+    def leave_stream(self, key: Key | None) -> None:
+        """The stream is closed."""
+        self.streams -= 1
+        assert self.streams >= 0
+        _count_down(self.streams_by_key, key)
+
+
+def _count_down(counts: Counter[str], key: Key | None) -> None:
+    if key is None:
+        return
+    counts[key.id] -= 1
+    assert counts[key.id] >= 0
+    if not counts[key.id]:
+        del counts[key.id]

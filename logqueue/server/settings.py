@@ -1,0 +1,304 @@
+"""What an operator may choose when a server starts.
+
+Owns: the name, default and bounds of every setting, where a value may come from (a flag wins over
+its LOGQUEUE_ variable), and refusing what can not be meant. Must not know: argument parsers,
+sockets, files. Limits that nobody may tune are not settings; they live with the rules they bound.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from logqueue.server.auth import KeyListError, KeyRing, parse_keys
+
+ENV_PREFIX: Final = "LOGQUEUE_"
+
+PORT_MAX: Final = 65_535
+BODY_BYTES_MAX: Final = 1 << 27  # a body, with room for its index, must fit one frame of the log
+SEGMENT_BYTES_MIN: Final = 1024
+SEGMENT_BYTES_MAX: Final = 1 << 40
+QUOTA_MAX: Final = (1 << 63) - 1
+HEARTBEAT_MS_MAX: Final = 60_000
+
+
+class SettingsError(ValueError):
+    """A setting that can not be used: the message says which, what was given, what is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting as operators see it.
+
+    Attributes:
+        name: The field of `Settings`; the flag and the variable are derived from it.
+        purpose: One line for ``--help``.
+        metavar: What the value is called there; None marks a switch.
+        low: The lowest number allowed, when the value is a number.
+        high: The highest number allowed, when the value is a number.
+    """
+
+    name: str
+    purpose: str
+    metavar: str | None = None
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def flag(self) -> str:
+        """The command line flag, such as ``--data-dir``."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable, such as ``LOGQUEUE_DATA_DIR``."""
+        return ENV_PREFIX + self.name.upper()
+
+
+def _quota(name: str, what: str) -> Option:
+    return Option(name, f"most {what}; 0 = unlimited", "N", 0, QUOTA_MAX)
+
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    Option("host", "address to listen on; may carry a port, as in 127.0.0.1:4000", "HOST"),
+    Option("port", "port to listen on; 0 takes any free port", "PORT", 0, PORT_MAX),
+    Option("port_file", "file to write host:port to once the port is bound", "FILE"),
+    Option("api_keys", "keys: secret[:scopes[:prefixes]], comma separated", "KEYS"),
+    Option("probe_auth", "ask for a key on the health and readiness probes too"),
+    Option("allow_insecure_no_auth", "listen beyond this machine although no keys are set"),
+    Option("max_body_bytes", "largest request body in bytes", "BYTES", 1, BODY_BYTES_MAX),
+    Option("data_dir", "directory that holds the logs", "DIR"),
+    Option(
+        "segment_max_bytes",
+        "size in bytes at which a log rolls to a new segment",
+        "BYTES",
+        SEGMENT_BYTES_MIN,
+        SEGMENT_BYTES_MAX,
+    ),
+    _quota("max_topics", "topics"),
+    _quota("max_routers", "routers"),
+    _quota("max_watch_sessions", "watch sessions"),
+    _quota("max_sse_connections", "open streams and sockets"),
+    _quota("max_sse_connections_per_key", "open streams and sockets of one key"),
+    _quota("max_inflight_per_key", "requests in progress of one key"),
+    _quota("max_total_bytes", "live bytes over all topics"),
+    Option(
+        "test_min_heartbeat_ms",
+        "lower bound of stream heartbeats in ms, for tests",
+        "MS",
+        1,
+        HEARTBEAT_MS_MAX,
+    ),
+)
+
+_OPTION_BY_NAME: Final = {option.name: option for option in OPTIONS}
+_SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a server is started with. The defaults are those of a bare ``logqueue serve``."""
+
+    host: str = "127.0.0.1"
+    port: int = 4000
+    port_file: str | None = None
+    api_keys: KeyRing = field(default_factory=KeyRing)
+    probe_auth: bool = False
+    allow_insecure_no_auth: bool = False
+    max_body_bytes: int = 67_108_864
+    data_dir: str = "logqueue-data"
+    segment_max_bytes: int = 67_108_864
+    max_topics: int = 100_000
+    max_routers: int = 10_000
+    max_watch_sessions: int = 10_000
+    max_sse_connections: int = 10_000
+    max_sse_connections_per_key: int = 1000
+    max_inflight_per_key: int = 1000
+    max_total_bytes: int = 0
+    test_min_heartbeat_ms: int | None = None
+
+    @classmethod
+    def load(cls, argv_flags: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+        """Read the settings from flags and environment; a flag wins over its variable.
+
+        Args:
+            argv_flags: Values by field name. None means not given, and so does a switch that is
+                False; text is parsed as it would be from the environment.
+            environ: The process environment. An empty variable counts as not set.
+
+        Raises:
+            SettingsError: A value can not be understood, is out of range, contradicts another, or
+                would open the server to the network without keys.
+        """
+        unknown = sorted(set(argv_flags) - set(_OPTION_BY_NAME))
+        if unknown:
+            raise SettingsError(
+                f"no setting is called {unknown[0]!r}; there are {', '.join(_OPTION_BY_NAME)}"
+            )
+        given = {
+            option.name: found
+            for option in OPTIONS
+            if (found := _find(option, argv_flags, environ)) is not None
+        }
+        values: dict[str, Any] = {name: _parse(found) for name, found in given.items()}
+        if "host" in values:
+            values["host"], port = _split_host(given["host"])
+            if port is not None and _host_decides_port(given, port):
+                values["port"] = port
+        settings = cls(**values)
+        settings._refuse_open_doors()
+        return settings
+
+    @property
+    def is_insecure(self) -> bool:
+        """Whether the server listens beyond this machine without asking for keys."""
+        return not self.api_keys and not is_loopback(self.host)
+
+    def _refuse_open_doors(self) -> None:
+        if self.is_insecure and not self.allow_insecure_no_auth:
+            raise SettingsError(
+                f"refusing to listen on {self.host!r} without keys: everyone who can reach this "
+                "address could read, write and delete everything. Three ways out: set keys "
+                "(LOGQUEUE_API_KEYS=<secret>), listen on this machine only "
+                "(LOGQUEUE_HOST=127.0.0.1), or, when something in front of the server already "
+                "keeps strangers out, say so with LOGQUEUE_ALLOW_INSECURE_NO_AUTH=1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens on this host.
+
+    Names other than ``localhost`` are not looked up; they count as reachable from elsewhere.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address.is_loopback if mapped is None else mapped.is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value and where it came from."""
+
+    option: Option
+    value: object
+    is_flag: bool
+
+    @property
+    def origin(self) -> str:
+        return self.option.flag if self.is_flag else self.option.variable
+
+    def refuse(self, expected: str) -> SettingsError:
+        return SettingsError(f"{self.origin} is {self.value!r}; expected {expected}")
+
+
+def _find(
+    option: Option, argv_flags: Mapping[str, object], environ: Mapping[str, str]
+) -> _Given | None:
+    flag = argv_flags.get(option.name)
+    if flag is not None and not (flag is False and option.metavar is None):
+        return _Given(option, flag, is_flag=True)
+    variable = environ.get(option.variable, "")
+    return _Given(option, variable, is_flag=False) if variable.strip() else None
+
+
+def _parse(given: _Given) -> object:
+    option = given.option
+    if option.name == "api_keys":
+        return _parse_key_list(given)
+    if option.metavar is None:
+        return _parse_switch(given)
+    if option.low is not None and option.high is not None:
+        return _parse_number(given, option.low, option.high)
+    if not isinstance(given.value, str) or not given.value.strip() or "\0" in given.value:
+        raise given.refuse("text that is not empty")
+    return given.value
+
+
+def _parse_number(given: _Given, low: int, high: int) -> int:
+    expected = f"a whole number from {low} to {high}"
+    value = given.value
+    if isinstance(value, str):
+        text = value.strip()
+        # int() takes signs, underscores and other scripts' digits, and refuses 5000 digits.
+        if not re.fullmatch(r"[0-9]{1,20}", text):
+            raise given.refuse(expected)
+        value = int(text)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise given.refuse(expected)
+    return value
+
+
+def _parse_switch(given: _Given) -> bool:
+    value = given.value
+    if isinstance(value, str):
+        value = _SWITCH.get(value.strip().lower())
+    if not isinstance(value, bool):
+        raise given.refuse("1 or true to switch it on, 0 or false to leave it off")
+    return value
+
+
+def _parse_key_list(given: _Given) -> KeyRing:
+    # Nothing here may quote the value: it is made of secrets.
+    if not isinstance(given.value, str):
+        raise SettingsError(f"{given.origin} is not text; expected a list of keys")
+    try:
+        ring = parse_keys(given.value)
+    except KeyListError as problem:
+        raise SettingsError(f"{given.origin}: {problem}") from problem
+    if not ring:
+        raise SettingsError(
+            f"{given.origin} is set but names no key; give it at least one secret, or leave it "
+            "unset to run without keys"
+        )
+    return ring
+
+
+def _split_host(given: _Given) -> tuple[str, int | None]:
+    """Split ``host``, ``host:port``, ``[v6]`` or ``[v6]:port``; a bare v6 address has no port."""
+    text = str(given.value).strip()
+    bracketed = re.fullmatch(r"\[([^\[\]]+)\](?::(.*))?", text)
+    if bracketed:
+        host, port_text = bracketed[1], bracketed[2]
+        if not _is_ipv6(host):
+            raise given.refuse("an IPv6 address between the brackets")
+    elif text.count(":") > 1:
+        host, port_text = text, None
+        if not _is_ipv6(host):
+            raise given.refuse("a host, host:port, or an IPv6 address as in [::1]:4000")
+    else:
+        host, colon, rest = text.partition(":")
+        port_text = rest if colon else None
+    if not re.fullmatch(r"[^\s\[\]/]+", host):
+        raise given.refuse("a host name or address, with or without :port")
+    if port_text is None:
+        return host, None
+    if not re.fullmatch(r"[0-9]{1,5}", port_text) or int(port_text) > PORT_MAX:
+        raise given.refuse(f"a port from 0 to {PORT_MAX} after the last colon")
+    return host, int(port_text)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_decides_port(given: Mapping[str, _Given], port: int) -> bool:
+    """Whether the port inside the host counts: a port given on its own may win or contradict."""
+    host, own = given["host"], given.get("port")
+    if own is None:
+        return True
+    if own.is_flag == host.is_flag and _parse(own) != port:
+        raise SettingsError(
+            f"{host.origin} is {host.value!r} but {own.origin} is {own.value!r}; "
+            "give the port once, or the same in both"
+        )
+    return host.is_flag

@@ -1,0 +1,105 @@
+"""The benchmarks run and report in full: their structure, never their speed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.load import JOB_BYTES, LoadFailed, expect_acked, expect_count, job, read_reply
+from bench.rows import FULL, QUICK, Row, Target
+
+BENCH = (sys.executable, "-m", "bench")
+TIMEOUT_S = 60.0
+
+ROWS = {
+    "append-100",
+    "append-100-lean",
+    "append-1",
+    "cycle",
+    "lone-writer-over-raw",
+    "lone-writer-p50",
+    "lone-writer-p99",
+    "round-trip-p50",
+    "raw-p50",
+    "raw-p99",
+    "work-latency-p50",
+    "work-latency-p99",
+    "work-throughput",
+    "ready-100",
+    "memory-100",
+    "memory-restarted-100",
+    "ready-1",
+    "memory-1",
+    "memory-restarted-1",
+    "claim-ratio",
+    "claim-small",
+    "claim-large",
+}
+
+
+def test_a_quick_run_measures_every_row(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*BENCH, "--quick", "--json", "--dir", str(tmp_path / "results")],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    report = json.loads(ended.stdout)
+    assert report["scale"] == "quick" and report["machine"]["processors"] >= 1
+    rows = {row["name"]: row for row in report["rows"]}
+    assert rows.keys() == ROWS
+    for row in rows.values():
+        assert len(row["values"]) == QUICK.repeats and row["failure"] == ""
+        assert row["reached"] is None, "a quick run judges nothing"
+    targeted = {name for name, row in rows.items() if row["target"] is not None}
+    assert len(targeted) == 13, sorted(targeted)
+    assert not any((tmp_path / "results").iterdir()), "the data of a run is gone afterwards"
+
+
+def test_a_target_is_judged_by_the_median_at_full_scale_only() -> None:
+    fast = Row("x", "x", "jobs/s", Target(10.0, at_most=False), values=[9.0, 11.0, 12.0])
+    slow = Row("x", "x", "ms", Target(10.0, at_most=True), values=[9.0, 11.0, 12.0])
+    assert fast.reached(FULL) is True and slow.reached(FULL) is False
+    assert fast.reached(QUICK) is None
+    failed = Row("x", "x", "ms", Target(10.0, at_most=True), failure="no server")
+    assert failed.reached(FULL) is False
+    assert Row("x", "x", "ms", values=[1.0]).reached(FULL) is None
+
+
+def test_jobs_have_the_size_the_targets_speak_of() -> None:
+    for number in (0, 7, 123_456, 99_999_999):
+        assert len(job(number)) == JOB_BYTES
+        assert json.loads(job(number))["n"] == number
+
+
+def test_replies_are_read_whole_or_not_at_all() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"
+    assert read_reply(reply) == (b"abc", len(reply))
+    assert all(read_reply(reply[:end]) is None for end in range(len(reply)))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+    ],
+)
+def test_a_reply_that_is_not_good_ends_the_measurement(reply: bytes) -> None:
+    with pytest.raises(LoadFailed):
+        read_reply(reply)
+
+
+def test_wrong_counts_end_the_measurement() -> None:
+    expect_count(b'{"count":100,"created":false}', 100)
+    with pytest.raises(LoadFailed):
+        expect_count(b'{"count":99,"created":false}', 100)
+    expect_acked(b'{"acked":2,"skipped":[]}', 2)
+    with pytest.raises(LoadFailed):
+        expect_acked(b'{"acked":1,"skipped":[7]}', 2)

@@ -1,0 +1,143 @@
+"""The demo as a real process with a real SIGKILL, and its own judgement tried on made-up facts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logqueue.demo.calls import Counters, Source, TopicState
+from logqueue.demo.checks import DeadLetter, Facts, Kill, judge
+from logqueue.demo.directory import MARKER, NotOurs, fresh
+from logqueue.demo.jobs import measure, sample, standard_library, truncated_copies
+from logqueue.demo.workers import Delivery, Failure, Result, Tally
+
+DEMO = (sys.executable, "-m", "logqueue.demo")
+TIMEOUT_S = 60.0
+
+
+def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DEMO, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+
+
+def test_every_job_is_accounted_for_across_a_sigkill(tmp_path: Path) -> None:
+    ended = run_demo("--files", "60", "--json", "--data-dir", str(tmp_path / "demo"))
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    report = json.loads(ended.stdout)
+    assert report["ok"] and all(check["kept"] for check in report["checks"])
+    assert report["results"] + len(report["dead_letters"]) == report["jobs"]
+    truncated = [one for one in report["dead_letters"] if one["name"].startswith("truncated/")]
+    assert truncated, "what can never be parsed ends as a dead letter"
+    assert all(one["reason"].startswith("SyntaxError") for one in truncated)
+    assert report["kill"]["held_by_workers"] >= report["kill"]["delivered_again"]
+    assert "server killed (SIGKILL)" in ended.stderr
+
+
+def test_a_directory_the_demo_did_not_make_stays_untouched(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine", encoding="utf-8")
+    ended = run_demo("--files", "1", "--data-dir", str(tmp_path))
+    assert ended.returncode == 2 and "left alone" in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_its_own_directory_is_made_anew(tmp_path: Path) -> None:
+    directory = fresh(tmp_path / "demo")
+    (directory / "old").write_text("from the last run", encoding="utf-8")
+    assert [path.name for path in fresh(directory).iterdir()] == [MARKER]
+    (tmp_path / "link").symlink_to(directory)
+    with pytest.raises(NotOurs):
+        fresh(tmp_path / "link")
+
+
+def test_measuring_counts_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "some.py"
+    text = "class A:\n    async def f(self):\n        if self:\n            def g(): pass\nx = 1"
+    path.write_text(text, encoding="utf-8")
+    found = measure(str(path))
+    assert (found.lines, found.functions, found.classes) == (5, 2, 1)
+
+
+def test_a_sample_is_as_large_as_asked_and_the_truncated_never_parse(tmp_path: Path) -> None:
+    everything = standard_library()
+    assert len(everything) > 100
+    for size in (1, 7, 60):
+        assert len(set(sample(everything, size))) == size
+    copies = truncated_copies(everything, tmp_path / "truncated")
+    assert copies
+    for copy in copies:
+        with pytest.raises(SyntaxError):
+            measure(copy.path)
+
+
+def facts(*, done: set[int], dead: set[int], jobs: int = 4) -> Facts:
+    """A run over jobs 1..jobs that ended well if done and dead make up all of them."""
+    deliveries = [Delivery(seq, claimed_ms=100, outcome="acked", ended_ms=110) for seq in done]
+    return Facts(
+        appended={seq: Source(f"/{seq}.py", f"{seq}.py") for seq in range(1, jobs + 1)},
+        results=[Result(seq, f"{seq}.py", 1, 0, 0, 0.1, "w") for seq in sorted(done)],
+        failures=[Failure(seq, f"{seq}.py", "SyntaxError: x", "w") for seq in sorted(dead)],
+        dead=[DeadLetter(seq, f"{seq}.py", 3) for seq in sorted(dead)],
+        tallies=[Tally("w", deliveries)],
+        workers=1,
+        kill=Kill(at_ms=105, done=2, in_flight=1, restart_s=0.2),
+        final=TopicState(jobs, 0, Counters(0, 0, len(dead))),
+        seconds=1.0,
+    )
+
+
+def broken(run: Facts) -> list[str]:
+    return [check.what for check in judge(run) if not check.kept]
+
+
+def test_a_good_run_passes_every_check() -> None:
+    assert broken(facts(done={1, 2, 3}, dead={4})) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "promise"),
+    [
+        (facts(done={1, 2}, dead={4}), "no job lost"),
+        (facts(done={1, 2, 3, 4}, dead={4}), "no job both"),
+        (facts(done={1, 2, 3, 9}, dead={4}), "nothing came out"),
+        (replace(facts(done={1, 2, 3}, dead={4}), failures=[]), "every dead letter has its reason"),
+        (replace(facts(done={1, 2, 3}, dead={4}), tallies=[]), "every worker"),
+        (
+            replace(facts(done={1, 2, 3}, dead={4}), final=TopicState(4, 1, Counters(0, 1, 1))),
+            "the queue is empty",
+        ),
+    ],
+)
+def test_a_broken_promise_is_found(run: Facts, promise: str) -> None:
+    found = broken(run)
+    assert len(found) == 1 and found[0].startswith(promise)
+
+
+def test_a_result_stored_twice_and_an_acked_job_that_comes_back_are_found() -> None:
+    run = facts(done={1, 2, 3}, dead={4})
+    run.results.append(run.results[0])
+    run.tallies[0].deliveries.append(Delivery(2, claimed_ms=111))
+    assert broken(run) == [
+        "one result per job, redelivered or not",
+        "no acked job was ever handed out again",
+    ]
+
+
+def test_what_the_kill_cut_off_is_told_from_what_was_finished() -> None:
+    run = facts(done={1, 2, 3}, dead={4})
+    run.tallies[0].deliveries[:] = [
+        Delivery(1, claimed_ms=100, outcome="acked", ended_ms=104),
+        Delivery(2, claimed_ms=100, outcome="lost", ended_ms=120),
+        Delivery(2, claimed_ms=115, outcome="acked", ended_ms=130),
+        Delivery(3, claimed_ms=100, outcome="lost", ended_ms=120),
+        Delivery(4, claimed_ms=90, outcome="nacked", ended_ms=95),
+        Delivery(4, claimed_ms=115, outcome="nacked", ended_ms=118),
+    ]
+    assert run.cut_off() == {2, 3}
+    assert run.redelivered() == {2}
+    assert run.retries() == 2

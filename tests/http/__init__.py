@@ -1,0 +1,1 @@
+"""The contract, held against a real server process over a real port."""

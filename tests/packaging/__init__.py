@@ -1,0 +1,1 @@
+"""What leaves the checkout: the lock, the wheel, the image."""

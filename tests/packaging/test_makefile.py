@@ -1,0 +1,97 @@
+"""The Makefile: what it lists, and what it says where there is no Python that will do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.house import ROOT, make_targets, page
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+
+TOOLS = ("make", "sh", "awk", "echo", "head", "cat")
+
+
+def make(folder: Path, *arguments: str, path: str) -> subprocess.CompletedProcess[str]:
+    """Run make in a folder with nothing but this search path."""
+    program = shutil.which("make")
+    assert program is not None
+    return subprocess.run(
+        [program, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        env={"PATH": path, "LC_ALL": "C"},
+    )
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder with only the build files, and one with only the plainest tools."""
+    folder, tools = tmp_path / "with a blank", tmp_path / "tools"
+    folder.mkdir()
+    tools.mkdir()
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+        shutil.copyfile(ROOT / name, folder / name)
+    for name in TOOLS:
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    return folder, tools
+
+
+def fake_python(tools: Path, name: str, script: str) -> None:
+    """Put a program of this name on the search path."""
+    program = tools / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_bare_make_lists_every_target(bare: tuple[Path, Path]) -> None:
+    folder, tools = bare
+    listed = make(folder, path=str(tools))
+    assert listed.returncode == 0
+    shown = {line.split()[0] for line in listed.stdout.splitlines() if line.startswith("  ")}
+    assert shown == make_targets() - {"environment"}
+    assert {"setup", "demo", "test", "check", "serve", "bench", "lock", "clean"} <= shown
+
+
+def test_without_python_it_says_what_it_tried(bare: tuple[Path, Path]) -> None:
+    folder, tools = bare
+    fake_python(tools, "python3", 'echo "is Python 3.9" >&2; exit 1')
+    fake_python(tools, "python3.12", "exit 1")
+    failed = make(folder, "setup", "PYTHON=/nowhere/python", path=str(tools))
+    assert failed.returncode != 0
+    for line in (
+        "setup: needs Python 3.11 or newer, and found none that will do:",
+        "  /nowhere/python is not installed",
+        "  python3 is Python 3.9",
+        "  python3.12 does not run",
+        "  python3.11 is not installed",
+        "setup: install one, or name it: make setup PYTHON=/path/to/python3",
+    ):
+        assert line in failed.stderr.splitlines()
+    assert not (folder / ".venv").exists()
+
+
+def test_everything_runs_in_the_environment_of_the_checkout() -> None:
+    recipes = [line for line in page("Makefile").splitlines() if line.startswith("\t")]
+    modules = [line for line in recipes if re.search(r" -m [a-z]", line)]
+    assert modules
+    for line in modules:
+        assert re.search(r'(\$\(PY\)|\$\(LOCK_VENV\)/bin/python|"\$\$found") -m ', line), line
+
+
+def test_the_line_runs_make_test() -> None:
+    script = page(".ci/run")
+    assert os.access(ROOT / ".ci/run", os.X_OK), ".ci/run must be executable"
+    assert script.startswith("#!/usr/bin/env bash\n")
+    assert "\nset -euo pipefail\n" in script
+    assert script.rstrip().endswith("exec make test")

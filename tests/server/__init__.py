@@ -1,0 +1,1 @@
+"""The server, room by room: what needs no socket is tested without one."""

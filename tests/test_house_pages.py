@@ -1,0 +1,246 @@
+"""The rules of the house for pages: what is documented, what README promises, what no file says.
+
+As in test_house.py, each rule is one test that lists every place that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+from logqueue import __version__
+from logqueue.errors import every_error
+from logqueue.server.settings import OPTIONS
+from tests import house, readme
+from tests.house import ROOT, broken, page, sources
+
+PROTOCOL = "docs/protocol.md"
+OPERATIONS = "docs/operations.md"
+
+# -- codes, settings, routes, metrics --------------------------------------------------------------
+
+
+def test_every_error_code_is_documented() -> None:
+    text = page(PROTOCOL)
+    broken(
+        f"{PROTOCOL} explains every error code, as `code`",
+        {error.code for error in every_error() if f"`{error.code}`" not in text},
+    )
+
+
+def test_every_setting_is_documented() -> None:
+    text = page(OPERATIONS)
+    broken(
+        f"{OPERATIONS} explains every setting",
+        (option.variable for option in OPTIONS if not re.search(rf"\b{option.variable}\b", text)),
+    )
+
+
+# Where the server's routes and metrics stand in the source. What moves is moved here too.
+ROUTE_ROOMS = ("logqueue/server",)
+METRIC_ROOMS = ("logqueue/server",)
+METRIC = re.compile(r"logqueue_[a-z0-9_]+")
+
+
+def routes() -> set[tuple[str, str]]:
+    """Method and path of every row of the route table: calls of Route("METHOD", "/path", ...)."""
+    found = {
+        (str(method.value), str(path.value))
+        for source in sources(*ROUTE_ROOMS)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Route"
+        for method, path in [node.args[:2]]
+        if isinstance(method, ast.Constant) and isinstance(path, ast.Constant)
+    }
+    assert found, f"no call of Route with method and path in {', '.join(ROUTE_ROOMS)}: moved?"
+    return found
+
+
+def has_route(text: str, method: str, path: str) -> bool:
+    """Whether some line has both; parameters may be written *, :name, {name} or <name>."""
+    parts = re.split(r"(?:\*|:\w+|\{\w+\}|<\w+>)", path)
+    parameter = r"(?:\*|:\w+|\{\w+\}|<\w+>)"
+    exact = parameter.join(re.escape(part) for part in parts) + r"(?![\w/:{<*])"
+    line = re.compile(rf"^(?=.*\b{method}\b).*(?<![\w/]){exact}", re.MULTILINE)
+    return line.search(text) is not None
+
+
+def test_every_route_is_documented() -> None:
+    text = page(PROTOCOL)
+    broken(
+        f"{PROTOCOL} has every route: method and path on one line",
+        (f"{method} {path}" for method, path in routes() if not has_route(text, method, path)),
+    )
+
+
+def metrics() -> set[str]:
+    """Every literal that is nothing but the name of a metric."""
+    found = {
+        text
+        for source in sources(*METRIC_ROOMS)
+        for _, text in source.constants()
+        if METRIC.fullmatch(text)
+    }
+    assert found, f"no literal in {', '.join(METRIC_ROOMS)} looks like {METRIC.pattern}: moved?"
+    return found
+
+
+def test_every_metric_is_documented() -> None:
+    text = page(OPERATIONS)
+    broken(
+        f"{OPERATIONS} explains every metric",
+        (name for name in metrics() if not re.search(rf"\b{name}(?:_total)?\b", text)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "path", "has"),
+    [
+        ("| GET | `/v0/topics/:topic` |", "GET", "/v0/topics/*", True),
+        ("### `POST /v0/topics/{topic}/claim`", "POST", "/v0/topics/*/claim", True),
+        ("PUT / GET `/v0/topics/<topic>`", "GET", "/v0/topics/{name}", True),
+        ("POST /v0/topics/:q/claim", "POST", "/v0/topics/*", False),
+        ("POST /v0/topics/:q", "GET", "/v0/topics/*", False),
+        ("GET /v0/topics", "GET", "/v0/topics/*", False),
+        ("GET /v0/topics/:t", "GET", "/v0/topics", False),
+        ("GET\n/v0/health", "GET", "/v0/health", False),
+        ("GET /v0/healthz", "GET", "/v0/health", False),
+    ],
+)
+def test_has_route(text: str, method: str, path: str, has: bool) -> None:
+    assert has_route(text, method, path) is has
+
+
+# -- what people read first ------------------------------------------------------------------------
+
+TOOLS = frozenset({"curl", "git", "cd", "docker", "kill"})
+"""Programs that README may use beside our own."""
+
+
+def offered(command: str) -> bool:
+    """Whether a command of README is one that this project, or every machine, offers."""
+    match readme.program(command):
+        case []:
+            return True
+        case ["make", *targets]:
+            return {target for target in targets if "=" not in target} <= house.make_targets()
+        case [".venv/bin/logqueue", *arguments]:
+            return helps("logqueue", arguments)
+        case [".venv/bin/python", "-m", module, *arguments]:
+            return helps(module, arguments)
+        case [tool, *_]:
+            return tool in TOOLS
+    return False
+
+
+def helps(module: str, arguments: list[str]) -> bool:
+    """Whether `python -m module subcommand --help` knows the subcommand."""
+    subcommand = [word for word in arguments[:1] if not word.startswith("-")]
+    asked = subprocess.run(
+        [sys.executable, "-m", module, *subcommand, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    return asked.returncode == 0
+
+
+def test_every_readme_command_exists() -> None:
+    broken(
+        "README.md shows only commands that exist",
+        (
+            f"README.md:{block.line}: {command}"
+            for block in readme.shell_blocks(page("README.md"))
+            for command in block.commands()
+            if not offered(command)
+        ),
+    )
+
+
+def test_readme_starts_with_the_demo_and_the_tests() -> None:
+    commands = [
+        command for block in readme.shell_blocks(page("README.md")) for command in block.commands()
+    ]
+    assert commands[:2] == ["make demo", "make test"]
+
+
+def test_the_changelog_knows_the_version() -> None:
+    version = tomllib.loads(page("pyproject.toml"))["project"]["version"]
+    assert version == __version__, "pyproject.toml and logqueue.__version__ disagree"
+    assert re.search(rf"^## {re.escape(version)}\b", page("CHANGELOG.md"), flags=re.MULTILINE), (
+        f"CHANGELOG.md has no section '## {version}'"
+    )
+
+
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken(
+        "a link in a page leads to a file of the project",
+        (
+            f"{path}: {target}"
+            for path in house.project_files()
+            if path.endswith(".md")
+            for target in LINK.findall(page(path))
+            if not (ROOT / path).parent.joinpath(target).exists()
+        ),
+    )
+
+
+# -- what must not be in any file ------------------------------------------------------------------
+
+# Written in pieces so that this file does not break its own rule.
+FORBIDDEN = {
+    "a path of one machine": re.compile(
+        r"(?<![\w.})>:*\]])/(?:" + "|".join(["work", "root", "home", "Users"]) + r")/\w"
+    ),
+    "a place beside the project": re.compile(r"\.\./" + "shared"),
+    "the host of a package index or registry": re.compile(
+        r"\b(?:(?:test\.)?py" + r"pi\.org|python" + r"hosted\.org|docker" + r"\.io|ghcr" + r"\.io)"
+    ),
+}
+
+
+def forbidden(path: str, text: str) -> Iterator[str]:
+    """Lines that say what no file of the project may say."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        for what, pattern in FORBIDDEN.items():
+            if pattern.search(line):
+                yield f"{path}:{number}: {what}: {line.strip()[:100]}"
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    broken(
+        "the project works anywhere, so no file says where it was made",
+        (
+            place
+            for path in house.project_files()
+            for place in forbidden(path, (ROOT / path).read_bytes().decode("utf-8", "replace"))
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("see /" + "work/main for it", 1),
+        ("open('/" + "root/x')", 1),
+        ("../" + "shared/x", 1),
+        ("https://py" + "pi.org/simple", 1),
+        ("GET /v0/topics/:q/work and POST", 0),
+        ("claim/work/ack", 0),
+        ("`/work` streams", 0),
+        ("{queue}/work/x", 0),
+        ("/healthz", 0),
+    ],
+)
+def test_what_is_forbidden(line: str, counts: int) -> None:
+    assert len(list(forbidden("page", line))) == counts

@@ -1,0 +1,309 @@
+"""Recovery: the decision table, every combination of it, and each case with real bytes."""
+
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from wal import Log, WalCorrupt, WalFull
+from wal.files import OsFileSystem
+from wal.format import HEADER_BYTES, End, HeaderState, encode_frame, frame_bytes, salt_of
+from wal.recovery import TABLE, Facts, Outcome, Position, decide, matches, survey
+from wal.segment import segment_path
+from wal.simfs import SimFileSystem
+
+BOOLS = (False, True)
+
+
+def combinations() -> list[Facts]:
+    return [
+        Facts(*values)
+        for values in itertools.product(
+            Position, BOOLS, HeaderState, BOOLS, BOOLS, End, BOOLS, BOOLS, BOOLS
+        )
+    ]
+
+
+def impossible(facts: Facts) -> str | None:
+    """Why these facts cannot stand together, in terms of how `survey` gathers them."""
+    oldest = facts.position in (Position.ONLY, Position.FIRST)
+    if facts.header is not HeaderState.OK and facts.end is not End.CLEAN:
+        return "without a header nothing is walked"
+    if facts.header is HeaderState.OK and facts.body:
+        return "body is asked only of segments without a header"
+    if facts.end is not End.BAD and facts.behind:
+        return "frames behind are looked for behind damage only"
+    if facts.proven and not facts.behind:
+        return "only a frame behind can prove anything"
+    if oldest and not facts.joined:
+        return "the oldest segment joins nothing"
+    if facts.position in (Position.MIDDLE, Position.LAST) and not facts.anchored:
+        return "a segment before it says where numbering stands"
+    return None
+
+
+def test_exactly_one_row_answers_each_combination() -> None:
+    used = set()
+    possible = 0
+    for facts in combinations():
+        rows = [row for row in TABLE if matches(row, facts)]
+        if impossible(facts) is None:
+            possible += 1
+            assert len(rows) == 1, f"{[row.label for row in rows]} for {facts}"
+            used.add(rows[0].label)
+    assert used == {row.label for row in TABLE}
+    assert possible == 288
+
+
+def test_laws_of_the_table() -> None:
+    """What must hold whatever the rows say."""
+    tail = (Position.ONLY, Position.LAST, Position.BEFORE_UNBEGUN)
+    for facts in combinations():
+        if impossible(facts) is not None:
+            continue
+        outcome = decide(facts).outcome
+        if outcome in (Outcome.CUT, Outcome.DISCARD):
+            assert facts.position in tail, "only the tail is ever changed"
+            assert not facts.proven, "what was synced is never cut"
+            assert not facts.body
+            assert not (facts.same_boot and facts.behind), "a kill leaves no holes"
+        if outcome is Outcome.KEEP:
+            assert facts.header is HeaderState.OK
+            assert facts.end in (End.CLEAN, End.ZEROS)
+            assert facts.joined
+        if outcome is Outcome.DISCARD:
+            assert facts.header in (HeaderState.ABSENT, HeaderState.TORN)
+            assert facts.anchored
+
+
+# The rows again, as a directory would show them. `make` gets three segments of two frames each,
+# closed cleanly; every frame has 8 payload bytes and so takes 40.
+FRAME = frame_bytes(8)
+
+
+def flip(path: str, offset: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte[0] ^ 0x40]))
+
+
+def put(path: str, offset: int, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+class Disk:
+    """Segments 1 to 3 with frames 1-2, 3-4, 5-6, and words for hurting them."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        log = Log.open(directory, random_bytes=lambda n: b"i" * n)
+        for number in range(1, 7):
+            log.append(b"frame %02d" % number, sync=True)
+            log.step()
+            if number in (2, 4):
+                log.roll()
+        log.close()
+        self.identity = b"i" * 16
+
+    def path(self, id: int) -> str:
+        return segment_path(self.directory, id)
+
+    def empty(self, id: int, data: bytes = b"") -> None:
+        Path(self.path(id)).write_bytes(data)
+
+    def frame(self, number: int, watermark: int, id: int = 3) -> bytes:
+        body = b"frame %02d" % number
+        return encode_frame(body, number, watermark, salt_of(self.identity, id))
+
+    def header(self, id: int) -> bytes:
+        return Path(self.path(id)).read_bytes()[:HEADER_BYTES]
+
+
+END = HEADER_BYTES + 2 * FRAME
+Hurt = Callable[[Disk], object]
+
+
+def each(*hurts: Hurt) -> Hurt:
+    def all_of_them(disk: Disk) -> None:
+        for hurt in hurts:
+            hurt(disk)
+
+    return all_of_them
+
+
+def lose(id: int) -> Hurt:
+    return lambda disk: os.remove(disk.path(id))
+
+
+def reboot(disk: Disk) -> None:
+    Path(disk.directory, "LOCK").write_text("1 another-boot\n")
+
+
+CASES: list[tuple[str, Hurt, int | None]] = [
+    # label of the row, what happened, frames kept (None: refused)
+    ("K1", lambda d: None, 6),
+    ("K1", lambda d: put(d.path(3), END, bytes(4096)), 6),
+    ("K1", lambda d: put(d.path(1), END, bytes(4096)), 6),
+    ("K1", lambda d: os.remove(d.path(1)), 6),
+    ("H1", lambda d: put(d.path(2), 0, d.header(1)), None),
+    ("H1", lambda d: put(d.path(3), 0, d.header(1)), None),
+    ("H2", lambda d: put(d.path(3), 0, bytes(HEADER_BYTES)), None),
+    ("H2", lambda d: flip(d.path(1), 20), None),
+    ("H3", lambda d: d.empty(2), None),
+    ("H4", each(lose(1), lose(2), lambda d: d.empty(3)), None),
+    ("H5", lambda d: d.empty(4), 6),
+    ("H5", lambda d: d.empty(4, bytes(9000)), 6),
+    ("H5", lambda d: d.empty(4, b"WALSEG" + bytes(9000)), 6),
+    ("H5", each(lambda d: d.empty(4), lambda d: d.empty(5)), 6),
+    ("H5", lambda d: d.empty(5), 6),
+    ("H2", lambda d: d.empty(4, bytes(HEADER_BYTES) + b"x"), None),
+    ("J1", lambda d: os.remove(d.path(2)), None),
+    ("J1", lambda d: os.truncate(d.path(2), HEADER_BYTES + FRAME), None),
+    ("D1", lambda d: flip(d.path(1), HEADER_BYTES + 36), None),
+    ("D1", lambda d: flip(d.path(2), END - 2), None),
+    ("D1", lambda d: os.truncate(d.path(2), END - 8), None),
+    ("D1", lambda d: put(d.path(2), END, b"x" * 40), None),
+    ("D2", lambda d: flip(d.path(3), HEADER_BYTES + 36), None),
+    ("D2", each(lambda d: flip(d.path(3), HEADER_BYTES + 36), reboot), None),
+    ("D2", each(lambda d: flip(d.path(3), HEADER_BYTES + 36), lambda d: d.empty(4)), None),
+    ("D3", lambda d: put(d.path(3), END, bytes(FRAME) + d.frame(8, 6)), None),
+    ("T1", each(lambda d: put(d.path(3), END, bytes(FRAME) + d.frame(8, 6)), reboot), 6),
+    ("D2", each(lambda d: put(d.path(3), END, bytes(FRAME) + d.frame(8, 7)), reboot), None),
+    ("T2", lambda d: put(d.path(3), END, d.frame(7, 6)[:36]), 6),
+    ("T2", lambda d: put(d.path(3), END, b"x"), 6),
+    ("T2", lambda d: put(d.path(3), END, bytes(8000) + b"x"), 6),
+    ("T2", lambda d: flip(d.path(3), END - 2), 5),
+    ("T2", lambda d: os.truncate(d.path(3), END - 2), 5),
+    ("T2", each(lambda d: os.truncate(d.path(3), END - 2), lambda d: d.empty(4)), 5),
+    ("N1", lambda d: put(d.path(3), END, d.frame(8, 6)), None),
+    ("N1", lambda d: put(d.path(3), END, d.frame(6, 5)), None),
+]  # fmt: skip
+
+
+def tree(directory: str) -> dict[str, bytes]:
+    return {
+        name: Path(directory, name).read_bytes()
+        for name in sorted(os.listdir(directory))
+        if name != "LOCK"
+    }
+
+
+@pytest.mark.parametrize(("label", "hurt", "kept"), CASES)
+def test_each_case_on_a_real_directory(
+    tmp_path: Path, label: str, hurt: Hurt, kept: int | None
+) -> None:
+    disk = Disk(str(tmp_path / "log"))
+    hurt(disk)
+    boot = OsFileSystem().boot_id()
+    same = Path(disk.directory, "LOCK").read_text().split()[-1] == boot
+    findings = list(survey(OsFileSystem(), disk.directory, same_boot=same, frame_bytes_max=1 << 20))
+    assert label in [finding.row.label[:2] for finding in findings]
+    before = tree(disk.directory)
+    if kept is None:
+        with pytest.raises(WalCorrupt) as caught:
+            Log.open(disk.directory)
+        assert os.path.dirname(caught.value.file) == disk.directory
+        assert "nothing was changed" in str(caught.value)
+        assert tree(disk.directory) == before, "a refused log is left as it was"
+    else:
+        for _ in range(2):
+            log = Log.open(disk.directory)
+            assert [frame.number for frame in log.read()][-1] == kept
+            assert log.durable == log.written == log.appended == kept
+            log.close()
+
+
+def test_the_row_labels_are_all_shown() -> None:
+    assert {label for label, _, _ in CASES} == {row.label[:2] for row in TABLE}
+
+
+def test_refusal_names_file_and_offset(tmp_path: Path) -> None:
+    disk = Disk(str(tmp_path))
+    flip(disk.path(2), HEADER_BYTES + FRAME + 35)
+    with pytest.raises(WalCorrupt) as caught:
+        Log.open(disk.directory)
+    assert caught.value.file == disk.path(2)
+    assert caught.value.offset == HEADER_BYTES + FRAME
+    assert "frame 4" in caught.value.reason
+
+
+def test_a_cut_tail_is_kept_aside_and_zeros_are_not(tmp_path: Path) -> None:
+    disk = Disk(str(tmp_path))
+    tail = disk.frame(7, 6)[:-4]
+    put(disk.path(3), END, tail + bytes(100))
+    Log.open(disk.directory).close()
+    asides = [name for name in os.listdir(tmp_path) if ".torn-" in name]
+    assert len(asides) == 1
+    assert asides[0].startswith(f"{os.path.basename(disk.path(3))}.torn-{END}-")
+    assert (tmp_path / asides[0]).read_bytes() == tail
+    put(disk.path(3), END, bytes(100))
+    Log.open(disk.directory).close()
+    assert [name for name in os.listdir(tmp_path) if ".torn-" in name] == asides
+
+
+@pytest.mark.parametrize(
+    ("hurt", "kept", "lost_from", "files"),
+    [
+        (lambda d: flip(d.path(2), HEADER_BYTES + FRAME + 35), 3, 4, 2),
+        (lambda d: flip(d.path(1), HEADER_BYTES + 35), 0, 1, 3),
+        (lambda d: flip(d.path(3), HEADER_BYTES + 35), 4, 5, 1),
+        (lambda d: flip(d.path(2), 20), 2, 3, 2),
+        (lambda d: os.remove(d.path(2)), 2, 3, 1),
+        (lambda d: flip(d.path(1), 20), 0, 1, 3),
+    ],
+)
+def test_the_operator_sets_damage_aside(
+    tmp_path: Path, hurt: Hurt, kept: int, lost_from: int, files: int
+) -> None:
+    disk = Disk(str(tmp_path))
+    hurt(disk)
+    log = Log.open(disk.directory, set_damage_aside=True)
+    assert [frame.number for frame in log.read()] == list(range(1, kept + 1))
+    assert len(log.losses) == files
+    for loss in log.losses:
+        assert loss.first_lost == lost_from
+        assert loss.bytes > 0
+        assert ".damaged-" in loss.aside
+        assert os.path.exists(loss.aside)
+        assert loss.reason
+    assert log.append(b"on", sync=True) == kept + 1
+    log.close()
+    again = Log.open(disk.directory)
+    assert again.appended == kept + 1
+    assert again.losses == []
+    again.close()
+
+
+def test_a_full_disk_keeps_a_torn_tail_from_being_cut() -> None:
+    """Without its copy the tail is not given up; with space again the log opens."""
+    fs = SimFileSystem(Random(1))
+    log = Log.open("d", fs=fs, random_bytes=Random(1).randbytes)
+    log.append(b"good", sync=True)
+    log.step()
+    path = log.segments()[0].path
+    fs.open(path).pwrite(b"torn" * 100, log.bytes_total)
+    disk = fs.kill_clone()
+    disk.capacity_bytes = 0
+    before = disk.contents()[path]
+    with pytest.raises(WalFull):
+        Log.open("d", fs=disk)
+    assert disk.contents()[path] == before
+    disk.capacity_bytes = None
+    assert Log.open("d", fs=disk).appended == 1
+    assert [data for name, data in disk.contents().items() if ".torn-" in name] == [b"torn" * 100]
+
+
+def test_setting_aside_changes_nothing_on_a_good_log(tmp_path: Path) -> None:
+    disk = Disk(str(tmp_path))
+    before = tree(disk.directory)
+    log = Log.open(disk.directory, set_damage_aside=True)
+    assert log.losses == []
+    log.close()
+    assert tree(disk.directory) == before

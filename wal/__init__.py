@@ -1,0 +1,39 @@
+"""A segmented write-ahead log that anyone could reuse; standard library only.
+
+Re-exports the public names and owns nothing itself.
+"""
+
+from wal.committer import Stats
+from wal.errors import (
+    RecordTooLarge,
+    WalClosed,
+    WalCorrupt,
+    WalError,
+    WalFailed,
+    WalFull,
+    WalLocked,
+)
+from wal.files import DirectoryLock, File, FileSystem, OsFileSystem
+from wal.format import Frame
+from wal.log import Log
+from wal.recovery import Loss
+from wal.segment import SegmentInfo
+
+__all__ = [
+    "DirectoryLock",
+    "File",
+    "FileSystem",
+    "Frame",
+    "Log",
+    "Loss",
+    "OsFileSystem",
+    "RecordTooLarge",
+    "SegmentInfo",
+    "Stats",
+    "WalClosed",
+    "WalCorrupt",
+    "WalError",
+    "WalFailed",
+    "WalFull",
+    "WalLocked",
+]

@@ -1,0 +1,266 @@
+"""Group commit: what is pending, what is written, what is durable, and poison.
+
+Owns the queue of batches between appenders and the disk, the order in which they are written and
+synced, and the thread that does so. Must not know how payloads become frames, how segments are
+chosen, or who waits for what.
+
+The theory: one round at a time. A round takes what is pending (bounded in bytes), writes it in
+order, and syncs if anyone asked; whatever arrives meanwhile rides the next. Each of the two
+promises moves one number, `written` and `durable`, and both only ever grow. After the first
+failed operation nothing is tried again, because a kernel that failed to write pages may forget
+them and report the next sync as good.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from wal.segment import Segment
+
+ROUND_BYTES_MAX: Final = 16 << 20
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters since the log was opened, and one hook.
+
+    Attributes:
+        frames: appended.
+        rounds: of the committer that wrote something.
+        syncs: asked of the file system while running.
+        bytes_written: of frames, headers and padding included.
+        rotations: segments begun after the first.
+        refused: appends that raised WalFull.
+        pending_peak: most frames that ever waited to be written.
+        on_sync: called by the committer with the seconds each sync took.
+    """
+
+    frames: int = 0
+    rounds: int = 0
+    syncs: int = 0
+    bytes_written: int = 0
+    rotations: int = 0
+    refused: int = 0
+    pending_peak: int = 0
+    on_sync: Callable[[float], None] | None = None
+
+    @property
+    def batches(self) -> int:
+        """The same as `rounds`."""
+        return self.rounds
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Adjoining frames of one segment, to go out in one write."""
+
+    segment: Segment
+    offset: int
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    last: int = 0
+    sync: bool = False
+    seals: bool = False
+
+
+class Committer:
+    """The queue and its one consumer. Methods marked (locked) need `lock` held by the caller."""
+
+    def __init__(self, stats: Stats, durable: int) -> None:
+        self.lock = threading.Lock()
+        self.stats = stats
+        # Written by the consumer only; read by anyone, since they only grow.
+        self.written = durable
+        self.durable = durable
+        self.failure: BaseException | None = None
+        self._wake = threading.Condition(self.lock)
+        self._batches: deque[_Batch] = deque()
+        self._open: _Batch | None = None
+        self._sync_asked = False
+        self._idle = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._on_advance: Callable[[], None] = lambda: None
+        # The segment that bytes were last written to, the only one with unsynced bytes.
+        self._current: Segment | None = None
+
+    def add(
+        self, segment: Segment, offset: int, parts: list[bytes], size: int, number: int, sync: bool
+    ) -> None:
+        """Queue one frame. (locked)"""
+        batch = self._open
+        if batch is None or batch.segment is not segment or batch.size >= ROUND_BYTES_MAX:
+            batch = self._begin_batch(segment, offset)
+        batch.parts += parts
+        batch.size += size
+        batch.last = number
+        if sync:
+            batch.sync = True
+        if self._idle:
+            self._idle = False
+            self._wake.notify()
+
+    def roll(self, old: Segment, new: Segment) -> None:
+        """Queue the seal of one segment and the header of the next. (locked)"""
+        assert old.id + 1 == new.id
+        batch = self._open
+        if batch is None or batch.segment is not old:
+            batch = self._begin_batch(old, old.end)
+        batch.seals = True
+        self._begin_batch(new, new.end)
+        self._notify()
+
+    def ask_sync(self) -> None:
+        """Queue a sync of all that is queued. (locked)"""
+        self._sync_asked = True
+        self._notify()
+
+    def poison(self, failure: BaseException) -> None:
+        """Take no more work, for ever, and let the waiters know. (locked)"""
+        if self.failure is None:
+            self.failure = failure
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._idle:
+            self._idle = False
+            self._wake.notify()
+
+    def _begin_batch(self, segment: Segment, offset: int) -> _Batch:
+        self._open = _Batch(segment, offset, last=segment.last)
+        self._batches.append(self._open)
+        return self._open
+
+    def step(self) -> bool:
+        """One round. False when there was nothing to do, or the log is poisoned."""
+        with self.lock:
+            if self.failure is not None:
+                return False
+            batches = self._take()
+            # A sync that was asked for covers all that was queued then, so it waits for the
+            # last of several rounds.
+            asked = self._sync_asked and not self._batches
+            if asked:
+                self._sync_asked = False
+        sync = asked or any(batch.sync for batch in batches)
+        if not batches and not (sync and self.durable < self.written):
+            return False
+        try:
+            self._round(batches, sync)
+        except BaseException as failure:
+            with self.lock:
+                self.poison(failure)
+            self._tell()
+            if not isinstance(failure, OSError):
+                raise
+        return True
+
+    def _take(self) -> list[_Batch]:
+        taken: list[_Batch] = []
+        size = 0
+        while self._batches and size < ROUND_BYTES_MAX:
+            batch = self._batches.popleft()
+            taken.append(batch)
+            size += batch.size
+        if not self._batches:
+            self._open = None
+        return taken
+
+    def _round(self, batches: list[_Batch], sync: bool) -> None:
+        """Write, tell, sync, tell. Raises OSError as the file system does."""
+        for batch in batches:
+            self._write(batch)
+        if batches:
+            self.stats.rounds += 1
+            self._tell()
+        if sync and self.durable < self.written:
+            assert self._current is not None
+            self._timed(self._current.sync)
+            self.durable = self.written
+            self._tell()
+
+    def _write(self, batch: _Batch) -> None:
+        segment = batch.segment
+        if not segment.begun:
+            # The segment before was sealed by an earlier batch: see `roll`.
+            assert self.durable == self.written
+            self._timed(segment.begin)
+        self._current = segment
+        if batch.parts:
+            data = b"".join(batch.parts)
+            assert len(data) == batch.size
+            segment.write(data, batch.offset)
+            self.stats.bytes_written += batch.size
+        assert batch.last >= self.written
+        self.written = batch.last
+        if batch.seals:
+            self._timed(segment.seal)
+            self.durable = self.written
+            self._current = None
+
+    def _timed(self, operation: Callable[[], None]) -> None:
+        began = time.perf_counter()
+        operation()
+        self.stats.syncs += 1
+        if self.stats.on_sync is not None:
+            self.stats.on_sync(time.perf_counter() - began)
+
+    def _tell(self) -> None:
+        try:
+            self._on_advance()
+        except Exception as error:
+            # A listener that fails is a bug of the owner. It must be heard, but it must not keep
+            # what was promised to others from the disk.
+            threading.excepthook(
+                threading.ExceptHookArgs(
+                    (type(error), error, error.__traceback__, threading.current_thread())
+                )
+            )
+
+    @property
+    def threaded(self) -> bool:
+        """Whether rounds are run by the thread."""
+        return self._thread is not None
+
+    def start(self, on_advance: Callable[[], None]) -> None:
+        """Start the thread."""
+        assert self._thread is None, "the committer runs already"
+        self._on_advance = on_advance
+        self._thread = threading.Thread(target=self._loop, name="wal-committer", daemon=True)
+        self._thread.start()
+
+    def _loop(self) -> None:
+        failure_told = False
+        while True:
+            while self.step():
+                pass
+            with self.lock:
+                # An appender may have poisoned the log, and then no round tells of it.
+                tell = self.failure is not None and not failure_told
+                if not tell:
+                    if self._stopping:
+                        return
+                    if not self._has_work():
+                        self._idle = True
+                        self._wake.wait()
+                        self._idle = False
+                    continue
+            failure_told = True
+            self._tell()
+
+    def _has_work(self) -> bool:
+        return self.failure is None and (bool(self._batches) or self._sync_asked)
+
+    def stop(self) -> None:
+        """Let the thread finish what is queued, and end it. Fine if there is none."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        assert thread is not threading.current_thread()
+        with self.lock:
+            self._stopping = True
+            self._notify()
+        thread.join()

@@ -1,0 +1,383 @@
+"""What to do with a directory of segments: keep, discard, cut or refuse.
+
+Owns the facts gathered about each segment, the decision table over them, and the repair. Must not
+know threads, appends or the Log.
+
+The table rests on the order of writes (docs/wal-format.md): the header of a segment is synced after
+everything in the segment before it, and before any frame in it. So unsynced bytes exist only at the
+end of the last segment that has a header, and a segment without one never held a frame.
+Whatever does not fit that picture is damage to something once promised, and is refused with
+nothing changed. A test walks every combination of facts and finds exactly one row for each.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from wal.errors import WalCorrupt
+from wal.files import File, FileSystem
+from wal.format import (
+    HEADER_BYTES,
+    End,
+    HeaderState,
+    SegmentHeader,
+    Walk,
+    decode_header,
+    frames_behind,
+    is_zero,
+    salt_of,
+)
+from wal.segment import read_whole, segment_ids, segment_path
+
+_ADVICE: Final = (
+    "nothing was changed. Restore the directory from a copy, or open it once with the option "
+    "that sets damage aside to keep the frames before this point and lose the rest"
+)
+
+
+class Position(Enum):
+    """Where a segment stands. A segment with a header counts as begun, any other does not."""
+
+    ONLY = "only"
+    FIRST = "first, a begun one follows"
+    MIDDLE = "middle, a begun one follows"
+    LAST = "last"
+    BEFORE_UNBEGUN = "followed only by segments not begun"
+
+
+class Outcome(Enum):
+    """What is done with a segment."""
+
+    KEEP = "keep"
+    DISCARD = "discard"
+    CUT = "cut"
+    REFUSE = "refuse"
+
+
+class Facts(NamedTuple):
+    """All that the decision may depend on.
+
+    Attributes:
+        position: where it stands.
+        anchored: the number its first frame would have is known without its header, since it is
+            not the oldest or its id is 1.
+        header: what its first page holds.
+        body: there is no header, yet anything but zeros stands behind its page.
+        joined: id and first number follow on from the segment before (true for the oldest).
+        end: how the walk over its frames ended; CLEAN when there is no header to walk with.
+        behind: whole frames stand behind a BAD end.
+        proven: one of them says that the damaged frame had been synced.
+        same_boot: nothing unsynced was lost since the log was last opened.
+    """
+
+    position: Position
+    anchored: bool
+    header: HeaderState
+    body: bool
+    joined: bool
+    end: End
+    behind: bool
+    proven: bool
+    same_boot: bool
+
+
+class Row(NamedTuple):
+    """One case: the facts it asks for (None: any), the outcome, the reason in words."""
+
+    label: str
+    wants: dict[str, frozenset[object]]
+    outcome: Outcome
+    reason: str
+
+
+def _row(label: str, outcome: Outcome, reason: str, **wants: object) -> Row:
+    sets = {
+        name: frozenset(want) if isinstance(want, tuple) else frozenset({want})
+        for name, want in wants.items()
+    }
+    assert set(sets) <= set(Facts._fields)
+    return Row(label, sets, outcome, reason)
+
+
+_TAIL: Final = (Position.ONLY, Position.LAST, Position.BEFORE_UNBEGUN)
+_INNER: Final = (Position.FIRST, Position.MIDDLE)
+_NO_HEADER: Final = (HeaderState.ABSENT, HeaderState.TORN)
+_WHOLE: Final = (End.CLEAN, End.ZEROS)
+_OK: Final = HeaderState.OK
+
+TABLE: Final[tuple[Row, ...]] = (
+    _row("H1 foreign", Outcome.REFUSE,
+         "the segment is of another log, another place or another version of the format",
+         header=HeaderState.FOREIGN),
+    _row("H2 headless body", Outcome.REFUSE,
+         "there is data but no segment header, and a header is synced before any data",
+         header=_NO_HEADER, body=True),
+    _row("H3 headless inner", Outcome.REFUSE,
+         "there is no segment header, though a later segment was begun",
+         header=_NO_HEADER, body=False, position=_INNER),
+    _row("H4 headless oldest", Outcome.REFUSE,
+         "there is no segment header, and so no knowing where numbering stood",
+         header=_NO_HEADER, body=False, position=_TAIL, anchored=False),
+    _row("H5 unbegun", Outcome.DISCARD,
+         "a crash came between the creation of the segment and its header",
+         header=_NO_HEADER, body=False, position=_TAIL, anchored=True),
+    _row("J1 gap", Outcome.REFUSE,
+         "the segment does not follow on from the one before: frames or a file are missing",
+         header=_OK, joined=False),
+    _row("K1 whole", Outcome.KEEP, "every frame is whole",
+         header=_OK, joined=True, end=_WHOLE),
+    _row("N1 misnumbered", Outcome.REFUSE, "frame numbers do not follow",
+         header=_OK, joined=True, end=End.MISNUMBERED),
+    _row("D1 damaged inner", Outcome.REFUSE,
+         "the segment was synced to its end, for a later segment was begun",
+         header=_OK, joined=True, end=End.BAD, position=_INNER),
+    _row("D2 damaged synced", Outcome.REFUSE, "a later frame shows that this one had been synced",
+         header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=True, proven=True),
+    _row("D3 damaged written", Outcome.REFUSE,
+         "whole frames follow, and the machine ran on since they were written",
+         header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=True, proven=False,
+         same_boot=True),
+    _row("T1 torn out of order", Outcome.CUT, "unsynced frames reached the disk in part",
+         header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=True, proven=False,
+         same_boot=False),
+    _row("T2 torn", Outcome.CUT, "the last write did not reach the disk whole",
+         header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=False),
+)  # fmt: skip
+
+
+def decide(facts: Facts) -> Row:
+    """The one row that answers these facts."""
+    rows = [row for row in TABLE if matches(row, facts)]
+    assert len(rows) == 1, f"{len(rows)} rows for {facts}"
+    return rows[0]
+
+
+def matches(row: Row, facts: Facts) -> bool:
+    """Whether every fact the row asks for is as it asks."""
+    return all(getattr(facts, name) in wanted for name, wanted in row.wants.items())
+
+
+@dataclass(slots=True)
+class Finding:
+    """One segment, examined.
+
+    Attributes:
+        offset: end of its good frames, in bytes.
+        last: number of its last good frame, or of the frame before it.
+        size: of the file, preallocation included.
+        detail: what was wrong at `offset`.
+    """
+
+    id: int
+    path: str
+    size: int
+    header: SegmentHeader | None
+    facts: Facts
+    row: Row
+    offset: int
+    last: int
+    detail: str
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is done with it."""
+        return self.row.outcome
+
+    def error(self) -> WalCorrupt:
+        """The refusal, worded for the operator."""
+        assert self.outcome is Outcome.REFUSE
+        detail = f" ({self.detail})" if self.detail else ""
+        return WalCorrupt(self.path, self.offset, f"{self.row.reason}{detail}; {_ADVICE}")
+
+
+@dataclass(slots=True, frozen=True)
+class Loss:
+    """What was given up when damage was set aside.
+
+    Attributes:
+        path: the segment file.
+        aside: where its bytes are now.
+        offset: bytes from here on were lost.
+        bytes: how many.
+        first_lost: no frame from this number on survives.
+        reason: what was wrong with the first of the files.
+    """
+
+    path: str
+    aside: str
+    offset: int
+    bytes: int
+    first_lost: int
+    reason: str
+
+
+def ran_on(note: str, boot: str) -> bool:
+    """Whether the machine ran on since the lock's note, "pid boot", was left."""
+    return bool(boot) and note.rpartition(" ")[2] == boot
+
+
+class _Page(NamedTuple):
+    """The first look at a segment: enough to know which ones were begun."""
+
+    id: int
+    state: HeaderState
+    header: SegmentHeader | None
+
+
+def _first_look(fs: FileSystem, directory: str) -> list[_Page]:
+    pages: list[_Page] = []
+    identity: bytes | None = None
+    for id in segment_ids(fs, directory):
+        file = fs.open(segment_path(directory, id))
+        try:
+            state, header = decode_header(file.pread(HEADER_BYTES, 0))
+        finally:
+            file.close()
+        if header is not None:
+            identity = identity or header.identity
+            if header.id != id or header.identity != identity:
+                state, header = HeaderState.FOREIGN, None
+        pages.append(_Page(id, state, header))
+    return pages
+
+
+def _position(index: int, pages: list[_Page]) -> Position:
+    unbegun = (HeaderState.ABSENT, HeaderState.TORN)
+    if len(pages) == 1:
+        return Position.ONLY
+    if index == len(pages) - 1:
+        return Position.LAST
+    if all(page.state in unbegun for page in pages[index + 1 :]):
+        return Position.BEFORE_UNBEGUN
+    return Position.FIRST if index == 0 else Position.MIDDLE
+
+
+def survey(
+    fs: FileSystem, directory: str, *, same_boot: bool, frame_bytes_max: int
+) -> Iterator[Finding]:
+    """Examine every segment, oldest first. Reads only; goes on behind damage.
+
+    Args:
+        fs: the file system.
+        directory: of the log.
+        same_boot: whether the machine ran on since the log was last opened.
+        frame_bytes_max: bound on payloads, in bytes.
+    """
+    pages = _first_look(fs, directory)
+    before: Finding | None = None
+    for index, page in enumerate(pages):
+        path = segment_path(directory, page.id)
+        data = read_whole(fs, path)
+        joined = before is None or before.id + 1 == page.id
+        end, offset, detail = End.CLEAN, 0, ""
+        behind, watermark = False, 0
+        last = before.last if before else 0
+        if page.header is not None:
+            joined = joined and (before is None or before.last + 1 == page.header.first)
+            salt = salt_of(page.header.identity, page.id)
+            walk = Walk(data, salt, page.header.first, page.id, frame_bytes_max).run()
+            end, offset, last = walk.end, walk.offset, walk.number - 1
+            if not joined:
+                assert before is not None
+                offset = 0
+                detail = f"it begins with frame {page.header.first} after {before.last}"
+            elif end in (End.BAD, End.MISNUMBERED):
+                detail = f"frame {last + 1}: {walk.problem}"
+                behind, watermark = frames_behind(data, offset, salt, last + 1)
+        facts = Facts(
+            position=_position(index, pages),
+            anchored=before is not None or page.id == 1,
+            header=page.state,
+            body=page.header is None and not is_zero(data[HEADER_BYTES:]),
+            joined=joined,
+            end=end,
+            behind=behind,
+            proven=watermark > last,
+            same_boot=same_boot,
+        )
+        before = Finding(
+            page.id, path, len(data), page.header, facts, decide(facts), offset, last, detail
+        )
+        yield before
+
+
+def repair(fs: FileSystem, directory: str, findings: list[Finding]) -> list[Finding]:
+    """Discard and cut what the crash left; returns the segments kept. Raises WalCorrupt.
+
+    Nothing is changed unless everything can be repaired, and each step leaves a state that the
+    next open repairs to the same result.
+    """
+    for finding in findings:
+        if finding.outcome is Outcome.REFUSE:
+            raise finding.error()
+    # Newest first, so that the ids on disk follow on at every moment.
+    for finding in reversed(findings):
+        if finding.outcome is Outcome.DISCARD:
+            fs.remove(finding.path)
+            fs.sync_dir(directory)
+    kept = [finding for finding in findings if finding.outcome is not Outcome.DISCARD]
+    for finding in kept:
+        if finding.outcome is Outcome.CUT:
+            assert finding is kept[-1]
+            _cut(fs, directory, finding, "torn")
+    return kept
+
+
+def set_aside(fs: FileSystem, directory: str, findings: list[Finding]) -> list[Loss]:
+    """Take the first refused segment and all behind it out of the way, as the operator asked.
+
+    Returns one Loss per file, oldest first. Afterwards a survey refuses nothing, unless a
+    segment with no header at all was the oldest, in which case the log begins anew.
+    """
+    refused = [index for index, f in enumerate(findings) if f.outcome is Outcome.REFUSE]
+    if not refused:
+        return []
+    at = refused[0]
+    damaged = findings[at]
+    reason = damaged.error().reason.partition("; ")[0]
+    first_lost = damaged.last + 1
+    keeps_frames = damaged.header is not None and damaged.facts.joined
+    if not keeps_frames:
+        first_lost = (findings[at - 1].last if at else 0) + 1
+    losses: list[Loss] = []
+    for finding in reversed(findings[at:]):
+        offset = finding.offset if finding is damaged and keeps_frames else 0
+        if offset:
+            aside = _cut(fs, directory, finding, "damaged")
+        else:
+            aside = f"{finding.path}.damaged-0-{finding.size}"
+            fs.rename(finding.path, aside)
+            fs.sync_dir(directory)
+        lost = finding.size - offset
+        losses.insert(0, Loss(finding.path, aside, offset, lost, first_lost, reason))
+    return losses
+
+
+def _cut(fs: FileSystem, directory: str, finding: Finding, kind: str) -> str:
+    """Copy the bytes from `offset` on to a side file, durably, then cut them off."""
+    file = fs.open(finding.path, writable=True)
+    try:
+        tail = file.pread(finding.size - finding.offset, finding.offset).rstrip(b"\0")
+        # Named by content: an interrupted cut, done again, fills the same file, and a later
+        # torn tail at the same place does not overwrite this one.
+        aside = f"{finding.path}.{kind}-{finding.offset}-{crc32(tail):08x}"
+        assert os.path.dirname(aside) == os.path.dirname(finding.path)
+        if tail:
+            _write_new(fs.create(aside), tail)
+            fs.sync_dir(directory)
+        file.truncate(finding.offset)
+        file.sync()
+    finally:
+        file.close()
+    return aside
+
+
+def _write_new(file: File, data: bytes) -> None:
+    try:
+        file.pwrite(data, 0)
+        file.sync()
+    finally:
+        file.close()

@@ -1,0 +1,171 @@
+"""One segment file: its name, its space, its bytes in order, its seal.
+
+Owns where the next frame goes and how much of the file is allocated. Must not know what is pending,
+who waits, or which other segments there are. A Segment is shared by two parties: appenders move
+`end`, `last` and `allocated` under the lock of the log, and the committer alone touches the file's
+bytes and `begun`.
+"""
+
+import os
+import re
+from typing import Final, NamedTuple
+
+from wal.files import CANNOT_ALLOCATE, File, FileSystem
+from wal.format import HEADER_BYTES, SegmentHeader, encode_header, salt_of
+
+SUFFIX: Final = ".wal"
+_NAME: Final = re.compile(r"(\d{20})\.wal", re.ASCII)
+# The size of an allocation in a file system that cannot allocate: nothing is ever refused.
+_UNBOUNDED: Final = 1 << 62
+
+
+class SegmentInfo(NamedTuple):
+    """A segment as `Log.segments` tells it.
+
+    Attributes:
+        id: from 1; its file bears it as a name.
+        path: of the file.
+        first: number of the first frame in it, or of the next one if it has none.
+        bytes: in use, header included, preallocation not.
+        sealed: whether it takes no more frames.
+    """
+
+    id: int
+    path: str
+    first: int
+    bytes: int
+    sealed: bool
+
+
+def segment_path(directory: str, id: int) -> str:
+    """Where segment `id` lives."""
+    assert id >= 1
+    return os.path.join(directory, f"{id:020d}{SUFFIX}")
+
+
+def segment_ids(fs: FileSystem, directory: str) -> list[int]:
+    """Ids of the segment files in a directory, ascending; other names are passed over."""
+    matches = (_NAME.fullmatch(name) for name in fs.listdir(directory))
+    return sorted(int(match[1]) for match in matches if match and int(match[1]) >= 1)
+
+
+def read_whole(fs: FileSystem, path: str) -> bytes:
+    """All bytes of a segment file."""
+    file = fs.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+class Segment:
+    """A segment that can be appended to, or was until it was sealed."""
+
+    __slots__ = ("_file", "allocated", "begun", "end", "first", "header", "last", "path", "salt")
+
+    def __init__(self, header: SegmentHeader, path: str, file: File | None) -> None:
+        """An empty segment of which not even the header is written. `file` is None if sealed."""
+        self.header = header
+        self.path = path
+        self.first = header.first
+        self.last = header.first - 1
+        self.end = HEADER_BYTES
+        self.allocated = 0
+        self.begun = False
+        self.salt = salt_of(header.identity, header.id)
+        self._file = file
+
+    @classmethod
+    def recovered(
+        cls, header: SegmentHeader, path: str, file: File | None, last: int, end: int
+    ) -> "Segment":
+        """A segment as recovery found it: header durable, frames up to `last` ending at `end`."""
+        assert end >= HEADER_BYTES
+        assert last >= header.first - 1
+        segment = cls(header, path, file)
+        segment.last = last
+        # What is allocated behind `end` is found out anew: asking again for it costs nothing.
+        segment.end = segment.allocated = end
+        segment.begun = True
+        return segment
+
+    @property
+    def id(self) -> int:
+        """Its number among the segments, from 1."""
+        return self.header.id
+
+    @property
+    def empty(self) -> bool:
+        """Whether no frame was ever given to it."""
+        return self.last < self.first
+
+    @property
+    def info(self) -> SegmentInfo:
+        """Itself, as told to the owner of the log."""
+        return SegmentInfo(self.id, self.path, self.first, self.end, self._file is None)
+
+    def reserve(self, needed: int, wished: int) -> None:
+        """Make sure that the first `needed` bytes of the file have disk space.
+
+        Args:
+            needed: bytes from the start of the file.
+            wished: allocate up to here if it can be had; at least `needed`.
+
+        Raises:
+            OSError: there is no space for `needed`; `allocated` is as before.
+        """
+        assert wished >= needed
+        if needed <= self.allocated:
+            return
+        refusal: OSError | None = None
+        for target in (wished, needed):
+            try:
+                self.file.allocate(self.allocated, target - self.allocated)
+            except OSError as error:
+                if error.errno in CANNOT_ALLOCATE:
+                    self.allocated = _UNBOUNDED
+                    return
+                refusal = error
+            else:
+                self.allocated = target
+                return
+        assert refusal is not None
+        raise refusal
+
+    @property
+    def file(self) -> File:
+        """The open file of a segment that is not sealed."""
+        assert self._file is not None, "the segment is sealed"
+        return self._file
+
+    def begin(self) -> None:
+        """Write and sync the header (and so the name), which no frame may precede."""
+        assert not self.begun
+        self.file.pwrite(encode_header(self.header), 0)
+        self.file.sync()
+        self.begun = True
+
+    def write(self, data: bytes, offset: int) -> None:
+        """Write frames at `offset`."""
+        assert self.begun
+        assert offset >= HEADER_BYTES
+        assert offset + len(data) <= self.end
+        self.file.pwrite(data, offset)
+
+    def sync(self) -> None:
+        """Make everything written so far durable."""
+        assert self.begun
+        self.file.sync()
+
+    def seal(self) -> None:
+        """Give back unused space, sync, close. Everything was written."""
+        assert self.begun
+        self.file.truncate(self.end)
+        self.file.sync()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file as it is."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
