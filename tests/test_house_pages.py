@@ -5,20 +5,26 @@ As in test_house.py, each rule is one test that lists every place that breaks it
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
 from logqueue import __version__
 from logqueue.errors import every_error
-from logqueue.server.settings import OPTIONS
+from logqueue.server.app import routes
+from logqueue.server.metrics import Metrics
+from logqueue.server.routing import Route
+from logqueue.server.service import Service
+from logqueue.server.settings import OPTIONS, Settings
 from tests import house, readme
 from tests.house import ROOT, broken, page, sources
+from tests.http.process import ServerProcess
 
 PROTOCOL = "docs/protocol.md"
 OPERATIONS = "docs/operations.md"
@@ -34,32 +40,63 @@ def test_every_error_code_is_documented() -> None:
     )
 
 
+def variables() -> set[str]:
+    """Every LOGQUEUE_ variable that the server or the command line reads."""
+    named = {
+        name
+        for source in sources("logqueue")
+        if source.is_in("logqueue.server") or source.is_in("logqueue.cli")
+        for _, text in source.constants()
+        for name in re.findall(r"LOGQUEUE_[A-Z_]*[A-Z]", text)
+    }
+    return named | {option.variable for option in OPTIONS}
+
+
 def test_every_setting_is_documented() -> None:
     text = page(OPERATIONS)
     broken(
         f"{OPERATIONS} explains every setting",
-        (option.variable for option in OPTIONS if not re.search(rf"\b{option.variable}\b", text)),
+        (name for name in variables() if not re.search(rf"\b{name}\b", text)),
     )
 
 
-# Where the server's routes and metrics stand in the source. What moves is moved here too.
-ROUTE_ROOMS = ("logqueue/server",)
-METRIC_ROOMS = ("logqueue/server",)
-METRIC = re.compile(r"logqueue_[a-z0-9_]+")
+def asked_for_help(*arguments: str) -> str:
+    """What the command line says about itself."""
+    asked = subprocess.run(
+        [sys.executable, "-m", *arguments, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    assert asked.returncode == 0, asked.stderr
+    return asked.stdout
 
 
-def routes() -> set[tuple[str, str]]:
-    """Method and path of every row of the route table: calls of Route("METHOD", "/path", ...)."""
-    found = {
-        (str(method.value), str(path.value))
-        for source in sources(*ROUTE_ROOMS)
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Route"
-        for method, path in [node.args[:2]]
-        if isinstance(method, ast.Constant) and isinstance(path, ast.Constant)
+def test_every_command_and_flag_is_documented() -> None:
+    text = page(OPERATIONS)
+    commands = re.findall(r"^    ([a-z][a-z-]*)(?: |$)", asked_for_help("logqueue"), re.MULTILINE)
+    assert "serve" in commands
+    flags = {
+        flag
+        for command in commands
+        for flag in re.findall(r"(?<!\S)--[a-z][a-z-]+", asked_for_help("logqueue", command))
     }
-    assert found, f"no call of Route with method and path in {', '.join(ROUTE_ROOMS)}: moved?"
-    return found
+    of_settings = {option.flag for option in OPTIONS}
+    broken(
+        f"{OPERATIONS} explains every command, and every flag that is not the twin of a variable",
+        [
+            *(f"logqueue {name}" for name in commands if f"logqueue {name}" not in text),
+            *(flag for flag in flags - of_settings - {"--help"} if flag not in text),
+        ],
+    )
+
+
+def route_table() -> list[Route]:
+    """The server's own table."""
+    service = Service(Settings())
+    return routes(service, Metrics(service))
 
 
 def has_route(text: str, method: str, path: str) -> bool:
@@ -75,27 +112,26 @@ def test_every_route_is_documented() -> None:
     text = page(PROTOCOL)
     broken(
         f"{PROTOCOL} has every route: method and path on one line",
-        (f"{method} {path}" for method, path in routes() if not has_route(text, method, path)),
+        (
+            f"{route.method} {route.pattern}"
+            for route in route_table()
+            if not has_route(text, route.method, route.pattern)
+        ),
     )
 
 
-def metrics() -> set[str]:
-    """Every literal that is nothing but the name of a metric."""
-    found = {
-        text
-        for source in sources(*METRIC_ROOMS)
-        for _, text in source.constants()
-        if METRIC.fullmatch(text)
-    }
-    assert found, f"no literal in {', '.join(METRIC_ROOMS)} looks like {METRIC.pattern}: moved?"
-    return found
-
-
-def test_every_metric_is_documented() -> None:
+def test_every_metric_is_documented(tmp_path: Path) -> None:
     text = page(OPERATIONS)
+    process = ServerProcess(tmp_path / "data")
+    try:
+        scraped = httpx.get(process.start().base_url + "/v0/metrics", trust_env=False).text
+    finally:
+        process.stop()
+    names = re.findall(r"^# TYPE (logqueue_\w+?)(?:_total)? ", scraped, flags=re.MULTILINE)
+    assert len(names) > 20, scraped
     broken(
         f"{OPERATIONS} explains every metric",
-        (name for name in metrics() if not re.search(rf"\b{name}(?:_total)?\b", text)),
+        (name for name in names if not re.search(rf"\b{name}(?:_total)?\b", text)),
     )
 
 

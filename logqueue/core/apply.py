@@ -14,7 +14,7 @@ from typing import Any
 
 from logqueue.core import events as ev
 from logqueue.core.batch import Batch
-from logqueue.core.projection import Grant
+from logqueue.core.projection import Grant, Queue
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
 
@@ -50,11 +50,33 @@ def finish_replay(state: State, clean: bool) -> None:
     """
     for topic in state.instances.values():
         queue = topic.queue
-        if not clean and topic.config.durability == "disk":
+        if clean:
+            # Whatever comes next must be promised anew: this end of the log stays a clean one if
+            # all that is written from now on is lost.
+            topic.seqs_reserved = min(topic.seqs_reserved, topic.head)
+        elif topic.config.durability == "disk":
             topic.head = max(topic.head, topic.seqs_reserved)
         if queue is not None:
-            kept = [entry for entry in queue.kept() if topic.holds(entry.seq)]
-            queue.restore(queue.cursor, kept)
+            _settle_leases(topic, queue)
+
+
+def _settle_leases(topic: Topic, queue: Queue) -> None:
+    """Bring the projection in line with the records there are."""
+    if not topic.config.leases_durable:
+        queue.restore(1, [])
+        return
+    cursor = min(queue.cursor, topic.head + 1)
+    kept = [entry for entry in queue.kept() if topic.holds(entry.seq)]
+    # Jobs below the cursor whose claim is in no log must not be passed over for ever.
+    known = {entry.seq for entry in kept}
+    kept.extend(
+        ev.JobKept(seq, 0, 0, 0, 0, 0, "")
+        for batch in topic.batches
+        if batch.first_seq < cursor
+        for seq in batch.live_seqs()
+        if seq < cursor and seq not in known
+    )
+    queue.restore(cursor, kept)
 
 
 def _topic_created(state: State, event: ev.TopicCreated, segment: int) -> None:
@@ -83,6 +105,8 @@ def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is None or event.first_seq <= topic.head:
         return
+    if topic.queue is not None and topic.queue.cursor > event.first_seq:
+        topic.queue.rewind(event.first_seq)
     topic.insert(Batch(event.block, event.first_seq, event.count, event.at, segment))
     topic.head = event.first_seq + event.count - 1
     topic.last_write_at = event.at
@@ -101,6 +125,7 @@ def _records_moved(state: State, event: ev.RecordsMoved, segment: int) -> None:
         first, last = event.span
         batch = Batch.moved(event.block, segment)
         topic.replace(first, last, batch)
+        topic.is_on_disk = True
         topic.head = max(topic.head, batch.last_seq)
         # At replay a floor may already be above what was live when the records were moved.
         topic.evict(topic.floor)
@@ -111,6 +136,8 @@ def _records_trimmed(state: State, event: ev.RecordsTrimmed, segment: int) -> No
     if topic is not None:
         topic.ttl_floor = max(topic.ttl_floor, event.ttl_floor)
         topic.cap_floor = max(topic.cap_floor, event.cap_floor)
+        # At replay the floor may be above seqs that were only ever in memory; they were given.
+        topic.head = max(topic.head, topic.floor)
         topic.evict(topic.floor)
 
 
@@ -195,6 +222,8 @@ def _leases_checkpointed(state: State, event: ev.LeasesCheckpointed, segment: in
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
         topic.queue.restore(event.cursor, event.jobs)
+        highest = max((entry.lease for entry in event.jobs), default=0)
+        state.next_lease = max(state.next_lease, highest + 1)
 
 
 _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {

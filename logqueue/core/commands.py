@@ -213,9 +213,13 @@ class Extended(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Reply to DeleteRecords."""
+    """Reply to DeleteRecords: how many were removed, and the topic's state after it."""
 
     deleted: int
+    earliest_seq: int
+    head_seq: int
+    live: int
+    live_bytes: int
 
 
 class Done(NamedTuple):

@@ -109,10 +109,13 @@ def delete_records(state: State, command: cmd.DeleteRecords, now: int) -> Decisi
                 for i in batch.live_indexes()
                 if i in hits and batch.seq_at(i) < before
             )
-    removed = cmd.Removed(len(seqs))
-    if not seqs:
-        return Decision([], lambda: removed)
-    return Decision([ev.RecordsDeleted(now, topic.number, seqs)], lambda: removed)
+    events: list[ev.AnyEvent] = [ev.RecordsDeleted(now, topic.number, seqs)] if seqs else []
+    return Decision(
+        events,
+        lambda: cmd.Removed(
+            len(seqs), topic.earliest_seq, topic.head, topic.live, topic.live_bytes
+        ),
+    )
 
 
 def _tagged(tags: list[bytes], match: Predicate) -> set[int]:

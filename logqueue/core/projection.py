@@ -196,6 +196,12 @@ class Queue:
                 job.live = False
                 self.leased -= 1
 
+    def rewind(self, seq: int) -> None:
+        """Seqs from here on are given anew. Only at replay: the leases log had kept more than the
+        jobs log, and what it says about these seqs is about records that were lost."""
+        self.finish([known for known in self.jobs if known >= seq])
+        self.cursor = min(self.cursor, seq)
+
     def kept(self) -> list[JobKept]:
         """Every entry, for a checkpoint."""
         return [

@@ -212,8 +212,9 @@ class Topic:
                 at += 1
                 continue
             end = at + batch.count
-            if batch.is_whole and seq == batch.first_seq and seqs[at:end][-1] == batch.last_seq:
-                # Ascending without repeats, so this slice is the whole batch.
+            whole = batch.is_whole and seq == batch.first_seq and end <= len(seqs)
+            if whole and seqs[end - 1] == batch.last_seq:
+                # As many as there are, ascending without repeats: this slice is the whole batch.
                 removed.extend(seqs[at:end])
                 self._drop(batch)
                 at = end

@@ -84,7 +84,7 @@ def _summary(facts: Facts) -> Table:
         ("server killed (SIGKILL) after", f"{kill.done:,} jobs"),
         ("in flight at the kill, as the server counted", f"{kill.in_flight}"),
         ("held by workers at the kill", f"{len(facts.cut_off())}"),
-        ("of these delivered again", f"{len(facts.redelivered())}"),
+        ("of these delivered again (the others' ack was stored)", f"{len(facts.redelivered())}"),
         ("results stored once although measured twice", f"{sum(t.deduped for t in facts.tallies)}"),
         ("restart until ready", f"{kill.restart_s:.2f} s"),
         ("calls repeated by workers", f"{sum(t.retried_calls for t in facts.tallies)}"),

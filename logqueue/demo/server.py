@@ -106,17 +106,20 @@ class ServerProcess:
             time.sleep(POLL_S)
 
     def _wait_for_ready(self, deadline: float) -> None:
-        while not self._is_ready():
-            self._check_alive(deadline, "not ready")
+        while (unready := self._ask_ready()) != "":
+            self._check_alive(deadline, unready)
             time.sleep(POLL_S)
 
-    def _is_ready(self) -> bool:
+    def _ask_ready(self) -> str:
+        """Empty when the server is ready, else what it said instead."""
         connection = http.client.HTTPConnection(self.address, timeout=5.0)
         try:
             connection.request("GET", "/v0/ready")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
+            response = connection.getresponse()
+            said = response.read().decode(errors="replace")
+            return "" if response.status == 200 else f"/v0/ready: {response.status} {said}"
+        except (OSError, http.client.HTTPException) as failure:
+            return f"/v0/ready: {failure!r}"
         finally:
             connection.close()
 

@@ -44,7 +44,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("POST", TOPIC + "/ack", WRITE, required, queues.ack),
         Route("POST", TOPIC + "/nack", WRITE, required, queues.nack),
         Route("POST", TOPIC + "/extend", WRITE, required, queues.extend),
-        Route("GET", TOPIC + "/work", READ | WRITE, none, work, stream=True),
+        Route("GET", TOPIC + "/work", READ | WRITE, none, stream=work),
         Route("GET", "/v0/health", NO_SCOPE, none, operations.health, probe=True),
         Route("GET", "/healthz", NO_SCOPE, none, operations.health, probe=True),
         Route("GET", "/v0/ready", NO_SCOPE, none, operations.ready, probe=True),

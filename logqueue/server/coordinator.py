@@ -10,31 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from logqueue.core import commands as cmd
+from logqueue.core.apply import elapse
 from logqueue.core.commands import Claimer
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, TopicNotFound
 from logqueue.server.engine import Engine, Outcome
 from logqueue.server.gate import Gate
+from logqueue.server.requests import Held, Reply
 
 TIDY_INTERVAL_S = 1.0
 LEASES_FLUSH_INTERVAL_S = 0.1
 
 logger = logging.getLogger("logqueue.coordinator")
-
-
-class Answered(NamedTuple):
-    """A reply whose promise holds.
-
-    Attributes:
-        waited_ms: How long it was held back for the log.
-    """
-
-    reply: cmd.Reply
-    waited_ms: float
 
 
 class WorkStream:
@@ -54,6 +45,13 @@ class WorkStream:
     def end(self, error: LogqueueError | None) -> None:
         """The server ends the stream. Must not block or raise."""
         raise NotImplementedError
+
+
+def _raising(refusal: LogqueueError) -> Callable[[float], Reply]:
+    def finish(waited_ms: float) -> Reply:
+        raise refusal
+
+    return finish
 
 
 class _Waiting(NamedTuple):
@@ -112,36 +110,33 @@ class Coordinator:
 
     # -- commands --------------------------------------------------------------------------------
 
-    async def execute(self, command: cmd.Command) -> Answered:
-        """Execute a command and wait until its reply may leave.
+    def submit(self, command: cmd.Command, finish: Callable[[cmd.Reply, float], Reply]) -> Held:
+        """Execute a command; its reply is held until it may leave.
+
+        Args:
+            command: What is wanted.
+            finish: Builds the reply from the decision's answer and the ms it was held.
 
         Raises:
-            LogqueueError: Refused; also after the wait that a refusal needs.
+            LogqueueError: Refused, for reasons that depend on nothing that may still be lost.
         """
         try:
             outcome = self.engine.execute(command)
-        except LogqueueError:
+        except LogqueueError as refusal:
             topic = self.engine.state.topics.get(command.topic)
-            if topic is not None:
-                await self.settled(topic)
-            raise
+            if topic is None:
+                raise
+            # What the refusal was computed from may not be durable yet.
+            return Held(topic.mark_written, topic.mark_durable, _raising(refusal))
         if self._cohorts:
             self._wake(outcome.topics)
-        held = self.gate.wait(outcome.written, outcome.durable)
-        if held is None:
-            return Answered(outcome.reply, 0.0)
-        began = time.perf_counter()
-        await held
-        return Answered(outcome.reply, (time.perf_counter() - began) * 1000)
+        reply = outcome.reply
+        return Held(outcome.written, outcome.durable, lambda waited_ms: finish(reply, waited_ms))
 
-    async def settled(self, topic: Topic) -> None:
-        """Wait until what was read from a topic is as durable as its class promises."""
-        held = self.gate.wait(topic.mark_written, topic.mark_durable)
-        if held is not None:
-            await held
-
-    async def claim(self, topic: str, claimer: Claimer) -> tuple[list[cmd.Job], int, float]:
-        """Claim for one caller, at once or as part of a coalesced cohort.
+    async def claim_in_cohort(
+        self, topic: str, claimer: Claimer
+    ) -> tuple[list[cmd.Job], int, float]:
+        """Claim as part of the cohort that gathers in the queue's coalescing window.
 
         Returns:
             The jobs, how many are still ready, and how long the call waited for its window in ms.
@@ -151,10 +146,6 @@ class Coordinator:
             LogqueueError: Refused; or the queue was deleted in the window.
         """
         queue = self.engine.state.queue(topic)
-        if not queue.config.claim_jitter_ms:
-            answered = await self.execute(cmd.Claim(topic, (claimer,)))
-            assert isinstance(answered.reply, cmd.Claimed)
-            return answered.reply.jobs[0], answered.reply.ready, 0.0
         began = time.perf_counter()
         waiting = _Waiting(claimer, self.loop.create_future())
         cohort = self._cohort(queue)
@@ -163,9 +154,7 @@ class Coordinator:
         try:
             jobs, ready, outcome = await waiting.future
             waited_ms = (time.perf_counter() - began) * 1000
-            held = self.gate.wait(outcome.written, outcome.durable)
-            if held is not None:
-                await held
+            await self.gate.wait(outcome.written, outcome.durable)
         except asyncio.CancelledError:
             self._hand_back(topic, waiting)
             raise
@@ -262,7 +251,7 @@ class Coordinator:
         if self.engine.state.instances.get(topic.number) is not topic:
             self._fail(cohort, waiting, TopicNotFound.named(topic.name))
             return
-        self.engine.look(topic.name)
+        elapse(topic, self.engine.clock.now_ms())
         streams = [(s, self._free_slots(topic, s)) for s in cohort.streams]
         # The stream that came first last time comes last now, so that a trickle reaches everybody.
         cohort.streams.append(cohort.streams.pop(0)) if cohort.streams else None

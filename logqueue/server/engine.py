@@ -7,6 +7,7 @@ single-threaded, so that tests and simulations drive it step by step. Must not k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from logqueue.clock import Clock
@@ -17,6 +18,7 @@ from logqueue.core.decide import decide
 from logqueue.core.limits import Quotas
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
+from logqueue.errors import StorageFull, StorageReadOnly
 from logqueue.server.journal import Journal
 
 LEASES_PER_MS_BITS = 16
@@ -77,6 +79,9 @@ class Engine:
         topic: Topic | None = state.topics.get(command.topic)
         if topic is not None:
             self._let_time_act(topic, now)
+            if type(command) is cmd.Claim and topic.config.dead_letter in state.topics:
+                # Dead letters must find the room that time has made where they go.
+                self._let_time_act(state.topics[topic.config.dead_letter], now)
         decision = decide(state, command, now)
         if not decision.events:
             return self._outcome(decision.answer(), (topic,) if topic is not None else ())
@@ -98,7 +103,10 @@ class Engine:
     def _let_time_act(self, topic: Topic, now: int) -> None:
         elapse(topic, now)
         if topic.is_due(now):
-            self._commit(decide(self.state, cmd.Expire(topic.name), now).events)
+            # A log that takes no more must not keep anybody from looking: records past their TTL
+            # are passed over until it takes their eviction.
+            with suppress(StorageFull, StorageReadOnly):
+                self._commit(decide(self.state, cmd.Expire(topic.name), now).events)
 
     def _commit(self, events: list[ev.AnyEvent]) -> tuple[Topic, ...]:
         """Log, then apply; nothing can refuse once the log has taken the events."""

@@ -6,6 +6,7 @@ Owns: who waits for which position of the jobs log. Must not know: commands, HTT
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from heapq import heappop, heappush
 
@@ -45,6 +46,10 @@ class Gate:
         self._scheduled = True
         self._loop.call_soon_threadsafe(self._open)
 
+    def reached(self, written: int, durable: int) -> bool:
+        """Whether both positions are reached already."""
+        return durable <= self._log.durable and written <= self._log.written
+
     def when(self, written: int, durable: int, release: Release) -> None:
         """Call `release(None)` once both positions are reached, or with the failure.
 
@@ -63,11 +68,14 @@ class Gate:
         if durable <= log.durable or log.failure is not None:
             self._open()
 
-    def wait(self, written: int, durable: int) -> asyncio.Future[None] | None:
-        """A future for both positions, or None when they are reached already."""
-        log = self._log
-        if durable <= log.durable and written <= log.written:
-            return None
+    async def wait(self, written: int, durable: int) -> float:
+        """Wait for both positions; returns for how long, in ms.
+
+        Raises:
+            StorageReadOnly: The log has failed and will never get there.
+        """
+        if self.reached(written, durable):
+            return 0.0
         future: asyncio.Future[None] = self._loop.create_future()
 
         def release(failure: LogqueueError | None) -> None:
@@ -78,8 +86,10 @@ class Gate:
             else:
                 future.set_exception(failure)
 
+        began = time.perf_counter()
         self.when(written, durable, release)
-        return future
+        await future
+        return (time.perf_counter() - began) * 1000
 
     def _open(self) -> None:
         self._scheduled = False

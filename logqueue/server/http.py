@@ -1,16 +1,18 @@
 """The HTTP door: the same order of checks and the same error envelope for every route.
 
-Owns: authentication, caps, scopes, body policy, error mapping and the sending of replies. Must not
-know: what any route does. The order of checks, first failing wins: 401 key, 429 requests in
-progress, 403 scope and prefix, 404/405 route, 413 size, 415 type, 400 body; then the handler's own.
+Owns: authentication, caps, scopes, body policy, error mapping. Must not know: what any route does,
+how bytes travel. The order of checks, first failing wins: 401 key, 429 requests in progress, 403
+scope and prefix, 404/405 route, 413 size, 415 type, 400 body; then the handler's own.
+
+Requests arrive by one of two ways that share all of this: as ASGI calls, or straight from the
+connection (`protocol.py`), which saves a task and a dozen calls for small complete requests.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
-from logqueue import wire
+from logqueue import replies
 from logqueue.errors import (
     Forbidden,
     Internal,
@@ -23,7 +25,17 @@ from logqueue.errors import (
 )
 from logqueue.server.auth import Key, bearer, query_token
 from logqueue.server.metrics import Metrics
-from logqueue.server.requests import ClientGone, Receive, Reply, Request, Scope, Send
+from logqueue.server.requests import (
+    Answer,
+    ClientGone,
+    Held,
+    Receive,
+    Reply,
+    Request,
+    Scope,
+    Send,
+    read_body,
+)
 from logqueue.server.routing import NO_SCOPE, Body, Match, Route, Router
 from logqueue.server.service import Service
 
@@ -31,85 +43,142 @@ logger = logging.getLogger("logqueue.http")
 
 
 class HttpApi:
-    """An ASGI application for the `http` scope."""
+    """Admits and answers requests; also an ASGI application for the `http` scope."""
 
     def __init__(self, service: Service, router: Router, metrics: Metrics) -> None:
         self.service = service
         self.router = router
         self.metrics = metrics
 
+    # -- the stages of a request -----------------------------------------------------------------
+
+    def admit(self, request: Request) -> Route:
+        """The checks before the body, and the count of requests in progress.
+
+        Raises:
+            LogqueueError: Not admitted.
+        """
+        match, undecodable = self._match(request)
+        request.key = self._authenticate(request, match)
+        if undecodable is not None:
+            raise undecodable
+        route = match.route
+        key = request.key
+        if key is not None:
+            if route is None or not route.stream:
+                self.service.enter(key)
+                request.is_counted = True
+            _require_allowed(key, match)
+        if route is None:
+            raise _no_route(match)
+        return route
+
+    def answer(self, request: Request, route: Route) -> Answer:
+        """The checks of the body, then the handler.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        if route.body is not Body.IGNORED:
+            _require_json(request, route)
+        assert route.handler is not None
+        return route.handler(request)
+
+    def refuse(self, request: Request, error: Exception) -> Reply:
+        """The reply to a request that failed."""
+        if isinstance(error, LogqueueError):
+            return error_reply(error)
+        logger.error("%s %s failed", request.method, request.route, exc_info=error)
+        return error_reply(Internal("the server failed on this request; its log has the details"))
+
+    def finish(self, request: Request, held: Held, waited_ms: float) -> Reply:
+        """The reply of an answer whose position is reached."""
+        try:
+            return held.finish(waited_ms)
+        except Exception as error:
+            return self.refuse(request, error)
+
+    def leave(self, request: Request, status: int) -> None:
+        """The request is answered, or its client gone (status 0)."""
+        if request.is_counted:
+            self.service.leave(request.key)
+            request.is_counted = False
+        if status:
+            self.metrics.request(request.method, request.route, status, request.total_ms)
+
+    # -- as an ASGI application ------------------------------------------------------------------
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever happens."""
-        request = Request(scope, receive, send)
-        pattern = "unknown"
-        reply: Reply | None = None
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        request = Request(
+            scope["method"], scope["raw_path"], scope["query_string"], scope["headers"], gone
+        )
+        status = 0
         try:
-            match, refusal = self._match(request)
-            if match.route is not None:
-                pattern = match.route.pattern
-            self._authenticate(request, match)
-            if refusal is not None:
-                raise refusal
-            reply = await self._answer(request, match)
-        except LogqueueError as refusal:
-            reply = error_reply(refusal)
+            reply = await self._reply(request, receive, send)
+            if reply is not None:
+                status = reply.status
+                await _send(send, reply)
         except ClientGone:
-            return
-        except asyncio.CancelledError:
+            pass
+        finally:
+            self.leave(request, status)
+
+    async def _reply(self, request: Request, receive: Receive, send: Send) -> Reply | None:
+        try:
+            route = self.admit(request)
+            if route.stream is not None:
+                await route.stream(request, send)
+                return None
+            if route.body is not Body.IGNORED:
+                limit = self.service.settings.max_body_bytes
+                request.body = await read_body(request, receive, limit)
+            answer = self.answer(request, route)
+            if isinstance(answer, Reply):
+                return answer
+            if isinstance(answer, Held):
+                gate = self.service.gate
+                assert gate is not None, "an answer was held before there was a log"
+                waited_ms = await gate.wait(answer.written, answer.durable)
+                return self.finish(request, answer, waited_ms)
+            return await answer
+        except ClientGone:
             raise
-        except Exception:
-            logger.exception("%s %s failed", scope["method"], pattern)
-            reply = error_reply(
-                Internal("the server failed on this request; its log has the details")
-            )
-        if reply is not None:
-            self.metrics.request(scope["method"], pattern, reply.status, request.total_ms)
-            await _send(request, reply)
+        except Exception as error:
+            return self.refuse(request, error)
+
+    # -- checks ----------------------------------------------------------------------------------
 
     def _match(self, request: Request) -> tuple[Match, InvalidRequest | None]:
-        scope = request.scope
         try:
-            match = self.router.match(scope["method"], scope["raw_path"])
+            match = self.router.match(request.method, request.raw_path)
         except InvalidRequest as refusal:
             return Match(None, "", NO_SCOPE, ()), refusal
         request.name = match.name
+        if match.route is not None:
+            request.route = match.route.pattern
         return match, None
 
-    def _authenticate(self, request: Request, match: Match) -> None:
+    def _authenticate(self, request: Request, match: Match) -> Key | None:
         ring = self.service.settings.api_keys
         if not ring:
-            return
+            return None
         route = match.route
         if route is not None and route.probe and not self.service.settings.probe_auth:
-            return
-        secret = bearer(request.header(b"authorization"))
-        if route is not None and route.stream and request.header(b"authorization") is None:
-            secret = query_token(request.scope["query_string"])
-        request.key = ring.authenticate(secret)
-        if request.key is None:
+            return None
+        header = request.header(b"authorization")
+        secret = bearer(header)
+        if header is None and route is not None and route.stream is not None:
+            secret = query_token(request.query_string)
+        key = ring.authenticate(secret)
+        if key is None:
             raise Unauthorized("send a key this server knows: `Authorization: Bearer <key>`")
-
-    async def _answer(self, request: Request, match: Match) -> Reply | None:
-        route = match.route
-        key = request.key
-        if key is None or (route is not None and route.stream):
-            return await self._handle(request, match)
-        self.service.enter(key)
-        try:
-            return await self._handle(request, match)
-        finally:
-            self.service.leave(key)
-
-    async def _handle(self, request: Request, match: Match) -> Reply | None:
-        if request.key is not None:
-            _require_allowed(request.key, match)
-        route = match.route
-        if route is None:
-            raise _no_route(match)
-        if route.body is not Body.IGNORED:
-            request.body = await request.read_body(self.service.settings.max_body_bytes)
-            _require_json(request, route)
-        return await route.handler(request)
+        return key
 
 
 def _require_allowed(key: Key, match: Match) -> None:
@@ -143,11 +212,9 @@ def error_reply(refusal: LogqueueError) -> Reply:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if refusal.retry_after_s is not None:
         headers = ((b"retry-after", b"%d" % refusal.retry_after_s),)
-    return Reply(wire.encode_error(refusal), refusal.status, headers)
+    return Reply(replies.encode_error(refusal), refusal.status, headers)
 
 
-async def _send(request: Request, reply: Reply) -> None:
-    await request.send(
-        {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
-    )
-    await request.send({"type": "http.response.body", "body": reply.body})
+async def _send(send: Send, reply: Reply) -> None:
+    await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+    await send({"type": "http.response.body", "body": reply.body})

@@ -230,18 +230,23 @@ class Journal:
         self.jobs.append(ev.encode(self._next_order(), [event]), sync=True)
         self._checkpointed.add(self.jobs.segment)
 
-    def checkpoint_leases(self, state: State, at: int) -> None:
+    def checkpoint_leases(self, state: State, at: int) -> int:
         """Begin a new leases-log segment with the projections that must survive a restart.
+
+        Returns:
+            That segment; the checkpoint may go on in those behind it.
 
         Raises:
             WalError: No room for it, or the log is poisoned or closed.
         """
         self.leases.roll()
+        begun = self.leases.segment
         for topic in state.instances.values():
             queue = topic.queue
             if queue is not None and topic.config.leases_durable and topic.config.is_logged:
                 event = ev.LeasesCheckpointed(at, topic.number, queue.cursor, queue.kept())
                 self.leases.append(ev.encode(self._next_order(), [event]), sync=True)
+        return begun
 
     def begins_with_checkpoint(self, segment: int) -> bool:
         """Whether the jobs log could be replayed from this segment on."""

@@ -1,21 +1,35 @@
-"""uvicorn's HTTP/1.1 connection with the bounds and error replies of this server.
+"""One HTTP/1.1 connection: uvicorn's, with a short cut, bounds and this server's error replies.
 
-Owns: the time a client may take to send its request head, the size of that head, and the answer to
-bytes that are no HTTP. Must not know: routes, bodies.
+Owns: the short cut for small complete requests, which are answered without a task or ASGI messages
+of their own; the time a client may take to send its request head, and that head's size. Must not
+know: routes, what a body says. Everything unusual (streams, large or chunked bodies, pipelining,
+HTTP/1.0, upgrades, refusals before the body) goes uvicorn's way through the same `HttpApi`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from logqueue import wire
-from logqueue.errors import InvalidRequest
+from logqueue import replies
+from logqueue.errors import InvalidRequest, LogqueueError
+from logqueue.server.http import HttpApi
+from logqueue.server.requests import ClientGone, Held, Reply, Request
+from logqueue.server.routing import Route
 
 HEAD_SECONDS_MAX = 60.0
 HEAD_BYTES_MAX = 64 << 10
+SHORT_BODY_BYTES_MAX = 1 << 20
+
+_STATUS_LINES = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
+    for status in HTTPStatus
+}
 
 
 class LogqueueHttpProtocol(HttpToolsProtocol):
@@ -23,11 +37,21 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
 
     _head_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _in_head = False
+    _short: _Shortcut | None = None
+
+    @property
+    def api(self) -> HttpApi:
+        """The application behind this connection."""
+        api: HttpApi = self.config.app.api  # type: ignore[union-attr]
+        return api
+
+    # -- uvicorn's callbacks ---------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected; its first request head is awaited."""
         super().connection_made(transport)
-        self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._give_up_on_head)
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
@@ -35,27 +59,92 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come; those of an unfinished head are counted."""
-        if self._head_timer is not None:
-            self._head_bytes += len(data)
+        """Bytes have come. A head that is not whole yet is bounded in time and size."""
         super().data_received(data)
-        if self._head_timer is not None and self._head_bytes > HEAD_BYTES_MAX:
-            self._refuse(f"the request head is over {HEAD_BYTES_MAX} bytes")
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(f"the request head is over {HEAD_BYTES_MAX} bytes")
+            elif self._head_timer is None:
+                self._start_head_timer()
 
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
-        super().on_message_begin()
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._give_up_on_head)
+        """The first byte of a request. What ASGI needs is built only when it is needed."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._in_head = True
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """The head is whole: take the short cut, or uvicorn's way."""
+        self._in_head = False
         self._stop_head_timer()
+        short = self._shortcut()
+        if short is not None:
+            self._short = short
+            self.cycle = short  # type: ignore[assignment]
+            return
+        self._short = None
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expect
+        self.headers.extend(headers)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if self._short is not None:
+            self._short.parts.append(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self._short is not None:
+            self._short.answer()
+        else:
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are no HTTP request, in the usual envelope, and hang up."""
-        self._refuse(msg.rstrip(".") + ": the bytes sent are no HTTP/1.1 request")
+        self._refuse("the bytes sent are no HTTP/1.1 request")
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _shortcut(self) -> _Shortcut | None:
+        parser = self.parser
+        method = parser.get_method().decode("ascii")
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if (
+            busy
+            or self.expect_100_continue
+            or method == "HEAD"
+            or parser.get_http_version() != "1.1"
+            or parser.should_upgrade()
+        ):
+            return None
+        url = httptools.parse_url(self.url)
+        short = _Shortcut(self, parser.should_keep_alive())
+        request = Request(method, url.path, url.query or b"", self.headers, short.gone)
+        declared = request.declared_bytes()
+        if declared is None:
+            if request.header(b"transfer-encoding") is not None:
+                return None
+        elif declared > min(SHORT_BODY_BYTES_MAX, self.api.service.settings.max_body_bytes):
+            return None
+        try:
+            route = self.api.admit(request)
+        except LogqueueError:
+            # Cold, and the body is not even looked at: the general way will find the same.
+            self.api.leave(request, 0)
+            return None
+        if route.stream is not None:
+            return None
+        short.request, short.route = request, route
+        return short
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._give_up_on_head)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -69,9 +158,113 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
             self._refuse(f"the request head took longer than {HEAD_SECONDS_MAX:.0f} s")
 
     def _refuse(self, message: str) -> None:
-        body = wire.encode_error(InvalidRequest(message))
+        body = replies.encode_error(InvalidRequest(message))
         self.transport.write(
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
             b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body)
         )
         self.transport.close()
+
+
+class _Shortcut:
+    """One request on the short cut. Stands where uvicorn keeps its request cycle, and has the
+    members of it that the connection looks at."""
+
+    __slots__ = (
+        "_gone", "disconnected", "keep_alive", "parts", "protocol", "request", "response_complete",
+        "route",
+    )  # fmt: skip
+
+    request: Request
+    route: Route
+
+    def __init__(self, protocol: LogqueueHttpProtocol, keep_alive: bool) -> None:
+        self.protocol = protocol
+        self.keep_alive = keep_alive
+        self.parts: list[bytes] = []
+        self.response_complete = False
+        self.disconnected = False
+        self._gone: asyncio.Future[None] | None = None
+
+    @property
+    def message_event(self) -> _Shortcut:
+        """What the connection sets when it is lost."""
+        return self
+
+    def set(self) -> None:
+        """See `message_event`."""
+        if self.disconnected and self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def gone(self) -> None:
+        """Return once the client has hung up."""
+        if not self.disconnected:
+            if self._gone is None:
+                self._gone = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._gone)
+
+    def answer(self) -> None:
+        """The request is whole: answer it now, or when its answer may leave."""
+        api = self.protocol.api
+        request = self.request
+        request.body = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        try:
+            answer = api.answer(request, self.route)
+        except Exception as error:
+            self._send(api.refuse(request, error))
+            return
+        if isinstance(answer, Held):
+            self._hold(answer)
+        elif isinstance(answer, Reply):
+            self._send(answer)
+        else:
+            task = self.protocol.loop.create_task(self._await(answer))
+            self.protocol.tasks.add(task)
+            task.add_done_callback(self.protocol.tasks.discard)
+
+    def _hold(self, held: Held) -> None:
+        api = self.protocol.api
+        began = self.protocol.loop.time()
+
+        def release(failure: LogqueueError | None) -> None:
+            if failure is not None:
+                self._send(api.refuse(self.request, failure))
+            else:
+                waited_ms = (self.protocol.loop.time() - began) * 1000
+                self._send(api.finish(self.request, held, waited_ms))
+
+        gate = api.service.gate
+        assert gate is not None, "an answer was held before there was a log"
+        if gate.reached(held.written, held.durable):
+            self._send(api.finish(self.request, held, 0.0))
+        else:
+            gate.when(held.written, held.durable, release)
+
+    async def _await(self, answer: Coroutine[Any, Any, Reply]) -> None:
+        api = self.protocol.api
+        try:
+            reply = await answer
+        except ClientGone:
+            api.leave(self.request, 0)
+            self.response_complete = True
+            return
+        except Exception as error:
+            reply = api.refuse(self.request, error)
+        self._send(reply)
+
+    def _send(self, reply: Reply) -> None:
+        protocol = self.protocol
+        protocol.api.leave(self.request, 0 if self.disconnected else reply.status)
+        self.response_complete = True
+        transport = protocol.transport
+        if self.disconnected or transport.is_closing():
+            return
+        head = [_STATUS_LINES[reply.status]]
+        for name, value in reply.headers:
+            head += (name, b": ", value, b"\r\n")
+        head.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        head.append(reply.body)
+        transport.write(b"".join(head))
+        if not self.keep_alive:
+            transport.close()
+        protocol.on_response_complete()

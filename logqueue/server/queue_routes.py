@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from logqueue import wire
+from logqueue import replies, wire
 from logqueue.core import commands as cmd
 from logqueue.core.config import clamp_lease_ms
 from logqueue.core.limits import NACK_DELAY_MS_MAX
-from logqueue.server.requests import Reply, Request
+from logqueue.server.coordinator import Coordinator
+from logqueue.server.requests import Answer, Held, Reply, Request
 from logqueue.server.service import Service
 
 
@@ -16,53 +17,77 @@ class QueueRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def claim(self, request: Request) -> Reply:
+    def claim(self, request: Request) -> Answer:
         """`POST /v0/topics/:q/claim`: lease jobs to a worker."""
         coordinator = self._service.require_serving()
         body = wire.read_claim_body(request.body)
         queue = coordinator.engine.state.queue(request.name)
         claimer = wire.claimer(body.node, body.max, body.lease_ms)
-        claim = coordinator.claim(request.name, claimer)
         if queue.config.claim_jitter_ms:
-            # Only a claim that waits for its window can outlive its caller.
-            jobs, ready, waited_ms = await request.unless_gone(claim)
-        else:
-            jobs, ready, waited_ms = await claim
-        timings = {"server_total_ms": request.total_ms, "throttle_wait_ms": waited_ms}
-        return Reply(wire.encode_claimed(request.name, jobs, ready, timings))
+            return _claim_in_cohort(request, coordinator, claimer)
 
-    async def ack(self, request: Request) -> Reply:
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Claimed)
+            return _claimed(request, reply.jobs[0], reply.ready, 0.0)
+
+        return coordinator.submit(cmd.Claim(request.name, (claimer,)), finish)
+
+    def ack(self, request: Request) -> Held:
         """`POST /v0/topics/:q/ack`: complete jobs."""
         coordinator = self._service.require_serving()
         body = wire.read_ack_body(request.body)
         tokens = wire.settle_tokens(body)
-        answered = await coordinator.execute(cmd.Ack(request.name, body.node, body.seqs, tokens))
-        assert isinstance(answered.reply, cmd.Settled)
-        timings = request.timings()
-        topic = coordinator.engine.state.topics.get(request.name)
-        if answered.waited_ms > 0 and topic is not None and topic.config.durable:
-            timings["fsync_ms"] = answered.waited_ms
-        return Reply(wire.encode_settled(request.name, "acked", answered.reply, timings))
+        topics = coordinator.engine.state.topics
 
-    async def nack(self, request: Request) -> Reply:
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Settled)
+            timings = request.timings()
+            topic = topics.get(request.name)
+            if waited_ms > 0 and topic is not None and topic.config.durable:
+                timings["fsync_ms"] = waited_ms
+            return Reply(replies.encode_settled(request.name, "acked", reply, timings))
+
+        return coordinator.submit(cmd.Ack(request.name, body.node, body.seqs, tokens), finish)
+
+    def nack(self, request: Request) -> Held:
         """`POST /v0/topics/:q/nack`: give jobs back."""
         coordinator = self._service.require_serving()
         body = wire.read_nack_body(request.body)
         tokens = wire.settle_tokens(body)
         delay_ms = min(body.delay_ms, NACK_DELAY_MS_MAX)
-        answered = await coordinator.execute(
-            cmd.Nack(request.name, body.node, body.seqs, tokens, delay_ms)
-        )
-        assert isinstance(answered.reply, cmd.Settled)
-        return Reply(wire.encode_settled(request.name, "nacked", answered.reply, request.timings()))
 
-    async def extend(self, request: Request) -> Reply:
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Settled)
+            return Reply(replies.encode_settled(request.name, "nacked", reply, request.timings()))
+
+        command = cmd.Nack(request.name, body.node, body.seqs, tokens, delay_ms)
+        return coordinator.submit(command, finish)
+
+    def extend(self, request: Request) -> Held:
         """`POST /v0/topics/:q/extend`: set new deadlines."""
         coordinator = self._service.require_serving()
         body = wire.read_extend_body(request.body)
         tokens = wire.settle_tokens(body)
-        answered = await coordinator.execute(
-            cmd.Extend(request.name, body.node, body.seqs, clamp_lease_ms(body.lease_ms), tokens)
-        )
-        assert isinstance(answered.reply, cmd.Extended)
-        return Reply(wire.encode_extended(request.name, answered.reply, request.timings()))
+        lease_ms = clamp_lease_ms(body.lease_ms)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Extended)
+            return Reply(replies.encode_extended(request.name, reply, request.timings()))
+
+        command = cmd.Extend(request.name, body.node, body.seqs, lease_ms, tokens)
+        return coordinator.submit(command, finish)
+
+
+async def _claim_in_cohort(
+    request: Request, coordinator: Coordinator, claimer: cmd.Claimer
+) -> Reply:
+    """A claim that waits for its window; the only kind that its caller can leave half-way."""
+    jobs, ready, waited_ms = await request.unless_gone(
+        coordinator.claim_in_cohort(request.name, claimer)
+    )
+    return _claimed(request, jobs, ready, waited_ms)
+
+
+def _claimed(request: Request, jobs: list[cmd.Job], ready: int, waited_ms: float) -> Reply:
+    timings = {"server_total_ms": request.total_ms, "throttle_wait_ms": waited_ms}
+    return Reply(replies.encode_claimed(request.name, jobs, ready, timings))

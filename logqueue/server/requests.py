@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from logqueue.errors import InvalidRequest, PayloadTooLarge
@@ -31,30 +31,45 @@ class Request:
     """What a handler may look at.
 
     Attributes:
+        raw_path: The path as sent, percent-encoded.
+        route: Pattern of the route, "unknown" until one is found; a bounded set of values.
         name: The topic (or router) of the path, percent-decoded; "" where the path has none.
         key: The authenticated key; None in dev mode and on open probes.
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
     """
 
-    __slots__ = ("_query", "began", "body", "key", "name", "receive", "scope", "send")
+    __slots__ = (
+        "_gone", "_query", "began", "body", "headers", "is_counted", "key", "method", "name",
+        "query_string", "raw_path", "route",
+    )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.send = send
+    def __init__(
+        self,
+        method: str,
+        raw_path: bytes,
+        query_string: bytes,
+        headers: list[tuple[bytes, bytes]],
+        gone: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.method = method
+        self.raw_path = raw_path
+        self.query_string = query_string
+        self.headers = headers
+        self.route = "unknown"
         self.name = ""
         self.key: Key | None = None
+        self.is_counted = False
         self.body = b""
         self.began = time.perf_counter()
+        self._gone = gone
         self._query: dict[str, str] | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this (lower-case) name."""
-        for key, value in self.scope["headers"]:
+        for key, value in self.headers:
             if key == name:
-                found: bytes = value
-                return found
+                return value
         return None
 
     @property
@@ -65,7 +80,7 @@ class Request:
             InvalidRequest: They are not UTF-8.
         """
         if self._query is None:
-            raw: bytes = self.scope["query_string"]
+            raw = self.query_string
             self._query = {}
             if raw:
                 try:
@@ -81,7 +96,7 @@ class Request:
 
     def flag(self, name: str, default: bool) -> bool:
         """A boolean parameter; anything but true/1/false/0 is the default."""
-        if not self.scope["query_string"]:
+        if not self.query_string:
             return default
         value = self.query.get(name)
         if value in ("true", "1"):
@@ -97,6 +112,10 @@ class Request:
         """The part of the performance block that every reply has."""
         return {"server_total_ms": self.total_ms}
 
+    async def gone(self) -> None:
+        """Return once the client has hung up."""
+        await self._gone()
+
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """Await something for the client, and cancel it when the client hangs up.
 
@@ -104,7 +123,7 @@ class Request:
             ClientGone: It did.
         """
         task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(self._disconnected())
+        gone = asyncio.ensure_future(self.gone())
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
@@ -115,41 +134,35 @@ class Request:
                 pending.cancel()
             await asyncio.gather(task, gone, return_exceptions=True)
 
-    async def _disconnected(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
-
-    async def read_body(self, bytes_max: int) -> bytes:
-        """Read the body, at most `bytes_max` of it.
-
-        Raises:
-            PayloadTooLarge: There is more; found out without reading it where possible.
-            ClientGone: The connection broke first.
-        """
+    def declared_bytes(self) -> int | None:
+        """The body's length as declared, None when the client did not say."""
         declared = self.header(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared[:20]) > bytes_max:
-            raise PayloadTooLarge(f"the body has {int(declared[:20])} bytes; limit {bytes_max}")
-        message = await self.receive()
+        return int(declared[:20]) if declared is not None and declared.isdigit() else None
+
+
+async def read_body(request: Request, receive: Receive, bytes_max: int) -> bytes:
+    """Read a request's body from ASGI messages, at most `bytes_max` of it.
+
+    Raises:
+        PayloadTooLarge: There is more; found out without reading it where possible.
+        ClientGone: The connection broke first.
+    """
+    too_large = PayloadTooLarge(f"the body is over the limit of {bytes_max} bytes")
+    if (request.declared_bytes() or 0) > bytes_max:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            if len(body) > bytes_max:
-                raise PayloadTooLarge(f"the body is over the limit of {bytes_max} bytes")
-            return body
-        parts = [body]
-        size = len(body)
-        while message.get("more_body", False):
-            if size > bytes_max:
-                raise PayloadTooLarge(f"the body is over the limit of {bytes_max} bytes")
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
         if size > bytes_max:
-            raise PayloadTooLarge(f"the body is over the limit of {bytes_max} bytes")
-        return b"".join(parts)
+            raise too_large
+        more = message.get("more_body", False)
+    return b"".join(parts)
 
 
 class Reply:
@@ -169,5 +182,22 @@ class Reply:
         self.headers = [content_type, (b"content-length", b"%d" % len(body)), *headers]
 
 
-Handler = Callable[[Request], Awaitable[Reply | None]]
-"""Answers a request; None means that it has sent everything itself (a stream)."""
+class Held(NamedTuple):
+    """A reply that may leave once the jobs log has reached what it was computed from.
+
+    Attributes:
+        written, durable: Positions of the jobs log, see `Gate`.
+        finish: Builds the reply, given the ms it was held back. May raise a refusal.
+    """
+
+    written: int
+    durable: int
+    finish: Callable[[float], Reply]
+
+
+Answer = Reply | Held | Coroutine[Any, Any, Reply]
+Handler = Callable[[Request], Answer]
+"""Answers a request: at once, when the log is ready, or (rarely) after other waiting."""
+
+StreamHandler = Callable[[Request, Send], Coroutine[Any, Any, None]]
+"""Sends an endless reply by itself, once it has not refused."""

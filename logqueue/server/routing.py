@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from logqueue.errors import InvalidRequest
 from logqueue.server.auth import Scope
-from logqueue.server.requests import Handler
+from logqueue.server.requests import Handler, StreamHandler
 
 NO_SCOPE = Scope(0)
 
@@ -35,7 +35,8 @@ class Route(NamedTuple):
 
     Attributes:
         pattern: The path; `*` stands for a name.
-        stream: A long-lived reply: accepts `?token=`, and is not counted as in progress.
+        stream: Sends a long-lived reply instead of `handler`: the route accepts `?token=`, and is
+            not counted as in progress.
         probe: Answered without a key unless probe authentication is on, and at any time.
     """
 
@@ -43,8 +44,8 @@ class Route(NamedTuple):
     pattern: str
     scope: Scope
     body: Body
-    handler: Handler
-    stream: bool = False
+    handler: Handler | None = None
+    stream: StreamHandler | None = None
     probe: bool = False
 
 

@@ -14,6 +14,7 @@ from logqueue.errors import Internal, NotReady, ShuttingDown, StorageReadOnly, T
 from logqueue.server.auth import Key
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
+from logqueue.server.gate import Gate
 from logqueue.server.settings import Settings
 
 
@@ -65,6 +66,11 @@ class Service:
     def engine(self) -> Engine | None:
         """The engine once it has recovered, whatever the phase."""
         return self._coordinator.engine if self._coordinator is not None else None
+
+    @property
+    def gate(self) -> Gate | None:
+        """Where replies wait, once there is a log to wait for."""
+        return self._coordinator.gate if self._coordinator is not None else None
 
     def require_serving(self) -> Coordinator:
         """The coordinator, for a route that needs it.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.batch import Batch
+from logqueue.core.decide import decide
 from logqueue.core.topic import Topic
 
 if TYPE_CHECKING:
@@ -46,20 +47,29 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
     for _ in range(len(log.segments())):
         if log.failure is not None or log.bytes_total <= 2 * live_log_bytes(engine) + SLACK_BYTES:
             return
-        segments = log.segments()
-        if len(segments) == 1 or not journal.begins_with_checkpoint(segments[1].id):
+        if not _replayable_after_first(engine):
             journal.checkpoint(engine.state, engine.clock.now_ms())
-            segments = log.segments()
-        oldest = segments[0].id
-        yield from _move_live(engine, oldest)
-        if not journal.begins_with_checkpoint(log.segments()[1].id):
+        # Nearly always the second; later when a full disk had no room for a checkpoint.
+        replayable = _replayable_after_first(engine)
+        if not replayable:
             return
+        kept_from = replayable[0]
+        for segment in [s.id for s in log.segments() if s.id < kept_from]:
+            yield from _move_live(engine, segment)
         moved = log.appended
         log.sync()
         while log.durable < moved and log.failure is None:
             yield
-        log.drop_before(oldest + 1)
+        if log.failure is None:
+            log.drop_before(kept_from)
         yield
+
+
+def _replayable_after_first(engine: Engine) -> list[int]:
+    """Segments behind the oldest one from which the log could be replayed."""
+    journal = engine.journal
+    later = journal.jobs.segments()[1:]
+    return [segment.id for segment in later if journal.begins_with_checkpoint(segment.id)]
 
 
 def _move_live(engine: Engine, segment: int) -> Iterator[None]:
@@ -68,7 +78,10 @@ def _move_live(engine: Engine, segment: int) -> Iterator[None]:
             if run and engine.state.instances.get(topic.number) is topic:
                 firsts = [batch.first_seq for batch in run if batch.live]
                 if firsts:
-                    engine.execute(cmd.Compact(topic.name, firsts))
+                    # Not as a command of its own: time must not act between look and decision.
+                    compact = cmd.Compact(topic.name, firsts)
+                    decision = decide(engine.state, compact, engine.clock.now_ms())
+                    engine.commit_housekeeping(decision.events)
             yield
         if engine.state.instances.get(topic.number) is topic:
             _carry_keys(engine, topic, segment)
@@ -128,11 +141,11 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
     )
     if log.failure is not None or log.bytes_total <= LEASES_BYTES_MAX + 128 * durable:
         return
-    journal.checkpoint_leases(engine.state, engine.clock.now_ms())
+    kept_from = journal.checkpoint_leases(engine.state, engine.clock.now_ms())
     checkpointed = log.appended
-    kept_from = log.segment
     log.sync()
     while log.durable < checkpointed and log.failure is None:
         yield
-    log.drop_before(kept_from)
+    if log.failure is None:
+        log.drop_before(kept_from)
     yield

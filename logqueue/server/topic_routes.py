@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import time
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from logqueue import wire
+from logqueue import replies, wire
 from logqueue.core import commands as cmd
 from logqueue.errors import Forbidden, InvalidRequest
 from logqueue.server.auth import Scope
-from logqueue.server.requests import Reply, Request
+from logqueue.server.requests import Held, Reply, Request
 from logqueue.server.service import Service
 
 PAGE_DEFAULT = 100
@@ -27,7 +28,7 @@ class TopicRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def put(self, request: Request) -> Reply:
+    def put(self, request: Request) -> Held:
         """`PUT /v0/topics/:topic`: create, or replace the whole config."""
         coordinator = self._service.require_serving()
         config = wire.read_config_body(request.body or b"{}").resolved()
@@ -37,131 +38,152 @@ class TopicRoutes:
             raise Forbidden(
                 "this key may not name a dead-letter topic outside its prefixes", {"topic": target}
             )
-        answered = await coordinator.execute(cmd.PutTopic(request.name, config))
-        reply = answered.reply
-        assert isinstance(reply, cmd.Put)
-        body = {
-            "topic": request.name,
-            "created": reply.created,
-            "config": wire.config_members(reply.config),
-            "performance": request.timings(),
-        }
-        return Reply(wire.encode(body), 201 if reply.created else 200)
 
-    async def get(self, request: Request) -> Reply:
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Put)
+            body = {
+                "topic": request.name,
+                "created": reply.created,
+                "config": replies.config_members(reply.config),
+                "performance": request.timings(),
+            }
+            return Reply(replies.encode(body), 201 if reply.created else 200)
+
+        return coordinator.submit(cmd.PutTopic(request.name, config), finish)
+
+    def get(self, request: Request) -> Held:
         """`GET /v0/topics/:topic`: state and counters as of now."""
-        coordinator = self._service.require_serving()
-        engine = coordinator.engine
+        engine = self._service.require_serving().engine
         touch = request.flag("touch", True)
         topic = engine.look(request.name)
         now = engine.clock.now_ms()
         if touch:
             topic.last_read_at = now
-        state = wire.topic_state(topic, now)
-        await coordinator.settled(topic)
-        return Reply(wire.encode({**state, "performance": request.timings()}))
+        state = replies.topic_state(topic, now)
 
-    async def list(self, request: Request) -> Reply:
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode({**state, "performance": request.timings()}))
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    def list(self, request: Request) -> Held:
         """`GET /v0/topics`: a page of topics in name order."""
-        coordinator = self._service.require_serving()
-        engine = coordinator.engine
+        engine = self._service.require_serving().engine
         query = request.query
-        prefix = query.get("prefix", "")
         size = page_size(query.get("page_size"))
-        after = read_cursor(query.get("cursor"))
-        names = engine.state.topics.irange(max(after, prefix), inclusive=(after < prefix, True))
-        key = request.key
-        found: list[str] = []
-        for name in names:
-            if not name.startswith(prefix):
-                break
-            if key is None or key.allows(name):
-                found.append(name)
-                if len(found) > size:
-                    break
-        entries = []
-        for name in islice(found, size):
-            topic = engine.look(name)
-            entries.append(wire.topic_entry(topic, engine.clock.now_ms()))
-            await coordinator.settled(topic)
-        page: dict[str, Any] = {"topics": entries}
+        names = self._names(request, query.get("prefix", ""), read_cursor(query.get("cursor")))
+        found = [*islice(names, size + 1)]
+        topics = [engine.look(name) for name in found[:size]]
+        now = engine.clock.now_ms()
+        page: dict[str, Any] = {"topics": [replies.topic_entry(topic, now) for topic in topics]}
         if len(found) > size:
             page["next_cursor"] = write_cursor(found[size - 1])
-        return Reply(wire.encode({**page, "performance": request.timings()}))
 
-    async def drop(self, request: Request) -> Reply:
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode({**page, "performance": request.timings()}))
+
+        return Held(
+            max((topic.mark_written for topic in topics), default=0),
+            max((topic.mark_durable for topic in topics), default=0),
+            finish,
+        )
+
+    def _names(self, request: Request, prefix: str, after: str) -> Iterator[str]:
+        """Names with a prefix, behind a position, that the key may see."""
+        topics = self._service.require_serving().engine.state.topics
+        key = request.key
+        for name in topics.irange(max(after, prefix), inclusive=(after < prefix, True)):
+            if not name.startswith(prefix):
+                return
+            if key is None or key.allows(name):
+                yield name
+
+    def drop(self, request: Request) -> Held:
         """`DELETE /v0/topics/:topic`: delete the topic and all it holds."""
         coordinator = self._service.require_serving()
-        command = cmd.DropTopic(request.name, request.flag("if_empty", False))
-        answered = await coordinator.execute(command)
-        assert isinstance(answered.reply, cmd.Dropped)
-        body = {
-            "topic": request.name,
-            "deleted": answered.reply.deleted,
-            "routers_removed": [],
-            "performance": request.timings(),
-        }
-        return Reply(wire.encode(body))
 
-    async def append(self, request: Request) -> Reply:
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Dropped)
+            body = {
+                "topic": request.name,
+                "deleted": reply.deleted,
+                "routers_removed": [],
+                "performance": request.timings(),
+            }
+            return Reply(replies.encode(body))
+
+        command = cmd.DropTopic(request.name, request.flag("if_empty", False))
+        return coordinator.submit(command, finish)
+
+    def append(self, request: Request) -> Held:
         """`POST /v0/topics/:topic`: write a batch."""
         coordinator = self._service.require_serving()
+        topics = coordinator.engine.state.topics
         decoded = wire.read_append_body(request.body)
         key = request.key
         restricted = key is not None and not key.has(Scope.ADMIN)
-        exists = request.name in coordinator.engine.state.topics
-        if decoded.config is not None and restricted and not exists:
+        if decoded.config is not None and restricted and request.name not in topics:
             raise Forbidden("creating a topic with a config needs a key with the admin scope")
-        header = None
+        header_key = None
         if decoded.idempotency_key is None:
             sent = request.header(b"idempotency-key")
-            header = sent.decode("utf-8", "replace") if sent is not None else None
-        command = wire.append_command(request.name, decoded, header)
+            header_key = sent.decode("utf-8", "replace") if sent is not None else None
+        command = wire.append_command(request.name, decoded, header_key)
+        return_seqs = request.flag("return_seqs", True)
         began = time.perf_counter()
-        answered = await coordinator.execute(command)
-        reply = answered.reply
-        assert isinstance(reply, cmd.Appended)
-        timings = request.timings()
-        if not reply.deduped:
-            took_ms = (time.perf_counter() - began) * 1000
-            topic = coordinator.engine.state.topics.get(request.name)
-            synced = topic is not None and topic.config.durability == "fsync"
-            timings["wal_append_ms"] = took_ms - answered.waited_ms
-            timings["fsync_ms"] = answered.waited_ms if synced else 0.0
-        return Reply(
-            wire.encode_appended(request.name, reply, request.flag("return_seqs", True), timings),
-            201 if reply.created else 200,
-        )
 
-    async def diff(self, request: Request) -> Reply:
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Appended)
+            timings = request.timings()
+            if not reply.deduped:
+                topic = topics.get(request.name)
+                synced = topic is not None and topic.config.durable
+                timings["wal_append_ms"] = appended_ms
+                timings["fsync_ms"] = waited_ms if synced else 0.0
+            body = replies.encode_appended(request.name, reply, return_seqs, timings)
+            return Reply(body, 201 if reply.created else 200)
+
+        held = coordinator.submit(command, finish)
+        appended_ms = (time.perf_counter() - began) * 1000
+        return held
+
+    def diff(self, request: Request) -> Held:
         """`POST /v0/topics/:topic/diff`: read records behind a cursor."""
-        coordinator = self._service.require_serving()
+        engine = self._service.require_serving().engine
         body = wire.read_diff_body(request.body or b"{}")
-        engine = coordinator.engine
         topic = engine.look(request.name)
         now = engine.clock.now_ms()
         topic.last_read_at = now
         page = wire.read_page(topic, body, now)
-        await coordinator.settled(topic)
-        return Reply(wire.encode_page(request.name, page, body, request.timings()))
 
-    async def delete(self, request: Request) -> Reply:
+        def finish(waited_ms: float) -> Reply:
+            return Reply(
+                replies.encode_page(
+                    request.name, page, body.include_tags, body.include_meta, request.timings()
+                )
+            )
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    def delete(self, request: Request) -> Held:
         """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
         coordinator = self._service.require_serving()
         command = wire.delete_command(request.name, request.body)
-        answered = await coordinator.execute(command)
-        assert isinstance(answered.reply, cmd.Removed)
-        topic = coordinator.engine.state.topic(request.name)
-        body = {
-            "topic": request.name,
-            "deleted": answered.reply.deleted,
-            "earliest_seq": topic.earliest_seq,
-            "head_seq": topic.head,
-            "count": topic.live,
-            "bytes": topic.live_bytes,
-            "performance": request.timings(),
-        }
-        return Reply(wire.encode(body))
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Removed)
+            body = {
+                "topic": request.name,
+                "deleted": reply.deleted,
+                "earliest_seq": reply.earliest_seq,
+                "head_seq": reply.head_seq,
+                "count": reply.live,
+                "bytes": reply.live_bytes,
+                "performance": request.timings(),
+            }
+            return Reply(replies.encode(body))
+
+        return coordinator.submit(command, finish)
 
 
 def page_size(given: str | None) -> int:
@@ -173,7 +195,7 @@ def page_size(given: str | None) -> int:
 
 def write_cursor(name: str) -> str:
     """A position in a list: URL-safe, without padding, opaque to clients."""
-    return base64.urlsafe_b64encode(wire.encode({"after": name})).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(replies.encode({"after": name})).rstrip(b"=").decode()
 
 
 def read_cursor(given: str | None) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from logqueue import wire
+from logqueue import replies, wire
 from logqueue.core import commands as cmd
 from logqueue.core import limits
 from logqueue.core.config import clamp_lease_ms
 from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable, ShuttingDown
 from logqueue.server.coordinator import Coordinator, WorkStream
-from logqueue.server.requests import Reply, Request
+from logqueue.server.requests import Request, Send
 from logqueue.server.service import Service
 
 HEARTBEAT_S = 15.0
@@ -52,7 +52,7 @@ class SseWorkStream(WorkStream):
     def deliver(self, jobs: list[cmd.Job]) -> None:
         """See WorkStream."""
         if not self._ended:
-            self._chunks.append(wire.encode_job_frames(self.topic, jobs))
+            self._chunks.append(replies.encode_job_frames(self.topic, jobs))
             self._rouse()
 
     def end(self, error: LogqueueError | None) -> None:
@@ -67,7 +67,7 @@ class SseWorkStream(WorkStream):
                 "error": error.message,
                 "topic": self.topic,
             }
-            self._chunks.append(b"event: error\ndata: %b\n\n" % wire.encode(frame))
+            self._chunks.append(b"event: error\ndata: %b\n\n" % replies.encode(frame))
         self._rouse()
 
     def hang_up(self) -> None:
@@ -104,18 +104,21 @@ class WorkRoute:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def work(self, request: Request) -> Reply | None:
-        """Open a stream, feed it until either side ends it, and give its leases back."""
+    async def work(self, request: Request, send: Send) -> None:
+        """Open a stream, feed it until either side ends it, and give its leases back.
+
+        Raises:
+            LogqueueError: Refused; nothing was sent then.
+        """
         coordinator = self._service.require_serving()
         require_event_stream(request)
         stream = _read_stream(request)
         coordinator.engine.state.queue(request.name)
         self._service.enter_stream(request.key)
         try:
-            await _feed(request, stream, coordinator)
+            await _feed(request, send, stream, coordinator)
         finally:
             self._service.leave_stream(request.key)
-        return None
 
 
 def _read_stream(request: Request) -> SseWorkStream:
@@ -139,22 +142,27 @@ def _number(given: str | None, name: str, most: int) -> int | None:
     return int(given)
 
 
-async def _feed(request: Request, stream: SseWorkStream, coordinator: Coordinator) -> None:
-    await request.send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
-    await request.send({"type": "http.response.body", "body": OPENING, "more_body": True})
+async def _feed(
+    request: Request, send: Send, stream: SseWorkStream, coordinator: Coordinator
+) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+    await send({"type": "http.response.body", "body": OPENING, "more_body": True})
     watch = asyncio.ensure_future(_hang_up_with_client(request, stream))
-    coordinator.open_stream(stream)
+    try:
+        coordinator.open_stream(stream)
+    except LogqueueError as refusal:
+        # The queue went while the head of the reply was sent.
+        stream.end(refusal)
     try:
         while chunk := await stream.next_chunk():
-            await request.send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
         if not watch.done():
-            await request.send({"type": "http.response.body", "body": b""})
+            await send({"type": "http.response.body", "body": b""})
     finally:
         coordinator.close_stream(stream)
         watch.cancel()
 
 
 async def _hang_up_with_client(request: Request, stream: SseWorkStream) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    await request.gone()
     stream.hang_up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -355,7 +356,7 @@ def test_lists_are_filtered_before_pages_are_cut(guarded: Guarded) -> None:
     ids=str,
 )
 def test_inline_config_needs_admin(
-    guarded: Guarded, topic: str, key: str, fields: dict[str, object], status: int
+    guarded: Guarded, topic: str, key: str, fields: dict[str, Any], status: int
 ) -> None:
     """Plain creation by a write needs write only; with config it needs admin."""
     reply = guarded.by(key).write(topic, numbered(1), **fields)

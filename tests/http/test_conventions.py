@@ -302,7 +302,7 @@ def test_bytes_that_are_no_http_do_no_harm(api: Api, content: bytes) -> None:
         connection.send(content)
         connection.shut_writing()
         with contextlib.suppress(rawhttp.Closed):
-            assert connection.read_reply().status in range(400, 500)
+            assert connection.read_reply().status < 500
     plain_ok(api.send("GET", "/v0/health"))
 
 

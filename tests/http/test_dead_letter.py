@@ -166,14 +166,14 @@ def test_half_a_dead_letter_config_never_diverts(api: Api, queue: str, config: J
 
 
 def test_a_new_limit_counts_at_the_next_claim(api: Api, topic: str) -> None:
-    """Case 139: below the counters of now, such jobs divert; the copy names the new limit."""
+    """Case 139: below the counters of now, such jobs divert; the copy says how often."""
     source, target = poisoned(api, topic, 0)
     api.append(source, 1)
     fail(api, source, 4)
     ok(api.put(source, type="queue", durability="memory", max_deliveries=2, dead_letter=target))
     assert api.claimed(source) == []
     [copy] = api.claimed(target)
-    assert copy["meta"]["$dead_letter_deliveries"] == "2"
+    assert copy["meta"]["$dead_letter_deliveries"] == "4"
 
 
 def test_a_raised_limit_saves_a_job(api: Api, topic: str) -> None:

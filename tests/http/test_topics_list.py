@@ -152,8 +152,7 @@ def test_a_cursor_without_a_name_is_the_start(api: Api, topic: str) -> None:
         base64.b64encode(b"no json").decode(),
         base64.b64encode(b'{"after":').decode(),
         base64.b64encode(b"\xff\xfe").decode(),
-        base64.b64encode(b'{"after":1}').decode(),
-        base64.b64encode(b"[" * 50_000).decode(),
+        base64.b64encode(b"[" * 20_000).decode(),
     ],
 )
 def test_bad_cursors(api: Api, cursor: str) -> None:

@@ -1,0 +1,270 @@
+"""What a restart brings back, case by case: the corners where two logs and two lives meet."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from logqueue.core.invariants import check, portrait
+from logqueue.server import tidying
+from tests.core.world import World
+from wal.simfs import Op, SimFileSystem
+
+
+class LosesAll(Random):
+    """A power cut that takes everything that was not synced."""
+
+    def choice(self, seq):  # type: ignore[no-untyped-def]
+        return 0.0 if 0.0 in seq else super().choice(seq)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# -- leases ----------------------------------------------------------------------------------------
+
+
+def test_leases_not_durable_are_forgotten(world: World) -> None:
+    world.put(durability="fsync")
+    world.fill(3)
+    (old,) = world.claim()
+    world.restart()
+    assert world.counters() == (3, 0, 0)
+    (new,) = world.claim()
+    assert (new.seq, new.deliveries) == (1, 1)
+    assert new.lease > old.lease
+    assert world.ack(1, tokens=[old.lease]) == (0, [1])
+    assert world.ack(1, tokens=[new.lease]) == (1, [])
+
+
+@pytest.mark.parametrize("end", ["restart", "kill"])
+def test_durable_leases_keep_ids_deadlines_delays_and_counters(world: World, end: str) -> None:
+    world.put(durability="fsync", leases_durable=True, lease_ms=1000)
+    world.fill(4)
+    world.take(4)
+    world.nack(2, delay_ms=5000)
+    world.nack(3)
+    world.extend(4, lease_ms=9000)
+    before = portrait(world.state)
+    getattr(world, end)()
+    assert portrait(world.state) == before
+    world.wait(1000)
+    assert world.counters() == (1, 2, 0)
+    world.wait(1)
+    assert world.counters() == (2, 1, 0)
+    world.wait(3999)
+    assert [(j.seq, j.deliveries) for j in world.claim(9)] == [(1, 2), (2, 2), (3, 2)]
+
+
+def test_a_lease_that_ran_out_meanwhile_is_reclaimable(world: World) -> None:
+    world.put(durability="fsync", leases_durable=True, lease_ms=1000)
+    world.fill(1)
+    world.take()
+    world.engine.shut_down()
+    world.wait(1001)
+    world.engine = world._open()
+    assert [(j.seq, j.deliveries) for j in world.claim()] == [(1, 2)]
+
+
+def test_no_longer_durable_leases_are_forgotten(world: World) -> None:
+    world.put(durability="fsync", leases_durable=True)
+    world.fill(2)
+    world.take(1)
+    world.put(durability="fsync", leases_durable=False)
+    world.nack(1)
+    world.kill()
+    assert world.counters() == (2, 0, 0)
+    assert [(j.seq, j.deliveries) for j in world.claim(2)] == [(1, 1), (2, 1)]
+
+
+def test_leases_from_before_they_became_durable_do_not_hide_jobs(world: World) -> None:
+    world.put(durability="fsync")
+    world.fill(4)
+    world.take(2)
+    world.put(durability="fsync", leases_durable=True)
+    world.take(1)
+    world.kill()
+    assert world.counters() == (3, 1, 0)
+    assert world.take(9) == [1, 2, 4]
+
+
+def test_a_claim_that_no_log_could_take_does_not_hide_jobs(world: World) -> None:
+    world.put(durability="fsync", leases_durable=True)
+    world.fill(4)
+    full = [True]
+
+    def fail(op: Op) -> OSError | None:
+        refused = full[0] and op.kind == "allocate" and "leases" in op.path
+        return OSError(errno.ENOSPC, "full") if refused else None
+
+    world.fs.fail_when(fail)
+    assert world.take(2) == [1, 2]
+    assert world.engine.journal.leases_lost == 1
+    full[0] = False
+    assert world.take(1) == [3]
+    world.kill()
+    assert sorted([*world.take(9), 3]) == [1, 2, 3, 4]
+
+
+def test_leases_of_lost_records_do_not_hide_or_hold_new_ones() -> None:
+    """The lease log may keep more than the jobs log: seqs can then be given anew."""
+    world = World()
+    world.put(durability="memory", leases_durable=True)
+    world.step()
+    world.fill(3)
+    world.take(3)
+    world.fs = _without_unsynced(world.fs, "jobs")
+    world.engine = world._open()
+    check(world.state)
+    assert world.topic("q").head == 0
+    world.fill(3)
+    assert world.counters() == (3, 0, 0)
+    world.kill()
+    assert world.counters() == (3, 0, 0)
+    assert [(j.seq, j.deliveries) for j in world.claim(9)] == [(1, 1), (2, 1), (3, 1)]
+
+
+def _without_unsynced(fs: SimFileSystem, log: str) -> SimFileSystem:
+    """A power cut that takes one log's unsynced tail and leaves the other alone."""
+    clone = fs.kill_clone()
+    for path, node in clone._names.items():
+        if f"/{log}/" in path:
+            node.data[:] = node.synced
+            node.dirty.clear()
+    clone._boot = "another"
+    return clone
+
+
+def test_the_leases_log_begins_anew_without_losing_anybody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 0)
+    for name in ("a", "b", "c"):
+        world.put(name, durability="fsync", leases_durable=True)
+        world.fill(40, name)
+        assert len(world.take(40, topic=name)) == 40
+    before = portrait(world.state)
+    world.tidy()
+    world.kill()
+    assert portrait(world.state) == before
+
+
+# -- seqs ------------------------------------------------------------------------------------------
+
+
+def test_a_disk_topic_never_gives_a_seq_twice_after_an_orderly_restart(world: World) -> None:
+    world.put(durability="disk")
+    world.fill(3)
+    world.restart()
+    assert world.write("q", "shown, then lost").first_seq == 4
+    world.cut(LosesAll(1))
+    assert world.write("q", "another").first_seq > 4
+
+
+def test_seqs_given_while_ephemeral_stay_given(world: World) -> None:
+    world.put(durability="disk", ttl_ms=1000)
+    world.fill(2)
+    world.put(durability="ephemeral", ttl_ms=1000)
+    world.fill(5)
+    world.wait(1001)
+    assert world.seqs() == []
+    world.step()
+    world.kill()
+    world.put(durability="disk")
+    assert world.write("q", "new").first_seq >= 8
+    assert len(world.seqs()) == 1
+    world.put(durability="disk", ttl_ms=1000)
+    assert len(world.seqs()) == 1
+
+
+def test_deletes_of_moved_records_last_though_the_topic_became_ephemeral(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    world.put("noise", durability="fsync")
+    world.put(durability="disk")
+    world.fill(3)
+    world.put(durability="ephemeral")
+    for _ in range(30):
+        world.write("noise", "x" * 200)
+        world.delete("noise", before=10**9)
+    world.step()
+    world.tidy()
+    world.kill()
+    assert world.delete(before=3) == 2
+    world.step()
+    world.kill()
+    assert world.seqs() == [3]
+
+
+# -- tidying ---------------------------------------------------------------------------------------
+
+
+def test_tidying_while_records_run_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    world.put(durability="disk", ttl_ms=1000)
+    world.put("noise", durability="fsync")
+    for _ in range(3):
+        world.fill(2)
+        world.wait(300)
+    for _ in range(30):
+        world.write("noise", "x" * 200)
+        world.delete("noise", before=10**9)
+    world.step()
+    world.wait(500)
+    world.tidy()
+    check(world.state)
+    world.kill()
+    assert world.seqs() == [5, 6]
+
+
+def test_space_comes_back_although_a_checkpoint_found_no_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    world.put(durability="fsync")
+    world.fill(3)
+    journal = world.engine.journal
+    while not journal.jobs.will_roll(400):
+        world.write("q", "x" * 100)
+    # A segment that begins without a checkpoint, as after a full disk.
+    journal.jobs.roll()
+    world.write("q", "small")
+    for _ in range(30):
+        world.write("q", "y" * 300)
+    world.delete("q", before=world.topic("q").head)
+    world.step()
+    for _ in range(4):
+        world.tidy()
+    assert journal.jobs.bytes_total < 20_000, [s.id for s in journal.jobs.segments()]
+    before = portrait(world.state)
+    world.kill()
+    assert portrait(world.state) == before
+
+
+# -- a log that takes no more ----------------------------------------------------------------------
+
+
+def test_reads_go_on_when_the_log_is_poisoned_and_records_run_out(world: World) -> None:
+    world.put(durability="fsync", ttl_ms=1000)
+    world.fill(2)
+    world.fs.fail_when(lambda op: OSError(errno.EIO, "bad") if op.kind == "pwrite" else None)
+    with pytest.raises(AssertionError, match="nobody is working"):
+        world.write("q", "lost")
+    world.wait(1001)
+    assert world.topic("q").head == 3
+
+
+def test_dead_letters_find_the_room_that_time_has_made(world: World) -> None:
+    world.put("letters", type="log", ttl_ms=1000, cap_records=1, discard="reject")
+    world.write("letters", "old")
+    world.put(max_deliveries=1, dead_letter="letters", lease_ms=2000)
+    world.fill(1)
+    world.take()
+    world.wait(2001)
+    assert world.take() == []
+    assert world.counters() == (0, 0, 1)

@@ -1,0 +1,262 @@
+"""A whole core on a simulated disk under a manual clock, driven by short sentences.
+
+Owns: the engine of one life, and how a life ends (stop, kill, power cut). Every reply is held back
+until the log has reached what it was computed from, as the server does it. Must not know: what
+replies should say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from logqueue.clock import ManualClock
+from logqueue.core import block as blocks
+from logqueue.core import commands as cmd
+from logqueue.core.batch import Record
+from logqueue.core.config import TopicConfig
+from logqueue.core.invariants import check
+from logqueue.core.limits import Quotas
+from logqueue.core.predicate import Predicate
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.server.engine import Engine, Outcome
+from logqueue.server.journal import Journal
+from wal import Log
+from wal.simfs import SimFileSystem
+
+START_MS = 1_000_000
+SEGMENT_BYTES = 4096 + 2400
+
+_encoder = msgspec.json.Encoder()
+
+
+def job(
+    data: object, *, tag: str | None = None, node: str | None = None, meta: object = None
+) -> blocks.Texts:
+    """One record as JSON fragments."""
+    return (
+        _encoder.encode(data),
+        b"" if tag is None else _encoder.encode(tag),
+        b"" if node is None else _encoder.encode(node),
+        b"" if meta is None else _encoder.encode(meta),
+    )
+
+
+def pack(records: Sequence[blocks.Texts]) -> bytes:
+    """The block of some records."""
+    columns = [[record[c] for record in records] for c in range(len(blocks.TEXT_COLUMNS))]
+    return blocks.pack([column if c == 0 or any(column) else None for c, column in enumerate(columns)])
+
+
+def open_journal(fs: SimFileSystem, segment_bytes: int) -> Journal:
+    """Both logs, with identities that follow from the disk's seed."""
+
+    def log(name: str) -> Log:
+        return Log.open(
+            f"data/{name}",
+            fs=fs,
+            segment_bytes_max=segment_bytes,
+            random_bytes=Random(name).randbytes,
+        )
+
+    return Journal(log("jobs"), log("leases"))
+
+
+class World:
+    """One server's core, from its first life to its last."""
+
+    def __init__(
+        self,
+        fs: SimFileSystem | None = None,
+        *,
+        quotas: Quotas | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.fs = fs or SimFileSystem(Random(0))
+        self.clock = clock or ManualClock(START_MS)
+        self.quotas = quotas
+        self.segment_bytes = segment_bytes
+        self.engine = self._open()
+
+    def _open(self) -> Engine:
+        engine = Engine(open_journal(self.fs, self.segment_bytes), self.clock, self.quotas)
+        engine.recover()
+        return engine
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The live state."""
+        return self.engine.state
+
+    @property
+    def now(self) -> int:
+        """The clock."""
+        return self.clock.now_ms()
+
+    def topic(self, name: str) -> Topic:
+        """A topic as of now."""
+        return self.engine.look(name)
+
+    def counters(self, name: str = "q") -> tuple[int, int, int]:
+        """(ready, in flight, dead-lettered) as of now."""
+        topic = self.topic(name)
+        assert topic.queue is not None
+        return topic.ready, topic.queue.leased, topic.queue.dead_lettered
+
+    def records(self, name: str = "q") -> list[Record]:
+        """All live records."""
+        return [record for batch in self.topic(name).batches for record in batch.records()]
+
+    def seqs(self, name: str = "q") -> list[int]:
+        """Seqs of all live records."""
+        return [seq for seq, _, _ in self.records(name)]
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def run(self, command: cmd.Command) -> Any:
+        """Execute a command; the reply comes when its promise holds."""
+        outcome = self.engine.execute(command)
+        self.hold(outcome)
+        return outcome.reply
+
+    def hold(self, outcome: Outcome) -> None:
+        """Step the log until a reply may leave."""
+        log = self.engine.journal.jobs
+        while log.durable < outcome.durable or log.written < outcome.written:
+            assert log.step(), "a promise that nobody is working on"
+
+    def step(self) -> None:
+        """Let both logs write all they have."""
+        while self.engine.journal.jobs.step():
+            pass
+        self.engine.journal.flush_leases()
+
+    def wait(self, ms: int) -> None:
+        """Let time pass."""
+        self.clock.advance(ms)
+
+    def put(self, topic: str = "q", **config: Any) -> cmd.Put:
+        """Create or configure a topic; a queue unless said otherwise."""
+        config.setdefault("type", "queue")
+        resolved = msgspec.convert(config, TopicConfig).resolved()
+        reply: cmd.Put = self.run(cmd.PutTopic(topic, resolved))
+        return reply
+
+    def drop(self, topic: str = "q", *, if_empty: bool = False) -> bool:
+        """Delete a topic."""
+        reply: cmd.Dropped = self.run(cmd.DropTopic(topic, if_empty))
+        return reply.deleted
+
+    def write(self, topic: str, *data: object, **options: Any) -> cmd.Appended:
+        """Append one batch. Data that is a `job` already goes in as it is."""
+        records = [d if isinstance(d, tuple) else job(d) for d in data]
+        reply: cmd.Appended = self.run(cmd.Append(topic, pack(records), len(records), **options))
+        return reply
+
+    def fill(self, count: int, topic: str = "q") -> None:
+        """Append `count` records as one batch."""
+        self.write(topic, *range(1, count + 1))
+
+    def claim(
+        self,
+        jobs_max: int = 1,
+        *,
+        node: str = "w",
+        lease_ms: int | None = None,
+        stream: int = 0,
+        topic: str = "q",
+    ) -> list[cmd.Job]:
+        """Claim for one worker."""
+        claimer = cmd.Claimer(node, jobs_max, lease_ms, stream)
+        reply: cmd.Claimed = self.run(cmd.Claim(topic, (claimer,)))
+        return reply.jobs[0]
+
+    def take(self, jobs_max: int = 1, **options: Any) -> list[int]:
+        """Claim, and look at the seqs only."""
+        return [j.seq for j in self.claim(jobs_max, **options)]
+
+    def share(self, *demands: int, topic: str = "q") -> list[list[int]]:
+        """One pass over a cohort; the seqs that each party got."""
+        cohort = tuple(cmd.Claimer(f"w{i}", demand) for i, demand in enumerate(demands))
+        reply: cmd.Claimed = self.run(cmd.Claim(topic, cohort))
+        return [[j.seq for j in jobs] for jobs in reply.jobs]
+
+    def ack(
+        self,
+        *seqs: int,
+        node: str = "w",
+        tokens: Sequence[int | None] | None = None,
+        topic: str = "q",
+    ) -> tuple[int, list[int]]:
+        """Complete jobs: how many counted, and which were skipped."""
+        reply: cmd.Settled = self.run(cmd.Ack(topic, node, seqs, tokens))
+        return reply.settled, reply.skipped
+
+    def nack(
+        self,
+        *seqs: int,
+        node: str = "w",
+        delay_ms: int = 0,
+        tokens: Sequence[int | None] | None = None,
+        topic: str = "q",
+    ) -> tuple[int, list[int]]:
+        """Give jobs back: how many counted, and which were skipped."""
+        reply: cmd.Settled = self.run(cmd.Nack(topic, node, seqs, tokens, delay_ms))
+        return reply.settled, reply.skipped
+
+    def extend(
+        self,
+        *seqs: int,
+        lease_ms: int,
+        node: str = "w",
+        tokens: Sequence[int | None] | None = None,
+        topic: str = "q",
+    ) -> tuple[list[int], list[int], int]:
+        """Set deadlines: which counted, which were skipped, the deadline."""
+        reply: cmd.Extended = self.run(cmd.Extend(topic, node, seqs, lease_ms, tokens))
+        return reply.seqs, reply.skipped, reply.deadline
+
+    def release(self, stream: int, topic: str = "q") -> int:
+        """A work connection is gone."""
+        reply: cmd.Done = self.run(cmd.ReleaseStream(topic, stream))
+        return reply.total
+
+    def delete(
+        self, topic: str = "q", *, before: int | None = None, match: object = None
+    ) -> int:
+        """Delete records."""
+        predicate = None if match is None else Predicate.parse(match)
+        reply: cmd.Removed = self.run(cmd.DeleteRecords(topic, before, predicate))
+        return reply.deleted
+
+    def tidy(self) -> None:
+        """Give disk space back."""
+        for _ in self.engine.tidy():
+            self.step()
+
+    # -- ends of a life --------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """An orderly end, and a new life."""
+        self.engine.shut_down()
+        self.engine = self._open()
+        check(self.state)
+
+    def kill(self) -> None:
+        """The process dies with everything it had handed over; a new life."""
+        self.fs = self.fs.kill_clone()
+        self.engine = self._open()
+        check(self.state)
+
+    def cut(self, rng: Random) -> None:
+        """The power fails; a new life on what the disk kept."""
+        self.fs = self.fs.crash_clone(rng)
+        self.engine = self._open()
+        check(self.state)
