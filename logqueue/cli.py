@@ -70,7 +70,6 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--log-format",
         choices=LOG_FORMATS,
-        default=os.environ.get("LOGQUEUE_LOG_FORMAT", "text"),
         help="how log lines are written to stderr [LOGQUEUE_LOG_FORMAT]",
     )
     serve.add_argument(
@@ -85,7 +84,14 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(arguments: argparse.Namespace) -> int:
     from logqueue.server.settings import OPTIONS, Settings, SettingsError
 
-    _set_up_logging(arguments.log_format)
+    log_format = arguments.log_format or os.environ.get("LOGQUEUE_LOG_FORMAT") or "text"
+    if log_format not in LOG_FORMATS:
+        print(
+            f"logqueue serve: LOGQUEUE_LOG_FORMAT is {log_format!r}; it must be text or json",
+            file=sys.stderr,
+        )
+        return 2
+    _set_up_logging(log_format)
     flags = {option.name: getattr(arguments, option.name) for option in OPTIONS}
     try:
         settings = Settings.load(

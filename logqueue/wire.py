@@ -220,18 +220,10 @@ def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.
 
 def _pack_records(records: list[RecordBody], batch_node: str | None) -> bytes:
     data = [record.data for record in records]
-    tags = [record.tag for record in records]
-    nodes = [record.node for record in records]
-    metas = [record.meta for record in records]
-    nothing = len(records)
-    plain = (
-        batch_node is None
-        and tags.count(None) == nothing
-        and nodes.count(None) == nothing
-        and metas.count(_ABSENT) == nothing
-        and max(map(len, data)) <= limits.RECORD_BYTES_MAX
+    plain = batch_node is None and not any(
+        r.tag is not None or r.node is not None or r.meta is not _ABSENT for r in records
     )
-    if plain:
+    if plain and max(map(len, data)) <= limits.RECORD_BYTES_MAX:
         return blocks.pack([data, None, None, None])
     texts: list[list[bytes]] = [[], [], [], []]
     for index, record in enumerate(records):

@@ -81,6 +81,7 @@ class Committer:
         self._open: _Batch | None = None
         self._sync_asked = False
         self._idle = False
+        self._released = False
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._on_advance: Callable[[], None] = lambda: None
@@ -90,7 +91,7 @@ class Committer:
     def add(
         self, segment: Segment, offset: int, parts: list[bytes], size: int, number: int, sync: bool
     ) -> None:
-        """Queue one frame. (locked)"""
+        """Queue one frame, for the round after the next `release`. (locked)"""
         batch = self._open
         if batch is None or batch.segment is not segment or batch.size >= ROUND_BYTES_MAX:
             batch = self._begin_batch(segment, offset)
@@ -99,9 +100,11 @@ class Committer:
         batch.last = number
         if sync:
             batch.sync = True
-        if self._idle:
-            self._idle = False
-            self._wake.notify()
+
+    def release(self) -> None:
+        """Let the next round take all that is queued. (locked)"""
+        self._released = True
+        self._notify()
 
     def roll(self, old: Segment, new: Segment) -> None:
         """Queue the seal of one segment and the header of the next. (locked)"""
@@ -111,12 +114,12 @@ class Committer:
             batch = self._begin_batch(old, old.end)
         batch.seals = True
         self._begin_batch(new, new.end)
-        self._notify()
+        self.release()
 
     def ask_sync(self) -> None:
         """Queue a sync of all that is queued. (locked)"""
         self._sync_asked = True
-        self._notify()
+        self.release()
 
     def poison(self, failure: BaseException) -> None:
         """Take no more work, for ever, and let the waiters know. (locked)"""
@@ -139,7 +142,7 @@ class Committer:
         with self.lock:
             if self.failure is not None:
                 return False
-            batches = self._take()
+            batches = self._take() if self._released or not self.threaded else []
             # A sync that was asked for covers all that was queued then, so it waits for the
             # last of several rounds.
             asked = self._sync_asked and not self._batches
@@ -167,6 +170,7 @@ class Committer:
             size += batch.size
         if not self._batches:
             self._open = None
+            self._released = False
         return taken
 
     def _round(self, batches: list[_Batch], sync: bool) -> None:
@@ -252,7 +256,7 @@ class Committer:
             self._tell()
 
     def _has_work(self) -> bool:
-        return self.failure is None and (bool(self._batches) or self._sync_asked)
+        return self.failure is None and self._released and (bool(self._batches) or self._sync_asked)
 
     def stop(self) -> None:
         """Let the thread finish what is queued, and end it. Fine if there is none."""
@@ -262,5 +266,5 @@ class Committer:
         assert thread is not threading.current_thread()
         with self.lock:
             self._stopping = True
-            self._notify()
+            self.release()
         thread.join()

@@ -153,7 +153,14 @@ class Log:
         """Bytes in use in all segments, preallocation not counted."""
         return self._sealed_bytes + self._active.end
 
-    def append(self, payload: bytes | Sequence[bytes], *, sync: bool, spare_bytes: int = 0) -> int:
+    def append(
+        self,
+        payload: bytes | Sequence[bytes],
+        *,
+        sync: bool,
+        spare_bytes: int = 0,
+        wake: bool = True,
+    ) -> int:
         """Give a payload its number and queue it. Does not wait for it to be written.
 
         Args:
@@ -161,6 +168,8 @@ class Log:
             sync: whether `durable` should reach it without anyone asking further.
             spare_bytes: refuse unless this much space would be left behind the frame, in
                 bytes, so that frames appended with less to spare find room on a full disk.
+            wake: whether the committer may take the frame at once. With False it waits for the
+                next `wake`: an owner that appends many frames in one go makes one round of them.
 
         Returns:
             The frame number.
@@ -196,10 +205,17 @@ class Log:
             segment.end = end
             segment.last = self.appended = number
             committer.add(segment, offset, parts, size, number, sync)
+            if wake:
+                committer.release()
             stats = self.stats
             stats.frames += 1
             stats.pending_peak = max(stats.pending_peak, number - committer.written)
         return number
+
+    def wake(self) -> None:
+        """Let the committer take all that was appended without waking it."""
+        with self._lock:
+            self._committer.release()
 
     def will_roll(self, nbytes: int) -> bool:
         """Whether appending a payload of `nbytes` bytes would begin a new segment."""

@@ -62,7 +62,9 @@ def append_event(
     reserved = 0
     if config.durability == "disk" and last_seq > topic.seqs_reserved:
         reserved = last_seq + limits.SEQS_RESERVED_AHEAD
-    return ev.RecordsAppended(now, topic.number, first_seq, count, block, cap_floor, key, reserved)
+    return ev.RecordsAppended(
+        now, topic.number, first_seq, count, block, cap_floor, key, reserved, size
+    )
 
 
 def cap_floor(topic: Topic, config: TopicConfig) -> int:

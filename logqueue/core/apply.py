@@ -107,7 +107,8 @@ def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> 
         return
     if topic.queue is not None and topic.queue.cursor > event.first_seq:
         topic.queue.rewind(event.first_seq)
-    topic.insert(Batch(event.block, event.first_seq, event.count, event.at, segment))
+    batch = Batch(event.block, event.first_seq, event.count, event.at, segment)
+    topic.insert(batch, event.size)
     topic.head = event.first_seq + event.count - 1
     topic.last_write_at = event.at
     topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)

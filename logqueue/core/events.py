@@ -56,6 +56,7 @@ class RecordsAppended(Event, frozen=True, array_like=True, tag=4):
         cap_floor: Highest seq that caps have evicted, this batch counted in.
         key: Idempotency key, or None.
         seqs_reserved: Highest seq promised never to be handed out twice (0: no promise needed).
+        size: Bytes of the records as the limits count them.
     """
 
     first_seq: int
@@ -64,6 +65,7 @@ class RecordsAppended(Event, frozen=True, array_like=True, tag=4):
     cap_floor: int = 0
     key: str | None = None
     seqs_reserved: int = 0
+    size: int = 0
 
 
 class RecordsMoved(Event, frozen=True, array_like=True, tag=5):

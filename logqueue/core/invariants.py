@@ -25,8 +25,9 @@ def check(state: State) -> None:
         AssertionError: Something does not hold; the message says where.
     """
     assert len(state.topics) == len(state.instances), "a topic is known by name and by number"
-    for name, topic in state.topics.items():
-        assert topic.name == name and state.instances.get(topic.number) is topic, name
+    for number, topic in state.instances.items():
+        name = topic.name
+        assert topic.number == number and state.topics.get(name) is topic, name
         assert topic.number < state.next_topic, f"{name}: instance numbers are given out once"
         _check_records(topic)
         assert (topic.queue is not None) == topic.config.is_queue, name

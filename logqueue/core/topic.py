@@ -187,12 +187,13 @@ class Topic:
 
     # -- changing (from apply only) --------------------------------------------------------------
 
-    def insert(self, batch: Batch) -> None:
-        """Add a batch with all its records live."""
+    def insert(self, batch: Batch, size: int) -> None:
+        """Add a batch with all its records live; `size` as the limits count it."""
         assert batch.live == batch.count
+        assert size > 0
         self.batches.add(batch)
         self.live += batch.live
-        self.live_bytes += View(batch.block).size_total()
+        self.live_bytes += size
 
     def remove(self, seqs: Sequence[int]) -> list[int]:
         """Remove records; seqs that are not live are passed over.
@@ -264,7 +265,7 @@ class Topic:
                 self.live -= old.live
                 view = View(old.block)
                 self.live_bytes -= sum(view.size(i) for i in old.live_indexes())
-        self.insert(batch)
+        self.insert(batch, View(batch.block).size_total())
 
     def remember(self, key: str, write: Remembered) -> None:
         """Keep an idempotency key; those past their window go (oldest first, so this is cheap)."""

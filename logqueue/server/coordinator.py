@@ -21,9 +21,11 @@ from logqueue.errors import LogqueueError, TopicNotFound
 from logqueue.server.engine import Engine, Outcome
 from logqueue.server.gate import Gate
 from logqueue.server.requests import Held, Reply
+from wal import WalError
 
 TIDY_INTERVAL_S = 1.0
 LEASES_FLUSH_INTERVAL_S = 0.1
+FAILURE_POLL_INTERVAL_S = 0.1
 
 logger = logging.getLogger("logqueue.coordinator")
 
@@ -92,6 +94,7 @@ class Coordinator:
         self._background = [
             self.loop.create_task(self._tidy_forever(), name="tidy"),
             self.loop.create_task(self._flush_leases_forever(), name="flush-leases"),
+            self.loop.create_task(self._retreat_on_failure(), name="retreat"),
         ]
 
     async def stop(self) -> None:
@@ -348,7 +351,27 @@ class Coordinator:
             except Exception:
                 logger.exception("giving disk space back failed; it is tried again later")
 
+    async def _retreat_on_failure(self) -> None:
+        """Once the log has failed, serve reads from what it still stands for."""
+        engine = self.engine
+        while engine.journal.jobs.failure is None:
+            await asyncio.sleep(FAILURE_POLL_INTERVAL_S)
+        logger.error(
+            "storage is read-only since a write or sync failed: %s; check the disk and restart",
+            engine.journal.jobs.failure,
+        )
+        try:
+            engine.stand_on(await self.loop.run_in_executor(None, engine.retreat))
+        except (WalError, OSError) as error:
+            logger.error("the log can not be read back (%s); some reads stay refused", error)
+            return
+        for number, cohort in list(self._cohorts.items()):
+            cohort.topic = engine.state.instances.get(number, cohort.topic)
+        logger.warning("reads go on from the last good sync; writes are refused until a restart")
+
     async def _flush_leases_forever(self) -> None:
         while True:
             await asyncio.sleep(LEASES_FLUSH_INTERVAL_S)
             self.engine.journal.flush_leases()
+            # Frames that no reply waits for are written now and then, too.
+            self.engine.journal.jobs.wake()

@@ -116,18 +116,18 @@ class Engine:
         position = self.journal.append(state, events)
         changed: dict[int, Topic] = {}
         for event in events:
-            dropped = state.instances.get(event.topic)
+            topic = state.instances.get(event.topic)
             apply(state, event, position.segment)
-            topic = state.instances.get(event.topic) or dropped
+            if topic is None:
+                topic = state.instances.get(event.topic)
             if topic is not None:
                 changed[event.topic] = topic
+                if position.synced:
+                    topic.mark_durable = position.number
+                elif position.number:
+                    topic.mark_written = position.number
             if self.on_event is not None:
                 self.on_event(topic, event)
-        for topic in changed.values():
-            if position.synced:
-                topic.mark_durable = position.number
-            elif position.number:
-                topic.mark_written = position.number
         return tuple(changed.values())
 
     @staticmethod
@@ -137,6 +137,33 @@ class Engine:
             written = max(written, topic.mark_written)
             durable = max(durable, topic.mark_durable)
         return Outcome(reply, written, durable, topics)
+
+    def retreat(self) -> State:
+        """What a failed log still stands for, as a new state to `stand_on`.
+
+        Reads only files, so it may run beside the event loop.
+
+        Raises:
+            WalError, OSError: The log can not even be read.
+        """
+        state = State(self.state.quotas)
+        self.journal.replay_promised(state)
+        return state
+
+    def stand_on(self, state: State) -> None:
+        """Take the state of a retreat for the present one.
+
+        Topics that are never logged go on as they are: the failed log says nothing about them.
+        """
+        now = self.clock.now_ms()
+        state.next_lease = max(state.next_lease, self.state.next_lease)
+        state.next_topic = max(state.next_topic, self.state.next_topic)
+        for topic in list(state.instances.values()):
+            present = self.state.instances.get(topic.number)
+            if present is not None and not present.config.is_logged:
+                state.topics[present.name] = state.instances[present.number] = present
+            elapse(topic, now)
+        self.state = state
 
     # -- disk space ------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ class Gate:
         self._durable: list[tuple[int, int, Release]] = []
         self._ticket = 0
         self._scheduled = False
+        self._waking = False
 
     @property
     def waiting(self) -> int:
@@ -56,6 +57,10 @@ class Gate:
         At once when they are reached already; otherwise from the event loop.
         """
         log = self._log
+        if not self._waking:
+            # Once per turn of the loop: everything that arrived in it rides one sync.
+            self._waking = True
+            self._loop.call_soon(self._wake_log)
         if durable > log.durable:
             self._ticket += 1
             heappush(self._durable, (durable, self._ticket, release))
@@ -90,6 +95,10 @@ class Gate:
         self.when(written, durable, release)
         await future
         return (time.perf_counter() - began) * 1000
+
+    def _wake_log(self) -> None:
+        self._waking = False
+        self._log.wake()
 
     def _open(self) -> None:
         self._scheduled = False

@@ -120,7 +120,7 @@ class Journal:
         total = max(self.jobs.bytes_total, 1)
         jobs = _transactions(self.jobs, 0, lambda done, _: note(min(done / total, 1.0)))
         clean = True
-        for order, place, segment, transaction in _merged(
+        for order, place, segment, transaction, _ in _merged(
             jobs, _transactions(self.leases, 1, None)
         ):
             self.order = max(self.order, order + 1)
@@ -135,6 +135,28 @@ class Journal:
             clean = isinstance(last, ev.Checkpointed) and last.clean
         finish_replay(state, clean)
         note(1.0)
+
+    def replay_promised(self, state: State) -> None:
+        """Bring an empty state to what a failed log still stands for.
+
+        After a failed write or sync the state in memory holds changes whose promise was never
+        kept. This is everything but those: transactions that were to be synced count up to the
+        last good sync, the others up to the last good write.
+
+        Args:
+            state: Changed in place.
+        """
+        jobs = self.jobs
+        for _, place, segment, transaction, number in _merged(
+            _transactions(jobs, 0, None), _transactions(self.leases, 1, None)
+        ):
+            events = transaction.events
+            if place:
+                _replay_leases(state, events)
+            elif number <= jobs.durable or _stands_unsynced(state, events):
+                for event in events:
+                    apply(state, event, segment)
+        finish_replay(state, clean=True)
 
     # -- append ----------------------------------------------------------------------------------
 
@@ -152,26 +174,33 @@ class Journal:
             StorageFull: No disk space; nothing was logged.
             StorageReadOnly: The log is poisoned; nothing was logged.
         """
-        at = events[-1].at
-        order = self.order
-        self.order = order + 1
-        jobs = [e for e in events if e.log & ev.JOBS and _is_logged(state, e, events)]
-        leases = [e for e in events if e.log & ev.LEASES and _is_logged(state, e, events)]
+        jobs: list[ev.AnyEvent] = []
+        leases: list[ev.AnyEvent] = []
+        sync = False
+        spare = 0
+        for event in events:
+            kind = type(event)
+            if not _is_logged(state, event, events):
+                continue
+            if kind.log & ev.JOBS:
+                jobs.append(event)
+                sync = sync or _must_sync(state, event, events)
+                if kind is ev.RecordsAppended:
+                    spare = SPARE_BYTES
+            if kind.log & ev.LEASES:
+                leases.append(event)
         position = NOWHERE
         if jobs:
-            sync = any(_must_sync(state, event, events) for event in jobs)
-            spare = SPARE_BYTES if any(type(e) is ev.RecordsAppended for e in jobs) else 0
-            position = self._append_jobs(state, ev.encode(order, jobs), at, sync, spare)
+            position = self._append_jobs(state, jobs, sync, spare)
         if leases:
-            self._append_leases(state, leases, ev.encode(order, leases), at)
+            self._append_leases(state, leases)
         return position
 
-    def _append_leases(
-        self, state: State, events: list[ev.AnyEvent], payload: bytes, at: int
-    ) -> None:
+    def _append_leases(self, state: State, events: list[ev.AnyEvent]) -> None:
+        payload = ev.encode(self._next_order(), events)
         try:
             if self.leases.will_roll(len(payload)):
-                self.checkpoint_leases(state, at)
+                self.checkpoint_leases(state, events[-1].at)
             self.leases.append(payload, sync=False)
             if any(state.instances[event.topic].config.leases_durable for event in events):
                 self.flush_leases()
@@ -189,15 +218,16 @@ class Journal:
             pass
 
     def _append_jobs(
-        self, state: State, payload: bytes, at: int, sync: bool, spare: int
+        self, state: State, events: list[ev.AnyEvent], sync: bool, spare: int
     ) -> Position:
         log = self.jobs
+        payload = ev.encode(self._next_order(), events)
         try:
             if log.will_roll(len(payload)):
                 # When there is no room for a checkpoint, a small frame may still find some.
                 with suppress(WalFull):
-                    self.checkpoint(state, at)
-            number = log.append(payload, sync=sync, spare_bytes=spare)
+                    self.checkpoint(state, events[-1].at)
+            number = log.append(payload, sync=sync, spare_bytes=spare, wake=False)
         except WalFull as full:
             raise StorageFull.because(full) from full
         except WalError as failure:
@@ -282,6 +312,15 @@ def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> b
     return config.durability == "fsync"
 
 
+def _stands_unsynced(state: State, events: list[ev.AnyEvent]) -> bool:
+    """Whether a transaction that was written but not synced has kept its promise."""
+    if any(isinstance(event, _CONTROL) for event in events):
+        return False
+    # Topics whose creation was never synced do not exist, nor does what was written to them.
+    known = all(event.topic in state.instances for event in events)
+    return known and not any(_must_sync(state, event, events) for event in events)
+
+
 def _created_config(event: ev.AnyEvent, events: list[ev.AnyEvent]) -> TopicConfig:
     """Config of a topic that the same decision creates."""
     for other in events:
@@ -290,7 +329,8 @@ def _created_config(event: ev.AnyEvent, events: list[ev.AnyEvent]) -> TopicConfi
     raise AssertionError(f"an event of topic instance {event.topic}, which does not exist")
 
 
-_Entry = tuple[int, int, int, ev.Transaction]
+_Entry = tuple[int, int, int, ev.Transaction, int]
+"""Order, which log (0 jobs, 1 leases), segment, transaction, frame number."""
 
 
 def _transactions(
@@ -305,7 +345,7 @@ def _transactions(
                 frame.number,
                 f"frame {frame.number} is whole but is no transaction this version knows: {error}",
             ) from error
-        yield transaction.order, place, frame.segment, transaction
+        yield transaction.order, place, frame.segment, transaction, frame.number
 
 
 def _merged(jobs: Iterator[_Entry], leases: Iterator[_Entry]) -> Iterator[_Entry]:

@@ -38,6 +38,8 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_head = False
+    _idle_timer: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
     _short: _Shortcut | None = None
 
     @property
@@ -51,11 +53,15 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """A client has connected; its first request head is awaited."""
         super().connection_made(transport)
+        self._idle_since = self.loop.time()
+        self._start_idle_timer(self.timeout_keep_alive)
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._stop_head_timer()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -109,7 +115,29 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         """Answer bytes that are no HTTP request, in the usual envelope, and hang up."""
         self._refuse("the bytes sent are no HTTP/1.1 request")
 
+    def next_request(self) -> None:
+        """A short cut is answered; the connection is free for what comes next."""
+        self.server_state.total_requests += 1
+        self._idle_since = self.loop.time()
+        if self.pipeline:
+            self.on_response_complete()
+
     # -- inside ----------------------------------------------------------------------------------
+
+    def _start_idle_timer(self, delay_s: float) -> None:
+        self._idle_timer = self.loop.call_later(delay_s, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        """Close a connection that was kept alive for nothing. One timer looks now and then, since
+        a timer for each request would cost as much as the request's parsing."""
+        cycle = self.cycle
+        idle_s = self.loop.time() - self._idle_since
+        if cycle is not None and not cycle.response_complete:
+            idle_s = 0.0
+        if idle_s < self.timeout_keep_alive:
+            self._start_idle_timer(self.timeout_keep_alive - idle_s)
+        elif not self.transport.is_closing():
+            self.transport.close()
 
     def _shortcut(self) -> _Shortcut | None:
         parser = self.parser
@@ -259,12 +287,17 @@ class _Shortcut:
         transport = protocol.transport
         if self.disconnected or transport.is_closing():
             return
-        head = [_STATUS_LINES[reply.status]]
-        for name, value in reply.headers:
-            head += (name, b": ", value, b"\r\n")
-        head.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
-        head.append(reply.body)
-        transport.write(b"".join(head))
+        transport.write(
+            b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b\r\n%b"
+            % (
+                _STATUS_LINES[reply.status],
+                reply.content_type[1],
+                len(reply.body),
+                b"".join([b"%b: %b\r\n" % header for header in reply.extra_headers]),
+                b"" if self.keep_alive else b"connection: close\r\n",
+                reply.body,
+            )
+        )
         if not self.keep_alive:
             transport.close()
-        protocol.on_response_complete()
+        protocol.next_request()

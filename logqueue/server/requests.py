@@ -168,7 +168,7 @@ async def read_body(request: Request, receive: Receive, bytes_max: int) -> bytes
 class Reply:
     """A complete answer."""
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("body", "content_type", "extra_headers", "status")
 
     def __init__(
         self,
@@ -179,7 +179,14 @@ class Reply:
     ) -> None:
         self.body = body
         self.status = status
-        self.headers = [content_type, (b"content-length", b"%d" % len(body)), *headers]
+        self.content_type = content_type
+        self.extra_headers = headers
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """All headers, as ASGI wants them."""
+        length = (b"content-length", b"%d" % len(self.body))
+        return [self.content_type, length, *self.extra_headers]
 
 
 class Held(NamedTuple):

@@ -82,16 +82,14 @@ class Router:
         """
         segments = raw_path.split(b"/")
         name = ""
-        known_as = raw_path
         if len(segments) in (4, 5) and segments[1] == b"v0" and segments[2] == b"topics":
             name = _decoded(segments[3])
             if name:
-                verb = b"/" + segments[4] if len(segments) == 5 else b""
-                known_as = b"/v0/topics/*" + verb
-        # Segment by segment: an encoded slash must not make another path of it.
-        pattern = "/".join(
-            [_decoded(segment).replace("/", "%2F") for segment in known_as.split(b"/")]
-        )
+                segments[3] = b"*"
+        # Decoded segment by segment: an encoded slash must not make another path of it.
+        if b"%" in raw_path:
+            segments = [_decoded(s).replace("/", "%2F").encode() for s in segments]
+        pattern = _decoded(b"/".join(segments))
         methods = self._paths.get(pattern)
         if methods is None:
             return Match(None, name, Scope.WRITE if name else NO_SCOPE, ())

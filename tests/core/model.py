@@ -205,7 +205,9 @@ class Model:
         topic.config = config
         topic.tick(now)
         topic.enforce_caps()
-        topic.keys = {k: w for k, w in topic.keys.items() if now - w[0] <= config.idempotency_window_ms}
+        topic.keys = {
+            k: w for k, w in topic.keys.items() if now - w[0] <= config.idempotency_window_ms
+        }
         return False
 
     def drop(self, now: int, name: str, if_empty: bool) -> bool:

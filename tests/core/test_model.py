@@ -170,9 +170,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.tell(
             name,
             command,
-            lambda: cmd.Appended(
-                *self.model.append(self.world.now, name, texts, key, create > 0)
-            ),
+            lambda: cmd.Appended(*self.model.append(self.world.now, name, texts, key, create > 0)),
         )
 
     @rule(
@@ -337,9 +335,7 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(name=NAMES, stream=st.sampled_from([5, 6]))
     def release(self, name: str, stream: int) -> None:
         command = cmd.ReleaseStream(name, stream)
-        self.tell(
-            name, command, lambda: cmd.Done(self.model.release(self.world.now, name, stream))
-        )
+        self.tell(name, command, lambda: cmd.Done(self.model.release(self.world.now, name, stream)))
 
     @rule(
         name=NAMES,
@@ -371,6 +367,20 @@ class CoreMachine(RuleBasedStateMachine):
             if topic.queue is not None:
                 assert (topic.ready, topic.queue.leased) == wanted.counters
             self.snap()
+
+    @rule(name=NAMES, late_ms=st.integers(-1, 1))
+    def come_due(self, name: str, late_ms: int) -> None:
+        """Look around the very moment at which a lease, a delay or a record runs out."""
+        topic = self.model.topics.get(name)
+        if topic is not None:
+            moments = [lease.deadline for lease in topic.leases.values()]
+            moments += topic.delayed.values()
+            if topic.config.ttl_ms:
+                moments += [r.ts + topic.config.ttl_ms for r in topic.records.values()]
+            later = [m for m in moments if m + late_ms >= self.world.now]
+            if later:
+                self.world.wait(min(later) + late_ms - self.world.now)
+                self.look(name)
 
     @rule()
     def step(self) -> None:

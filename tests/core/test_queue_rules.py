@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from logqueue.core import commands as cmd
@@ -279,7 +281,7 @@ def test_meta_that_is_no_object_is_kept_aside(world: World) -> None:
 
 
 @pytest.mark.parametrize("config", [{"max_deliveries": 1}, {"dead_letter": "letters"}])
-def test_half_a_setting_never_diverts(world: World, config: dict[str, object]) -> None:
+def test_half_a_setting_never_diverts(world: World, config: dict[str, Any]) -> None:
     world.put(**config)
     world.fill(1)
     for deliveries in (1, 2, 3):

@@ -23,6 +23,7 @@ from logqueue.core.limits import Quotas
 from logqueue.core.predicate import Predicate
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
+from logqueue.errors import StorageReadOnly
 from logqueue.server.engine import Engine, Outcome
 from logqueue.server.journal import Journal
 from wal import Log
@@ -49,7 +50,9 @@ def job(
 def pack(records: Sequence[blocks.Texts]) -> bytes:
     """The block of some records."""
     columns = [[record[c] for record in records] for c in range(len(blocks.TEXT_COLUMNS))]
-    return blocks.pack([column if c == 0 or any(column) else None for c, column in enumerate(columns)])
+    return blocks.pack(
+        [column if c == 0 or any(column) else None for c, column in enumerate(columns)]
+    )
 
 
 def open_journal(fs: SimFileSystem, segment_bytes: int) -> Journal:
@@ -127,9 +130,15 @@ class World:
         return outcome.reply
 
     def hold(self, outcome: Outcome) -> None:
-        """Step the log until a reply may leave."""
+        """Step the log until a reply may leave.
+
+        Raises:
+            StorageReadOnly: The log failed before that.
+        """
         log = self.engine.journal.jobs
         while log.durable < outcome.durable or log.written < outcome.written:
+            if log.failure is not None:
+                raise StorageReadOnly.because(log.failure)
             assert log.step(), "a promise that nobody is working on"
 
     def step(self) -> None:
@@ -228,9 +237,7 @@ class World:
         reply: cmd.Done = self.run(cmd.ReleaseStream(topic, stream))
         return reply.total
 
-    def delete(
-        self, topic: str = "q", *, before: int | None = None, match: object = None
-    ) -> int:
+    def delete(self, topic: str = "q", *, before: int | None = None, match: object = None) -> int:
         """Delete records."""
         predicate = None if match is None else Predicate.parse(match)
         reply: cmd.Removed = self.run(cmd.DeleteRecords(topic, before, predicate))

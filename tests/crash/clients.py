@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -164,15 +165,17 @@ class Streamer(Client):
                 self.site.over.wait(PAUSE_S)
                 return
             mine: list[str] = []
+            # Kept here: the connection closes when the iterator goes, and from then on others may
+            # hold these jobs.
+            lines = stream.iter_lines()
             try:
-                self.take(life, stream, mine)
+                self.take(life, lines, mine)
             finally:
-                # Before the connection closes: from then on others may hold these jobs.
                 self.history.gave_back(mine)
 
-    def take(self, life: int, stream: httpx.Response, mine: list[str]) -> None:
+    def take(self, life: int, lines: Iterator[str], mine: list[str]) -> None:
         """Take and ack jobs until one of the two has enough."""
-        for line in stream.iter_lines():
+        for line in lines:
             if self.site.over.is_set() or (mine and self.rng.random() < 0.02):
                 return
             if line.startswith("data:") and '"$seq"' in line:

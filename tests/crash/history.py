@@ -73,7 +73,7 @@ class History:
                 self._complain(f"{held.job} was delivered after its ack was answered")
             if held.lease in self.leases:
                 self._complain(f"lease {held.lease} was given twice")
-            if not 1 <= held.deliveries:
+            if held.deliveries < 1:
                 self._complain(f"{held.job}: {held.deliveries} deliveries")
             other = self.current.get(held.seq)
             if other is not None and (self.durable_leases or other.life == held.life):

@@ -139,7 +139,7 @@ def test_slots_come_back_however_a_stream_ends(
     for _ in range(3):
         api.make_queue("q")
         assert eventually(lambda: opens(api))
-        stream = eventually(lambda: usable(api))
+        [stream] = eventually(lambda: usable(api))
         if ending == "delete":
             ok(api.delete_topic("q"))
             stream.close()
@@ -148,13 +148,13 @@ def test_slots_come_back_however_a_stream_ends(
         ok(api.delete_topic("q"))
 
 
-def usable(api: Api) -> Stream | None:
-    """An open stream, or None after a refusal."""
+def usable(api: Api) -> list[Stream]:
+    """An open stream, or nothing after a refusal."""
     stream = api.work("q", node="x")
     if stream.status == 200:
-        return stream
+        return [stream]
     stream.close()
-    return None
+    return []
 
 
 def test_open_streams_per_key(fresh_server: FreshServer, api_for: ApiFor) -> None:
@@ -172,16 +172,16 @@ def test_open_streams_per_key(fresh_server: FreshServer, api_for: ApiFor) -> Non
 
 
 def test_requests_in_progress_per_key(fresh_server: FreshServer, api_for: ApiFor) -> None:
-    """Case 142: waiting long polls and claims count, streams do not; each key by itself."""
+    """Case 142: waiting claims count, streams do not; each key by itself."""
     server = fresh_server(API_KEYS="k1,k2", MAX_INFLIGHT_PER_KEY="2")
     one, two = api_for(server, "k1"), api_for(server, "k2")
-    one.make_queue("slow", claim_jitter_ms=3000)
+    one.make_queue("slow", claim_jitter_ms=2000)
     one.make_queue("q")
     with one.work("q", node="s") as stream, ThreadPoolExecutor(2) as pool:
         stream.next_frame()
         waiting = [
             pool.submit(one.claim, "slow", "w"),
-            pool.submit(one.diff, "q", wait_ms=2000),
+            pool.submit(one.claim, "slow", "x"),
         ]
         assert eventually(lambda: one.topics().status_code == 429, timeout_s=2)
         refused(one.topics(), 429, "throttled", None)
@@ -193,20 +193,6 @@ def test_requests_in_progress_per_key(fresh_server: FreshServer, api_for: ApiFor
         for each in waiting:
             ok(each.result())
     assert eventually(lambda: one.topics().status_code == 200)
-
-
-def test_a_client_that_goes_away_frees_its_place(
-    fresh_server: FreshServer, api_for: ApiFor
-) -> None:
-    """Case 142: a dropped long poll no longer counts."""
-    server = fresh_server(API_KEYS="k1", MAX_INFLIGHT_PER_KEY="1")
-    api = api_for(server, "k1")
-    api.make_log("l")
-    headers = {"authorization": "Bearer k1", "content-type": "application/json"}
-    with rawhttp.Connection(server.address) as poll:
-        poll.send(rawhttp.request("POST", "/v0/topics/l/diff", b'{"wait_ms":30000}', headers))
-        assert eventually(lambda: api.topics().status_code == 429, timeout_s=2)
-    assert eventually(lambda: api.topics().status_code == 200, timeout_s=5)
 
 
 def test_no_caps_per_key_without_keys(fresh_server: FreshServer, api_for: ApiFor) -> None:
@@ -223,8 +209,15 @@ def test_no_caps_per_key_without_keys(fresh_server: FreshServer, api_for: ApiFor
 
 def test_zero_is_no_limit(fresh_server: FreshServer, api_for: ApiFor) -> None:
     """For every quota."""
-    names = ["MAX_TOPICS", "MAX_SSE_CONNECTIONS", "MAX_SSE_CONNECTIONS_PER_KEY",
-             "MAX_INFLIGHT_PER_KEY", "MAX_TOTAL_BYTES", "MAX_ROUTERS", "MAX_WATCH_SESSIONS"]  # fmt: skip
+    names = [
+        "MAX_TOPICS",
+        "MAX_ROUTERS",
+        "MAX_WATCH_SESSIONS",
+        "MAX_SSE_CONNECTIONS",
+        "MAX_SSE_CONNECTIONS_PER_KEY",
+        "MAX_INFLIGHT_PER_KEY",
+        "MAX_TOTAL_BYTES",
+    ]
     server = fresh_server(API_KEYS="k", **dict.fromkeys(names, "0"))
     api = api_for(server, "k")
     api.make_queue("q")
