@@ -14,6 +14,7 @@ from typing import Any
 
 from logqueue.core import events as ev
 from logqueue.core.batch import Batch
+from logqueue.core.block import View
 from logqueue.core.projection import Grant, Queue
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
@@ -108,7 +109,8 @@ def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> 
     if topic.queue is not None and topic.queue.cursor > event.first_seq:
         topic.queue.rewind(event.first_seq)
     batch = Batch(event.block, event.first_seq, event.count, event.at, segment)
-    topic.insert(batch, event.size)
+    # Logs from before the event had its size are still read.
+    topic.insert(batch, event.size or View(event.block).size_total())
     topic.head = event.first_seq + event.count - 1
     topic.last_write_at = event.at
     topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)

@@ -71,6 +71,8 @@ def pack(
     assert data is not None, "every record has data"
     n = len(data)
     assert n > 0, "an empty batch is never written"
+    if n == 1 and seqs is None and ts is None:
+        return _pack_one([column[0] if column is not None else None for column in texts])
     text_bits = number_bits = 0
     arrays: list[bytes] = []
     ends: list[bytes] = []
@@ -86,6 +88,19 @@ def pack(
             values.extend(column_texts)
     header = _HEADER.pack(_VERSION, text_bits, number_bits, n)
     return b"".join(chain((header,), arrays, ends, values))
+
+
+def _pack_one(texts: Sequence[bytes | None]) -> bytes:
+    """`pack` for a batch of one, which is what a producer that does not batch sends."""
+    text_bits = 0
+    ends: list[bytes] = []
+    values: list[bytes] = []
+    for column, text in enumerate(texts):
+        if text is not None:
+            text_bits |= 1 << column
+            ends.append(_END.pack(len(text)))
+            values.append(text)
+    return b"".join((_HEADER.pack(_VERSION, text_bits, 0, 1), *ends, *values))
 
 
 class View:

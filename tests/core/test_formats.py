@@ -174,8 +174,18 @@ def test_predicates(form: object, yes: list[str], no: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "form",
-    [["tag", "Eq"], ["node", "Eq", "x"], ["tag", "eq", "x"], [1, 2, 3], {}, 5, None, True]
-    + [["tag", "Glob", "x"], ["tag", "Eq", "x", "y"]],
+    [
+        ["tag", "Eq"],
+        ["node", "Eq", "x"],
+        ["tag", "eq", "x"],
+        ["tag", "Glob", "x"],
+        ["tag", "Eq", "x", "y"],
+        [1, 2, 3],
+        {},
+        5,
+        None,
+        True,
+    ],
 )
 def test_broken_predicates(form: object) -> None:
     with pytest.raises(InvalidRequest):

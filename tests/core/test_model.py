@@ -21,12 +21,13 @@ from logqueue.core import events as ev
 from logqueue.core.config import TopicConfig
 from logqueue.core.invariants import check
 from logqueue.core.limits import Quotas
+from logqueue.core.predicate import Predicate
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.server import tidying
 from tests.core.comparing import adopt_leases, compare
 from tests.core.model import POSTPONED_MS, Lease, Model, Refused
-from tests.core.world import World, job
+from tests.core.world import World, job, pack
 from wal.simfs import SimFileSystem
 
 EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
@@ -164,8 +165,6 @@ class CoreMachine(RuleBasedStateMachine):
         for tag, meta, pad in records:
             self.number += 1
             texts.append(job([self.number, "x" * pad], tag=tag, meta=meta))
-        from tests.core.world import pack
-
         command = cmd.Append(name, pack(texts), len(texts), key, create > 0)
         self.tell(
             name,
@@ -343,8 +342,6 @@ class CoreMachine(RuleBasedStateMachine):
         tag=st.sampled_from([None, "", "a", "a*", "*"]),
     )
     def delete(self, name: str, before: int | None, tag: str | None) -> None:
-        from logqueue.core.predicate import Predicate
-
         match = None if tag is None else Predicate.parse(tag)
         self.tell(
             name,

@@ -238,10 +238,11 @@ def test_an_ack_is_a_silent_delete(api: Api, queue: str) -> None:
     assert (seqs_of(body["records"]), body["tombstone"]) == ([1, 3], None)
 
 
-def test_a_delete_frees_a_work_slot(api: Api, queue: str) -> None:
-    """The stream hears of it and goes on with the next job."""
+def test_a_delete_under_a_work_stream(api: Api, queue: str) -> None:
+    """The holder still works on the deleted job; its ack counts, and the next job comes."""
     ok(api.write(queue, numbered(2)))
     with api.work(queue, node="w") as stream:
-        assert seqs_of(stream.jobs(1)) == [1]
+        [job] = stream.jobs(1)
         ok(api.delete(queue, before_seq=2))
+        assert ok(api.ack(queue, [1], lease_ids=[job["lease_id"]]))["acked"] == 1
         assert seqs_of(stream.jobs(1)) == [2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,12 @@ def live(seed: int) -> tuple[str, int]:
     """One world from its seed; what its disk held last, and how many jobs were done."""
     rng = Random(seed)
     world = World(SimFileSystem(Random(seed)))
-    config = {"durability": "fsync", "lease_ms": 300, "max_deliveries": 4, "dead_letter": "dead"}
+    config: dict[str, Any] = {
+        "durability": "fsync",
+        "lease_ms": 300,
+        "max_deliveries": 4,
+        "dead_letter": "dead",
+    }
     world.put("dead", type="log", durability="fsync")
     world.put(leases_durable=bool(seed % 2), **config)
     sent: set[bytes] = set()
