@@ -37,6 +37,12 @@ def elapse(topic: Topic, now: int) -> None:
         topic.queue.elapse(now)
 
 
+def count_leases(state: State, event: ev.JobsClaimed) -> None:
+    """Keep the numbers of leases that are not restored themselves from being given again."""
+    given = sum(len(seqs) for _, _, _, seqs in event.grants)
+    state.next_lease = max(state.next_lease, event.first_lease + given)
+
+
 def finish_replay(state: State, clean: bool) -> None:
     """Settle what only the end of both logs can tell. Repeating it changes nothing.
 
@@ -94,6 +100,8 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
         topic.config = event.config
         # Records once logged need their removal logged, whatever the class is later.
         topic.is_on_disk = topic.is_on_disk or event.config.is_logged
+        # A window that is shortened and lengthened again must not bring keys back.
+        topic.forget_keys(event.at)
 
 
 def _topic_dropped(state: State, event: ev.TopicDropped, segment: int) -> None:

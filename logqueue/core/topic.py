@@ -268,10 +268,14 @@ class Topic:
         self.insert(batch, View(batch.block).size_total())
 
     def remember(self, key: str, write: Remembered) -> None:
-        """Keep an idempotency key; those past their window go (oldest first, so this is cheap)."""
+        """Keep an idempotency key; those past their window go, oldest first, so this is cheap."""
         self.keys.pop(key, None)
         self.keys[key] = write
-        before = write.at - self.config.idempotency_window_ms
+        self.forget_keys(write.at)
+
+    def forget_keys(self, now: int) -> None:
+        """Let go of keys past their window."""
+        before = now - self.config.idempotency_window_ms
         stale = []
         for other, earlier in self.keys.items():
             if earlier.at >= before:

@@ -20,7 +20,7 @@ from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, TopicNotFound
 from logqueue.server.engine import Engine, Outcome
 from logqueue.server.gate import Gate
-from logqueue.server.requests import Held, Reply
+from logqueue.server.requests import Held, Reply, raising
 from wal import WalError
 
 TIDY_INTERVAL_S = 1.0
@@ -47,13 +47,6 @@ class WorkStream:
     def end(self, error: LogqueueError | None) -> None:
         """The server ends the stream. Must not block or raise."""
         raise NotImplementedError
-
-
-def _raising(refusal: LogqueueError) -> Callable[[float], Reply]:
-    def finish(waited_ms: float) -> Reply:
-        raise refusal
-
-    return finish
 
 
 class _Waiting(NamedTuple):
@@ -130,7 +123,7 @@ class Coordinator:
             if topic is None:
                 raise
             # What the refusal was computed from may not be durable yet.
-            return Held(topic.mark_written, topic.mark_durable, _raising(refusal))
+            return Held(topic.mark_written, topic.mark_durable, raising(refusal))
         if self._cohorts:
             self._wake(outcome.topics)
         reply = outcome.reply
@@ -341,13 +334,18 @@ class Coordinator:
     # -- background ------------------------------------------------------------------------------
 
     async def _tidy_forever(self) -> None:
+        complained = False
         while True:
             await asyncio.sleep(TIDY_INTERVAL_S)
             try:
+                self.engine.expire_due()
                 for _ in self.engine.tidy():
                     await asyncio.sleep(0.001 if self.gate.waiting == 0 else 0)
-            except LogqueueError as refusal:
-                logger.warning("disk space is not given back now: %s", refusal)
+                complained = False
+            except (LogqueueError, WalError) as refusal:
+                if not complained:
+                    logger.warning("disk space can not be given back now: %s", refusal)
+                complained = True
             except Exception:
                 logger.exception("giving disk space back failed; it is tried again later")
 

@@ -20,6 +20,7 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageFull, StorageReadOnly
 from logqueue.server.journal import Journal
+from wal import WalFull
 
 LEASES_PER_MS_BITS = 16
 """A lease number is at least the clock shifted by this much at every start, so it exceeds all that
@@ -44,6 +45,8 @@ class Engine:
     """The state and what keeps it.
 
     Attributes:
+        dropped_mark: Position of the latest deletion of a topic: what "there is no such topic" may
+            have been computed from.
         on_event: Called with each applied event; for metrics. None by default.
     """
 
@@ -51,6 +54,7 @@ class Engine:
         self.state = State(quotas)
         self.journal = journal
         self.clock = clock
+        self.dropped_mark = 0
         self.on_event: Callable[[Topic | None, ev.AnyEvent], None] | None = None
 
     def recover(self, progress: Callable[[float], None] | None = None) -> None:
@@ -84,7 +88,9 @@ class Engine:
                 self._let_time_act(state.topics[topic.config.dead_letter], now)
         decision = decide(state, command, now)
         if not decision.events:
-            return self._outcome(decision.answer(), (topic,) if topic is not None else ())
+            if topic is None:
+                return Outcome(decision.answer(), 0, self.dropped_mark)
+            return self._outcome(decision.answer(), (topic,))
         changed = self._commit(decision.events)
         if topic is not None and topic not in changed:
             changed = (*changed, topic)
@@ -126,6 +132,8 @@ class Engine:
                     topic.mark_durable = position.number
                 elif position.number:
                     topic.mark_written = position.number
+            if type(event) is ev.TopicDropped:
+                self.dropped_mark = position.number
             if self.on_event is not None:
                 self.on_event(topic, event)
         return tuple(changed.values())
@@ -137,6 +145,13 @@ class Engine:
             written = max(written, topic.mark_written)
             durable = max(durable, topic.mark_durable)
         return Outcome(reply, written, durable, topics)
+
+    def expire_due(self) -> None:
+        """Evict what is past its TTL from topics that nobody looks at."""
+        now = self.clock.now_ms()
+        for topic in list(self.state.instances.values()):
+            if topic.is_due(now):
+                self._let_time_act(topic, now)
 
     def retreat(self) -> State:
         """What a failed log still stands for, as a new state to `stand_on`.
@@ -189,10 +204,14 @@ class Engine:
     def shut_down(self) -> None:
         """Log a last checkpoint that marks an orderly end, and close the journal."""
         journal = self.journal
+        now = self.clock.now_ms()
         try:
-            if journal.jobs.failure is None:
-                journal.checkpoint(self.state, self.clock.now_ms(), clean=True)
-            if journal.leases.failure is None:
-                journal.checkpoint_leases(self.state, self.clock.now_ms())
+            # Without room for them the next start merely has more to replay.
+            with suppress(WalFull):
+                if journal.jobs.failure is None:
+                    journal.checkpoint(self.state, now, clean=True)
+            with suppress(WalFull):
+                if journal.leases.failure is None:
+                    journal.checkpoint_leases(self.state, now)
         finally:
             journal.close()

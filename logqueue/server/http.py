@@ -20,6 +20,7 @@ from logqueue.errors import (
     LogqueueError,
     MethodNotAllowed,
     NotFound,
+    TopicNotFound,
     Unauthorized,
     UnsupportedMediaType,
 )
@@ -34,6 +35,7 @@ from logqueue.server.requests import (
     Request,
     Scope,
     Send,
+    raising,
     read_body,
 )
 from logqueue.server.routing import NO_SCOPE, Body, Match, Route, Router
@@ -82,7 +84,13 @@ class HttpApi:
         if route.body is not Body.IGNORED:
             _require_json(request, route)
         assert route.handler is not None
-        return route.handler(request)
+        try:
+            return route.handler(request)
+        except TopicNotFound as refusal:
+            engine = self.service.engine
+            assert engine is not None
+            # The deletion that it was computed from may not be durable yet.
+            return Held(0, engine.dropped_mark, raising(refusal))
 
     def refuse(self, request: Request, error: Exception) -> Reply:
         """The reply to a request that failed."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from logqueue.core import events as ev
-from logqueue.core.apply import apply, finish_replay
+from logqueue.core.apply import apply, count_leases, finish_replay
 from logqueue.core.config import TopicConfig
 from logqueue.core.state import State
 from logqueue.errors import StorageFull, StorageReadOnly
@@ -367,3 +367,5 @@ def _replay_leases(state: State, events: list[ev.AnyEvent]) -> None:
         # The jobs log says which jobs are done; here an ack is history only.
         if topic is not None and topic.config.leases_durable and type(event) is not ev.JobsAcked:
             apply(state, event)
+        elif isinstance(event, ev.JobsClaimed):
+            count_leases(state, event)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
-from logqueue.errors import InvalidRequest, PayloadTooLarge
+from logqueue.errors import InvalidRequest, LogqueueError, PayloadTooLarge
 from logqueue.server.auth import Key
 
 Scope = MutableMapping[str, Any]
@@ -200,6 +200,15 @@ class Held(NamedTuple):
     written: int
     durable: int
     finish: Callable[[float], Reply]
+
+
+def raising(refusal: LogqueueError) -> Callable[[float], Reply]:
+    """The finish of a held refusal."""
+
+    def finish(waited_ms: float) -> Reply:
+        raise refusal
+
+    return finish
 
 
 Answer = Reply | Held | Coroutine[Any, Any, Reply]

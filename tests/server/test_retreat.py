@@ -68,7 +68,7 @@ def test_a_restart_after_the_failure_keeps_what_was_promised() -> None:
     with pytest.raises(StorageReadOnly):
         world.write("safe", "safe 2")
     world.engine.stand_on(world.engine.retreat())
-    world.fs.fail_when(None)
+    world.fs.fail_when(lambda op: None)
     world.kill()
     assert world.seqs("safe")[:1] == [1]
     assert world.write("safe", "after").first_seq == world.topic("safe").head
