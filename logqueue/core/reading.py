@@ -85,14 +85,15 @@ def read(
                 scanned += 1
                 continue
             size += len(texts[DATA]) + len(texts[META])
-            if len(taken) == records_max or (taken and size > bytes_max):
+            if taken and size > bytes_max:
                 return _page(topic, taken, examined, tombstone, scanned)
             taken.append(record)
             examined = seq
             scanned += 1
-    if len(taken) < records_max:
-        examined = topic.head
-    return _page(topic, taken, max(examined, taken[-1][0] if taken else 0), tombstone, scanned)
+            if len(taken) == records_max:
+                # What is skipped behind the last record delivered is left for the next call.
+                return _page(topic, taken, examined, tombstone, scanned)
+    return _page(topic, taken, topic.head, tombstone, scanned)
 
 
 def _page(

@@ -114,6 +114,10 @@ class WorkRoute:
         require_event_stream(request)
         stream = _read_stream(request)
         coordinator.engine.state.queue(request.name)
+        if request.method == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+            await send({"type": "http.response.body", "body": b""})
+            return
         self._service.enter_stream(request.key)
         try:
             await _feed(request, send, stream, coordinator)

@@ -67,10 +67,17 @@ class ServerProcess:
     def start(self) -> ServerProcess:
         """Start the process and wait until it says that it is ready."""
         self.spawn()
-        deadline = time.monotonic() + START_TIMEOUT_S
-        self._await_port(deadline)
-        self._await_ready(deadline)
+        self.wait_bound()
+        self.wait_ready()
         return self
+
+    def wait_bound(self) -> None:
+        """Wait until the port is bound, ready or not."""
+        self._await_port(time.monotonic() + START_TIMEOUT_S)
+
+    def wait_ready(self) -> None:
+        """Wait until the server says that it is ready."""
+        self._await_ready(time.monotonic() + START_TIMEOUT_S)
 
     def kill(self) -> None:
         """SIGKILL: no chance to flush anything."""

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.http.api import Api, numbered
 from tests.http.conftest import ApiFor, FreshServer
-from tests.http.expect import Json, eventually, ok, plain_ok
+from tests.http.expect import Json, eventually, ok, plain_ok, refused
 
 JSON_KEYS = {
     "topics", "topics_ephemeral", "topics_memory", "topics_disk", "topics_fsync", "routers",
@@ -169,3 +169,30 @@ def test_probes_answer_while_much_is_written(api: Api, queue: str) -> None:
     plain_ok(api.send("GET", "/v0/health"))
     plain_ok(api.send("GET", "/v0/ready"))
     assert time.monotonic() - started < 1.0
+
+
+def test_the_port_answers_during_recovery(fresh_server: FreshServer, api_for: ApiFor) -> None:
+    """Probes answer at once; data routes wait with 503 and the progress, and nothing is partial."""
+    server = fresh_server()
+    api = api_for(server)
+    api.make_queue("q", durability="disk")
+    for start in range(0, 300_000, 10_000):
+        ok(api.write("q", numbered(10_000, start), query="?return_seqs=false"))
+    server.kill()
+    server.spawn()
+    server.wait_bound()
+    again = api_for(server)
+    progress = [0.0]
+    while True:
+        plain_ok(again.send("GET", "/v0/health"))
+        state, ready = again.state("q"), again.send("GET", "/readyz")
+        if state.status_code == 200:
+            break
+        for reply in (state, ready):
+            if reply.status_code == 503:
+                progress.append(refused(reply, 503, "not_ready")["replay_progress"])
+        assert server.running
+    assert ok(state)["count"] == 300_000
+    assert progress == sorted(progress) and progress[-1] <= 1.0
+    server.wait_ready()
+    assert len(again.claimed("q", max=1000)) == 1000
