@@ -36,7 +36,8 @@ class Batch:
         self.block = block
         self.count = count
         self.first_seq = first_seq
-        self.last_seq = first_seq + count - 1
+        # A batch of one shares the number: memory per record is what bounds a backlog.
+        self.last_seq = first_seq + count - 1 if count > 1 else first_seq
         self.ts = ts
         self.live = count
         self.segment = segment

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from heapq import merge
+from itertools import chain
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -24,6 +25,10 @@ from wal import FileSystem, Log, WalCorrupt, WalError, WalFull
 
 SPARE_BYTES = 1 << 20
 """Space that producers must leave on a full disk, so that acks and deletes still find room."""
+
+WAKE_BYTES_MIN = 4 << 10
+"""Frames from this size on are worth a round of their own; smaller ones wait for the end of the
+loop's turn, so that all that arrived in it rides one sync."""
 
 _CONTROL = (ev.TopicCreated, ev.TopicConfigured, ev.TopicDropped, ev.Checkpointed)
 
@@ -227,7 +232,8 @@ class Journal:
                 # When there is no room for a checkpoint, a small frame may still find some.
                 with suppress(WalFull):
                     self.checkpoint(state, events[-1].at)
-            number = log.append(payload, sync=sync, spare_bytes=spare, wake=False)
+            wake = len(payload) >= WAKE_BYTES_MIN
+            number = log.append(payload, sync=sync, spare_bytes=spare, wake=wake)
         except WalFull as full:
             raise StorageFull.because(full) from full
         except WalError as failure:
@@ -354,7 +360,11 @@ def _merged(jobs: Iterator[_Entry], leases: Iterator[_Entry]) -> Iterator[_Entry
     first = next(jobs, None)
     if first is not None:
         yield first
-    yield from merge(jobs, leases, key=_by_order)
+    lease = next(leases, None)
+    if lease is None:
+        yield from jobs
+    else:
+        yield from merge(jobs, chain((lease,), leases), key=_by_order)
 
 
 def _by_order(entry: _Entry) -> tuple[int, int]:
