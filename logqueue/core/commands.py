@@ -63,10 +63,14 @@ class Claimer(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One coordinator pass: share the claimable jobs evenly over the whole cohort."""
+    """One coordinator pass: share the claimable jobs evenly over the whole cohort.
+
+    Without `divert`, jobs delivered too often are passed over instead of dead-lettered.
+    """
 
     topic: str
     cohort: tuple[Claimer, ...]
+    divert: bool = True
 
 
 class Ack(msgspec.Struct, frozen=True):

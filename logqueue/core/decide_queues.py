@@ -24,7 +24,10 @@ def claim(state: State, command: cmd.Claim, now: int) -> Decision:
     queue = topic.queue
     assert queue is not None
     wanted = sum(claimer.jobs_max for claimer in command.cohort)
-    reclaimed, diversion = _reclaimed(state, topic, queue, wanted, now)
+    reclaimed, exhausted = _reclaimed(topic, queue, wanted, now)
+    diversion = Diversion()
+    if exhausted and command.divert:
+        diversion = divert(state, topic, exhausted, now)
     fresh = _fresh(topic, queue, wanted - len(reclaimed), now)
     shares = share_evenly([c.jobs_max for c in command.cohort], reclaimed + fresh)
     events: list[ev.AnyEvent] = list(diversion.events)
@@ -63,14 +66,12 @@ def _claimed(
     return cmd.Claimed(jobs, topic.ready)
 
 
-def _reclaimed(
-    state: State, topic: Topic, queue: Queue, wanted: int, now: int
-) -> tuple[list[int], Diversion]:
-    """Reclaimed jobs to hand out, lowest seq first, and what becomes of the exhausted ones."""
+def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[int], list[int]]:
+    """Reclaimed jobs to hand out, lowest seq first, and those met that were delivered too often."""
     limit = topic.config.diverts_after
     expired_before = topic.expired_before(now)
     if not limit and not expired_before:
-        return list(islice(queue.reclaim, wanted)), Diversion()
+        return list(islice(queue.reclaim, wanted)), []
     taken: list[int] = []
     exhausted: list[int] = []
     for seq in queue.reclaim:
@@ -82,7 +83,7 @@ def _reclaimed(
             exhausted.append(seq)
         else:
             taken.append(seq)
-    return taken, divert(state, topic, exhausted, now) if exhausted else Diversion()
+    return taken, exhausted
 
 
 def _is_expired(topic: Topic, seq: int, expired_before: int) -> bool:

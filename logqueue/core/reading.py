@@ -46,6 +46,12 @@ class Page(NamedTuple):
     tombstone: Tombstone | None
     scanned: int
 
+    @property
+    def says_nothing(self) -> bool:
+        """No record, no loss, and the reader is at the head: a long poll goes on waiting."""
+        at_head = self.next_from_seq == self.head_seq
+        return not self.records and self.tombstone is None and at_head
+
 
 def read(
     topic: Topic,

@@ -41,7 +41,8 @@ class Topic:
         cap_floor, ttl_floor: Highest seq that caps, or TTL, have evicted from the front.
         seqs_reserved: Seqs up to here were promised durably (class `disk` only).
         queue: The lease projection, for queues.
-        last_read_at: When somebody last looked; an observation, not part of the replayed state.
+        last_read_at: When somebody last read; an observation, not part of the replayed state.
+        touched_at: The same for what the advisory priority goes by, which a list may refresh too.
         is_on_disk: Whether the log holds, or may hold, records of this topic.
         mark_written, mark_durable: Jobs-log positions that must be written, or synced, before a
             reply computed from this topic may leave; kept by the engine, not replayed.
@@ -50,7 +51,7 @@ class Topic:
     __slots__ = (
         "batches", "cap_floor", "config", "head", "is_on_disk", "keys", "last_read_at",
         "last_write_at", "live", "live_bytes", "mark_durable", "mark_written", "name", "number",
-        "queue", "seqs_reserved", "ttl_floor",
+        "queue", "seqs_reserved", "touched_at", "ttl_floor",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, config: TopicConfig) -> None:
@@ -65,6 +66,7 @@ class Topic:
         self.seqs_reserved = 0
         self.last_write_at = 0
         self.last_read_at = 0
+        self.touched_at = 0
         self.is_on_disk = config.is_logged
         self.mark_written = 0
         self.mark_durable = 0
@@ -101,8 +103,8 @@ class Topic:
         config = self.config
         if config.priority is not None:
             return min(max(config.priority, -limits.PRIORITY_MAX), limits.PRIORITY_MAX)
-        idle_ms = now - self.last_read_at
-        if not config.auto_priority or not self.last_read_at or idle_ms > 300_000:
+        idle_ms = now - self.touched_at
+        if not config.auto_priority or not self.touched_at or idle_ms > 300_000:
             return 0
         return round(500 * math.pow(2.0, -max(idle_ms, 0) / 30_000))
 

@@ -74,6 +74,7 @@ class Coordinator:
         self.loop = asyncio.get_running_loop()
         self.gate = Gate(engine.journal.jobs, self.loop)
         self._cohorts: dict[int, _Cohort] = {}
+        self._readers: dict[str, set[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
         self._next_stream = engine.clock.now_ms() << 16
@@ -99,7 +100,11 @@ class Coordinator:
             self._timer.cancel()
 
     def end_streams(self, error: LogqueueError) -> None:
-        """Tell every work stream that the server is going."""
+        """Tell every work stream, and every reader that waits, that the server is going."""
+        for readers in list(self._readers.values()):
+            for reader in list(readers):
+                if not reader.done():
+                    reader.set_result(None)
         for cohort in list(self._cohorts.values()):
             for stream in list(cohort.streams):
                 stream.end(error)
@@ -124,10 +129,24 @@ class Coordinator:
                 raise
             # What the refusal was computed from may not be durable yet.
             return Held(topic.mark_written, topic.mark_durable, raising(refusal))
-        if self._cohorts:
+        if self._cohorts or self._readers:
             self._wake(outcome.topics)
         reply = outcome.reply
         return Held(outcome.written, outcome.durable, lambda waited_ms: finish(reply, waited_ms))
+
+    def next_change(self, topic: str) -> asyncio.Future[None]:
+        """A future for the next change of a topic, by name. Cancel it when it is not needed."""
+        reader: asyncio.Future[None] = self.loop.create_future()
+        readers = self._readers.setdefault(topic, set())
+        readers.add(reader)
+
+        def forget(done: asyncio.Future[None]) -> None:
+            readers.discard(done)
+            if not readers and self._readers.get(topic) is readers:
+                del self._readers[topic]
+
+        reader.add_done_callback(forget)
+        return reader
 
     async def claim_in_cohort(
         self, topic: str, claimer: Claimer
@@ -221,6 +240,9 @@ class Coordinator:
     def _wake(self, topics: Iterable[Topic]) -> None:
         """Something changed: serve the cohorts that may gain from it."""
         for topic in topics:
+            for reader in self._readers.pop(topic.name, ()):
+                if not reader.done():
+                    reader.set_result(None)
             cohort = self._cohorts.get(topic.number)
             if cohort is None:
                 continue

@@ -15,6 +15,7 @@ from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.apply import apply, elapse
 from logqueue.core.decide import decide
+from logqueue.core.decision import Decision
 from logqueue.core.limits import Quotas
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -87,6 +88,18 @@ class Engine:
                 # Dead letters must find the room that time has made where they go.
                 self._let_time_act(state.topics[topic.config.dead_letter], now)
         decision = decide(state, command, now)
+        if type(command) is cmd.Claim and command.divert:
+            return self._claim(command, decision, topic)
+        return self._carry_out(decision, topic)
+
+    def _claim(self, command: cmd.Claim, decision: Decision, topic: Topic | None) -> Outcome:
+        """Carry out a claim; a disk without room for dead letters must not stop the others."""
+        try:
+            return self._carry_out(decision, topic)
+        except StorageFull:
+            return self.execute(cmd.Claim(command.topic, command.cohort, divert=False))
+
+    def _carry_out(self, decision: Decision, topic: Topic | None) -> Outcome:
         if not decision.events:
             if topic is None:
                 return Outcome(decision.answer(), 0, self.dropped_mark)

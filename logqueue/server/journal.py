@@ -60,6 +60,7 @@ class Journal:
         leases: Who holds what. Losing its tail is harmless, so nothing ever waits for it.
         order: Number of the next transaction.
         leases_lost: Lease transactions that could not be logged (best effort by design).
+        refused_noted: Refusals for lack of disk space that tidying has already acted on.
     """
 
     def __init__(self, jobs: Log, leases: Log) -> None:
@@ -67,6 +68,7 @@ class Journal:
         self.leases = leases
         self.order = 1
         self.leases_lost = 0
+        self.refused_noted = 0
         self._checkpointed: set[int] = set()
 
     @classmethod
@@ -194,6 +196,9 @@ class Journal:
                     spare = SPARE_BYTES
             if kind.log & ev.LEASES:
                 leases.append(event)
+        if any(type(event) is ev.RecordsDeleted for event in jobs):
+            # The copy of a dead letter comes with a removal, which may use the spare.
+            spare = 0
         position = NOWHERE
         if jobs:
             position = self._append_jobs(state, jobs, sync, spare)

@@ -94,9 +94,12 @@ class Router:
         if methods is None:
             return Match(None, name, Scope.WRITE if name else NO_SCOPE, ())
         route = methods.get(method)
-        scope = route.scope if route is not None else Scope.WRITE if name else NO_SCOPE
-        if route is None and method == "HEAD":
-            route = methods.get("GET")
+        if route is not None:
+            return Match(route, name, route.scope, tuple(methods))
+        scope = Scope.WRITE if name else NO_SCOPE
+        if method == "HEAD" and "GET" in methods:
+            route = methods["GET"]
+            scope = scope or route.scope
         return Match(route, name, scope, tuple(methods))
 
 

@@ -43,9 +43,12 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
     """Rewrite and drop the oldest segments while the log is mostly garbage."""
     journal = engine.journal
     log = journal.jobs
+    # After a refusal for lack of space no garbage is too little.
+    slack = 0 if log.stats.refused > journal.refused_noted else SLACK_BYTES
+    journal.refused_noted = log.stats.refused
     # One trip over the log at most per call, so that this always ends.
     for _ in range(len(log.segments())):
-        if log.failure is not None or log.bytes_total <= 2 * live_log_bytes(engine) + SLACK_BYTES:
+        if log.failure is not None or log.bytes_total <= 2 * live_log_bytes(engine) + slack:
             return
         if not _replayable_after_first(engine):
             journal.checkpoint(engine.state, engine.clock.now_ms())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import time
@@ -13,9 +14,14 @@ import msgspec
 
 from logqueue import replies, wire
 from logqueue.core import commands as cmd
+from logqueue.core.config import TopicConfig
+from logqueue.core.limits import DIFF_WAIT_MS_MAX
+from logqueue.core.reading import Page
+from logqueue.core.topic import Topic
 from logqueue.errors import Forbidden, InvalidRequest
 from logqueue.server.auth import Scope
-from logqueue.server.requests import Held, Reply, Request
+from logqueue.server.engine import Engine
+from logqueue.server.requests import Answer, Held, Reply, Request
 from logqueue.server.service import Service
 
 PAGE_DEFAULT = 100
@@ -32,12 +38,7 @@ class TopicRoutes:
         """`PUT /v0/topics/:topic`: create, or replace the whole config."""
         coordinator = self._service.require_serving()
         config = wire.read_config_body(request.body or b"{}").resolved()
-        key = request.key
-        target = config.dead_letter
-        if key is not None and target is not None and not key.allows(target):
-            raise Forbidden(
-                "this key may not name a dead-letter topic outside its prefixes", {"topic": target}
-            )
+        _require_target_allowed(request, config)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.Put)
@@ -58,7 +59,7 @@ class TopicRoutes:
         topic = engine.look(request.name)
         now = engine.clock.now_ms()
         if touch:
-            topic.last_read_at = now
+            topic.last_read_at = topic.touched_at = now
         state = replies.topic_state(topic, now)
 
         def finish(waited_ms: float) -> Reply:
@@ -75,6 +76,9 @@ class TopicRoutes:
         found = [*islice(names, size + 1)]
         topics = [engine.look(name) for name in found[:size]]
         now = engine.clock.now_ms()
+        if request.flag("touch", False):
+            for topic in topics:
+                topic.touched_at = now
         page: dict[str, Any] = {"topics": [replies.topic_entry(topic, now) for topic in topics]}
         if len(found) > size:
             page["next_cursor"] = write_cursor(found[size - 1])
@@ -121,9 +125,10 @@ class TopicRoutes:
         topics = coordinator.engine.state.topics
         decoded = wire.read_append_body(request.body)
         key = request.key
-        restricted = key is not None and not key.has(Scope.ADMIN)
-        if decoded.config is not None and restricted and request.name not in topics:
-            raise Forbidden("creating a topic with a config needs a key with the admin scope")
+        if decoded.config is not None and request.name not in topics:
+            if key is not None and not key.has(Scope.ADMIN):
+                raise Forbidden("creating a topic with a config needs a key with the admin scope")
+            _require_target_allowed(request, decoded.config)
         header_key = None
         if decoded.idempotency_key is None:
             sent = request.header(b"idempotency-key")
@@ -147,23 +152,32 @@ class TopicRoutes:
         appended_ms = (time.perf_counter() - began) * 1000
         return held
 
-    def diff(self, request: Request) -> Held:
-        """`POST /v0/topics/:topic/diff`: read records behind a cursor."""
-        engine = self._service.require_serving().engine
+    def diff(self, request: Request) -> Answer:
+        """`POST /v0/topics/:topic/diff`: read records behind a cursor, or wait for some."""
+        coordinator = self._service.require_serving()
         body = wire.read_diff_body(request.body or b"{}")
-        topic = engine.look(request.name)
-        now = engine.clock.now_ms()
-        topic.last_read_at = now
-        page = wire.read_page(topic, body, now)
+        topic, page = _read(coordinator.engine, request, body)
+        if body.wait_ms and page.says_nothing:
+            return request.unless_gone(self._diff_when_there_is(request, body))
+        return Held(
+            topic.mark_written, topic.mark_durable, lambda waited_ms: _paged(request, body, page)
+        )
 
-        def finish(waited_ms: float) -> Reply:
-            return Reply(
-                replies.encode_page(
-                    request.name, page, body.include_tags, body.include_meta, request.timings()
-                )
-            )
-
-        return Held(topic.mark_written, topic.mark_durable, finish)
+    async def _diff_when_there_is(self, request: Request, body: wire.DiffBody) -> Reply:
+        """The long poll: read again whenever the topic changes, until there is something."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(body.wait_ms, DIFF_WAIT_MS_MAX) / 1000
+        while True:
+            coordinator = self._service.require_serving()
+            # Registered before the read, so that no change falls between the two.
+            changed = coordinator.next_change(request.name)
+            topic, page = _read(coordinator.engine, request, body)
+            left_s = deadline - loop.time()
+            if not page.says_nothing or left_s <= 0:
+                changed.cancel()
+                await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
+                return _paged(request, body, page)
+            await asyncio.wait((changed,), timeout=left_s)
 
     def delete(self, request: Request) -> Held:
         """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
@@ -184,6 +198,29 @@ class TopicRoutes:
             return Reply(replies.encode(body))
 
         return coordinator.submit(command, finish)
+
+
+def _read(engine: Engine, request: Request, body: wire.DiffBody) -> tuple[Topic, Page]:
+    topic = engine.look(request.name)
+    now = engine.clock.now_ms()
+    topic.last_read_at = topic.touched_at = now
+    return topic, wire.read_page(topic, body, now)
+
+
+def _paged(request: Request, body: wire.DiffBody, page: Page) -> Reply:
+    timings = request.timings()
+    return Reply(
+        replies.encode_page(request.name, page, body.include_tags, body.include_meta, timings)
+    )
+
+
+def _require_target_allowed(request: Request, config: TopicConfig) -> None:
+    """A key must not reach a topic outside its prefixes by way of dead letters."""
+    target = config.dead_letter
+    if request.key is not None and target is not None and not request.key.allows(target):
+        raise Forbidden(
+            "this key may not name a dead-letter topic outside its prefixes", {"topic": target}
+        )
 
 
 def page_size(given: str | None) -> int:

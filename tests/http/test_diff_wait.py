@@ -17,8 +17,6 @@ from tests.http.expect import eventually, ok, refused
 from tests.http.observations import Observations
 from tests.http.test_diff import facts
 
-pytestmark = pytest.mark.xfail(strict=True, reason="diff does not wait yet")
-
 
 def woken(
     api: Api, topic: str, wake: Callable[[], object], **fields: Any
