@@ -7,6 +7,7 @@ measurement failed.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,9 @@ def main() -> int:
     options = _read_options()
     scale = QUICK if options.quick else FULL
     machine = describe()
+    # The servers of the run and their data go with it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda caught, _frame: sys.exit(128 + caught))
     session = Session(scale, options.dir)
     rows: list[Row] = []
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -25,6 +26,9 @@ EXIT_NOT_RUN = 2
 def main() -> int:
     """Run the demo; 0 = every promise kept, 1 = one was broken, 2 = it could not be run."""
     options = _read_options()
+    # The server and the workers end with the demo.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda caught, _frame: sys.exit(128 + caught))
     try:
         with Narrator(sys.stderr) as narrator:
             facts = run(Options(options.data_dir, options.files, options.workers), narrator)

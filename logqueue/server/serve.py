@@ -90,7 +90,7 @@ def _tame_garbage_collector() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 1_000_000)
     # The committer thread must get a turn quickly when its sync returns.
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
 
 
 class _Server:
