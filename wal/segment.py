@@ -132,6 +132,18 @@ class Segment:
         assert refusal is not None
         raise refusal
 
+    def give_back(self) -> bool:
+        """Let go of allocated space that no frame uses; False when there is none.
+
+        Raises:
+            OSError: As the file system does; nothing was changed.
+        """
+        if not self.end < self.allocated < _UNBOUNDED or not self.begun:
+            return False
+        self.file.truncate(self.end)
+        self.allocated = self.end
+        return True
+
     @property
     def file(self) -> File:
         """The open file of a segment that is not sealed."""

@@ -85,7 +85,7 @@ def _summary(facts: Facts) -> Table:
         ("in flight at the kill, as the server counted", f"{kill.in_flight}"),
         ("held by workers at the kill", f"{len(facts.cut_off())}"),
         ("of these delivered again (the others' ack was stored)", f"{len(facts.redelivered())}"),
-        ("results stored once although measured twice", f"{sum(t.deduped for t in facts.tallies)}"),
+        ("results stored once although sent twice", f"{sum(t.deduped for t in facts.tallies)}"),
         ("restart until ready", f"{kill.restart_s:.2f} s"),
         ("calls repeated by workers", f"{sum(t.retried_calls for t in facts.tallies)}"),
         ("work streams opened again", f"{sum(t.reconnects for t in facts.tallies)}"),

@@ -40,6 +40,11 @@ class WorkStream:
         self.lease_ms = lease_ms
         self.identity = 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more can be delivered; such a stream gets no more jobs."""
+        raise NotImplementedError
+
     def deliver(self, jobs: list[cmd.Job]) -> None:
         """Jobs leased to this stream whose promise holds. Must not block or raise."""
         raise NotImplementedError
@@ -270,7 +275,7 @@ class Coordinator:
             self._fail(cohort, waiting, TopicNotFound.named(topic.name))
             return
         elapse(topic, self.engine.clock.now_ms())
-        streams = [(s, self._free_slots(topic, s)) for s in cohort.streams]
+        streams = [(s, self._free_slots(topic, s)) for s in cohort.streams if not s.has_ended]
         # The stream that came first last time comes last now, so that a trickle reaches everybody.
         cohort.streams.append(cohort.streams.pop(0)) if cohort.streams else None
         hungry = [(s, free) for s, free in streams if free > 0]
@@ -278,6 +283,7 @@ class Coordinator:
             Claimer(s.node, free, s.lease_ms, s.identity) for s, free in hungry
         ]
         if not members:
+            self._forget_if_idle(topic.number, cohort)
             return
         try:
             outcome = self.engine.execute(cmd.Claim(topic.name, tuple(members)))
@@ -310,12 +316,20 @@ class Coordinator:
         self.gate.when(outcome.written, outcome.durable, release)
 
     def _fail(self, cohort: _Cohort, waiting: list[_Waiting], error: LogqueueError) -> None:
-        for member in waiting:
-            member.future.set_exception(error)
-        for stream in cohort.streams:
-            stream.end(error)
-        cohort.streams = []
+        streams, cohort.streams = cohort.streams, []
         self._forget_if_idle(cohort.topic.number, cohort)
+
+        def release(failure: LogqueueError | None) -> None:
+            for member in waiting:
+                if not member.future.done():
+                    member.future.set_exception(failure or error)
+            for stream in streams:
+                stream.end(failure or error)
+
+        # What the refusal was computed from may not be durable yet.
+        topic = cohort.topic
+        durable = max(topic.mark_durable, self.engine.dropped_mark)
+        self.gate.when(topic.mark_written, durable, release)
 
     # -- time ------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ class Gate:
         self._log = log
         self._loop = loop
         self._written: list[tuple[int, int, Release]] = []
-        self._durable: list[tuple[int, int, Release]] = []
+        self._durable: list[tuple[int, int, int, Release]] = []
         self._ticket = 0
         self._scheduled = False
         self._waking = False
@@ -61,16 +61,15 @@ class Gate:
             # Once per turn of the loop: everything that arrived in it rides one sync.
             self._waking = True
             self._loop.call_soon(self._wake_log)
-        if durable > log.durable:
-            self._ticket += 1
-            heappush(self._durable, (durable, self._ticket, release))
-        elif written > log.written:
-            self._ticket += 1
-            heappush(self._written, (written, self._ticket, release))
-        else:
+        if self.reached(written, durable):
             release(None)
             return
-        if durable <= log.durable or log.failure is not None:
+        self._ticket += 1
+        if durable > log.durable:
+            heappush(self._durable, (durable, self._ticket, written, release))
+        else:
+            heappush(self._written, (written, self._ticket, release))
+        if self.reached(written, durable) or log.failure is not None:
             self._open()
 
     async def wait(self, written: int, durable: int) -> float:
@@ -105,13 +104,16 @@ class Gate:
         log = self._log
         durable, written = log.durable, log.written
         while self._durable and self._durable[0][0] <= durable:
-            heappop(self._durable)[2](None)
+            _, ticket, also_written, waiter = heappop(self._durable)
+            # A position that is synced says nothing of a later one that need only be written.
+            heappush(self._written, (also_written, ticket, waiter))
         while self._written and self._written[0][0] <= written:
             heappop(self._written)[2](None)
         if log.failure is not None and (self._durable or self._written):
-            waiting = [*self._durable, *self._written]
+            waiting = [waiter for *_, waiter in self._durable]
+            waiting += [waiter for *_, waiter in self._written]
             self._durable.clear()
             self._written.clear()
             failure = StorageReadOnly.because(log.failure)
-            for _, _, release in waiting:
+            for release in waiting:
                 release(failure)

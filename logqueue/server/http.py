@@ -11,6 +11,8 @@ connection (`protocol.py`), which saves a task and a dozen calls for small compl
 from __future__ import annotations
 
 import logging
+from collections.abc import MutableMapping
+from typing import Any
 
 from logqueue import replies
 from logqueue.errors import (
@@ -19,6 +21,7 @@ from logqueue.errors import (
     InvalidRequest,
     LogqueueError,
     MethodNotAllowed,
+    NotAQueue,
     NotFound,
     TopicNotFound,
     Unauthorized,
@@ -35,6 +38,7 @@ from logqueue.server.requests import (
     Request,
     Scope,
     Send,
+    StreamHandler,
     raising,
     read_body,
 )
@@ -86,11 +90,16 @@ class HttpApi:
         assert route.handler is not None
         try:
             return route.handler(request)
-        except TopicNotFound as refusal:
-            engine = self.service.engine
-            assert engine is not None
-            # The deletion that it was computed from may not be durable yet.
-            return Held(0, engine.dropped_mark, raising(refusal))
+        except (TopicNotFound, NotAQueue) as refusal:
+            return self._grounded(request, refusal)
+
+    def _grounded(self, request: Request, refusal: LogqueueError) -> Held:
+        """A refusal, held until the deletion or creation that it was computed from is durable."""
+        engine = self.service.engine
+        assert engine is not None
+        topic = engine.state.topics.get(request.name)
+        durable = max(engine.dropped_mark, topic.mark_durable if topic is not None else 0)
+        return Held(0, durable, raising(refusal))
 
     def refuse(self, request: Request, error: Exception) -> Reply:
         """The reply to a request that failed."""
@@ -141,8 +150,7 @@ class HttpApi:
         try:
             route = self.admit(request)
             if route.stream is not None:
-                await route.stream(request, send)
-                return None
+                return await self._stream(request, route.stream, send)
             if route.body is not Body.IGNORED:
                 limit = self.service.settings.max_body_bytes
                 request.body = await read_body(request, receive, limit)
@@ -150,15 +158,37 @@ class HttpApi:
             if isinstance(answer, Reply):
                 return answer
             if isinstance(answer, Held):
-                gate = self.service.gate
-                assert gate is not None, "an answer was held before there was a log"
-                waited_ms = await gate.wait(answer.written, answer.durable)
-                return self.finish(request, answer, waited_ms)
+                return await self._when_held(request, answer)
             return await answer
         except ClientGone:
             raise
         except Exception as error:
             return self.refuse(request, error)
+
+    async def _when_held(self, request: Request, held: Held) -> Reply:
+        gate = self.service.gate
+        assert gate is not None, "an answer was held before there was a log"
+        waited_ms = await gate.wait(held.written, held.durable)
+        return self.finish(request, held, waited_ms)
+
+    async def _stream(self, request: Request, stream: StreamHandler, send: Send) -> Reply | None:
+        started = False
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await stream(request, sending)
+        except (TopicNotFound, NotAQueue) as refusal:
+            return await self._when_held(request, self._grounded(request, refusal))
+        except (OSError, RuntimeError) as error:
+            if not started:
+                raise
+            # The transport refuses to send: the client is gone.
+            raise ClientGone from error
+        return None
 
     # -- checks ----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from logqueue import replies
 from logqueue.errors import InvalidRequest, LogqueueError
@@ -26,6 +26,7 @@ from logqueue.server.routing import Route
 HEAD_SECONDS_MAX = 60.0
 HEAD_BYTES_MAX = 64 << 10
 SHORT_BODY_BYTES_MAX = 1 << 20
+BACKLOG_BYTES_MAX = 256 << 10
 
 _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -39,6 +40,8 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_head = False
+    _backlog = b""
+    _running: RequestResponseCycle | _Shortcut | None = None
     _idle_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
     _short: _Shortcut | None = None
@@ -59,21 +62,74 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection is gone: whoever is still being answered learns of it."""
         self._stop_head_timer()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        short = self._short
+        if short is not None and not short.is_whole:
+            self.api.leave(short.request, 0)
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more. A reply that the log holds back still goes out; one that may
+        be long in coming does not, since most who send this have hung up altogether."""
+        if self._short is None or not self._short.is_held:
+            return False
+        self._short.keep_alive = False
+        return True
+
     def data_received(self, data: bytes) -> None:
-        """Bytes have come. A head that is not whole yet is bounded in time and size."""
-        super().data_received(data)
+        """Bytes have come. While a request is answered they wait; reading goes on, since that is
+        how a client that hangs up is noticed."""
+        if self._backlog or self._is_answering():
+            self._backlog += data
+            if len(self._backlog) > BACKLOG_BYTES_MAX:
+                self.flow.pause_reading()
+            return
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        """Parse bytes. A head that is not whole yet is bounded in time and size."""
+        self._unset_keepalive_if_required()
+        was_in_head = self._in_head
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError:
+            self._refuse("the bytes sent are no HTTP/1.1 request")
+            return
         if self._in_head:
-            self._head_bytes += len(data)
+            self._head_bytes += len(data) if was_in_head else 0
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(f"the request head is over {HEAD_BYTES_MAX} bytes")
             elif self._head_timer is None:
                 self._start_head_timer()
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Take a request that offers another protocol for the HTTP/1.1 request that it is too.
+
+        The parser stops behind the head of such a request, so the head is parsed once more
+        without the offer, and what follows it is framed as usual.
+        """
+        offer = (b"upgrade", b"http2-settings", b"connection")
+        head = [b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)]
+        head += [b"%b: %b\r\n" % header for header in self.headers if header[0] not in offer]
+        self.parser = httptools.HttpRequestParser(self)
+        self._feed(b"".join((*head, b"\r\n", rest)))
+
+    def _is_answering(self) -> bool:
+        """Whether a whole request waits for its reply."""
+        running = self._running
+        if running is None or running.response_complete:
+            return False
+        return running.is_whole if isinstance(running, _Shortcut) else not running.more_body
 
     def on_message_begin(self) -> None:
         """The first byte of a request. What ASGI needs is built only when it is needed."""
@@ -86,9 +142,11 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         """The head is whole: take the short cut, or uvicorn's way."""
         self._in_head = False
         self._stop_head_timer()
+        if self.parser.should_upgrade():
+            return
         short = self._shortcut()
         if short is not None:
-            self._short = short
+            self._short = self._running = short
             self.cycle = short  # type: ignore[assignment]
             return
         self._short = None
@@ -97,9 +155,18 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expect
         self.headers.extend(headers)
         super().on_headers_complete()
+        if self.pipeline:
+            # Paused by uvicorn; but see `data_received`.
+            self.flow.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
+        if self.parser.should_upgrade():
+            return
         if self._short is not None:
             self._short.parts.append(body)
         else:
@@ -107,21 +174,24 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        if self.parser.should_upgrade():
+            return
         if self._short is not None:
             self._short.answer()
         else:
             super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are no HTTP request, in the usual envelope, and hang up."""
-        self._refuse("the bytes sent are no HTTP/1.1 request")
-
-    def next_request(self) -> None:
-        """A short cut is answered; the connection is free for what comes next."""
-        self.server_state.total_requests += 1
+    def on_response_complete(self) -> None:
+        """A request is answered; the connection is free for what comes next."""
         self._idle_since = self.loop.time()
-        if self.pipeline:
-            self.on_response_complete()
+        if self.pipeline or not isinstance(self._running, _Shortcut):
+            super().on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+        if self._backlog and not self._is_answering() and not self.transport.is_closing():
+            data, self._backlog = self._backlog, b""
+            self.flow.resume_reading()
+            self._feed(data)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -146,10 +216,10 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         busy = self.cycle is not None and not self.cycle.response_complete
         if (
             busy
+            or self.flow.write_paused
             or self.expect_100_continue
             or method == "HEAD"
             or parser.get_http_version() != "1.1"
-            or parser.should_upgrade()
         ):
             return None
         url = httptools.parse_url(self.url)
@@ -187,6 +257,11 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
             self._refuse(f"the request head took longer than {HEAD_SECONDS_MAX:.0f} s")
 
     def _refuse(self, message: str) -> None:
+        """Answer bytes that are no request, and hang up; but not before who is still waiting."""
+        running = self._running
+        if running is not None and self._is_answering():
+            running.keep_alive = False
+            return
         body = replies.encode_error(InvalidRequest(message))
         self.transport.write(
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
@@ -200,8 +275,8 @@ class _Shortcut:
     members of it that the connection looks at."""
 
     __slots__ = (
-        "_gone", "disconnected", "keep_alive", "parts", "protocol", "request", "response_complete",
-        "route",
+        "_gone", "disconnected", "is_held", "is_whole", "keep_alive", "parts", "protocol",
+        "request", "response_complete", "route",
     )  # fmt: skip
 
     request: Request
@@ -211,6 +286,8 @@ class _Shortcut:
         self.protocol = protocol
         self.keep_alive = keep_alive
         self.parts: list[bytes] = []
+        self.is_whole = False
+        self.is_held = False
         self.response_complete = False
         self.disconnected = False
         self._gone: asyncio.Future[None] | None = None
@@ -236,6 +313,7 @@ class _Shortcut:
         """The request is whole: answer it now, or when its answer may leave."""
         api = self.protocol.api
         request = self.request
+        self.is_whole = True
         request.body = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
         try:
             answer = api.answer(request, self.route)
@@ -267,6 +345,7 @@ class _Shortcut:
         if gate.reached(held.written, held.durable):
             self._send(api.finish(self.request, held, 0.0))
         else:
+            self.is_held = True
             gate.when(held.written, held.durable, release)
 
     async def _await(self, answer: Coroutine[Any, Any, Reply]) -> None:
@@ -289,6 +368,7 @@ class _Shortcut:
         # garbage collector, and none of its memory would be used again while it is warm.
         del self.request
         self.response_complete = True
+        self.is_held = False
         transport = protocol.transport
         if self.disconnected or transport.is_closing():
             return
@@ -305,4 +385,4 @@ class _Shortcut:
         )
         if not self.keep_alive:
             transport.close()
-        protocol.next_request()
+        protocol.on_response_complete()

@@ -80,16 +80,17 @@ class Router:
         Raises:
             InvalidRequest: The path is no percent-encoded UTF-8.
         """
-        segments = raw_path.split(b"/")
+        segments = [_decoded(segment) for segment in raw_path.split(b"/")]
         name = ""
-        if len(segments) in (4, 5) and segments[1] == b"v0" and segments[2] == b"topics":
-            name = _decoded(segments[3])
-            if name:
-                segments[3] = b"*"
-        # Decoded segment by segment: an encoded slash must not make another path of it.
+        if len(segments) in (4, 5) and segments[1] == "v0" and segments[2] == "topics":
+            name = segments[3]
+            segments[3] = "*" if name else ""
+        elif "*" in segments:
+            return Match(None, "", NO_SCOPE, ())
         if b"%" in raw_path:
-            segments = [_decoded(s).replace("/", "%2F").encode() for s in segments]
-        pattern = _decoded(b"/".join(segments))
+            # An encoded slash must not make another path of it.
+            segments = [segment.replace("/", "%2F") for segment in segments]
+        pattern = "/".join(segments)
         methods = self._paths.get(pattern)
         if methods is None:
             return Match(None, name, Scope.WRITE if name else NO_SCOPE, ())

@@ -49,6 +49,11 @@ class SseWorkStream(WorkStream):
         self._ended = False
         self._wake: asyncio.Future[None] | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """See WorkStream."""
+        return self._ended
+
     def deliver(self, jobs: list[cmd.Job]) -> None:
         """See WorkStream."""
         if not self._ended:
