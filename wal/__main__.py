@@ -33,8 +33,14 @@ def main(arguments: list[str] | None = None, out: TextIO | None = None) -> int:
     if isinstance(findings, str):
         print(f"wal: {findings}", file=sys.stderr)
         return USAGE
-    if options.command == "dump":
-        _dump(findings, out, as_json=options.json, with_payload=options.payload)
+    try:
+        if options.command == "dump":
+            _dump(findings, out, as_json=options.json, with_payload=options.payload)
+            out.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough. Python must not try to flush the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return GOOD
     return _verify(findings, out, as_json=options.json, quiet=options.command == "dump")
 
 

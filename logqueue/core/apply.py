@@ -229,6 +229,10 @@ def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
     state.next_lease = max(state.next_lease, event.next_lease)
 
 
+def _segments_dropped(state: State, event: ev.SegmentsDropped, segment: int) -> None:
+    """Of interest to the journal only."""
+
+
 def _leases_checkpointed(state: State, event: ev.LeasesCheckpointed, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
@@ -252,4 +256,5 @@ _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     ev.JobsExtended: _jobs_extended,
     ev.Checkpointed: _checkpointed,
     ev.LeasesCheckpointed: _leases_checkpointed,
+    ev.SegmentsDropped: _segments_dropped,
 }

@@ -171,12 +171,20 @@ class TopicKept(msgspec.Struct, frozen=True, array_like=True):
 
 class Checkpointed(Event, frozen=True, array_like=True, tag=32):
     """First frame of a jobs log segment: the log can be replayed from here, and what is older
-    may be dropped once its live records have been moved. `clean` marks an orderly shutdown."""
+    may be dropped once its live records have been moved. `clean` marks an orderly shutdown,
+    `oldest` is the first segment still needed then (0 in logs from before that was noted)."""
 
     topics: list[TopicKept]
     next_topic: int
     next_lease: int
     clean: bool = False
+    oldest: int = 0
+
+
+class SegmentsDropped(Event, frozen=True, array_like=True, tag=34):
+    """Jobs-log segments before `kept_from` are no longer needed and may be gone."""
+
+    kept_from: int
 
 
 class JobKept(msgspec.Struct, frozen=True, array_like=True):
@@ -215,6 +223,7 @@ AnyEvent = (
     | JobsExtended
     | Checkpointed
     | LeasesCheckpointed
+    | SegmentsDropped
 )
 
 

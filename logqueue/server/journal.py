@@ -30,7 +30,13 @@ WAKE_BYTES_MIN = 4 << 10
 """Frames from this size on are worth a round of their own; smaller ones wait for the end of the
 loop's turn, so that all that arrived in it rides one sync."""
 
-_CONTROL = (ev.TopicCreated, ev.TopicConfigured, ev.TopicDropped, ev.Checkpointed)
+_CONTROL = (
+    ev.TopicCreated,
+    ev.TopicConfigured,
+    ev.TopicDropped,
+    ev.Checkpointed,
+    ev.SegmentsDropped,
+)
 
 logger = logging.getLogger("logqueue.journal")
 
@@ -63,7 +69,8 @@ class Journal:
         refused_noted: Refusals for lack of disk space that tidying has already acted on.
     """
 
-    def __init__(self, jobs: Log, leases: Log) -> None:
+    def __init__(self, jobs: Log, leases: Log, *, accept_loss: bool = False) -> None:
+        self._accept_loss = accept_loss
         self.jobs = jobs
         self.leases = leases
         self.order = 1
@@ -102,7 +109,7 @@ class Journal:
         except BaseException:
             jobs.close()
             raise
-        return cls(jobs, leases)
+        return cls(jobs, leases, accept_loss=set_damage_aside)
 
     def close(self) -> None:
         """Write, sync and release both logs."""
@@ -127,6 +134,7 @@ class Journal:
         total = max(self.jobs.bytes_total, 1)
         jobs = _transactions(self.jobs, 0, lambda done, _: note(min(done / total, 1.0)))
         clean = True
+        kept_from = 0
         for order, place, segment, transaction, _ in _merged(
             jobs, _transactions(self.leases, 1, None)
         ):
@@ -138,10 +146,25 @@ class Journal:
                 apply(state, event, segment)
                 if isinstance(event, ev.Checkpointed):
                     self._checkpointed.add(segment)
+                    kept_from = max(kept_from, event.oldest)
+                elif isinstance(event, ev.SegmentsDropped):
+                    kept_from = max(kept_from, event.kept_from)
             last = transaction.events[-1]
             clean = isinstance(last, ev.Checkpointed) and last.clean
+        self._require_whole(kept_from)
         finish_replay(state, clean)
         note(1.0)
+
+    def _require_whole(self, kept_from: int) -> None:
+        """Refuse a log whose oldest segments are missing although they were not dropped."""
+        oldest = self.jobs.segments()[0]
+        if oldest.id > kept_from > 0 and not self._accept_loss:
+            raise WalCorrupt(
+                oldest.path,
+                0,
+                f"segments {kept_from} to {oldest.id - 1} of the jobs log are missing; put them "
+                "back, for instance from a backup of the data directory",
+            )
 
     def replay_promised(self, state: State) -> None:
         """Bring an empty state to what a failed log still stands for.
@@ -266,7 +289,8 @@ class Journal:
             )
             for topic in state.instances.values()
         ]
-        event = ev.Checkpointed(at, 0, kept, state.next_topic, state.next_lease, clean)
+        oldest = self.jobs.segments()[0].id
+        event = ev.Checkpointed(at, 0, kept, state.next_topic, state.next_lease, clean, oldest)
         self.jobs.roll()
         self.jobs.append(ev.encode(self._next_order(), [event]), sync=True)
         self._checkpointed.add(self.jobs.segment)

@@ -32,7 +32,8 @@ from logqueue.server.metrics import Metrics
 from logqueue.server.protocol import LogqueueHttpProtocol
 from logqueue.server.service import Phase, Service
 from logqueue.server.settings import Settings
-from wal import WalCorrupt, WalError, WalLocked
+from wal import OsFileSystem, WalCorrupt, WalError, WalLocked
+from wal.files import DirectoryLock
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -47,6 +48,10 @@ KEEP_ALIVE_S = 75
 logger = logging.getLogger("logqueue.serve")
 
 
+class PortFileError(Exception):
+    """The address could not be written where a supervisor looks for it."""
+
+
 def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
     """Serve until told to stop.
 
@@ -54,6 +59,32 @@ def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
         The exit status: 0 after an orderly stop, 3 when another server has the data directory,
         4 when the log is damaged, 5 when the port can not be bound, 1 for anything else.
     """
+    try:
+        lock = _take_directory(settings.data_dir)
+    except BlockingIOError:
+        logger.error(
+            "another server has the data directory %s; stop it or choose another --data-dir",
+            settings.data_dir,
+        )
+        return EXIT_LOCKED
+    except OSError as error:
+        logger.error("the data directory %s can not be used: %s", settings.data_dir, error)
+        return EXIT_FAILURE
+    try:
+        return _serve_alone(settings, set_damage_aside)
+    finally:
+        lock.release()
+
+
+def _take_directory(data_dir: str) -> DirectoryLock:
+    """Lock the data directory before anything is announced, so that a second server disturbs
+    neither the first one's port file nor its clients."""
+    files = OsFileSystem()
+    files.mkdir(data_dir)
+    return files.lock(str(Path(data_dir) / "LOCK"))
+
+
+def _serve_alone(settings: Settings, set_damage_aside: bool) -> int:
     try:
         bound = _bind(settings)
     except OSError as error:
@@ -131,8 +162,13 @@ class _Server:
         stop = asyncio.Event()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop.set)
+        try:
+            self._announce()
+        except PortFileError as error:
+            logger.error("%s", error)
+            self.status = EXIT_FAILURE
+            return
         serving = loop.create_task(self.http.serve(sockets=[self.bound]))
-        self._announce()
         stopping = loop.create_task(stop.wait())
         recovering = loop.create_task(self._recover(), name="recover")
         await asyncio.wait((stopping, recovering, serving), return_when=asyncio.FIRST_COMPLETED)
@@ -161,8 +197,12 @@ class _Server:
         if self.settings.port_file is not None:
             path = Path(self.settings.port_file)
             draft = path.with_name(f".{path.name}.{os.getpid()}")
-            draft.write_text(address)
-            draft.replace(path)
+            try:
+                draft.write_text(address)
+                draft.replace(path)
+            except OSError as error:
+                draft.unlink(missing_ok=True)
+                raise PortFileError(f"can not write the port file {path}: {error}") from error
 
     async def _recover(self) -> Coordinator | None:
         loop = asyncio.get_running_loop()

@@ -59,6 +59,8 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
         kept_from = replayable[0]
         for segment in [s.id for s in log.segments() if s.id < kept_from]:
             yield from _move_live(engine, segment)
+        now = engine.clock.now_ms()
+        engine.commit_housekeeping([ev.SegmentsDropped(now, 0, kept_from)])
         moved = log.appended
         log.sync()
         while log.durable < moved and log.failure is None:

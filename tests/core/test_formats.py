@@ -88,6 +88,7 @@ def samples() -> list[ev.AnyEvent]:
         ev.TopicConfigured(1008, 1, config),
         ev.RecordsTrimmed(1009, 1, 0, 1),
         ev.Checkpointed(1010, 0, [kept], 2, 99),
+        ev.SegmentsDropped(1, 0, 7),
         ev.LeasesCheckpointed(1011, 1, 4, [ev.JobKept(2, 1, 78, 6000, 9, 0, "w")]),
         ev.TopicCreated(1012, 2, "gone", config),
         ev.TopicDropped(1013, 2),
