@@ -279,14 +279,7 @@ class Log:
         new = Segment(header, path, self._fs.create(path))
         needed = HEADER_BYTES + size + spare_bytes
         try:
-            try:
-                new.reserve(needed, self._wished(new, needed))
-            except OSError as error:
-                # The old segment is about to be trimmed anyway; what it holds back unused may be
-                # the very space that its successor needs.
-                if error.errno not in NO_SPACE or not old.give_back():
-                    raise
-                new.reserve(needed, needed)
+            new.reserve_after(old, needed, self._wished(new, needed))
         except OSError:
             new.close()
             # If this fails the empty file stays, and the next try or recovery takes it over.

@@ -8,9 +8,10 @@ bytes and `begun`.
 
 import os
 import re
+from contextlib import suppress
 from typing import Final, NamedTuple
 
-from wal.files import CANNOT_ALLOCATE, File, FileSystem
+from wal.files import CANNOT_ALLOCATE, NO_SPACE, File, FileSystem
 from wal.format import HEADER_BYTES, SegmentHeader, encode_header, salt_of
 
 SUFFIX: Final = ".wal"
@@ -131,6 +132,25 @@ class Segment:
                 return
         assert refusal is not None
         raise refusal
+
+    def reserve_after(self, old: "Segment", needed: int, wished: int) -> None:
+        """`reserve` for the successor of a segment that is about to be sealed.
+
+        On a full disk, what the old one holds back unused may be the very space that is needed.
+        """
+        held = old.allocated
+        try:
+            self.reserve(needed, wished)
+        except OSError as error:
+            if error.errno not in NO_SPACE or not old.give_back():
+                raise
+            try:
+                self.reserve(needed, needed)
+            except OSError:
+                # Not enough either; frames may still go where the old segment had space.
+                with suppress(OSError):
+                    old.reserve(held, held)
+                raise
 
     def give_back(self) -> bool:
         """Let go of allocated space that no frame uses; False when there is none.

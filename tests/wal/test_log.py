@@ -312,3 +312,17 @@ def test_watermark_tells_what_was_durable(tmp_path: Path) -> None:
     size = frame_bytes(8)
     marks = [HEADER_BYTES + at * size + 16 for at in range(3)]
     assert [int.from_bytes(data[at : at + 8], "little") for at in marks] == [0, 0, 2]
+
+
+def test_a_full_disk_has_room_for_a_roll_where_frames_left_space() -> None:
+    """What the active segment holds back is the very space its successor needs."""
+    fs = SimFileSystem(Random(1), capacity_bytes=HEADER_BYTES + 50_000)
+    log = sim_log(fs, 1 << 20)
+    fill(log, spare_bytes=20_000)
+    before = log.appended
+    log.roll()
+    assert log.append(b"x" * 1000, sync=True) == before + 1
+    drain(log)
+    assert log.segment == 2
+    log.drop_before(2)
+    assert fill(log) > 20
