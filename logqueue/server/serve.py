@@ -119,7 +119,7 @@ def _tame_garbage_collector() -> None:
     cycles, and reference counts free them. Young objects are still collected."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 1_000_000)
+    gc.set_threshold(10_000, 5, 1_000_000)
     # The committer thread must get a turn quickly when its sync returns.
     sys.setswitchinterval(0.0001)
 
