@@ -115,8 +115,8 @@ def test_kill_minus_nine(tmp_path: Path) -> None:
             history.account(set(left[name]), set(dead) if name == "held" else set())
             assert history.promised and history.acked
             print(
-                f"{name}: {len(history.sent)} sent, {len(history.acked)} acked, {len(left[name])} left,"
-                f" most deliveries {max(history.delivered.values())}"
+                f"{name}: {len(history.sent)} sent, {len(history.acked)} acked,"
+                f" {len(left[name])} left, most deliveries {max(history.delivered.values())}"
             )
     finally:
         site.over.set()
