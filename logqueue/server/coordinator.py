@@ -223,11 +223,6 @@ class Coordinator:
         else:
             self._wake(outcome.topics)
 
-    @property
-    def streams_open(self) -> int:
-        """How many work streams are in a cohort."""
-        return sum(len(cohort.streams) for cohort in self._cohorts.values())
-
     # -- the pass --------------------------------------------------------------------------------
 
     def _cohort(self, queue: Topic) -> _Cohort:

@@ -77,7 +77,7 @@ class Engine:
         The reply must not leave before the returned positions are reached.
 
         Raises:
-            LogqueueError: The command is refused; the refusal too must wait for `marks_of`.
+            LogqueueError: The command is refused; the refusal too must wait for its topic's marks.
         """
         now = self.clock.now_ms()
         state = self.state
