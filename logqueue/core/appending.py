@@ -5,6 +5,8 @@ Owns: what producers' writes and dead-letter copies have in common. Changes noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from logqueue.core import events as ev
 from logqueue.core import limits
 from logqueue.core.block import View
@@ -14,26 +16,41 @@ from logqueue.core.topic import Topic
 from logqueue.errors import RecordTooLarge, Throttled, TopicFull
 
 
-def new_topic(state: State, name: str, config: TopicConfig, now: int) -> ev.TopicCreated:
+def new_topic(
+    state: State, name: str, config: TopicConfig, now: int, *, ahead: int = 0
+) -> ev.TopicCreated:
     """The event that creates a topic.
+
+    Args:
+        state: Read only.
+        name: Must be valid.
+        config: Resolved.
+        now: The clock.
+        ahead: How many topics the same decision creates before this one.
 
     Raises:
         InvalidRequest: The name or the dead-letter target is invalid.
         Throttled: The server has all the topics it may have.
     """
     require_topic_name(name)
-    config.require_dead_letter(name)
+    config.require_targets(name)
     topics_max = state.quotas.topics_max
-    if topics_max and len(state.topics) >= topics_max:
+    if topics_max and len(state.topics) + ahead >= topics_max:
         raise Throttled(
             f"the server already has its maximum of {topics_max} topics; delete one first",
             {"limit": "max_topics", "max": topics_max},
         )
-    return ev.TopicCreated(now, state.next_topic, name, config)
+    return ev.TopicCreated(now, state.next_topic + ahead, name, config)
 
 
 def append_event(
-    state: State, topic: Topic, block: bytes, count: int, now: int, key: str | None = None
+    state: State,
+    topic: Topic,
+    block: bytes,
+    count: int,
+    now: int,
+    key: str | None = None,
+    hops: int = 0,
 ) -> ev.RecordsAppended:
     """The event that adds a batch to a topic, evictions included.
 
@@ -56,23 +73,56 @@ def append_event(
         )
     first_seq = topic.head + 1
     last_seq = topic.head + count
-    cap_floor = 0
+    cap_floor = dropped = 0
     if config.discard == "old" and (config.cap_records or config.cap_bytes):
-        cap_floor = _floor_with(topic, view, first_seq)
-    reserved = 0
-    if config.durability == "disk" and last_seq > topic.seqs_reserved:
-        reserved = last_seq + limits.SEQS_RESERVED_AHEAD
+        cap_floor, dropped = _floor_with(topic, [view], first_seq)
+    reserved = seqs_reserved(topic, last_seq)
     return ev.RecordsAppended(
-        now, topic.number, first_seq, count, block, cap_floor, key, reserved, size
+        now,
+        topic.number,
+        first_seq,
+        count,
+        block,
+        cap_floor,
+        key,
+        reserved,
+        size,
+        hops,
+        dropped,
     )
 
 
-def cap_floor(topic: Topic, config: TopicConfig) -> int:
-    """The seq up to which the front must go to be within a config's caps; 0 when it is."""
+def seqs_reserved(topic: Topic, last_seq: int) -> int:
+    """Up to which seq a write that ends at `last_seq` must promise seqs; 0 when it need not."""
+    if topic.config.durability == "disk" and last_seq > topic.seqs_reserved:
+        return last_seq + limits.SEQS_RESERVED_AHEAD
+    return 0
+
+
+def batches_floor(topic: Topic, blocks: Sequence[bytes]) -> tuple[int, int]:
+    """The cap floor once some batches are added together, and how many records go.
+
+    Raises:
+        RecordTooLarge: They can never fit a topic that rejects when full.
+        TopicFull: No room now, and the topic rejects when full.
+    """
+    views = [View(block) for block in blocks]
+    config = topic.config
+    if config.discard == "reject":
+        count = sum(view.count for view in views)
+        _require_room(topic, count, sum(view.size_total() for view in views))
+    elif config.cap_records or config.cap_bytes:
+        return _floor_with(topic, views, topic.head + 1)
+    return 0, 0
+
+
+def cap_floor(topic: Topic, config: TopicConfig) -> tuple[int, int]:
+    """The seq up to which the front must go to be within a config's caps, 0 when it is; and how
+    many records go."""
     records_over = topic.live - config.cap_records if config.cap_records else 0
     bytes_over = topic.live_bytes - config.cap_bytes if config.cap_bytes else 0
-    floor, _, _ = _evicting(topic, records_over, bytes_over)
-    return floor
+    over = topic.batches.front_over(records_over, bytes_over)
+    return over.floor, records_over - over.records
 
 
 def _require_room(topic: Topic, count: int, size: int) -> None:
@@ -100,39 +150,22 @@ def _require_room(topic: Topic, count: int, size: int) -> None:
         )
 
 
-def _floor_with(topic: Topic, view: View, first_seq: int) -> int:
-    """The cap floor once the viewed batch is added at `first_seq`."""
+def _floor_with(topic: Topic, views: Sequence[View], first_seq: int) -> tuple[int, int]:
+    """The cap floor once the viewed batches are added from `first_seq` on, and how many records
+    go."""
     config = topic.config
-    count = view.count
-    size = view.size_total()
+    count = sum(view.count for view in views)
+    size = sum(view.size_total() for view in views)
     records_over = topic.live + count - config.cap_records if config.cap_records else 0
     bytes_over = topic.live_bytes + size - config.cap_bytes if config.cap_bytes else 0
-    floor, records_over, bytes_over = _evicting(topic, records_over, bytes_over)
-    index = 0
-    # What the older records could not make room for comes out of the new batch's own front.
-    while (records_over > 0 or bytes_over > 0) and index < count:
+    over = records_over
+    floor, records_over, bytes_over = topic.batches.front_over(records_over, bytes_over)
+    # What the older records could not make room for comes out of the new ones' own front.
+    sizes = (view.size(index) for view in views for index in range(view.count))
+    for seq, record_size in enumerate(sizes, first_seq):
+        if records_over <= 0 and bytes_over <= 0:
+            break
         records_over -= 1
-        bytes_over -= view.size(index)
-        floor = first_seq + index
-        index += 1
-    return floor
-
-
-def _evicting(topic: Topic, records_over: int, bytes_over: int) -> tuple[int, int, int]:
-    """Walk the front until both overruns are made good; returns the floor and what remains."""
-    floor = 0
-    if records_over <= 0 and bytes_over <= 0:
-        return floor, records_over, bytes_over
-    for batch in topic.batches:
-        view = View(batch.block)
-        if batch.is_whole and batch.live <= records_over and bytes_over <= 0:
-            records_over -= batch.live
-            floor = batch.last_seq
-            continue
-        for index in batch.live_indexes():
-            if records_over <= 0 and bytes_over <= 0:
-                return floor, records_over, bytes_over
-            records_over -= 1
-            bytes_over -= view.size(index)
-            floor = batch.seq_at(index)
-    return floor, records_over, bytes_over
+        bytes_over -= record_size
+        floor = seq
+    return floor, over - records_over

@@ -10,13 +10,19 @@ record or a topic that is not there is not an error; it has nothing left to chan
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
+from logqueue.core import apply_staging as staging
 from logqueue.core import events as ev
 from logqueue.core.batch import Batch
 from logqueue.core.block import View
-from logqueue.core.projection import Grant, Queue
+from logqueue.core.leases import Grant
+from logqueue.core.particulars import Particulars
+from logqueue.core.projection import Queue
+from logqueue.core.routers import Router, copies, origin
 from logqueue.core.state import State
+from logqueue.core.timing import due_at, written_at
 from logqueue.core.topic import Remembered, Topic
 
 
@@ -34,7 +40,7 @@ def apply(state: State, event: ev.AnyEvent, segment: int = 0) -> None:
 def elapse(topic: Topic, now: int) -> None:
     """Let time act on a queue's leases and delays. A fact of the clock, so it is never logged."""
     if topic.queue is not None:
-        topic.queue.elapse(now)
+        topic.queue.elapse(now, topic.config.retry_backoff)
 
 
 def count_leases(state: State, event: ev.JobsClaimed) -> None:
@@ -65,25 +71,60 @@ def finish_replay(state: State, clean: bool) -> None:
             topic.head = max(topic.head, topic.seqs_reserved)
         if queue is not None:
             _settle_leases(topic, queue)
+    for router in state.routers_by_number.values():
+        # A source that is not logged has lost its head; what it gets from now on is to be copied.
+        router.cursor = min(router.cursor, state.instances[router.source].head)
 
 
 def _settle_leases(topic: Topic, queue: Queue) -> None:
     """Bring the projection in line with the records there are."""
+    queue.drop_holds([seq for seq in queue.held if not topic.holds(seq)])
     if not topic.config.leases_durable:
         queue.restore(1, [])
-        return
+    else:
+        _settle_durable_leases(topic, queue)
+    if topic.particulars is not None:
+        _settle_particulars(topic, topic.particulars, queue)
+
+
+def _settle_durable_leases(topic: Topic, queue: Queue) -> None:
     cursor = min(queue.cursor, topic.head + 1)
-    kept = [entry for entry in queue.kept() if topic.holds(entry.seq)]
+    kept = [
+        entry
+        for entry in queue.kept()
+        if topic.holds(entry.seq) and (entry.seq < cursor or topic.is_timed(entry.seq))
+    ]
     # Jobs below the cursor whose claim is in no log must not be passed over for ever.
-    known = {entry.seq for entry in kept}
+    known = {entry.seq for entry in kept} | queue.held.keys()
     kept.extend(
         ev.JobKept(seq, 0, 0, 0, 0, 0, "")
         for batch in topic.batches
         if batch.first_seq < cursor
         for seq in batch.live_seqs()
-        if seq < cursor and seq not in known
+        if seq < cursor and seq not in known and (batch.is_plain or not topic.is_timed(seq))
     )
     queue.restore(cursor, kept)
+
+
+def introduce(state: State, event: ev.Checkpointed) -> None:
+    """Make the topics of a checkpoint known, empty when they were not."""
+    for kept in event.topics:
+        if kept.topic not in state.instances:
+            topic = Topic(kept.topic, kept.name, kept.config)
+            state.topics[kept.name] = state.instances[kept.topic] = topic
+
+
+def _settle_particulars(topic: Topic, particulars: Particulars, queue: Queue) -> None:
+    """Schedule what the leases do not know, and find out anew which waiting job has which key."""
+    if queue.keys is not None:
+        queue.keys.clear()
+    for batch in topic.batches:
+        if not batch.is_plain:
+            particulars.schedule(batch)
+            if queue.keys is not None:
+                for seq in batch.live_seqs():
+                    if queue.is_waiting(seq):
+                        queue.keys.begin_waiting(seq)
 
 
 def _topic_created(state: State, event: ev.TopicCreated, segment: int) -> None:
@@ -97,6 +138,8 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is not None:
         elapse(topic, event.at)
+        if topic.queue is not None:
+            topic.queue.change_rate(topic.config.claim_rate, event.config.claim_rate, event.at)
         topic.config = event.config
         # Records once logged need their removal logged, whatever the class is later.
         topic.is_on_disk = topic.is_on_disk or event.config.is_logged
@@ -108,38 +151,82 @@ def _topic_dropped(state: State, event: ev.TopicDropped, segment: int) -> None:
     topic = state.instances.pop(event.topic, None)
     if topic is not None and state.topics.get(topic.name) is topic:
         del state.topics[topic.name]
+    if topic is not None:
+        state.discarded.extend(topic.release())
+    for router in state.routers_of(event.topic):
+        state.remove_router(router)
+    staging.forget_topic(state, event.topic)
 
 
 def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is None or event.first_seq <= topic.head:
         return
-    if topic.queue is not None and topic.queue.cursor > event.first_seq:
-        topic.queue.rewind(event.first_seq)
-    batch = Batch(event.block, event.first_seq, event.count, event.at, segment)
-    # Logs from before the event had its size are still read.
-    topic.insert(batch, event.size or View(event.block).size_total())
-    topic.head = event.first_seq + event.count - 1
-    topic.last_write_at = event.at
-    topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)
+    batch = Batch(event.block, event.first_seq, event.count, event.at, segment, event.hops)
+    _take_in(state, topic, event, batch)
     if event.key is not None:
         write = Remembered(event.at, event.first_seq, event.count, topic.head, segment)
         topic.remember(event.key, write)
+
+
+def _take_in(
+    state: State, topic: Topic, event: ev.RecordsAppended | ev.RecordsForwarded, batch: Batch | None
+) -> None:
+    """Add a batch at the head; without one, only its seqs are taken."""
+    if topic.queue is not None and topic.queue.cursor > event.first_seq:
+        topic.queue.rewind(event.first_seq)
+    if batch is not None:
+        # Logs from before the event had its size are still read.
+        topic.insert(batch, event.size or View(batch.block).size_total())
+    topic.head = event.first_seq + event.count - 1
+    topic.last_write_at = event.at
+    topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)
     if event.cap_floor > topic.cap_floor:
         topic.cap_floor = event.cap_floor
-        topic.evict(event.cap_floor)
+        state.discarded.extend(topic.evict(event.cap_floor))
+        if topic.queue is not None:
+            topic.queue.count("dropped", event.dropped)
+
+
+def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> None:
+    topic = state.instances.get(event.topic)
+    if topic is None:
+        return
+    # A job whose lease had run out was waiting when it was replaced.
+    elapse(topic, event.at)
+    for block in event.blocks:
+        batch = Batch.moved(block, segment)
+        if batch.first_seq <= topic.floor:
+            # The same write has evicted what it replaced.
+            continue
+        topic.supersede(batch)
+        if topic.queue is not None:
+            view = View(block)
+            due = due_at(view, 0, batch.ts)
+            topic.queue.reschedule(
+                batch.first_seq, due if due > written_at(view, 0, batch.ts) else 0
+            )
+    topic.head = max(topic.head, event.head)
+    topic.is_on_disk = topic.is_on_disk or segment > 0
+    topic.last_write_at = event.at
+    if event.key is not None:
+        seqs = [seq for seq, _ in event.results]
+        write = Remembered(
+            event.at, min(seqs), len(seqs), event.head, segment, tuple(event.results)
+        )
+        topic.remember(event.key, write)
 
 
 def _records_moved(state: State, event: ev.RecordsMoved, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None:
         first, last = event.span
-        batch = Batch.moved(event.block, segment)
+        batch = Batch.moved(event.block, segment, event.hops)
         topic.replace(first, last, batch)
         topic.is_on_disk = True
         topic.head = max(topic.head, batch.last_seq)
         # At replay a floor may already be above what was live when the records were moved.
-        topic.evict(topic.floor)
+        state.discarded.extend(topic.evict(topic.floor))
 
 
 def _records_trimmed(state: State, event: ev.RecordsTrimmed, segment: int) -> None:
@@ -149,7 +236,10 @@ def _records_trimmed(state: State, event: ev.RecordsTrimmed, segment: int) -> No
         topic.cap_floor = max(topic.cap_floor, event.cap_floor)
         # At replay the floor may be above seqs that were only ever in memory; they were given.
         topic.head = max(topic.head, topic.floor)
-        topic.evict(topic.floor)
+        state.discarded.extend(topic.evict(topic.floor))
+        if topic.queue is not None:
+            topic.queue.count("expired", event.expired)
+            topic.queue.count("dropped", event.dropped)
 
 
 def _records_deleted(state: State, event: ev.RecordsDeleted, segment: int) -> None:
@@ -163,6 +253,21 @@ def _records_deleted(state: State, event: ev.RecordsDeleted, segment: int) -> No
             topic.queue.dead_lettered += event.dead_lettered
         else:
             topic.queue.forget(removed)
+            if not event.redriven:
+                topic.queue.count("cancelled", len(event.seqs))
+
+
+def _records_finished(state: State, event: ev.RecordsFinished, segment: int) -> None:
+    topic = state.instances.get(event.topic)
+    if topic is None:
+        return
+    queue = topic.queue
+    if queue is not None and event.outcome != "expired":
+        queue.finish(event.seqs)
+    removed = topic.remove(sorted(event.seqs))
+    if queue is not None:
+        queue.forget(removed)
+        queue.count(event.outcome, len(event.seqs))
 
 
 def _keys_remembered(state: State, event: ev.KeysRemembered, segment: int) -> None:
@@ -171,7 +276,72 @@ def _keys_remembered(state: State, event: ev.KeysRemembered, segment: int) -> No
         for key, at, first_seq, count, head in event.keys:
             known = topic.keys.get(key)
             if known is None or known.at <= at:
-                topic.remember(key, Remembered(at, first_seq, count, head, segment))
+                results = tuple(event.results.get(key, ()))
+                topic.remember(key, Remembered(at, first_seq, count, head, segment, results))
+
+
+def _router_created(state: State, event: ev.RouterCreated, segment: int) -> None:
+    state.next_topic = max(state.next_topic, event.router + 1)
+    if event.topic in state.instances and event.dest in state.instances:
+        router = Router(event.router, event.name, event.topic, event.dest, event.options)
+        router.cursor = event.cursor
+        state.add_router(router)
+
+
+def _router_configured(state: State, event: ev.RouterConfigured, segment: int) -> None:
+    router = state.routers_by_number.get(event.router)
+    if router is not None:
+        router.options = event.options
+
+
+def _router_dropped(state: State, event: ev.RouterDropped, segment: int) -> None:
+    router = state.routers_by_number.get(event.router)
+    if router is not None:
+        state.remove_router(router)
+
+
+def _records_forwarded(state: State, event: ev.RecordsForwarded, segment: int) -> None:
+    router = state.routers_by_number.get(event.router)
+    topic = state.instances.get(event.topic)
+    if router is None or topic is None:
+        return
+    _advance(router, event.cursor, event.count)
+    if event.first_seq <= topic.head:
+        return
+    source = state.instances[router.source]
+    seqs = event.source_seqs
+    block = copies(router, source, seqs)
+    batch = None
+    if block is not None:
+        hops, oldest = origin(source, seqs)
+        # The payload is where the originals are; without a frame of its own the copy has none.
+        place = oldest if segment else 0
+        batch = Batch(block, event.first_seq, event.count, event.at, place, hops + 1)
+    _take_in(state, topic, event, batch)
+
+
+def _router_advanced(state: State, event: ev.RouterAdvanced, segment: int) -> None:
+    router = state.routers_by_number.get(event.router)
+    if router is not None:
+        _advance(router, event.cursor, event.forwarded)
+
+
+def _advance(router: Router, cursor: int, forwarded: int) -> None:
+    if cursor > router.cursor:
+        router.cursor = cursor
+        router.forwarded += forwarded
+
+
+def _seqs_skipped(state: State, event: ev.SeqsSkipped, segment: int) -> None:
+    topic = state.instances.get(event.topic)
+    if topic is not None and event.first_seq > topic.head:
+        first = event.first_seq
+        topic.head = first + event.count - 1
+        if topic.holes and topic.holes[-1][1] == first - 1:
+            # A source trimmed little by little leaves one hole, which readers are told of once.
+            first, _ = topic.holes.pop()
+        topic.holes.append((first, topic.head))
+        topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)
 
 
 def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
@@ -179,52 +349,84 @@ def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
         queue = topic.queue
-        queue.elapse(event.at)
+        elapse(topic, event.at)
         queue.cursor = max(queue.cursor, event.cursor)
         for node, deadline, stream, seqs in event.grants:
             queue.claim(Grant(node, deadline, stream, seqs), lease)
             lease += len(seqs)
+        if topic.config.claim_rate is not None:
+            queue.spend_rate(topic.config.claim_rate, lease - event.first_lease, event.at)
     state.next_lease = max(state.next_lease, lease)
 
 
 def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
-        topic.queue.elapse(event.at)
+        elapse(topic, event.at)
         topic.queue.finish(event.seqs)
         topic.remove(sorted(event.seqs))
+        topic.queue.count("acked", len(event.seqs) - event.orphans)
+
+
+def _jobs_held(state: State, event: ev.JobsHeld, segment: int) -> None:
+    topic = state.instances.get(event.topic)
+    if topic is not None and topic.queue is not None:
+        elapse(topic, event.at)
+        for seq, deliveries, error in event.jobs:
+            topic.queue.hold(seq, deliveries, error, segment)
+
+
+def _holds_released(state: State, event: ev.HoldsReleased, segment: int) -> None:
+    topic = state.instances.get(event.topic)
+    if topic is not None and topic.queue is not None:
+        for seq in event.seqs:
+            topic.queue.let_go(seq, timed=topic.is_timed(seq))
 
 
 def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
-        topic.queue.elapse(event.at)
-        ready_at = event.ready_at if event.ready_at > event.at else 0
-        topic.queue.release(event.seqs, ready_at)
+        elapse(topic, event.at)
+        dues = event.dues or repeat(event.ready_at, len(event.seqs))
+        topic.queue.release(
+            event.seqs,
+            [due if due > event.at else 0 for due in dues],
+            event.error,
+            uncounted=event.uncounted,
+        )
 
 
 def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
-        topic.queue.elapse(event.at)
+        elapse(topic, event.at)
         topic.queue.extend(event.node, event.deadline, event.seqs)
 
 
 def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
     """Restate what no record says. In the middle of a replay most of it is known already."""
+    introduce(state, event)
     for kept in event.topics:
-        topic = state.instances.get(kept.topic)
-        if topic is None:
-            topic = Topic(kept.topic, kept.name, kept.config)
-            state.topics[kept.name] = topic
-            state.instances[kept.topic] = topic
+        topic = state.instances[kept.topic]
         topic.head = max(topic.head, kept.head)
         topic.seqs_reserved = max(topic.seqs_reserved, kept.seqs_reserved)
         topic.cap_floor = max(topic.cap_floor, kept.cap_floor)
         topic.ttl_floor = max(topic.ttl_floor, kept.ttl_floor)
         topic.last_write_at = max(topic.last_write_at, kept.last_write_at)
+        topic.holes = list(kept.holes)
         if topic.queue is not None:
-            topic.queue.dead_lettered = max(topic.queue.dead_lettered, kept.dead_lettered)
+            queue = topic.queue
+            queue.dead_lettered = max(queue.dead_lettered, kept.dead_lettered)
+            for outcome, jobs in kept.finished.items():
+                queue.count(outcome, jobs - queue.finished.get(outcome, 0))
+    for edge in event.routers:
+        router = state.routers_by_number.get(edge.router)
+        if router is None:
+            router = Router(edge.router, edge.name, edge.source, edge.dest, edge.options)
+            state.add_router(router)
+        router.cursor = max(router.cursor, edge.cursor)
+        router.forwarded = max(router.forwarded, edge.forwarded)
+    staging.keep_producers(state, event.producers)
     state.next_topic = max(state.next_topic, event.next_topic)
     state.next_lease = max(state.next_lease, event.next_lease)
 
@@ -236,7 +438,7 @@ def _segments_dropped(state: State, event: ev.SegmentsDropped, segment: int) -> 
 def _leases_checkpointed(state: State, event: ev.LeasesCheckpointed, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
-        topic.queue.restore(event.cursor, event.jobs)
+        topic.queue.adopt(event.cursor, event.jobs)
         highest = max((entry.lease for entry in event.jobs), default=0)
         state.next_lease = max(state.next_lease, highest + 1)
 
@@ -249,11 +451,25 @@ _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     ev.RecordsMoved: _records_moved,
     ev.RecordsTrimmed: _records_trimmed,
     ev.RecordsDeleted: _records_deleted,
+    ev.RecordsFinished: _records_finished,
+    ev.RecordsReplaced: _records_replaced,
     ev.KeysRemembered: _keys_remembered,
+    ev.RouterCreated: _router_created,
+    ev.RouterConfigured: _router_configured,
+    ev.RouterDropped: _router_dropped,
+    ev.RecordsForwarded: _records_forwarded,
+    ev.RouterAdvanced: _router_advanced,
+    ev.SeqsSkipped: _seqs_skipped,
+    ev.ChunkStaged: staging.chunk_staged,
+    ev.ChunksCommitted: staging.chunks_committed,
+    ev.EpochCommitted: staging.epoch_committed,
+    ev.StagedDropped: staging.staged_dropped,
     ev.JobsClaimed: _jobs_claimed,
     ev.JobsAcked: _jobs_acked,
     ev.JobsReleased: _jobs_released,
     ev.JobsExtended: _jobs_extended,
+    ev.JobsHeld: _jobs_held,
+    ev.HoldsReleased: _holds_released,
     ev.Checkpointed: _checkpointed,
     ev.LeasesCheckpointed: _leases_checkpointed,
     ev.SegmentsDropped: _segments_dropped,

@@ -23,15 +23,18 @@ class Batch:
 
     Attributes:
         live: Records not removed. A batch with none left is dropped by its topic.
-        segment: The log segment that holds its frame; 0 when it is not logged.
+        segment: The log segment that holds its payload; 0 when it is not logged.
+        hops: How many routers its records have come through.
     """
 
     __slots__ = (
-        "_gone", "_seqs", "_times", "block", "count", "first_seq", "last_seq", "live", "segment",
-        "ts",
+        "_gone", "_seqs", "_times", "block", "count", "first_seq", "hops", "last_seq", "live",
+        "segment", "ts",
     )  # fmt: skip
 
-    def __init__(self, block: bytes, first_seq: int, count: int, ts: int, segment: int) -> None:
+    def __init__(
+        self, block: bytes, first_seq: int, count: int, ts: int, segment: int, hops: int = 0
+    ) -> None:
         assert first_seq > 0 and count > 0
         self.block = block
         self.count = count
@@ -41,26 +44,38 @@ class Batch:
         self.ts = ts
         self.live = count
         self.segment = segment
+        self.hops = hops
         self._gone: bytearray | None = None
         self._seqs: array[int] | None = None
         self._times: array[int] | None = None
 
     @classmethod
-    def moved(cls, block: bytes, segment: int) -> Batch:
+    def moved(cls, block: bytes, segment: int, hops: int = 0) -> Batch:
         """A batch whose block brings its own seqs and times."""
         view = View(block)
         seqs, times = view.numbers(SEQ), view.numbers(TS)
         assert seqs is not None and times is not None, "a moved block says which records it holds"
-        batch = cls(block, seqs[0], view.count, times[0], segment)
-        batch.last_seq = seqs[-1]
-        batch._seqs = array("Q", seqs)
-        batch._times = array("Q", times)
+        batch = cls(block, seqs[0], view.count, times[0], segment, hops)
+        if view.count > 1:
+            batch.last_seq = seqs[-1]
+            batch._seqs = array("Q", seqs)
+            batch._times = array("Q", times)
         return batch
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no record here has a key, a delay or a time to live of its own."""
+        return blocks.is_plain(self.block)
 
     @property
     def is_whole(self) -> bool:
         """Consecutive seqs and nothing removed."""
         return self._seqs is None and self._gone is None
+
+    @property
+    def newest(self) -> int:
+        """No record here was accepted later, ms since the epoch."""
+        return self.ts if self._times is None else max(self._times)
 
     def index_of(self, seq: int) -> int:
         """Place of a live record in the block, -1 when it is not (or no longer) here."""
@@ -101,10 +116,54 @@ class Batch:
             yield index
             index = gone.find(0, index + 1)
 
+    def place_from(self, seq: int) -> int:
+        """The first place with this seq or a higher one; `count` when there is none."""
+        if seq <= self.first_seq:
+            return 0
+        if self._seqs is None:
+            return min(seq - self.first_seq, self.count)
+        return bisect_left(self._seqs, seq)
+
+    def stretches(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Unbroken runs of live places within `start` to `end` (not included), ascending."""
+        gone = self._gone
+        if gone is None:
+            if start < end:
+                yield start, end
+            return
+        start = gone.find(0, start, end)
+        while start >= 0:
+            stop = gone.find(1, start, end)
+            if stop < 0:
+                stop = end
+            yield start, stop
+            start = gone.find(0, stop, end)
+
+    def seqs_at(self, start: int, end: int) -> Sequence[int]:
+        """Seqs of neighbouring places, whether they are live or not."""
+        if self._seqs is None:
+            return range(self.first_seq + start, self.first_seq + end)
+        return self._seqs[start:end]
+
+    def times_at(self, start: int, end: int) -> Sequence[int]:
+        """When neighbouring places were accepted, ms since the epoch."""
+        if self._times is None:
+            return [self.ts] * (end - start)
+        return self._times[start:end]
+
+    def is_younger_than(self, time: int) -> bool:
+        """Whether all records are known to have been accepted at this time (ms) or later."""
+        return self._times is None and self.ts >= time
+
     def first_live_seq(self) -> int:
         """Seq of the first live record."""
         assert self.live > 0
         return self.seq_at(0 if self._gone is None else self._gone.find(0))
+
+    def last_live_seq(self) -> int:
+        """Seq of the last live record."""
+        assert self.live > 0
+        return self.seq_at(self.count - 1 if self._gone is None else self._gone.rfind(0))
 
     def records(self, start: int = 0) -> Iterator[Record]:
         """Live records that are not below `start`, ascending."""
@@ -123,6 +182,32 @@ class Batch:
             seqs = [self._seqs[i] for i in indexes]
             times = [self._times[i] for i in indexes]
         return zip(seqs, times, View(self.block).rows(indexes), strict=True)
+
+    def around(self, seq: int) -> list[Batch]:
+        """What is left of this batch when a seq of its range is cut out: up to two batches, those
+        without live records left out."""
+        if self._seqs is None:
+            start = seq - self.first_seq
+            end = start + 1
+        else:
+            start = bisect_left(self._seqs, seq)
+            end = start + (start < self.count and self._seqs[start] == seq)
+        parts = (self._part(0, start), self._part(end, self.count))
+        return [part for part in parts if part is not None]
+
+    def _part(self, start: int, end: int) -> Batch | None:
+        gone = self._gone[start:end] if self._gone is not None else None
+        live = end - start - (gone.count(1) if gone is not None else 0)
+        if not live:
+            return None
+        block = blocks.select(View(self.block), range(start, end))
+        if self._seqs is not None:
+            part = Batch.moved(block, self.segment)
+        else:
+            part = Batch(block, self.first_seq + start, end - start, self.ts, self.segment)
+        part.live = live
+        part._gone = gone if live < end - start else None
+        return part
 
     def remove(self, index: int) -> None:
         """Mark one live record as removed."""

@@ -18,7 +18,7 @@ fields take the next free bit; a reader that meets a bit it does not know must r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise, repeat
 from struct import Struct
 from struct import pack as struct_pack
@@ -28,16 +28,23 @@ import msgspec
 
 DATA, TAG, NODE, META = range(4)
 TEXT_COLUMNS = ("data", "tag", "node", "meta")
-SEQ, TS = range(2)
-NUMBER_COLUMNS = ("seq", "ts")
+KEY = 4
+"""A job's key, a text column that `Texts` leaves out: readers never see it."""
+SEQ, TS, DELAY, NOT_BEFORE, TTL, MAX_DELIVERIES, UPDATED_AT = range(7)
+NUMBER_COLUMNS = ("seq", "ts", "delay", "not_before", "ttl", "max_deliveries", "updated_at")
+"""Times are ms since the epoch; `delay` and `ttl` are ms from when the record was written, that is
+`updated_at` or else `ts`. 0 means that a record does not use the column."""
 
 _VERSION = 1
 _HEADER = Struct("<BBHI")
 _END = Struct("<I")
+_NUMBER = Struct("<Q")
 _SPAN = Struct("<II")
 
 _strings = msgspec.json.Decoder(str)
 _encoder = msgspec.json.Encoder()
+
+_BEFORE_META = (1 << META) - 1
 
 _BITS = {mask: tuple(i for i in range(8) if mask >> i & 1) for mask in range(256)}
 
@@ -55,14 +62,17 @@ def pack(
     *,
     seqs: Sequence[int] | None = None,
     ts: Sequence[int] | None = None,
+    numbers: Mapping[int, Sequence[int]] | None = None,
 ) -> bytes:
     """Encode a batch.
 
     Args:
-        texts: One sequence of fragments per text column in the order of TEXT_COLUMNS, or None for
-            a column nobody uses. The data column is required.
+        texts: One sequence of fragments per text column in the order of TEXT_COLUMNS, perhaps with
+            the key column behind them, or None for a column nobody uses. The data column is
+            required.
         seqs: Per-record sequence numbers, when they are not consecutive.
         ts: Per-record times in ms, when they differ.
+        numbers: Further number columns, from DELAY on; leave out those that hold only zeros.
 
     Returns:
         The block.
@@ -71,16 +81,18 @@ def pack(
     assert data is not None, "every record has data"
     n = len(data)
     assert n > 0, "an empty batch is never written"
-    if n == 1 and seqs is None and ts is None:
+    if n == 1 and seqs is None and ts is None and not numbers:
         return _pack_one([column[0] if column is not None else None for column in texts])
     text_bits = number_bits = 0
     arrays: list[bytes] = []
     ends: list[bytes] = []
     values: list[bytes] = []
-    for column, numbers in enumerate((seqs, ts)):
-        if numbers is not None:
+    given = {SEQ: seqs, TS: ts, **(numbers or {})}
+    for column in sorted(given):
+        values_of = given[column]
+        if values_of is not None:
             number_bits |= 1 << column
-            arrays.append(struct_pack(f"<{n}Q", *numbers))
+            arrays.append(struct_pack(f"<{n}Q", *values_of))
     for column, column_texts in enumerate(texts):
         if column_texts is not None:
             text_bits |= 1 << column
@@ -115,7 +127,7 @@ class View:
             BlockError: Unknown version or column.
         """
         version, text_bits, number_bits, count = _HEADER.unpack_from(block)
-        if version != _VERSION or text_bits >> len(TEXT_COLUMNS) or number_bits >> 2:
+        if version != _VERSION or text_bits >> KEY + 1 or number_bits >> len(NUMBER_COLUMNS):
             raise BlockError(f"block version {version} columns {text_bits:#x}/{number_bits:#x}")
         self.block = block
         self.count: int = count
@@ -123,7 +135,7 @@ class View:
         present = _BITS[text_bits]
         at = 8 + 8 * count * number_bits.bit_count()
         base = at + 4 * count * len(present)
-        columns: list[tuple[int, int]] = [(0, 0)] * len(TEXT_COLUMNS)
+        columns: list[tuple[int, int]] = [(0, 0)] * (KEY + 1)
         for column in present:
             columns[column] = (at, base)
             at += 4 * count
@@ -160,44 +172,125 @@ class View:
                 columns.append(texts if whole else [texts[i] for i in indexes])
         return zip(*columns, strict=True)
 
-    def column(self, column: int) -> list[bytes] | None:
-        """All fragments of one column, or None when nobody uses it."""
+    def column(self, column: int, start: int = 0, end: int | None = None) -> list[bytes] | None:
+        """Fragments of one column from place `start` to `end`, None when nobody uses the column."""
         at, base = self._columns[column]
         if not at:
             return None
-        ends = struct_unpack_from(f"<{self.count}I", self.block, at)
+        count = (self.count if end is None else end) - start
         block = self.block
-        return [block[base + a : base + b] for a, b in pairwise((0, *ends))]
+        before = _END.unpack_from(block, at + 4 * start - 4)[0] if start else 0
+        ends = struct_unpack_from(f"<{count}I", block, at + 4 * start)
+        return [block[base + a : base + b] for a, b in pairwise((before, *ends))]
 
     def size(self, index: int) -> int:
         """Bytes of one record as the limits count them: compact data plus compact meta."""
-        return self._length(DATA, index) + self._length(META, index)
+        return size_at(self.block, index)
 
     def size_total(self) -> int:
         """Bytes of all records of the block."""
-        total = 0
-        for column in (DATA, META):
-            at, _ = self._columns[column]
-            if at:
-                total += _END.unpack_from(self.block, at + 4 * self.count - 4)[0]
-        return total
+        return size_total(self.block)
 
     def numbers(self, column: int) -> tuple[int, ...] | None:
         """One number column, or None when the block leaves it out."""
         if not self.number_bits >> column & 1:
             return None
-        at = 8 + (8 * self.count if column and self.number_bits & 1 else 0)
-        return struct_unpack_from(f"<{self.count}Q", self.block, at)
+        return struct_unpack_from(f"<{self.count}Q", self.block, self._numbers_at(column))
 
-    def _length(self, column: int, index: int) -> int:
-        at, _ = self._columns[column]
-        if not at:
+    def number(self, column: int, index: int) -> int:
+        """One record's number in one column; 0 when the block leaves the column out."""
+        if not self.number_bits >> column & 1:
             return 0
-        if not index:
-            length: int = _END.unpack_from(self.block, at)[0]
-            return length
-        start, end = _SPAN.unpack_from(self.block, at + 4 * index - 4)
-        return int(end - start)
+        found: int = _NUMBER.unpack_from(self.block, self._numbers_at(column) + 8 * index)[0]
+        return found
+
+    def _numbers_at(self, column: int) -> int:
+        before = self.number_bits & (1 << column) - 1
+        return 8 + 8 * self.count * before.bit_count()
+
+
+def has_tags(block: bytes) -> bool:
+    """Whether any record of a block has a tag."""
+    return block[1] >> TAG & 1 == 1
+
+
+def tags_of(block: bytes) -> list[bytes]:
+    """The tag of each record of a block that has tags; b"" where a record has none."""
+    _, _, number_bits, count = _HEADER.unpack_from(block)
+    if count == 1 and not number_bits:
+        # Most often written by a producer that does not batch: worth a way of its own.
+        start = 8 + 4 * block[1].bit_count() + _END.unpack_from(block, 8)[0]
+        return [block[start : start + _END.unpack_from(block, 12)[0]]]
+    tags = View(block).column(TAG)
+    assert tags is not None, "looked for where there are none"
+    return tags
+
+
+def size_at(block: bytes, index: int) -> int:
+    """Bytes of one record as the limits count them: compact data plus compact meta."""
+    _, text_bits, number_bits, count = _HEADER.unpack_from(block)
+    at = 8 + 4 * index
+    if number_bits:
+        at += 8 * count * number_bits.bit_count()
+    start = 0
+    if index:
+        start, end = _SPAN.unpack_from(block, at - 4)
+    else:
+        (end,) = _END.unpack_from(block, at)
+    size: int = end - start
+    if text_bits >> META & 1:
+        at += 4 * count * (text_bits & _BEFORE_META).bit_count()
+        start, end = (
+            _SPAN.unpack_from(block, at - 4) if index else (0, *_END.unpack_from(block, at))
+        )
+        size += end - start
+    return size
+
+
+def size_before(block: bytes, index: int) -> int:
+    """Bytes of all records in front of a place, as the limits count them."""
+    if not index:
+        return 0
+    _, text_bits, number_bits, count = _HEADER.unpack_from(block)
+    at = 4 + 8 * count * number_bits.bit_count() + 4 * index
+    size: int = _END.unpack_from(block, at)[0]
+    if text_bits >> META & 1:
+        before = (text_bits & _BEFORE_META).bit_count()
+        size += _END.unpack_from(block, at + 4 * count * before)[0]
+    return size
+
+
+def size_total(block: bytes) -> int:
+    """Bytes of all records of a block as the limits count them."""
+    _, text_bits, number_bits, count = _HEADER.unpack_from(block)
+    # The last end of a column is the length of the column.
+    at = 4 + 8 * count * number_bits.bit_count() + 4 * count
+    size: int = _END.unpack_from(block, at)[0]
+    if text_bits >> META & 1:
+        before = (text_bits & _BEFORE_META).bit_count()
+        size += _END.unpack_from(block, at + 4 * count * before)[0]
+    return size
+
+
+def is_plain(block: bytes) -> bool:
+    """Whether a block has no column beyond data, tag, node, meta and its seqs and times: no record
+    in it has a key, a delay or a time to live of its own."""
+    return block[1] < 1 << KEY and block[2] < 1 << DELAY and not block[3]
+
+
+def select(view: View, places: Sequence[int]) -> bytes:
+    """Some records of a block as a block of their own, with all their columns."""
+    texts = [view.column(column) for column in range(KEY + 1)]
+    numbers = [view.numbers(column) for column in range(len(NUMBER_COLUMNS))]
+    picked = [None if column is None else [column[i] for i in places] for column in texts]
+    return pack(
+        [column if column is not None and any(column) else None for column in picked],
+        numbers={
+            column: [values[i] for i in places]
+            for column, values in enumerate(numbers)
+            if values is not None
+        },
+    )
 
 
 def read_string(fragment: bytes) -> str:

@@ -1,16 +1,83 @@
 """Wishes: what a caller wants, already typed and bounded, before anybody said yes.
 
-Owns: one struct per command and per reply. Must not know: how a wish is decided, HTTP.
+Owns: one struct per command; the replies (`answers`) go by the same name for those who import this
+module. Must not know: how a wish is decided, HTTP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from logqueue.core.config import TopicConfig
+from logqueue.core.answers import (
+    Appended as Appended,
+)
+from logqueue.core.answers import (
+    Cancelled as Cancelled,
+)
+from logqueue.core.answers import (
+    Claimed as Claimed,
+)
+from logqueue.core.answers import (
+    Committed as Committed,
+)
+from logqueue.core.answers import (
+    Done as Done,
+)
+from logqueue.core.answers import (
+    Dropped as Dropped,
+)
+from logqueue.core.answers import (
+    Extended as Extended,
+)
+from logqueue.core.answers import (
+    Forwarded as Forwarded,
+)
+from logqueue.core.answers import (
+    Job as Job,
+)
+from logqueue.core.answers import (
+    JobState as JobState,
+)
+from logqueue.core.answers import (
+    NoneReason as NoneReason,
+)
+from logqueue.core.answers import (
+    Purged as Purged,
+)
+from logqueue.core.answers import (
+    Put as Put,
+)
+from logqueue.core.answers import (
+    Redriven as Redriven,
+)
+from logqueue.core.answers import (
+    Released as Released,
+)
+from logqueue.core.answers import (
+    Removed as Removed,
+)
+from logqueue.core.answers import (
+    Reply as Reply,
+)
+from logqueue.core.answers import (
+    RouterGone as RouterGone,
+)
+from logqueue.core.answers import (
+    RouterPut as RouterPut,
+)
+from logqueue.core.answers import (
+    Settled as Settled,
+)
+from logqueue.core.answers import (
+    Staged as Staged,
+)
+from logqueue.core.answers import (
+    WriteResult as WriteResult,
+)
+from logqueue.core.config import RouterOptions, TopicConfig
 from logqueue.core.predicate import Predicate
 
 
@@ -21,6 +88,18 @@ class PutTopic(msgspec.Struct, frozen=True):
     config: TopicConfig
 
 
+class PatchTopic(msgspec.Struct, frozen=True):
+    """Change some fields of a topic's config by a JSON merge patch (RFC 7386).
+
+    Attributes:
+        changes: The decoded patch: null sets a field back to its default, objects are merged,
+            fields that no config has are ignored. Pause is `{"paused": True}`.
+    """
+
+    topic: str
+    changes: Mapping[str, Any]
+
+
 class DropTopic(msgspec.Struct, frozen=True):
     """Delete a topic with everything in it."""
 
@@ -28,8 +107,27 @@ class DropTopic(msgspec.Struct, frozen=True):
     if_empty: bool = False
 
 
+OnConflict = Literal["replace", "keep", "reject"]
+
+
+class Keyed(msgspec.Struct, frozen=True):
+    """What a keyed record of a write asks for.
+
+    Attributes:
+        index: Place of the record in the block, whose key column holds the same key.
+        key: The key as a JSON string fragment, made by `block.write_string`.
+        on_conflict: What to do when a waiting job of the queue has that key.
+    """
+
+    index: int
+    key: bytes
+    on_conflict: OnConflict = "replace"
+
+
 class Append(msgspec.Struct, frozen=True):
     """Write a batch.
+
+    Delays and times to live, each record's own, are number columns of the block.
 
     Attributes:
         block: The records, encoded by `block.pack`.
@@ -37,6 +135,7 @@ class Append(msgspec.Struct, frozen=True):
         key: Idempotency key, or None.
         create: True creates an absent topic, False never does, None asks `config.auto_create`.
         config: Config for a topic this write creates; ignored when the topic exists.
+        keyed: The records that have a key, ascending by index.
     """
 
     topic: str
@@ -45,6 +144,7 @@ class Append(msgspec.Struct, frozen=True):
     key: str | None = None
     create: bool | None = None
     config: TopicConfig | None = None
+    keyed: tuple[Keyed, ...] = ()
 
 
 class Claimer(msgspec.Struct, frozen=True):
@@ -83,13 +183,32 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class Nack(msgspec.Struct, frozen=True):
-    """Give jobs back, claimable again after `delay_ms`."""
+    """Give jobs back.
+
+    Attributes:
+        delay_ms: Claimable again after this; 0 at once, None as the queue's retry_backoff says.
+        error: Kept as the jobs' last error; None keeps the one before.
+        count: False gives the delivery back, too, and is never held off by retry_backoff: the
+            hand-back of work that was not begun.
+    """
 
     topic: str
     node: str
     seqs: Sequence[int]
     tokens: Sequence[int | None] | None = None
-    delay_ms: int = 0
+    delay_ms: int | None = None
+    error: str | None = None
+    count: bool = True
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """Jobs that this node holds have failed for good: dead-lettered, or as on_exhausted says."""
+
+    topic: str
+    node: str
+    seqs: Sequence[int]
+    tokens: Sequence[int | None] | None = None
+    error: str | None = None
 
 
 class Extend(msgspec.Struct, frozen=True):
@@ -117,8 +236,64 @@ class DeleteRecords(msgspec.Struct, frozen=True):
     match: Predicate | None = None
 
 
+class CancelJob(msgspec.Struct, frozen=True):
+    """Remove one job that is waiting or held; with `force` also one in flight."""
+
+    topic: str
+    seq: int
+    force: bool = False
+
+
+class CancelKey(msgspec.Struct, frozen=True):
+    """Remove the waiting job with a key (a JSON string fragment)."""
+
+    topic: str
+    key: bytes
+
+
+class Purge(msgspec.Struct, frozen=True):
+    """Remove jobs in some states, a bounded number per call; repeat while `Purged.more`."""
+
+    topic: str
+    states: frozenset[JobState]
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Let held jobs be claimed again, as if they had never been delivered."""
+
+    topic: str
+    seqs: Sequence[int]
+
+
+DeadLetterReason = Literal["max_deliveries", "rejected", "expired"]
+
+
+class Redrive(msgspec.Struct, frozen=True):
+    """Move dead letters of a topic back to the queues they came from. Filters add up.
+
+    Attributes:
+        to: Where all of them go; None: each to its `$dead_letter_from`.
+        seqs: Only these.
+        match: Only those with such a tag.
+        before_seq: Only those below it.
+        reason: Only those with this `$dead_letter_reason`.
+        limit: How many to move at most.
+        dry_run: Only say how many would be moved.
+    """
+
+    topic: str
+    to: str | None = None
+    seqs: Sequence[int] | None = None
+    match: Predicate | None = None
+    before_seq: int | None = None
+    reason: DeadLetterReason | None = None
+    limit: int = 1000
+    dry_run: bool = False
+
+
 class Expire(msgspec.Struct, frozen=True):
-    """Let time act on a topic: records past their TTL go. Submitted by the coordinator only."""
+    """Let time act on a topic: records past their TTL and superseded jobs go. A bounded number
+    per call. Submitted by the engine only."""
 
     topic: str
 
@@ -134,102 +309,106 @@ class Compact(msgspec.Struct, frozen=True):
     first_seqs: Sequence[int]
 
 
+class PutRouter(msgspec.Struct, frozen=True):
+    """Create a router or replace its options.
+
+    Attributes:
+        source, dest: Topic names; what is absent is created with the default config.
+        create_dest: False refuses an absent `dest` instead.
+    """
+
+    router: str
+    source: str
+    dest: str
+    options: RouterOptions
+    create_dest: bool = True
+
+    @property
+    def topic(self) -> str:
+        """The topic that a reply is computed from."""
+        return self.source
+
+
+class DropRouter(msgspec.Struct, frozen=True):
+    """Delete a router; both topics stay, and so do the copies."""
+
+    router: str
+    topic: str = ""
+
+
+class Forward(msgspec.Struct, frozen=True):
+    """Let a router, named by its instance number, copy what comes next."""
+
+    router: int
+    topic: str = ""
+
+
+class StageChunk(msgspec.Struct, frozen=True):
+    """Lay down records that become visible when their producer's epoch is committed.
+
+    Attributes:
+        partition, number: Place of the chunk in the epoch.
+        attempt: Tells one try of a partition from another.
+        block, count: The records.
+    """
+
+    producer: str
+    epoch: int
+    topic: str
+    partition: int
+    attempt: str
+    number: int
+    block: bytes
+    count: int
+
+
+class Part(NamedTuple):
+    """The winning attempt of one partition: how many chunks it staged, and records in all."""
+
+    partition: int
+    attempt: str
+    chunks: int
+    rows: int
+
+
+class CommitEpoch(msgspec.Struct, frozen=True):
+    """Make the parts of an epoch visible, all at once, in the order of their partitions."""
+
+    producer: str
+    epoch: int
+    parts: tuple[Part, ...]
+    topic: str = ""
+
+
+class ExpireStaged(msgspec.Struct, frozen=True):
+    """Let go of what producers have staged or remembered for too long. For the server itself."""
+
+    topic: str = ""
+
+
 Command = (
     PutTopic
+    | PatchTopic
     | DropTopic
     | Append
     | Claim
     | Ack
     | Nack
+    | Reject
     | Extend
     | ReleaseStream
+    | CancelJob
+    | CancelKey
+    | Purge
+    | Release
+    | Redrive
     | DeleteRecords
     | Expire
     | Compact
+    | PutRouter
+    | DropRouter
+    | Forward
+    | StageChunk
+    | CommitEpoch
+    | ExpireStaged
 )
-
-
-class Put(NamedTuple):
-    """Reply to PutTopic."""
-
-    created: bool
-    config: TopicConfig
-
-
-class Dropped(NamedTuple):
-    """Reply to DropTopic."""
-
-    deleted: bool
-
-
-class Appended(NamedTuple):
-    """Reply to Append."""
-
-    first_seq: int
-    records: int
-    head_seq: int
-    created: bool
-    deduped: bool
-
-
-class Job(NamedTuple):
-    """One leased job as handed out.
-
-    Attributes:
-        lease: Lease number; `lease_` + hex on the wire.
-        deadline: ms since the epoch.
-        deliveries: Claims of this job so far, this one included.
-        data, tag, meta: JSON fragments; b"" when absent.
-    """
-
-    seq: int
-    lease: int
-    deadline: int
-    ts: int
-    deliveries: int
-    data: bytes
-    tag: bytes
-    meta: bytes
-
-
-class Claimed(NamedTuple):
-    """Reply to Claim: jobs per claimer in the cohort's order, each ascending, and what is left."""
-
-    jobs: list[list[Job]]
-    ready: int
-
-
-class Settled(NamedTuple):
-    """Reply to Ack and Nack: how many counted, which did not, and the counters after it."""
-
-    settled: int
-    skipped: list[int]
-    ready: int
-    in_flight: int
-
-
-class Extended(NamedTuple):
-    """Reply to Extend: the seqs that counted (repeats and all), the rest, the new deadline."""
-
-    seqs: list[int]
-    skipped: list[int]
-    deadline: int
-
-
-class Removed(NamedTuple):
-    """Reply to DeleteRecords: how many were removed, and the topic's state after it."""
-
-    deleted: int
-    earliest_seq: int
-    head_seq: int
-    live: int
-    live_bytes: int
-
-
-class Done(NamedTuple):
-    """Reply to commands that only the server itself submits."""
-
-    total: int = 0
-
-
-Reply = Put | Dropped | Appended | Claimed | Settled | Extended | Removed | Done

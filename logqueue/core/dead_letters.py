@@ -1,103 +1,138 @@
-"""What becomes of jobs that were delivered too often. Nothing here changes the state."""
+"""What becomes of jobs that are given up: dead letters, drops, holds.
+
+Owns: the dead letter's copy, and what `on_exhausted` says. Changes nothing. Must not know: who
+finds out that a job is exhausted.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import msgspec
+from collections.abc import Sequence
 
 from logqueue.core import block as blocks
 from logqueue.core import events as ev
 from logqueue.core import limits
-from logqueue.core.appending import append_event, new_topic
-from logqueue.core.batch import Record
+from logqueue.core.appending import new_topic
+from logqueue.core.commands import DeadLetterReason
 from logqueue.core.config import TopicConfig
+from logqueue.core.copies import append_copies, as_many_as_fit, block_of, stamped
+from logqueue.core.finishing import finish
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import RecordTooLarge, Throttled, TopicFull
+from logqueue.errors import Throttled
 
-UNSTAMPED_META = "$dead_letter_meta"
+STAMP = "$dead_letter_"
+"""What the names of all stamps begin with; no user's meta keeps such a name through a redrive."""
+
+STRAY_META = STAMP + "meta"
 """Where a copy keeps the original meta when that was not an object."""
 
-_encoder = msgspec.json.Encoder()
-_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+def exhaust(state: State, topic: Topic, seqs: list[int], now: int) -> list[ev.AnyEvent]:
+    """The events that take waiting jobs, delivered too often, out of rotation.
+
+    Returns:
+        As `on_exhausted` says; and a short postponement of those for which there is no room where
+        they have to go; or nothing when that topic can not be created now (the jobs stay ready and
+        are looked at again next time).
+    """
+    config, queue = topic.config, topic.queue
+    assert queue is not None and seqs
+    if config.when_exhausted == "hold":
+        return [hold(topic, seqs, now)]
+    divert = config.when_exhausted == "dead_letter"
+    target = config.dead_letter if divert else config.archive
+    if target is not None and target not in state.topics:
+        try:
+            new_topic(state, target, TopicConfig().resolved(), now)
+        except Throttled:
+            return []
+
+    def attempt(some: Sequence[int]) -> list[ev.AnyEvent]:
+        if divert:
+            return dead_letter(state, topic, some, "max_deliveries", now)
+        return finish(state, topic, some, "dropped", now)
+
+    gone, events = as_many_as_fit(seqs, attempt)
+    if gone < len(seqs):
+        events.append(_postponed(topic, seqs[gone:], now))
+    return events
 
 
-class Diversion(NamedTuple):
-    """The events that take exhausted jobs out of the queue; empty when there is nothing to do."""
-
-    events: tuple[ev.AnyEvent, ...] = ()
-
-
-def divert(state: State, topic: Topic, seqs: list[int], now: int) -> Diversion:
-    """Move exhausted jobs to the dead-letter topic.
+def dead_letter(
+    state: State,
+    topic: Topic,
+    seqs: Sequence[int],
+    reason: DeadLetterReason,
+    now: int,
+    error: str | None = None,
+) -> list[ev.AnyEvent]:
+    """The events that move live jobs to the dead-letter topic.
 
     Copy and removal are events of one decision, thus one frame of the log: after any crash a job
     is in exactly one of the two places.
 
-    Returns:
-        Copy and removal; or a short postponement when the target has no room; or nothing when the
-        target can not be created now (the jobs stay ready and are looked at again next time).
+    Args:
+        state, topic: Read only.
+        seqs: Ascending.
+        reason: Why.
+        now: The clock.
+        error: The last error, for all of them; None for what each was told last.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The dead-letter topic can not take the copies.
     """
+    queue, target = topic.queue, topic.config.dead_letter
+    assert queue is not None and target is not None
+    records = [*topic.records(seqs)]
+    metas = []
+    for seq, _, texts in records:
+        job = queue.jobs.get(seq)
+        told = error if error is not None or job is None else job.error
+        stamps = [
+            (STAMP + "from", topic.name),
+            (STAMP + "deliveries", str(job.deliveries if job is not None else 0)),
+            (STAMP + "src_seq", str(seq)),
+            (STAMP + "reason", reason),
+            (STAMP + "at", str(now)),
+        ]
+        if told is not None:
+            stamps.append((STAMP + "error", told))
+        if topic.particulars is not None:
+            stamps += _particulars(topic, seq)
+        metas.append(stamped(texts[blocks.META], STRAY_META, stamps))
+    events = append_copies(state, target, block_of(records, metas), now)
+    events.append(ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs)))
+    return events
+
+
+def hold(topic: Topic, seqs: Sequence[int], now: int, error: str | None = None) -> ev.JobsHeld:
+    """The event that parks jobs which have been delivered."""
     queue = topic.queue
-    target = topic.config.dead_letter
-    assert queue is not None and target is not None and seqs
-    events: list[ev.AnyEvent] = []
-    destination: Topic | None = state.topics.get(target)
-    try:
-        if destination is None:
-            created = new_topic(state, target, TopicConfig().resolved(), now)
-            events.append(created)
-            destination = Topic(created.topic, created.name, created.config)
-    except Throttled:
-        return Diversion()
-    copies = _copies(topic, [*topic.records(seqs)])
-    try:
-        events.append(append_event(state, destination, copies, len(seqs), now))
-    except (RecordTooLarge, TopicFull, Throttled):
-        return _one_by_one(state, topic, seqs, now)
-    events.append(ev.RecordsDeleted(now, topic.number, seqs, len(seqs)))
-    return Diversion(tuple(events))
+    assert queue is not None
+    jobs = [(seq, queue.jobs[seq]) for seq in seqs]
+    return ev.JobsHeld(
+        now,
+        topic.number,
+        [(s, j.deliveries, j.error if error is None else error) for s, j in jobs],
+    )
 
 
-def _one_by_one(state: State, topic: Topic, seqs: list[int], now: int) -> Diversion:
-    """The batch found no room: try the half of it, down to one job, and postpone the rest."""
-    if len(seqs) > 1:
-        half = len(seqs) // 2
-        moved = divert(state, topic, seqs[:half], now)
-        rest = seqs[half:]
-        if any(isinstance(event, ev.RecordsDeleted) for event in moved.events):
-            return Diversion((*moved.events, _postponed(topic, rest, now)))
-    return Diversion((_postponed(topic, seqs, now),))
+def _particulars(topic: Topic, seq: int) -> list[tuple[str, str]]:
+    """What a redrive needs to make the same job again."""
+    batch = topic.batch_of(seq)
+    if batch is None or batch.is_plain:
+        return []
+    view, index = blocks.View(batch.block), batch.index_of(seq)
+    stamps = []
+    key = view.text(blocks.KEY, index)
+    if key:
+        stamps.append((STAMP + "key", blocks.read_string(key)))
+    bound = view.number(blocks.MAX_DELIVERIES, index)
+    if bound:
+        stamps.append((STAMP + "max_deliveries", str(bound)))
+    return stamps
 
 
 def _postponed(topic: Topic, seqs: list[int], now: int) -> ev.JobsReleased:
     ready_at = now + limits.DEAD_LETTER_BACKOFF_MS
     return ev.JobsReleased(now, topic.number, "", "postponed", ready_at, seqs)
-
-
-def _copies(topic: Topic, records: list[Record]) -> bytes:
-    queue = topic.queue
-    assert queue is not None
-    columns = [[texts[c] for _, _, texts in records] for c in range(len(blocks.TEXT_COLUMNS))]
-    columns[blocks.META] = [
-        _stamped(texts[blocks.META], topic.name, queue.jobs[seq].deliveries, seq)
-        for seq, _, texts in records
-    ]
-    return blocks.pack([column if any(column) else None for column in columns])
-
-
-def _stamped(meta: bytes, source: str, deliveries: int, seq: int) -> bytes:
-    """A copy's meta: the original with its provenance, as strings."""
-    keys: dict[str, msgspec.Raw] = {}
-    if meta.startswith(b"{"):
-        keys = _objects.decode(meta)
-    elif meta:
-        keys[UNSTAMPED_META] = msgspec.Raw(meta)
-    for name, value in (
-        ("$dead_letter_from", source),
-        ("$dead_letter_deliveries", str(deliveries)),
-        ("$dead_letter_src_seq", str(seq)),
-    ):
-        keys[name] = msgspec.Raw(_encoder.encode(value))
-    return _encoder.encode(keys)

@@ -1,8 +1,8 @@
 """The one door: a command becomes events, or is refused.
 
 Owns: the table of which function decides which command. `decide` changes nothing; whoever drives
-it lets time act first (`elapse`, and `Expire` for a topic whose records may be due), then logs
-the events, applies them, and asks the decision for its answer.
+it lets time act first (`elapse`, and `Expire` while something is due), then logs the events,
+applies them, lets what has become due by them act, and asks the decision for its answer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from typing import Any
 
 from logqueue.core import commands as cmd
 from logqueue.core import decide_queues as queues
+from logqueue.core import decide_routers as routers
+from logqueue.core import decide_staging as staging
 from logqueue.core import decide_topics as topics
+from logqueue.core import operating
+from logqueue.core.claiming import claim
 from logqueue.core.decision import Decision
+from logqueue.core.expiring import expire
+from logqueue.core.redriving import redrive
 from logqueue.core.state import State
 
 
@@ -36,14 +42,27 @@ def decide(state: State, command: cmd.Command, now: int) -> Decision:
 
 _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     cmd.PutTopic: topics.put_topic,
+    cmd.PatchTopic: topics.patch_topic,
     cmd.DropTopic: topics.drop_topic,
     cmd.Append: topics.append,
     cmd.DeleteRecords: topics.delete_records,
-    cmd.Expire: topics.expire,
+    cmd.Expire: expire,
     cmd.Compact: topics.compact,
-    cmd.Claim: queues.claim,
+    cmd.PutRouter: routers.put_router,
+    cmd.DropRouter: routers.drop_router,
+    cmd.Forward: routers.forward,
+    cmd.StageChunk: staging.stage,
+    cmd.CommitEpoch: staging.commit,
+    cmd.ExpireStaged: staging.expire,
+    cmd.Claim: claim,
     cmd.Ack: queues.ack,
     cmd.Nack: queues.nack,
+    cmd.Reject: queues.reject,
     cmd.Extend: queues.extend,
     cmd.ReleaseStream: queues.release_stream,
+    cmd.CancelJob: operating.cancel_job,
+    cmd.CancelKey: operating.cancel_key,
+    cmd.Purge: operating.purge,
+    cmd.Release: operating.release,
+    cmd.Redrive: redrive,
 }

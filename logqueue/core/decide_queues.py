@@ -1,131 +1,24 @@
-"""Deciding about jobs: who gets which, who may settle what. Nothing here changes the state.
+"""Deciding about leased jobs: who may settle what, and what becomes of it. Nothing here changes the
+state.
 
 The state must have been `elapse`d to `now` before: expiry is then already visible as "no lease".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
-
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
-from logqueue.core import limits
-from logqueue.core.dead_letters import Diversion, divert
+from logqueue.core.backoff import delay_ms
+from logqueue.core.dead_letters import dead_letter, hold
 from logqueue.core.decision import Decision
+from logqueue.core.finishing import archive, finish
 from logqueue.core.projection import Queue
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 
 
-def claim(state: State, command: cmd.Claim, now: int) -> Decision:
-    """One coordinator pass: pick jobs, divert the exhausted, share the rest evenly."""
-    topic = state.queue(command.topic)
-    queue = topic.queue
-    assert queue is not None
-    wanted = sum(claimer.jobs_max for claimer in command.cohort)
-    reclaimed, exhausted = _reclaimed(topic, queue, wanted, now)
-    diversion = Diversion()
-    if exhausted and command.divert:
-        diversion = divert(state, topic, exhausted, now)
-    fresh = _fresh(topic, queue, wanted - len(reclaimed), now)
-    shares = share_evenly([c.jobs_max for c in command.cohort], reclaimed + fresh)
-    events: list[ev.AnyEvent] = list(diversion.events)
-    cursor = queue.cursor
-    if wanted > len(reclaimed):
-        # Every live record from the cursor on was taken, unless the demand ran out first.
-        met = len(reclaimed) + len(fresh) == wanted
-        cursor = fresh[-1] + 1 if met else topic.head + 1
-    first_lease = lease = state.next_lease
-    grants: list[tuple[str, int, int, list[int]]] = []
-    leases: list[tuple[int, int]] = []
-    for claimer, seqs in zip(command.cohort, shares, strict=True):
-        deadline = now + (claimer.lease_ms or topic.config.lease_ms)
-        leases.append((lease, deadline))
-        if seqs:
-            grants.append((claimer.node, deadline, claimer.stream, seqs))
-            lease += len(seqs)
-    if grants:
-        events.append(ev.JobsClaimed(now, topic.number, first_lease, cursor, grants))
-    return Decision(events, lambda: _claimed(topic, queue, shares, leases))
-
-
-def _claimed(
-    topic: Topic, queue: Queue, shares: list[list[int]], leases: list[tuple[int, int]]
-) -> cmd.Claimed:
-    jobs: list[list[cmd.Job]] = []
-    held = queue.jobs
-    for seqs, (lease, deadline) in zip(shares, leases, strict=True):
-        numbered = enumerate(topic.records(seqs), lease)
-        jobs.append(
-            [
-                cmd.Job(seq, lease, deadline, ts, held[seq].deliveries, data, tag, meta)
-                for lease, (seq, ts, (data, tag, _, meta)) in numbered
-            ]
-        )
-    return cmd.Claimed(jobs, topic.ready)
-
-
-def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[int], list[int]]:
-    """Reclaimed jobs to hand out, lowest seq first, and those met that were delivered too often."""
-    limit = topic.config.diverts_after
-    expired_before = topic.expired_before(now)
-    if not limit and not expired_before:
-        return list(islice(queue.reclaim, wanted)), []
-    taken: list[int] = []
-    exhausted: list[int] = []
-    for seq in queue.reclaim:
-        if len(taken) == wanted or len(exhausted) == limits.DIVERTED_PER_PASS_MAX:
-            break
-        if expired_before and _is_expired(topic, seq, expired_before):
-            continue
-        if limit and queue.jobs[seq].deliveries >= limit:
-            exhausted.append(seq)
-        else:
-            taken.append(seq)
-    return taken, exhausted
-
-
-def _is_expired(topic: Topic, seq: int, expired_before: int) -> bool:
-    batch = topic.batch_of(seq)
-    return batch is not None and batch.ts_at(batch.index_of(seq)) < expired_before
-
-
-def _fresh(topic: Topic, queue: Queue, wanted: int, now: int) -> list[int]:
-    if wanted <= 0:
-        return []
-    return topic.live_seqs(queue.cursor, wanted, topic.expired_before(now))
-
-
-def share_evenly(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
-    """Deal jobs round-robin in the claimers' order, skipping the satisfied.
-
-    Args:
-        demands: How many each claimer wants.
-        seqs: Jobs in the order of selection; at most the sum of the demands.
-
-    Returns:
-        Each claimer's jobs, ascending.
-    """
-    if len(demands) == 1:
-        return [sorted(seqs)]
-    shares: list[list[int]] = [[] for _ in demands]
-    dealt = 0
-    while dealt < len(seqs):
-        hungry = [i for i, demand in enumerate(demands) if len(shares[i]) < demand]
-        assert hungry, "more jobs were picked than anybody wanted"
-        # Deal whole rounds at once, as many as the least hungry claimer can still take.
-        rounds = min(demands[i] - len(shares[i]) for i in hungry)
-        for place, i in enumerate(hungry):
-            shares[i].extend(islice(seqs, dealt + place, dealt + rounds * len(hungry), len(hungry)))
-        dealt += rounds * len(hungry)
-    for share in shares:
-        share.sort()
-    return shares
-
-
 def _held(
-    queue: Queue, command: cmd.Ack | cmd.Nack | cmd.Extend, *, each_once: bool
+    queue: Queue, command: cmd.Ack | cmd.Nack | cmd.Reject | cmd.Extend, *, each_once: bool
 ) -> tuple[list[int], list[int]]:
     """Split the seqs into those leased to the node under the given lease numbers, and the rest.
 
@@ -162,7 +55,11 @@ def ack(state: State, command: cmd.Ack, now: int) -> Decision:
     held, skipped = _held(queue, command, each_once=True)
     events: list[ev.AnyEvent] = []
     if held:
-        events.append(ev.JobsAcked(now, topic.number, command.node, held))
+        orphans = sum(not queue.jobs[seq].live for seq in held) if queue.orphans else 0
+        if topic.config.archive is not None:
+            finished = topic.records(sorted(held))
+            events = archive(state, topic, finished, "acked", now, command.node)
+        events.append(ev.JobsAcked(now, topic.number, command.node, held, orphans))
     return Decision(events, lambda: cmd.Settled(len(held), skipped, topic.ready, queue.leased))
 
 
@@ -174,8 +71,56 @@ def nack(state: State, command: cmd.Nack, now: int) -> Decision:
     held, skipped = _held(queue, command, each_once=True)
     events: list[ev.AnyEvent] = []
     if held:
-        ready_at = now + command.delay_ms
-        events.append(ev.JobsReleased(now, topic.number, command.node, "nack", ready_at, held))
+        ready_at = now + (command.delay_ms or 0)
+        dues: list[int] = []
+        if command.delay_ms is None and command.count:
+            dues = _backed_off(topic, queue, held, now)
+        released = ev.JobsReleased(
+            now,
+            topic.number,
+            command.node,
+            "nack",
+            ready_at,
+            held,
+            command.error,
+            not command.count,
+            dues,
+        )
+        events.append(released)
+    return Decision(events, lambda: cmd.Settled(len(held), skipped, topic.ready, queue.leased))
+
+
+def _backed_off(topic: Topic, queue: Queue, seqs: list[int], now: int) -> list[int]:
+    """When each job is claimable again by the queue's retry_backoff; empty when it has none."""
+    backoff = topic.config.retry_backoff
+    if backoff is None:
+        return []
+    jobs = ((seq, queue.jobs[seq]) for seq in seqs)
+    return [now + delay_ms(backoff, job.deliveries, seq, job.lease) for seq, job in jobs]
+
+
+def reject(state: State, command: cmd.Reject, now: int) -> Decision:
+    """Give up the jobs that this node holds.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: Their copies find no room; nothing was changed.
+    """
+    topic = state.queue(command.topic)
+    queue = topic.queue
+    assert queue is not None
+    held, skipped = _held(queue, command, each_once=True)
+    live = sorted(seq for seq in held if queue.jobs[seq].live)
+    orphans = [seq for seq in held if not queue.jobs[seq].live]
+    config, node, error = topic.config, command.node, command.error
+    events: list[ev.AnyEvent] = []
+    if live and config.dead_letter is not None:
+        events = dead_letter(state, topic, live, "rejected", now, error)
+    elif live and config.on_exhausted == "hold":
+        events.append(hold(topic, live, now, error))
+    elif live:
+        events = finish(state, topic, live, "rejected", now, node)
+    if orphans:
+        events.append(ev.JobsReleased(now, topic.number, node, "reject", now, orphans))
     return Decision(events, lambda: cmd.Settled(len(held), skipped, topic.ready, queue.leased))
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
-from logqueue.core.appending import append_event, cap_floor, new_topic
+from logqueue.core.appending import cap_floor, new_topic
+from logqueue.core.batch import Batch
 from logqueue.core.config import TopicConfig, require_topic_name
 from logqueue.core.decision import Decision
-from logqueue.core.predicate import Predicate
+from logqueue.core.expiring import copies_expired
+from logqueue.core.finishing import archive
 from logqueue.core.state import State
-from logqueue.core.topic import Topic
-from logqueue.errors import TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
+from logqueue.core.topic import Remembered, Topic
+from logqueue.core.upserting import remembered, upsert
+from logqueue.core.writing import evicted_below, write
+from logqueue.errors import NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
 
 DEFAULT_CONFIG = TopicConfig().resolved()
 
@@ -21,7 +27,7 @@ DEFAULT_CONFIG = TopicConfig().resolved()
 def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
     """Create a topic or replace its config; caps and TTL act at once."""
     require_topic_name(command.topic)
-    command.config.require_dead_letter(command.topic)
+    command.config.require_targets(command.topic)
     topic: Topic | None = state.topics.get(command.topic)
     config = command.config
     if topic is None:
@@ -38,13 +44,41 @@ def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
                 "requested_type": config.type,
             },
         )
+    return Decision(_configured(state, topic, config, now), lambda: cmd.Put(False, config))
+
+
+def _configured(state: State, topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
+    """The events that change a config. Tightened bounds act at once, also on a topic that otherwise
+    rejects rather than evicts."""
     events: list[ev.AnyEvent] = [ev.TopicConfigured(now, topic.number, config)]
-    # Tightened bounds act at once, also on a topic that otherwise rejects rather than evicts.
-    caps = cap_floor(topic, config)
-    ttl = topic.expired_floor(max(now - config.ttl_ms, 0)) if config.ttl_ms else 0
+    caps, dropped = cap_floor(topic, config)
+    ttl = expired = 0
+    if config.ttl_ms and not copies_expired(topic, config):
+        ttl, expired = topic.expired_floor(max(now - config.ttl_ms, 0))
     if caps > topic.cap_floor or ttl > topic.ttl_floor:
-        events.append(ev.RecordsTrimmed(now, topic.number, ttl, caps))
-    return Decision(events, lambda: cmd.Put(False, config))
+        # What both bounds reach has expired: a record goes once.
+        dropped = max(dropped - expired, 0)
+        if dropped and config.archive is not None:
+            evicted = (record for record in evicted_below(topic, caps) if record[0] > ttl)
+            events.extend(archive(state, topic, evicted, "dropped", now, "", config.archive))
+        events.append(ev.RecordsTrimmed(now, topic.number, ttl, caps, expired, dropped))
+    queue = topic.queue
+    if queue is not None and config.leases_durable and not topic.config.leases_durable:
+        # What the leases log says of the time before is no whole story.
+        kept = [job for job in queue.kept() if job.seq > max(ttl, caps)]
+        events.append(ev.LeasesCheckpointed(now, topic.number, queue.cursor, kept))
+    return events
+
+
+def patch_topic(state: State, command: cmd.PatchTopic, now: int) -> Decision:
+    """Change some fields of a config.
+
+    Raises:
+        InvalidRequest: The result is no valid config.
+    """
+    topic = state.topic(command.topic)
+    config = topic.config.merged(command.changes).resolved()
+    return put_topic(state, cmd.PutTopic(command.topic, config), now)
 
 
 def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision:
@@ -57,7 +91,8 @@ def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision:
             f"topic {topic.name!r} still holds {topic.live} records",
             {"topic": topic.name, "count": topic.live},
         )
-    return Decision([ev.TopicDropped(now, topic.number)], lambda: cmd.Dropped(True))
+    removed = tuple(router.name for router in state.routers_of(topic.number))
+    return Decision([ev.TopicDropped(now, topic.number)], lambda: cmd.Dropped(True, removed))
 
 
 def append(state: State, command: cmd.Append, now: int) -> Decision:
@@ -73,13 +108,51 @@ def append(state: State, command: cmd.Append, now: int) -> Decision:
     elif command.key is not None:
         earlier = topic.remembered(command.key, now)
         if earlier is not None:
-            reply = cmd.Appended(earlier.first_seq, earlier.records, earlier.head, False, True)
+            reply = _repeated(command, earlier)
             return Decision([], lambda: reply)
-    appended = append_event(state, topic, command.block, command.count, now, command.key)
-    events.append(appended)
-    head = appended.first_seq + command.count - 1
-    reply = cmd.Appended(appended.first_seq, command.count, head, created, False)
+    if not blocks.is_plain(command.block):
+        require_queue_for(topic, command.block, command.keyed)
+    if command.keyed:
+        written, keyed_reply = upsert(state, topic, command, now)
+        return Decision([*events, *written], lambda: keyed_reply._replace(created=created))
+    events.extend(write(state, topic, command.block, command.count, now, command.key))
+    head = topic.head + command.count
+    reply = cmd.Appended(head - command.count + 1, command.count, head, created, False)
     return Decision(events, lambda: reply)
+
+
+def _repeated(command: cmd.Append, earlier: Remembered) -> cmd.Appended:
+    results = None
+    if command.keyed or earlier.results:
+        results = remembered(earlier.first_seq, earlier.records, earlier.results)
+    return cmd.Appended(earlier.first_seq, earlier.records, earlier.head, False, True, results)
+
+
+def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = ()) -> None:
+    """Refuse fields of records that only a queue knows what to do with.
+
+    Raises:
+        NotAQueue: The topic is a log, and some record has one.
+    """
+    if topic.queue is not None:
+        return
+    view = blocks.View(block)
+    asked = ["key"] if keyed else []
+    asked += [
+        name
+        for name, column in (
+            ("delay_ms", blocks.DELAY),
+            ("not_before", blocks.NOT_BEFORE),
+            ("max_deliveries", blocks.MAX_DELIVERIES),
+        )
+        if view.numbers(column) is not None
+    ]
+    if asked:
+        raise NotAQueue(
+            f"topic {topic.name!r} is a log: its records can not have `{asked[0]}`; only topics "
+            'created with "type":"queue" hand out jobs',
+            {"topic": topic.name, "field": asked[0]},
+        )
 
 
 def _lazy_topic(state: State, command: cmd.Append, now: int) -> ev.TopicCreated:
@@ -94,43 +167,22 @@ def delete_records(state: State, command: cmd.DeleteRecords, now: int) -> Decisi
     """Delete what is there now and matches; permanent and silent."""
     topic = state.topic(command.topic)
     before = topic.head + 1 if command.before_seq is None else command.before_seq
-    seqs: list[int] = []
-    for batch in topic.batches:
-        if batch.first_seq >= before:
-            break
-        if command.match is None:
-            seqs.extend(seq for seq in batch.live_seqs() if seq < before)
-            continue
-        tags = blocks.View(batch.block).column(blocks.TAG)
-        if tags is not None:
-            hits = _tagged(tags, command.match)
-            seqs.extend(
-                batch.seq_at(i)
-                for i in batch.live_indexes()
-                if i in hits and batch.seq_at(i) < before
-            )
-    events: list[ev.AnyEvent] = [ev.RecordsDeleted(now, topic.number, seqs)] if seqs else []
+    if command.match is None:
+        seqs = topic.batches.seqs_before(before)
+    else:
+        seqs = topic.tagged(command.match)
+        if seqs and seqs[-1] >= before:
+            seqs = seqs[: bisect_left(seqs, before)]
+    events: list[ev.AnyEvent] = []
+    if seqs:
+        events = archive(state, topic, topic.records(seqs), "cancelled", now)
+        events.append(ev.RecordsDeleted(now, topic.number, seqs))
     return Decision(
         events,
         lambda: cmd.Removed(
             len(seqs), topic.earliest_seq, topic.head, topic.live, topic.live_bytes
         ),
     )
-
-
-def _tagged(tags: list[bytes], match: Predicate) -> set[int]:
-    return {
-        index for index, tag in enumerate(tags) if tag and match.matches(blocks.read_string(tag))
-    }
-
-
-def expire(state: State, command: cmd.Expire, now: int) -> Decision:
-    """Evict what is past its TTL from the front."""
-    topic = state.topic(command.topic)
-    ttl_floor = topic.expired_floor(topic.expired_before(now))
-    if ttl_floor <= topic.ttl_floor:
-        return Decision([], cmd.Done)
-    return Decision([ev.RecordsTrimmed(now, topic.number, ttl_floor, 0)], cmd.Done)
 
 
 def compact(state: State, command: cmd.Compact, now: int) -> Decision:
@@ -144,9 +196,32 @@ def compact(state: State, command: cmd.Compact, now: int) -> Decision:
     for column in range(len(blocks.TEXT_COLUMNS)):
         texts = [fragments[column] for _, _, fragments in records]
         columns.append(texts if any(texts) else None)
+    numbers: dict[int, list[int]] = {}
+    if not all(batch.is_plain for batch in batches):
+        keys = [text for batch in batches for text in _keys_of(batch)]
+        columns.append(keys if any(keys) else None)
+        for column in range(blocks.DELAY, len(blocks.NUMBER_COLUMNS)):
+            values = [value for batch in batches for value in _numbers_of(batch, column)]
+            if any(values):
+                numbers[column] = values
     block = blocks.pack(
-        columns, seqs=[seq for seq, _, _ in records], ts=[ts for _, ts, _ in records]
+        columns,
+        seqs=[seq for seq, _, _ in records],
+        ts=[ts for _, ts, _ in records],
+        numbers=numbers,
     )
     span = (batches[0].first_seq, batches[-1].last_seq)
-    moved = ev.RecordsMoved(now, topic.number, block, span)
+    hops = batches[0].hops
+    assert all(batch.hops == hops for batch in batches), "moved together only after as many hops"
+    moved = ev.RecordsMoved(now, topic.number, block, span, hops)
     return Decision([moved], lambda: cmd.Done(len(records)))
+
+
+def _keys_of(batch: Batch) -> Iterator[bytes]:
+    view = blocks.View(batch.block)
+    return (view.text(blocks.KEY, index) for index in batch.live_indexes())
+
+
+def _numbers_of(batch: Batch, column: int) -> Iterator[int]:
+    view = blocks.View(batch.block)
+    return (view.number(column, index) for index in batch.live_indexes())

@@ -11,11 +11,16 @@ another one. An event goes to the jobs log (what work exists) or the leases log 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import msgspec
 
-from logqueue.core.config import TopicConfig
+from logqueue.core.config import RouterOptions, TopicConfig
+from logqueue.core.kept import JobKept as JobKept
+from logqueue.core.kept import ProducerKept as ProducerKept
+from logqueue.core.kept import RouterKept as RouterKept
+from logqueue.core.kept import TopicKept as TopicKept
 
 JOBS = 1
 LEASES = 2
@@ -57,6 +62,8 @@ class RecordsAppended(Event, frozen=True, array_like=True, tag=4):
         key: Idempotency key, or None.
         seqs_reserved: Highest seq promised never to be handed out twice (0: no promise needed).
         size: Bytes of the records as the limits count them.
+        hops: How many routers the records have come through.
+        dropped: How many records the caps evicted with this write.
     """
 
     first_seq: int
@@ -66,6 +73,8 @@ class RecordsAppended(Event, frozen=True, array_like=True, tag=4):
     key: str | None = None
     seqs_reserved: int = 0
     size: int = 0
+    hops: int = 0
+    dropped: int = 0
 
 
 class RecordsMoved(Event, frozen=True, array_like=True, tag=5):
@@ -74,24 +83,35 @@ class RecordsMoved(Event, frozen=True, array_like=True, tag=5):
     Attributes:
         block: The survivors, with their own seqs and times as number columns.
         span: First and last seq of the range that is replaced.
+        hops: How many routers the records have come through.
     """
 
     block: bytes
     span: tuple[int, int]
+    hops: int = 0
 
 
 class RecordsTrimmed(Event, frozen=True, array_like=True, tag=6):
-    """The front was evicted up to a floor, by TTL or by caps after a config change."""
+    """The front was evicted up to a floor, by TTL or by caps after a config change.
+
+    Attributes:
+        expired, dropped: How many records went by TTL, and by caps; those that a `RecordsFinished`
+            beside it has counted are left out.
+    """
 
     ttl_floor: int
     cap_floor: int
+    expired: int = 0
+    dropped: int = 0
 
 
 class RecordsDeleted(Event, frozen=True, array_like=True, tag=7):
-    """Records were deleted on request: silent holes. `dead_lettered` of them moved elsewhere."""
+    """Records were deleted on request: silent holes. `dead_lettered` of them moved elsewhere, or
+    all of them went back to where they came from (`redriven`)."""
 
     seqs: list[int]
     dead_lettered: int = 0
+    redriven: bool = False
 
 
 class KeysRemembered(Event, frozen=True, array_like=True, tag=8):
@@ -99,9 +119,145 @@ class KeysRemembered(Event, frozen=True, array_like=True, tag=8):
 
     Attributes:
         keys: (key, time of the first write, first seq, count, head then).
+        results: Of writes with keyed records, by idempotency key: see `RecordsReplaced`.
     """
 
     keys: list[tuple[str, int, int, int, int]]
+    results: dict[str, list[tuple[int, int]]] = {}
+
+
+class RouterCreated(Event, frozen=True, array_like=True, tag=9):
+    """A router from `topic` to `dest` exists; it starts behind `cursor`."""
+
+    router: int
+    name: str
+    dest: int
+    cursor: int
+    options: RouterOptions
+
+
+class RouterConfigured(Event, frozen=True, array_like=True, tag=10):
+    """A router of `topic` got new options."""
+
+    router: int
+    options: RouterOptions
+
+
+class RouterDropped(Event, frozen=True, array_like=True, tag=11):
+    """A router of `topic` is gone. (Those of a dropped topic go with it, without this.)"""
+
+    router: int
+
+
+class RecordsForwarded(Event, frozen=True, array_like=True, tag=12):
+    """A router appended copies of its source's records to `topic`.
+
+    The copies' payload is not in the event: it follows from the source's records, which come
+    earlier in the log. When a source segment was dropped, the copies that depend on it were moved
+    before, so a replay that does not find the originals finds the copies later.
+
+    Attributes:
+        cursor: How far the router has come in its source.
+        first_seq, count: The copies.
+        source_first: First original.
+        seqs: All originals; empty when they are consecutive.
+        cap_floor, seqs_reserved, size, dropped: As in RecordsAppended.
+    """
+
+    router: int
+    cursor: int
+    first_seq: int
+    count: int
+    source_first: int
+    seqs: list[int]
+    cap_floor: int = 0
+    seqs_reserved: int = 0
+    size: int = 0
+    dropped: int = 0
+
+    @property
+    def source_seqs(self) -> Sequence[int]:
+        """The originals, ascending."""
+        return self.seqs or range(self.source_first, self.source_first + self.count)
+
+
+class RouterAdvanced(Event, frozen=True, array_like=True, tag=13):
+    """A router into `topic` has examined its source up to a cursor.
+
+    Attributes:
+        forwarded: Copies made on the way, by a RecordsAppended beside this event.
+    """
+
+    router: int
+    cursor: int
+    forwarded: int = 0
+
+
+class SeqsSkipped(Event, frozen=True, array_like=True, tag=14):
+    """Seqs that readers are told of as lost: a router's source was trimmed before it got there."""
+
+    first_seq: int
+    count: int
+    seqs_reserved: int = 0
+
+
+class ChunkStaged(Event, frozen=True, array_like=True, tag=40):
+    """A producer laid down records for `topic` that become visible with their epoch."""
+
+    producer: str
+    epoch: int
+    partition: int
+    attempt: str
+    number: int
+    block: bytes
+    count: int
+    size: int
+
+
+class ChunksCommitted(Event, frozen=True, array_like=True, tag=41):
+    """Staged chunks were appended to `topic`, in order. Their payload is in earlier frames, so a
+    replay that begins behind those takes the seqs only, and meets the records as RecordsMoved.
+
+    Attributes:
+        chunks: (partition, attempt, number) of each.
+        counts: Records of each chunk.
+        first_seq: Seq of the first record; the others follow without a gap.
+        cap_floor, seqs_reserved, dropped: As in RecordsAppended.
+    """
+
+    producer: str
+    epoch: int
+    chunks: list[tuple[int, str, int]]
+    counts: list[int]
+    first_seq: int
+    cap_floor: int = 0
+    seqs_reserved: int = 0
+    dropped: int = 0
+
+
+class EpochCommitted(Event, frozen=True, array_like=True, tag=42):
+    """A producer's epoch is complete; what it staged for it and before is let go. `topic` is 0.
+
+    Attributes:
+        digest: Of the content.
+        ranges: (topic name, first seq, last seq), to answer a repeated commit with.
+    """
+
+    producer: str
+    epoch: int
+    digest: bytes
+    ranges: list[tuple[str, int, int]]
+
+
+class StagedDropped(Event, frozen=True, array_like=True, tag=43):
+    """What a producer had staged was not committed in time. `topic` is 0.
+
+    Attributes:
+        forget: The producer's last epoch is forgotten, too.
+    """
+
+    producer: str
+    forget: bool = False
 
 
 class JobsClaimed(Event, frozen=True, array_like=True, tag=16):
@@ -121,12 +277,14 @@ class JobsClaimed(Event, frozen=True, array_like=True, tag=16):
 
 
 class JobsAcked(Event, frozen=True, array_like=True, tag=17):
-    """Jobs are complete. In the jobs log it is the delete, in the leases log the lease's end."""
+    """Jobs are complete. In the jobs log it is the delete, in the leases log the lease's end.
+    `orphans` of them had lost their record before and were counted then."""
 
     log: ClassVar[int] = BOTH
 
     node: str
     seqs: list[int]
+    orphans: int = 0
 
 
 class JobsReleased(Event, frozen=True, array_like=True, tag=18):
@@ -135,6 +293,9 @@ class JobsReleased(Event, frozen=True, array_like=True, tag=18):
     Attributes:
         reason: "nack", "disconnect" or "postponed" (its dead-letter topic had no room).
         ready_at: ms since the epoch; not later than `at` means at once.
+        error: What went wrong, or None to keep what was said before.
+        uncounted: The deliveries are given back, too.
+        dues: The same as `ready_at` for each of the seqs, when they differ.
     """
 
     log: ClassVar[int] = LEASES
@@ -143,6 +304,9 @@ class JobsReleased(Event, frozen=True, array_like=True, tag=18):
     reason: str
     ready_at: int
     seqs: list[int]
+    error: str | None = None
+    uncounted: bool = False
+    dues: list[int] = []
 
 
 class JobsExtended(Event, frozen=True, array_like=True, tag=19):
@@ -155,30 +319,84 @@ class JobsExtended(Event, frozen=True, array_like=True, tag=19):
     seqs: list[int]
 
 
-class TopicKept(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint keeps of a topic: everything that no live record says."""
+class RecordsFinished(Event, frozen=True, array_like=True, tag=20):
+    """Records came to an end other than an ack. What an archive keeps of them is in the same
+    transaction.
 
-    topic: int
-    name: str
-    config: TopicConfig
+    Attributes:
+        outcome: "rejected", "dropped", "expired", "superseded" or "cancelled". Leases of expired
+            ones last on, so that their holders can settle; all others are void.
+        node: Who finished them, "" when time or an operator did.
+    """
+
+    outcome: str
+    node: str
+    seqs: list[int]
+
+
+class JobsHeld(Event, frozen=True, array_like=True, tag=21):
+    """Jobs are parked until an operator comes. Said again when the segment that says it goes.
+
+    Attributes:
+        jobs: (seq, deliveries, last error).
+    """
+
+    log: ClassVar[int] = BOTH
+
+    jobs: list[tuple[int, int, str | None]]
+
+
+class HoldsReleased(Event, frozen=True, array_like=True, tag=22):
+    """Held jobs are ready again, as if they had never been delivered."""
+
+    log: ClassVar[int] = BOTH
+
+    seqs: list[int]
+
+
+class RecordsReplaced(Event, frozen=True, array_like=True, tag=23):
+    """A write with keyed records that found waiting jobs under some of the keys.
+
+    Comes behind the `RecordsAppended` of the records that are new.
+
+    Attributes:
+        blocks: One block for each job that got new content: its seq, its time, `updated_at` and
+            all its columns.
+        key: Idempotency key of the whole write, or None.
+        results: (seq, index into `RESULTS`) for each record of the write, in its order.
+        head: The head after the write.
+    """
+
+    blocks: list[bytes]
+    key: str | None
+    results: list[tuple[int, int]]
     head: int
-    seqs_reserved: int
-    cap_floor: int
-    ttl_floor: int
-    last_write_at: int
-    dead_lettered: int
+
+
+RESULTS: tuple[Literal["created", "replaced", "kept"], ...] = ("created", "replaced", "kept")
 
 
 class Checkpointed(Event, frozen=True, array_like=True, tag=32):
-    """First frame of a jobs log segment: the log can be replayed from here, and what is older
-    may be dropped once its live records have been moved. `clean` marks an orderly shutdown,
-    `oldest` is the first segment still needed then (0 in logs from before that was noted)."""
+    """A checkpoint, or a part of one. The first stands at the head of a jobs log segment: the log
+    can be replayed from there, and what is older may be dropped once its live records have been
+    moved and the last part is durable.
+
+    Attributes:
+        clean: It marks an orderly shutdown.
+        oldest: First segment still needed (0 in logs from before that was noted).
+        begun: Segment in which the first part stands (0 in logs from before there were parts).
+        more: Further parts follow, perhaps with other events in between.
+    """
 
     topics: list[TopicKept]
     next_topic: int
     next_lease: int
     clean: bool = False
     oldest: int = 0
+    routers: list[RouterKept] = []
+    begun: int = 0
+    more: bool = False
+    producers: list[ProducerKept] = []
 
 
 class SegmentsDropped(Event, frozen=True, array_like=True, tag=34):
@@ -187,20 +405,9 @@ class SegmentsDropped(Event, frozen=True, array_like=True, tag=34):
     kept_from: int
 
 
-class JobKept(msgspec.Struct, frozen=True, array_like=True):
-    """What a leases checkpoint keeps of a job. `lease` 0: not leased; `ready_at` 0: no delay."""
-
-    seq: int
-    deliveries: int
-    lease: int
-    deadline: int
-    stream: int
-    ready_at: int
-    node: str
-
-
 class LeasesCheckpointed(Event, frozen=True, array_like=True, tag=33):
-    """First frames of a leases log segment: the whole projection of one queue."""
+    """A part of a leases checkpoint: some jobs of a queue as they are at this place in the log.
+    Jobs that are not named stay as they were."""
 
     log: ClassVar[int] = LEASES
 
@@ -217,10 +424,24 @@ AnyEvent = (
     | RecordsTrimmed
     | RecordsDeleted
     | KeysRemembered
+    | RouterCreated
+    | RouterConfigured
+    | RouterDropped
+    | RecordsForwarded
+    | RouterAdvanced
+    | SeqsSkipped
+    | ChunkStaged
+    | ChunksCommitted
+    | EpochCommitted
+    | StagedDropped
     | JobsClaimed
     | JobsAcked
     | JobsReleased
     | JobsExtended
+    | RecordsFinished
+    | JobsHeld
+    | HoldsReleased
+    | RecordsReplaced
     | Checkpointed
     | LeasesCheckpointed
     | SegmentsDropped

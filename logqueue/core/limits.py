@@ -27,7 +27,12 @@ DIVERTED_PER_PASS_MAX = 1000
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 86_400_000
 CLAIM_JITTER_MS_MAX = 5000
+CLAIM_WAIT_MS_MAX = 30_000
 NACK_DELAY_MS_MAX = 86_400_000
+ERROR_BYTES_MAX = 4 << 10
+DELAY_MS_MAX = 366 * 86_400_000
+"""How far ahead a record may be delayed: a year, leap years included."""
+JOB_KEY_BYTES_MAX = 256
 PRIORITY_MAX = 1000
 
 DIFF_RECORDS_DEFAULT = 256
@@ -35,6 +40,50 @@ DIFF_RECORDS_MAX = 1000
 DIFF_WAIT_MS_MAX = 30_000
 DIFF_BYTES_DEFAULT = 1 << 20
 DIFF_BYTES_MAX = 8 << 20
+
+ROUTER_HOPS_MAX = 8
+"""Copies of copies: a record that has come this far is not copied on, which ends every loop."""
+
+FORWARDED_PER_PASS_MAX = 1024
+"""Records a router copies in one decision, unless one whole batch is larger."""
+
+WATCHED_TOPICS_MAX = 256
+WATCH_BYTES_DEFAULT = 256 << 10
+WATCH_HEARTBEAT_MS_DEFAULT = 15_000
+WATCH_HEARTBEAT_MS_MIN = 1000
+WATCH_HEARTBEAT_MS_MAX = 60_000
+WATCH_SESSION_TTL_MS = 300_000
+
+STAGED_BYTES_MAX = 2 << 30
+"""What all producers together may have staged."""
+
+STAGED_MS_MAX = 3_600_000
+"""How long a producer's staged chunks wait for more of them, or for their commit."""
+
+PRODUCER_IDLE_MS_MAX = 30 * 86_400_000
+"""How long the last epoch of a producer that is silent is remembered."""
+
+CHUNKS_PER_EPOCH_MAX = 100_000
+
+
+JOBS_LISTED_DEFAULT = 100
+JOBS_LISTED_MAX = 1000
+JOBS_SCANNED_MAX = 10_000
+"""Records one page of a job listing looks at."""
+
+REDRIVE_DEFAULT = 1000
+REDRIVE_MAX = 10_000
+
+FINISHED_PER_PASS_MAX = 10_000
+"""Jobs that one transaction removes at most by expiry or purge."""
+COPIED_BYTES_MAX = 8 << 20
+"""Bytes of records that one such transaction copies before it leaves the rest to the next."""
+
+NODES_NOTED_MAX = 1000
+"""Workers of a queue that are remembered for what they let run out."""
+
+BACKOFF_MS_MAX = 86_400_000
+RATE_PER_S_MAX = 1_000_000
 
 SEQS_RESERVED_AHEAD = 4096
 """How far ahead of the head a `disk` topic's seqs are promised durably, so that a lost tail leaves
@@ -52,3 +101,4 @@ class Quotas(msgspec.Struct, frozen=True):
 
     topics_max: int = 100_000
     total_bytes_max: int = 0
+    routers_max: int = 10_000

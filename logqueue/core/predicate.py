@@ -11,6 +11,8 @@ import msgspec
 
 from logqueue.errors import InvalidRequest
 
+_encode = msgspec.json.Encoder().encode
+
 _FORMS = 'a predicate is "tag", "prefix*", ["tag","Eq","value"] or ["tag","Glob","prefix*"]'
 
 
@@ -53,3 +55,10 @@ class Predicate(msgspec.Struct, frozen=True):
         if tag is None:
             return False
         return tag.startswith(self.value) if self.is_prefix else tag == self.value
+
+    def matches_fragment(self, tag: bytes) -> bool:
+        """The same for a tag as a JSON string fragment made by our encoder; b"" when untagged."""
+        if not self.value:
+            return tag != b"" if self.is_prefix else tag == b'""'
+        wanted = _encode(self.value)
+        return tag.startswith(wanted[:-1]) if self.is_prefix else tag == wanted

@@ -1,16 +1,21 @@
 """Who holds what: the lease projection of one queue.
 
-Owns: leases, delivery counters, the reclaim freelist, delays and the claim cursor, and how they
-change (called from `apply` only). Must not know: records, topics, commands, the log.
+Owns: leases, delivery counters, the reclaim freelist, delays, holds and the claim cursor, and how
+they change (called from `apply` and `Particulars` only). Must not know: records, topics, commands,
+the log.
 
-A job is in one of these places; a job never delivered has no entry at all:
+A job is in one of these places. A job never delivered has no entry in `jobs`:
 
-    fresh      seq >= cursor, not in `jobs`
+    fresh      seq >= cursor, not timed, in none of the indexes
+    delayed    in `delayed`, claimable at its time
+    reclaimed  in `reclaim`, claimable; in the order of seqs among the fresh ones
     leased     in `jobs` with a grant
-    delayed    in `jobs` and in `delayed`, claimable at its time
-    reclaimed  in `jobs` and in `reclaim`, claimable ahead of fresh jobs
+    held       in `jobs` and in `held`, waits for an operator
     orphan     in `jobs` with a grant but `live` False: the record went while it was leased; the
                entry stays until the holder settles or the lease runs out
+
+A *timed* job was delayed when it was written, or replaced later: it always comes through `delayed`
+or `reclaim`, and the cursor passes over it.
 
 Expiry is lazy. `elapse(now)` is the only place where time acts; it is idempotent, and two calls
 with rising times leave the same state as the last of them alone.
@@ -20,45 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from math import ceil
 
-from sortedcontainers import SortedList
+from sortedcontainers import SortedDict, SortedList
 
+from logqueue.core import limits
+from logqueue.core.backoff import delay_ms
+from logqueue.core.config import ClaimRate, RetryBackoff
 from logqueue.core.events import JobKept
-
-
-class Grant:
-    """The leases one claimer got in one pass: one holder, one deadline.
-
-    Attributes:
-        deadline: ms since the epoch; the leases are valid while now <= deadline.
-        stream: Work stream that holds them, 0 for a claim call.
-        live: How many of `seqs` are still under this grant.
-    """
-
-    __slots__ = ("deadline", "live", "node", "seqs", "stream")
-
-    def __init__(self, node: str, deadline: int, stream: int, seqs: Sequence[int]) -> None:
-        self.node = node
-        self.deadline = deadline
-        self.stream = stream
-        self.seqs = seqs
-        self.live = len(seqs)
-
-    def __lt__(self, other: Grant) -> bool:
-        return self.deadline < other.deadline
-
-
-class Job:
-    """A job that has been delivered at least once and is not finished."""
-
-    __slots__ = ("deliveries", "grant", "lease", "live", "ready_at")
-
-    def __init__(self) -> None:
-        self.deliveries = 0
-        self.lease = 0
-        self.grant: Grant | None = None
-        self.ready_at = 0
-        self.live = True
+from logqueue.core.keys import WaitingKeys
+from logqueue.core.leases import Grant, Job
+from logqueue.core.timing import moment, seq_of, time_of
 
 
 class Queue:
@@ -66,23 +43,45 @@ class Queue:
 
     Attributes:
         cursor: Lowest seq that has never been offered.
+        delayed: Moments (due, seq) of delayed jobs.
+        held: Held jobs, with the log segment that says so.
+        keys: Keys of waiting jobs; None while no job has had one.
         leased: Live jobs under a lease (as of the last `elapse`).
+        orphans: Leases whose record is gone.
         dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
+        finished: Jobs that came to an end over this instance's life, by outcome.
+        has_errors: Whether any job has ever had an error.
+        has_timed: Whether any job has ever come by its own time.
+        lapsed: Leases that ran out, by node; an observation, not part of the replayed state.
     """
 
     __slots__ = (
-        "_grants", "_grants_spent", "cursor", "dead_lettered", "delayed", "jobs", "leased",
-        "reclaim", "streams",
+        "_grants", "_grants_spent", "_passed", "_rate_spent_until", "cursor", "dead_lettered",
+        "delayed", "finished", "has_errors", "has_timed", "held", "jobs", "keys", "lapsed",
+        "leased", "orphans", "reclaim", "streams",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.cursor = 1
+        self.dead_lettered = 0
+        self.finished: dict[str, int] = {}
+        self.held: dict[int, int] = {}
+        self.keys: WaitingKeys | None = None
+        self.has_errors = False
+        self.has_timed = False
+        self.lapsed: dict[str, int] = {}
+        self._passed: SortedDict[int, int] = SortedDict()
+        self._rate_spent_until = 0.0
+        self._begin(1)
+
+    def _begin(self, cursor: int) -> None:
+        """Nobody holds anything, and nobody ever did."""
+        self.cursor = cursor
         self.jobs: dict[int, Job] = {}
         self.reclaim: SortedList[int] = SortedList()
-        self.delayed: SortedList[tuple[int, int]] = SortedList()
+        self.delayed: SortedList[int] = SortedList()
         self.streams: dict[int, set[int]] = {}
         self.leased = 0
-        self.dead_lettered = 0
+        self.orphans = 0
         self._grants: list[Grant] = []
         self._grants_spent = 0
 
@@ -90,11 +89,49 @@ class Queue:
 
     def next_due(self) -> int | None:
         """When time next changes something (ms since the epoch), None when it never does."""
-        due = self.delayed[0][0] if self.delayed else None
-        if self._grants:
-            expiry = self._grants[0].deadline + 1
-            due = expiry if due is None else min(due, expiry)
+        due = time_of(self.delayed[0]) if self.delayed else None
+        lapse = self.next_lapse()
+        if lapse is not None:
+            due = lapse if due is None else min(due, lapse)
         return due
+
+    def next_lapse(self) -> int | None:
+        """When the first of the leases runs out (ms since the epoch), None when there is none."""
+        while self._grants and not self._grants[0].live:
+            heappop(self._grants)
+            self._grants_spent -= 1
+        return self._grants[0].deadline + 1 if self._grants else None
+
+    def is_waiting(self, seq: int) -> bool:
+        """Whether a live job is ready or delayed."""
+        job = self.jobs.get(seq)
+        return job is None or (job.grant is None and seq not in self.held)
+
+    def is_delayed(self, seq: int, due: int) -> bool:
+        """Whether a job without an entry in `jobs` is delayed until then."""
+        return bool(due) and moment(due, seq) in self.delayed
+
+    def behind_passed(self, seq: int) -> int:
+        """The first seq from this one on that the cursor need not pass over."""
+        at = self._passed.bisect_right(seq) - 1
+        if at >= 0:
+            last: int = self._passed.peekitem(at)[1]
+            if last >= seq:
+                return last + 1
+        return seq
+
+    def rate_allows(self, rate: ClaimRate, now: int) -> int:
+        """How many jobs the claim rate lets go at a time."""
+        cost = 1000 / rate.per_s
+        spent = max(self._rate_spent_until - now, 0.0)
+        # A hair more: what was refilled to the millisecond must not be lost to rounding.
+        return max(int((rate.burst_jobs * cost - spent) / cost + 1e-6), 0)
+
+    def rate_refills_in(self, rate: ClaimRate, now: int) -> int:
+        """Milliseconds until the claim rate lets the next job go."""
+        cost = 1000 / rate.per_s
+        spent = max(self._rate_spent_until - now, 0.0)
+        return max(ceil(spent - (rate.burst_jobs - 1) * cost - 1e-6), 0)
 
     def held_by(self, stream: int) -> int:
         """How many unexpired leases a work stream holds."""
@@ -103,37 +140,52 @@ class Queue:
 
     # -- changing (from apply only) --------------------------------------------------------------
 
-    def elapse(self, now: int) -> None:
-        """Let time act: expired leases and due delays become reclaimable."""
+    def elapse(self, now: int, backoff: RetryBackoff | None = None) -> None:
+        """Let time act: expired leases and due delays become reclaimable.
+
+        With a backoff, a job whose lease ran out is delayed from its deadline on.
+        """
         while self._grants and self._grants[0].deadline < now:
             grant = heappop(self._grants)
             if not grant.live:
                 self._grants_spent -= 1
                 continue
+            self._note_lapse(grant)
             for seq in grant.seqs:
                 job = self.jobs.get(seq)
                 if job is not None and job.grant is grant:
                     self._unlease(seq, job, grant)
-                    self._put_back(seq, job, 0)
-        while self.delayed and self.delayed[0][0] <= now:
-            _, seq = self.delayed.pop(0)
-            self.jobs[seq].ready_at = 0
-            self.reclaim.add(seq)
+                    ready_at = 0
+                    if backoff is not None:
+                        delay = delay_ms(backoff, job.deliveries, seq, job.lease)
+                        ready_at = grant.deadline + delay
+                    self._put_back(seq, job, ready_at if ready_at > now else 0)
+        if self.delayed and time_of(self.delayed[0]) <= now:
+            due = self.delayed.bisect_left(moment(now + 1, 0))
+            seqs = [seq_of(packed) for packed in self.delayed[:due]]
+            del self.delayed[:due]
+            for seq in seqs:
+                job = self.jobs.get(seq)
+                if job is not None:
+                    job.ready_at = 0
+            self.reclaim.update(seqs)
 
     def claim(self, grant: Grant, first_lease: int) -> None:
         """Lease jobs that are fresh or reclaimed."""
         jobs = self.jobs
         reclaim = self.reclaim
         lease = first_lease
+        if self.keys is not None:
+            for seq in grant.seqs:
+                self.keys.end_waiting(seq)
         for seq in grant.seqs:
             job = jobs.get(seq)
             if job is None:
                 job = jobs[seq] = Job()
+                if self.has_timed:
+                    reclaim.discard(seq)
             elif job.grant is None:
-                if job.ready_at:
-                    self.delayed.discard((job.ready_at, seq))
-                    job.ready_at = 0
-                reclaim.discard(seq)
+                self._leave_place(seq, job)
             else:
                 self._end_lease(seq, job)
             job.deliveries += 1
@@ -142,6 +194,18 @@ class Queue:
             lease += 1
         self.leased += len(grant.seqs)
         self._keep(grant)
+
+    def spend_rate(self, rate: ClaimRate, jobs: int, now: int) -> None:
+        """Jobs were handed out under a claim rate."""
+        self._rate_spent_until = max(self._rate_spent_until, now) + jobs * 1000 / rate.per_s
+
+    def change_rate(self, before: ClaimRate | None, after: ClaimRate | None, now: int) -> None:
+        """Another claim rate: what was handed out counts by the jobs, not by the time it cost."""
+        if before is None or after is None:
+            self._rate_spent_until = 0.0
+        else:
+            spent = max(self._rate_spent_until - now, 0.0)
+            self._rate_spent_until = now + spent * before.per_s / after.per_s
 
     def extend(self, node: str, deadline: int, seqs: Iterable[int]) -> None:
         """Set a new deadline for held leases; a lease keeps its number, deliveries and stream."""
@@ -159,26 +223,110 @@ class Queue:
                 job.grant = grant
             heappush(self._grants, grant)
 
-    def release(self, seqs: Iterable[int], ready_at: int) -> None:
-        """End leases without an ack; `ready_at` 0 means claimable at once."""
-        for seq in seqs:
+    def release(
+        self,
+        seqs: Sequence[int],
+        dues: Sequence[int],
+        error: str | None = None,
+        *,
+        uncounted: bool = False,
+    ) -> None:
+        """End leases without an ack.
+
+        Args:
+            seqs: Jobs; those that are not known are passed over.
+            dues: When each is claimable again; 0 means at once.
+            error: What went wrong; None keeps what was said before.
+            uncounted: Give the delivery back, too.
+        """
+        self.has_errors = self.has_errors or error is not None
+        for seq, due in zip(seqs, dues, strict=True):
             job = self.jobs.get(seq)
             if job is None:
                 continue
             if job.grant is not None:
                 self._end_lease(seq, job)
-            elif job.ready_at:
-                self.delayed.discard((job.ready_at, seq))
-                job.ready_at = 0
             else:
+                self._leave_place(seq, job)
+            if error is not None:
+                job.error = error
+            if uncounted:
+                job.deliveries = max(job.deliveries - 1, 0)
+            self._put_back(seq, job, due)
+
+    def hold(self, seq: int, deliveries: int, error: str | None, segment: int) -> None:
+        """Park a job. Saying it again only notes where it is said."""
+        job = self.jobs.get(seq)
+        if job is None:
+            job = self.jobs[seq] = Job()
+            if self.has_timed:
                 self.reclaim.discard(seq)
-            self._put_back(seq, job, ready_at)
+        elif job.grant is not None:
+            self._end_lease(seq, job)
+        elif seq not in self.held:
+            self._leave_place(seq, job)
+        if self.keys is not None:
+            self.keys.end_waiting(seq)
+        self.has_errors = self.has_errors or error is not None
+        job.deliveries = deliveries
+        job.error = error
+        self.held[seq] = segment
+
+    def let_go(self, seq: int, *, timed: bool) -> None:
+        """A held job is claimable again, and was never delivered."""
+        if self.held.pop(seq, None) is None:
+            return
+        job = self.jobs[seq]
+        if seq < self.cursor or timed:
+            job.deliveries, job.error = 0, None
+            self._put_back(seq, job, 0)
+        else:
+            # A restart has taken the cursor back before it: it is fresh again.
+            del self.jobs[seq]
+            if self.keys is not None:
+                self.keys.begin_waiting(seq)
+
+    def drop_holds(self, seqs: Iterable[int]) -> None:
+        """Holds of records that are gone. Only at replay."""
+        for seq in seqs:
+            del self.held[seq], self.jobs[seq]
+
+    def schedule(self, delayed: Iterable[int], ready: Iterable[int]) -> None:
+        """Jobs that the projection does not know come by their own time."""
+        self.has_timed = True
+        self.delayed.update(delayed)
+        self.reclaim.update(ready)
+
+    def unschedule(self, seq: int, due: int) -> None:
+        """A timed job is about to go; one that has an entry in `jobs` goes by that."""
+        if seq not in self.jobs:
+            self.delayed.discard(moment(due, seq))
+            self.reclaim.discard(seq)
+
+    def reschedule(self, seq: int, due: int) -> None:
+        """A waiting job that has been delivered before got new content; `due` 0 means now."""
+        job = self.jobs.get(seq)
+        if job is not None and job.grant is None and seq not in self.held:
+            self._leave_place(seq, job)
+            self._put_back(seq, job, due)
+
+    def pass_over(self, first: int, last: int) -> None:
+        """All jobs of a range of seqs are timed; the cursor need not look at them."""
+        at = self._passed.bisect_right(first) - 1
+        if at >= 0:
+            start, end = self._passed.peekitem(at)
+            if end >= first - 1:
+                self._passed[start] = max(end, last)
+                return
+        self._passed[first] = last
 
     def finish(self, seqs: Iterable[int]) -> None:
         """Jobs are complete: their leases and counters go."""
         for seq in seqs:
             job = self.jobs.pop(seq, None)
             if job is not None:
+                if not job.live:
+                    self.orphans -= 1
                 self._leave(seq, job)
 
     def forget(self, seqs: Sequence[int]) -> None:
@@ -195,6 +343,12 @@ class Queue:
             else:
                 job.live = False
                 self.leased -= 1
+                self.orphans += 1
+
+    def count(self, outcome: str, jobs: int) -> None:
+        """Jobs came to an end."""
+        if jobs:
+            self.finished[outcome] = self.finished.get(outcome, 0) + jobs
 
     def rewind(self, seq: int) -> None:
         """Seqs from here on are given anew. Only at replay: the leases log had kept more than the
@@ -202,8 +356,11 @@ class Queue:
         self.finish([known for known in self.jobs if known >= seq])
         self.cursor = min(self.cursor, seq)
 
-    def kept(self) -> list[JobKept]:
-        """Every entry, for a checkpoint."""
+    def kept(self, seqs: Iterable[int] | None = None) -> list[JobKept]:
+        """The entries of some jobs, or of all, for a checkpoint; without orphans, and without held
+        jobs, which the jobs log keeps."""
+        jobs = self.jobs
+        found = jobs.items() if seqs is None else [(seq, jobs[seq]) for seq in seqs if seq in jobs]
         return [
             JobKept(
                 seq,
@@ -213,20 +370,33 @@ class Queue:
                 job.grant.stream if job.grant else 0,
                 job.ready_at,
                 job.grant.node if job.grant else "",
+                job.error,
             )
-            for seq, job in self.jobs.items()
-            if job.live
+            for seq, job in found
+            if job.live and seq not in self.held
         ]
 
     def restore(self, cursor: int, kept: Iterable[JobKept]) -> None:
-        """Become what a checkpoint says."""
-        dead_lettered = self.dead_lettered
-        self.__init__()  # type: ignore[misc]
-        self.dead_lettered = dead_lettered
+        """Become what a checkpoint says. Holds stay; timed jobs must be scheduled anew."""
+        held = {seq: self.jobs[seq] for seq in self.held}
+        self._begin(cursor)
+        self.jobs.update(held)
+        self.adopt(cursor, kept)
+
+    def adopt(self, cursor: int, kept: Iterable[JobKept]) -> None:
+        """Take over what a part of a checkpoint says; other jobs stay as they are, and so do held
+        ones."""
         self.cursor = cursor
         for entry in kept:
+            if entry.seq in self.held:
+                continue
+            earlier = self.jobs.pop(entry.seq, None)
+            if earlier is not None:
+                self._leave(entry.seq, earlier)
             job = self.jobs[entry.seq] = Job()
             job.deliveries = entry.deliveries
+            job.error = entry.error
+            self.has_errors = self.has_errors or entry.error is not None
             if entry.lease:
                 job.lease = entry.lease
                 job.grant = Grant(entry.node, entry.deadline, entry.stream, [entry.seq])
@@ -246,8 +416,14 @@ class Queue:
         """Take a job that is no longer in `jobs` out of every index."""
         if job.grant is not None:
             self._end_lease(seq, job)
-        elif job.ready_at:
-            self.delayed.discard((job.ready_at, seq))
+        elif self.held.pop(seq, None) is None:
+            self._leave_place(seq, job)
+
+    def _leave_place(self, seq: int, job: Job) -> None:
+        """Take a job that waits out of its place, for another one."""
+        if job.ready_at:
+            self.delayed.discard(moment(job.ready_at, seq))
+            job.ready_at = 0
         else:
             self.reclaim.discard(seq)
 
@@ -271,11 +447,21 @@ class Queue:
     def _put_back(self, seq: int, job: Job, ready_at: int) -> None:
         if not job.live:
             del self.jobs[seq]
-        elif ready_at:
+            self.orphans -= 1
+            return
+        if ready_at:
             job.ready_at = ready_at
-            self.delayed.add((ready_at, seq))
+            self.delayed.add(moment(ready_at, seq))
         else:
             self.reclaim.add(seq)
+        if self.keys is not None:
+            self.keys.begin_waiting(seq)
+
+    def _note_lapse(self, grant: Grant) -> None:
+        lapsed = self.lapsed
+        if grant.node not in lapsed and len(lapsed) >= limits.NODES_NOTED_MAX:
+            del lapsed[next(iter(lapsed))]
+        lapsed[grant.node] = lapsed.get(grant.node, 0) + grant.live
 
     def _spend(self, grant: Grant) -> None:
         """One lease of a grant has ended. Spent grants leave the heap once they are the most of it:

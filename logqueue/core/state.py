@@ -1,15 +1,19 @@
-"""All there is: the topics and the counters that number things.
+"""All there is: the topics, the routers between them, and the counters that number things.
 
 Owns: the container. Must not know: commands, events, the log.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from sortedcontainers import SortedDict
 
 from logqueue.core.limits import Quotas
+from logqueue.core.routers import Router
+from logqueue.core.staging import Producer
 from logqueue.core.topic import Topic
-from logqueue.errors import NotAQueue, TopicNotFound
+from logqueue.errors import NotAQueue, RouterNotFound, TopicNotFound
 
 
 class State:
@@ -18,17 +22,34 @@ class State:
     Attributes:
         topics: By name, in name order.
         instances: The same topics by instance number.
-        next_topic: Number of the next topic instance.
+        routers: By name, in name order; `routers_by_number` the same by instance number.
+        routers_out, routers_in: Those of a source, and into a destination, by topic instance.
+        kept_from: Log segments below this one are about to be dropped, so nothing new may refer
+            to them; set by tidying, not replayed.
+        producers: Those that append in epochs, by name.
+        next_topic: Number of the next instance of a topic or router.
         next_lease: Number of the next lease; only grows, across topics and restarts.
         live_bytes: Size of all live records as the limits count it.
+        discarded: What was taken out whole and is nobody's any more; freeing it takes time, so it
+            is done bit by bit.
         quotas: Caps that commands are refused by; given by the operator, not replayed.
     """
 
-    __slots__ = ("instances", "next_lease", "next_topic", "quotas", "topics")
+    __slots__ = (
+        "discarded", "instances", "kept_from", "next_lease", "next_topic", "producers", "quotas",
+        "routers", "routers_by_number", "routers_in", "routers_out", "topics",
+    )  # fmt: skip
 
     def __init__(self, quotas: Quotas | None = None) -> None:
         self.topics: SortedDict[str, Topic] = SortedDict()
         self.instances: dict[int, Topic] = {}
+        self.routers: SortedDict[str, Router] = SortedDict()
+        self.routers_by_number: dict[int, Router] = {}
+        self.routers_out: dict[int, list[Router]] = {}
+        self.routers_in: dict[int, list[Router]] = {}
+        self.discarded: list[list[Any] | dict[Any, Any]] = []
+        self.producers: dict[str, Producer] = {}
+        self.kept_from = 0
         self.next_topic = 1
         self.next_lease = 1
         self.quotas = quotas or Quotas()
@@ -60,3 +81,36 @@ class State:
         if topic.queue is None:
             raise NotAQueue.named(name)
         return topic
+
+    def router(self, name: str) -> Router:
+        """A router by name.
+
+        Raises:
+            RouterNotFound: There is none.
+        """
+        router: Router | None = self.routers.get(name)
+        if router is None:
+            raise RouterNotFound.named(name)
+        return router
+
+    def add_router(self, router: Router) -> None:
+        """Take in a new router."""
+        self.routers[router.name] = router
+        self.routers_by_number[router.number] = router
+        self.routers_out.setdefault(router.source, []).append(router)
+        self.routers_in.setdefault(router.dest, []).append(router)
+
+    def remove_router(self, router: Router) -> None:
+        """Let go of a router."""
+        del self.routers_by_number[router.number]
+        if self.routers.get(router.name) is router:
+            del self.routers[router.name]
+        for edges, topic in ((self.routers_out, router.source), (self.routers_in, router.dest)):
+            edges[topic].remove(router)
+            if not edges[topic]:
+                del edges[topic]
+
+    def routers_of(self, topic: int) -> list[Router]:
+        """The routers from or into a topic instance, each once, in name order."""
+        found = {*self.routers_out.get(topic, ()), *self.routers_in.get(topic, ())}
+        return sorted(found, key=lambda router: router.name)

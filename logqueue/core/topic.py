@@ -7,28 +7,43 @@ Must not know: commands, leases beyond telling the queue which records are gone,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from operator import attrgetter
-from typing import NamedTuple
-
-from sortedcontainers import SortedKeyList
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 from logqueue.core import limits
 from logqueue.core.batch import Batch, Record
-from logqueue.core.block import View
+from logqueue.core.batches import Batches, live_size
+from logqueue.core.block import (
+    KEY,
+    MAX_DELIVERIES,
+    TAG,
+    View,
+    has_tags,
+    is_plain,
+    size_total,
+    tags_of,
+)
 from logqueue.core.config import TopicConfig
+from logqueue.core.particulars import Particulars
+from logqueue.core.predicate import Predicate
 from logqueue.core.projection import Queue
+from logqueue.core.tags import TagIndex
+from logqueue.core.timing import due_at, is_timed, written_at
+
+KEYS_FORGOTTEN_PER_WRITE = 100
 
 
 class Remembered(NamedTuple):
-    """What a repeated write with the same idempotency key is answered with."""
+    """What a repeated write with the same idempotency key is answered with. `results` as in the
+    event `RecordsReplaced`; empty when all records were new."""
 
     at: int
     first_seq: int
     records: int
     head: int
     segment: int
+    results: tuple[tuple[int, int], ...] = ()
 
 
 class Topic:
@@ -37,10 +52,15 @@ class Topic:
     Attributes:
         number: Identity of the instance; a recreated topic gets another one.
         head: Highest seq ever assigned, 0 when none.
-        live: Records not removed; `live_bytes` their size as the limits count it.
         cap_floor, ttl_floor: Highest seq that caps, or TTL, have evicted from the front.
+        holes: Runs of seqs above the floor that were lost before they got here (first, last),
+            ascending; readers are told of them.
         seqs_reserved: Seqs up to here were promised durably (class `disk` only).
+        tags: Which records have which tag; None while no record had one.
         queue: The lease projection, for queues.
+        particulars: Indexes over records with columns of their own; None while there never was one.
+        due_again_at: When what is due is to be looked at again, after it could not go where it has
+            to; an observation, not part of the replayed state.
         last_read_at: When somebody last read; an observation, not part of the replayed state.
         touched_at: The same for what the advisory priority goes by, which a list may refresh too.
         is_on_disk: Whether the log holds, or may hold, records of this topic.
@@ -49,9 +69,9 @@ class Topic:
     """
 
     __slots__ = (
-        "batches", "cap_floor", "config", "head", "is_on_disk", "keys", "last_read_at",
-        "last_write_at", "live", "live_bytes", "mark_durable", "mark_written", "name", "number",
-        "queue", "seqs_reserved", "touched_at", "ttl_floor",
+        "batches", "cap_floor", "config", "due_again_at", "head", "holes", "is_on_disk", "keys",
+        "last_read_at", "last_write_at", "mark_durable", "mark_written", "name", "number",
+        "particulars", "queue", "seqs_reserved", "tags", "touched_at", "ttl_floor",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, config: TopicConfig) -> None:
@@ -59,22 +79,34 @@ class Topic:
         self.name = name
         self.config = config
         self.head = 0
-        self.live = 0
-        self.live_bytes = 0
         self.cap_floor = 0
         self.ttl_floor = 0
         self.seqs_reserved = 0
+        self.holes: list[tuple[int, int]] = []
         self.last_write_at = 0
         self.last_read_at = 0
         self.touched_at = 0
         self.is_on_disk = config.is_logged
         self.mark_written = 0
         self.mark_durable = 0
-        self.batches: SortedKeyList[Batch] = SortedKeyList(key=attrgetter("first_seq"))
+        self.batches = Batches()
+        self.tags: TagIndex | None = None
         self.keys: dict[str, Remembered] = {}
         self.queue: Queue | None = Queue() if config.is_queue else None
+        self.particulars: Particulars | None = None
+        self.due_again_at = 0
 
     # -- looking ---------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> int:
+        """Records not removed."""
+        return self.batches.live
+
+    @property
+    def live_bytes(self) -> int:
+        """Size of the live records as the limits count it, in bytes."""
+        return self.batches.size
 
     @property
     def floor(self) -> int:
@@ -84,18 +116,15 @@ class Topic:
     @property
     def earliest_seq(self) -> int:
         """Lowest seq not yet removed from the front; head + 1 when the topic is empty."""
-        if not self.live:
-            return self.head + 1
-        first: Batch = self.batches[0]
-        return first.first_live_seq()
+        return self.batches.first.first_live_seq() if self.batches else self.head + 1
 
     @property
     def ready(self) -> int:
         """Jobs claimable now. Only for queues, and only as of the last `elapse`."""
         queue = self.queue
         assert queue is not None
-        ready = self.live - queue.leased - len(queue.delayed)
-        assert ready >= 0, "more jobs leased or delayed than there are"
+        ready = self.live - queue.leased - len(queue.delayed) - len(queue.held)
+        assert ready >= 0, "more jobs leased, delayed or held than there are"
         return ready
 
     def effective_priority(self, now: int) -> int:
@@ -110,16 +139,11 @@ class Topic:
 
     def batch_of(self, seq: int) -> Batch | None:
         """The batch whose range holds this seq, if any."""
-        index = self.batches.bisect_key_right(seq) - 1
-        if index < 0:
-            return None
-        batch: Batch = self.batches[index]
-        return batch if seq <= batch.last_seq else None
+        return self.batches.find(seq)
 
     def batches_from(self, seq: int) -> Iterator[Batch]:
         """Batches that may hold live records with this seq or a higher one, ascending."""
-        index = max(self.batches.bisect_key_right(seq) - 1, 0)
-        return islice(self.batches, index, None)
+        return self.batches.since(seq)
 
     def holds(self, seq: int) -> bool:
         """Whether a record lives."""
@@ -142,6 +166,45 @@ class Topic:
                 at += 1
             yield from batch.at(indexes)
 
+    def key_of(self, seq: int) -> tuple[bytes, int]:
+        """A live record's key (b"" when it has none) and when its content was written."""
+        batch = self.batch_of(seq)
+        if batch is None or batch.is_plain:
+            return b"", 0
+        index = batch.index_of(seq)
+        if index < 0:
+            return b"", 0
+        view = View(batch.block)
+        return view.text(KEY, index), written_at(view, index, batch.ts_at(index))
+
+    def due_of(self, seq: int) -> int:
+        """When a live record was first to be claimable; 0 when it asked for no delay."""
+        batch = self.batch_of(seq)
+        if batch is None or batch.is_plain:
+            return 0
+        index = batch.index_of(seq)
+        return due_at(View(batch.block), index, batch.ts_at(index))
+
+    def is_timed(self, seq: int) -> bool:
+        """Whether a record is a job that comes by its own time; see `timing.is_timed`."""
+        batch = self.batch_of(seq)
+        if batch is None or batch.is_plain:
+            return False
+        index = batch.index_of(seq)
+        return index >= 0 and is_timed(View(batch.block), index, batch.ts_at(index))
+
+    def deliveries_max(self, seq: int) -> int:
+        """Deliveries after which a live job is exhausted, by its own bound or the topic's; 0 when
+        it never is."""
+        particulars = self.particulars
+        if particulars is not None and particulars.has_bounds:
+            batch = self.batch_of(seq)
+            if batch is not None and not batch.is_plain:
+                own = View(batch.block).number(MAX_DELIVERIES, batch.index_of(seq))
+                if own:
+                    return own
+        return self.config.max_deliveries
+
     def live_seqs(self, start: int, count: int, expired_before: int = 0) -> list[int]:
         """Up to `count` live seqs from `start` on, leaving out records older than a time."""
         taken: list[int] = []
@@ -154,11 +217,16 @@ class Topic:
                 break
         return taken
 
+    def tagged(self, match: Predicate) -> list[int]:
+        """Seqs of the live records whose tag matches, ascending."""
+        return self.tags.find(match, self.batches) if self.tags is not None else []
+
     def is_due(self, now: int) -> bool:
-        """Whether the front holds records past their TTL."""
-        return bool(
-            self.config.ttl_ms and self.live and self.batches[0].ts < self.expired_before(now)
-        )
+        """Whether records are past their TTL, or jobs superseded."""
+        bounded = self.config.ttl_ms and self.batches
+        if bounded and self.batches.first.ts < self.expired_before(now):
+            return True
+        return self.particulars is not None and self.particulars.is_due(now)
 
     def expired_before(self, now: int) -> int:
         """Records accepted before this time are past their TTL at `now`; 0 when none can be.
@@ -168,17 +236,23 @@ class Topic:
         ttl_ms = self.config.ttl_ms
         return max(now - ttl_ms, 0) if ttl_ms else 0
 
-    def expired_floor(self, before: int) -> int:
-        """Last seq of the front's unbroken run of records older than a time; 0 when none is."""
-        floor = 0
-        if before:
-            for batch in self.batches:
-                for index in batch.live_indexes():
-                    if batch.ts_at(index) >= before:
-                        return floor
-                    floor = batch.seq_at(index)
-                floor = max(floor, batch.last_seq)
-        return floor
+    def expired_floor(self, before: int, others: Collection[int] = ()) -> tuple[int, int]:
+        """The front's unbroken run of records that are older than a time or among others.
+
+        Returns:
+            Its last seq, 0 when there is no such run, and how many records it has.
+        """
+        return self.batches.front_of(before, others) if before or others else (0, 0)
+
+    def front_expired(self, before: int, limit: int) -> list[int]:
+        """Seqs of the front's unbroken run of records that are older than a time."""
+        found: list[int] = []
+        for batch in self.batches:
+            for index in batch.live_indexes():
+                if batch.ts_at(index) >= before or len(found) == limit:
+                    return found
+                found.append(batch.seq_at(index))
+        return found
 
     def remembered(self, key: str, now: int) -> Remembered | None:
         """The earlier write under an idempotency key, while its window lasts."""
@@ -189,13 +263,27 @@ class Topic:
 
     # -- changing (from apply only) --------------------------------------------------------------
 
-    def insert(self, batch: Batch, size: int) -> None:
-        """Add a batch with all its records live; `size` as the limits count it."""
+    def insert(self, batch: Batch, size: int, *, is_indexed: bool = False) -> None:
+        """Add a batch with all its records live; `size` as the limits count it. The index may know
+        its tags already."""
         assert batch.live == batch.count
         assert size > 0
-        self.batches.add(batch)
-        self.live += batch.live
-        self.live_bytes += size
+        self.batches.add(batch, size)
+        if has_tags(batch.block) and not is_indexed:
+            self._index(batch.live_seqs(), tags_of(batch.block))
+        if not is_plain(batch.block):
+            self._particulars().enter(batch, range(batch.count))
+
+    def _index(self, seqs: Sequence[int], tags: Sequence[bytes]) -> None:
+        """Note the tags of records that the index does not know."""
+        if self.tags is None:
+            self.tags = TagIndex()
+        self.tags.add(seqs, tags)
+
+    def _particulars(self) -> Particulars:
+        if self.particulars is None:
+            self.particulars = Particulars(self.queue, self.key_of)
+        return self.particulars
 
     def remove(self, seqs: Sequence[int]) -> list[int]:
         """Remove records; seqs that are not live are passed over.
@@ -206,80 +294,148 @@ class Topic:
         Returns:
             The seqs that were live.
         """
-        removed: list[int] = []
+        self._take_leave(seqs)
+        removed = self.batches.remove(seqs)
+        if self.tags is not None:
+            self.tags.stale += len(removed)
+        return removed
+
+    def _take_leave(self, seqs: Sequence[int]) -> None:
+        """Records are about to go: take them out of the indexes over their own columns."""
+        particulars = self.particulars
+        if particulars is None:
+            return
         at = 0
         while at < len(seqs):
-            seq = seqs[at]
-            batch = self.batch_of(seq)
+            batch = self.batch_of(seqs[at])
             if batch is None:
                 at += 1
                 continue
-            end = at + batch.count
-            whole = batch.is_whole and seq == batch.first_seq and end <= len(seqs)
-            if whole and seqs[end - 1] == batch.last_seq:
-                # As many as there are, ascending without repeats: this slice is the whole batch.
-                removed.extend(seqs[at:end])
-                self._drop(batch)
-                at = end
-                continue
-            at = self._remove_within(batch, seqs, at, removed)
-        return removed
+            indexes = []
+            while at < len(seqs) and seqs[at] <= batch.last_seq:
+                index = -1 if batch.is_plain else batch.index_of(seqs[at])
+                if index >= 0:
+                    indexes.append(index)
+                at += 1
+            if indexes:
+                particulars.leave(batch, indexes)
 
-    def _remove_within(self, batch: Batch, seqs: Sequence[int], at: int, removed: list[int]) -> int:
-        view = View(batch.block)
-        while at < len(seqs) and seqs[at] <= batch.last_seq:
-            index = batch.index_of(seqs[at])
-            if index >= 0:
-                removed.append(seqs[at])
-                self.live -= 1
-                self.live_bytes -= view.size(index)
-                batch.remove(index)
-            at += 1
-        if not batch.live:
-            self.batches.remove(batch)
-        return at
+    def evict(self, floor: int) -> list[list[Batch]]:
+        """Remove every record up to and with `floor`.
 
-    def _drop(self, batch: Batch) -> None:
-        """Remove a batch of which every record is live."""
-        self.batches.remove(batch)
-        self.live -= batch.live
-        self.live_bytes -= View(batch.block).size_total()
+        Returns:
+            Batches that are nobody's any more.
+        """
+        if self.holes:
+            self.holes = [hole for hole in self.holes if hole[1] > floor]
+        if self.particulars is not None:
+            for batch in self.batches:
+                if batch.last_seq > floor:
+                    break
+                if not batch.is_plain:
+                    self.particulars.leave(batch, [*batch.live_indexes()])
+        before = self.live
+        gone = self.batches.cut_front(floor)
+        if self.tags is not None:
+            self.tags.stale += before - self.live
+        seqs: list[int] = []
+        if self.batches and self.batches.first.first_seq <= floor:
+            seqs = self.remove([s for s in self.batches.first.live_seqs() if s <= floor])
+        if self.queue is not None and before > self.live:
+            jobs = self.queue.jobs
+            if len(jobs) < before - self.live:
+                self.queue.forget([seq for seq in jobs if seq <= floor])
+            else:
+                cut = chain.from_iterable(chunk.batches for chunk in gone)
+                self.queue.forget([*chain.from_iterable(b.live_seqs() for b in cut), *seqs])
+        return [chunk.batches for chunk in gone]
 
-    def evict(self, floor: int) -> None:
-        """Remove every record up to and with `floor`."""
-        gone: list[int] = []
-        for batch in self.batches:
-            if batch.first_seq > floor:
-                break
-            gone.extend(s for s in batch.live_seqs() if s <= floor)
-        if gone:
-            self.remove(gone)
-            if self.queue is not None:
-                self.queue.forget(gone)
+    def release(self) -> list[list[Any] | dict[Any, Any]]:
+        """Let go of all records, keys and leases, because the topic itself is gone.
+
+        Returns:
+            What held them, to be freed bit by bit.
+        """
+        held: list[list[Any] | dict[Any, Any]] = [c.batches for c in self.batches.chunks]
+        held.append(self.keys)
+        if self.tags is not None:
+            held.extend(self.tags.release())
+        if self.queue is not None:
+            held.append(self.queue.jobs)
+            self.queue = Queue()
+        self.particulars = None
+        self.batches, self.keys, self.tags = Batches(), {}, None
+        return held
 
     def replace(self, first: int, last: int, batch: Batch) -> None:
         """Put a moved batch in the place of every batch in its range of seqs."""
-        for old in list(self.batches_from(first)):
-            if old.first_seq > last:
-                break
-            if old.last_seq >= first:
-                self.batches.remove(old)
-                self.live -= old.live
-                view = View(old.block)
-                self.live_bytes -= sum(view.size(i) for i in old.live_indexes())
-        self.insert(batch, View(batch.block).size_total())
+        old = self.batches.take_range(first, last)
+        known = self._keep_particulars(old, batch)
+        self.batches.add(batch, size_total(batch.block))
+        if has_tags(batch.block) and sum(b.live for b in old) < batch.live:
+            # Only at replay: what was moved was appended before the log begins.
+            there = {seq for earlier in old for seq in earlier.live_seqs()}
+            tags = tags_of(batch.block)
+            fresh = [i for i in range(batch.count) if batch.seq_at(i) not in there]
+            self._index([batch.seq_at(i) for i in fresh], [tags[i] for i in fresh])
+        if not batch.is_plain:
+            particulars = self._particulars()
+            new = [i for i in batch.live_indexes() if batch.seq_at(i) not in known]
+            stayed = [i for i in batch.live_indexes() if batch.seq_at(i) in known]
+            particulars.weigh(batch, stayed, 1)
+            if new:
+                particulars.enter(batch, new)
+
+    def _keep_particulars(self, old: Sequence[Batch], batch: Batch) -> set[int]:
+        """Let go of what the indexes know of moved batches, but for the records that stay.
+
+        Returns:
+            Seqs of those.
+        """
+        known: set[int] = set()
+        if self.particulars is not None:
+            for earlier in old:
+                if earlier.is_plain:
+                    continue
+                places = [*earlier.live_indexes()]
+                stay = [i for i in places if batch.index_of(earlier.seq_at(i)) >= 0]
+                go = [i for i in places if batch.index_of(earlier.seq_at(i)) < 0]
+                self.particulars.leave(earlier, go)
+                self.particulars.weigh(earlier, stay, -1)
+                known.update(earlier.seq_at(i) for i in stay)
+        return known
+
+    def supersede(self, batch: Batch) -> None:
+        """Put a batch of one in the place of the record with its seq, whether that is known (yet)
+        or not."""
+        seq = batch.first_seq
+        old = self.batch_of(seq)
+        is_indexed = False
+        if old is not None:
+            if self.tags is not None and (index := old.index_of(seq)) >= 0:
+                tag = View(old.block).text(TAG, index)
+                is_indexed = tag == View(batch.block).text(TAG, 0)
+                if not is_indexed:
+                    self.tags.discard(seq, tag)
+                self.tags.stale -= 1
+            self.remove([seq])
+            if self.batch_of(seq) is old:
+                self.batches.take_range(seq, seq)
+                for part in old.around(seq):
+                    self.batches.add(part, live_size(part))
+        self.insert(batch, size_total(batch.block), is_indexed=is_indexed)
 
     def remember(self, key: str, write: Remembered) -> None:
-        """Keep an idempotency key; those past their window go, oldest first, so this is cheap."""
+        """Keep an idempotency key; of those past their window the oldest few go."""
         self.keys.pop(key, None)
         self.keys[key] = write
-        self.forget_keys(write.at)
+        self.forget_keys(write.at, KEYS_FORGOTTEN_PER_WRITE)
 
-    def forget_keys(self, now: int) -> None:
-        """Let go of keys past their window."""
+    def forget_keys(self, now: int, keys_max: int | None = None) -> None:
+        """Let go of keys past their window, of all or of at most so many."""
         before = now - self.config.idempotency_window_ms
         stale = []
-        for other, earlier in self.keys.items():
+        for other, earlier in islice(self.keys.items(), keys_max):
             if earlier.at >= before:
                 break
             stale.append(other)

@@ -1,0 +1,401 @@
+"""The live batches of one topic, in the order of their seqs.
+
+Owns: where a batch is found, counted and taken away. Batches stand in chunks that know their sums,
+so that a look-up is two bisections and a front of any length goes in steps of whole chunks. Must
+not know: topics, leases, tags, why a record goes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import NamedTuple
+
+from logqueue.core.batch import Batch
+from logqueue.core.block import View, size_at, size_total
+
+CHUNK_BATCHES_MAX = 512
+
+_first_seq = attrgetter("first_seq")
+
+
+class Chunk:
+    """Neighbouring batches and what they come to.
+
+    Attributes:
+        firsts: First seq of each batch.
+        live, size: Records not removed, and their bytes as the limits count them.
+        newest: No record here was accepted later, ms since the epoch.
+        oldest_segment: No batch here is in an earlier log segment.
+    """
+
+    __slots__ = ("batches", "firsts", "live", "newest", "oldest_segment", "size")
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.batches = batches
+        self.firsts = [batch.first_seq for batch in batches]
+        self.live = sum(batch.live for batch in batches)
+        self.size = sum(live_size(batch) for batch in batches)
+        self.newest = max((batch.newest for batch in batches), default=0)
+        self.oldest_segment = min((batch.segment for batch in batches), default=0)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every seq from the first to the last belongs to a live record."""
+        return self.live == self.batches[-1].last_seq - self.firsts[0] + 1
+
+
+class Overrun(NamedTuple):
+    """By how much a bound is exceeded, once everything up to and with `floor` has gone."""
+
+    floor: int
+    records: int
+    size: int
+
+
+def live_size(batch: Batch) -> int:
+    """Bytes of a batch's live records as the limits count them."""
+    if batch.live == batch.count:
+        return size_total(batch.block)
+    view = View(batch.block)
+    return sum(view.size(index) for index in batch.live_indexes())
+
+
+class Batches:
+    """All live batches of a topic.
+
+    Attributes:
+        live, size: Records not removed, and their bytes as the limits count them.
+    """
+
+    __slots__ = ("_chunks", "_starts", "live", "size")
+
+    def __init__(self) -> None:
+        self.live = 0
+        self.size = 0
+        self._chunks: list[Chunk] = []
+        # The first seq of each chunk.
+        self._starts: list[int] = []
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def __len__(self) -> int:
+        return sum(len(chunk.batches) for chunk in self._chunks)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return chain.from_iterable(chunk.batches for chunk in self._chunks)
+
+    @property
+    def chunks(self) -> Sequence[Chunk]:
+        """The chunks, for those who go by their sums."""
+        return self._chunks
+
+    def chunks_from(self, seq: int) -> Sequence[Chunk]:
+        """The chunks that may hold this seq or a higher one."""
+        return self._chunks[max(bisect_right(self._starts, seq) - 1, 0) :]
+
+    @property
+    def first(self) -> Batch:
+        """The batch with the lowest seqs; there must be one."""
+        return self._chunks[0].batches[0]
+
+    @property
+    def last(self) -> Batch:
+        """The batch with the highest seqs; there must be one."""
+        return self._chunks[-1].batches[-1]
+
+    def find(self, seq: int) -> Batch | None:
+        """The batch whose range holds this seq, if any."""
+        place = bisect_right(self._starts, seq) - 1
+        if place < 0:
+            return None
+        chunk = self._chunks[place]
+        batch = chunk.batches[bisect_right(chunk.firsts, seq) - 1]
+        return batch if seq <= batch.last_seq else None
+
+    def since(self, seq: int) -> Iterator[Batch]:
+        """Batches that may hold live records with this seq or a higher one, ascending."""
+        chunks = self._chunks
+        if not chunks or seq > chunks[-1].batches[-1].last_seq:
+            return iter(())
+        place = max(bisect_right(self._starts, seq) - 1, 0)
+        chunk = chunks[place]
+        index = max(bisect_right(chunk.firsts, seq) - 1, 0)
+        if chunk.batches[index].last_seq < seq:
+            index += 1
+        later = chunks[place + 1 :]
+        return chain(chunk.batches[index:], chain.from_iterable(c.batches for c in later))
+
+    def live_among(self, seqs: Sequence[int]) -> list[int]:
+        """Those of ascending seqs, without repeats, that belong to live records."""
+        taken: list[int] = []
+        for place, at, end in self._by_chunk(seqs):
+            chunk = self._chunks[place]
+            if chunk.is_full:
+                taken.extend(seqs[at : bisect_right(seqs, chunk.batches[-1].last_seq, at, end)])
+                continue
+            last = 0
+            for seq in seqs[at:end]:
+                if seq > last:
+                    batch = chunk.batches[bisect_right(chunk.firsts, seq) - 1]
+                    last = batch.last_seq
+                if batch.index_of(seq) >= 0:
+                    taken.append(seq)
+        return taken
+
+    def _by_chunk(self, seqs: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """Which chunk the seqs from one place up to another fall to. That chunk may be changed or
+        taken out before the next is asked for."""
+        starts = self._starts
+        at = 0
+        while at < len(seqs) and starts:
+            place = bisect_right(starts, seqs[at]) - 1
+            if place < 0:
+                at = bisect_left(seqs, starts[0], at)
+                continue
+            end = len(seqs)
+            if place + 1 < len(starts):
+                end = bisect_left(seqs, starts[place + 1], at)
+            yield place, at, end
+            at = end
+
+    def seqs_before(self, seq: int) -> list[int]:
+        """All live seqs below this one, ascending."""
+        taken: list[int] = []
+        for batch in self:
+            if batch.last_seq >= seq:
+                taken.extend(live for live in batch.live_seqs() if live < seq)
+                break
+            taken.extend(batch.live_seqs())
+        return taken
+
+    def front_of(self, time: int, others: Collection[int] = ()) -> tuple[int, int]:
+        """The front's unbroken run of records that are from before a time or among others.
+
+        What was removed before is no part of it: nobody loses it now.
+
+        Returns:
+            Its last seq, 0 when there is no such run, and how many records it has.
+        """
+        floor = count = 0
+        for chunk in self._chunks:
+            if chunk.newest < time:
+                floor = chunk.batches[-1].last_live_seq()
+                count += chunk.live
+                continue
+            for batch in chunk.batches:
+                if batch.newest < time:
+                    floor = batch.last_live_seq()
+                    count += batch.live
+                    continue
+                for index in batch.live_indexes():
+                    seq = batch.seq_at(index)
+                    if batch.ts_at(index) >= time and seq not in others:
+                        return floor, count
+                    floor = seq
+                    count += 1
+        return floor, count
+
+    def front_over(self, records: int, size: int) -> Overrun:
+        """How much of the front must go to make good an overrun of records, of bytes, or both.
+
+        Returns:
+            The floor (0 when there is no overrun), and what is left of the overrun when even all
+            of the batches are not enough.
+        """
+        floor = 0
+        for chunk in self._chunks:
+            if chunk.live <= records or chunk.size <= size:
+                records -= chunk.live
+                size -= chunk.size
+                floor = chunk.batches[-1].last_live_seq()
+                continue
+            for batch in chunk.batches:
+                if records <= 0 and size <= 0:
+                    return Overrun(floor, records, size)
+                of_batch = live_size(batch)
+                if batch.live <= records or of_batch <= size:
+                    records -= batch.live
+                    size -= of_batch
+                    floor = batch.last_live_seq()
+                    continue
+                for index in batch.live_indexes():
+                    if records <= 0 and size <= 0:
+                        return Overrun(floor, records, size)
+                    records -= 1
+                    size -= size_at(batch.block, index)
+                    floor = batch.seq_at(index)
+        return Overrun(floor, records, size)
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def add(self, batch: Batch, size: int) -> None:
+        """Take in a batch with all its records live; `size` as the limits count it."""
+        chunks = self._chunks
+        first = batch.first_seq
+        place = len(chunks) - 1
+        if not chunks or first > chunks[-1].firsts[-1]:
+            if not chunks or len(chunks[-1].batches) >= CHUNK_BATCHES_MAX:
+                chunks.append(Chunk([]))
+                self._starts.append(first)
+                place += 1
+            chunk = chunks[place]
+            chunk.batches.append(batch)
+            chunk.firsts.append(first)
+        else:
+            place = max(bisect_right(self._starts, first) - 1, 0)
+            chunk = chunks[place]
+            insort(chunk.batches, batch, key=_first_seq)
+            insort(chunk.firsts, first)
+            self._starts[place] = chunk.firsts[0]
+        if chunk.live == 0 or batch.segment < chunk.oldest_segment:
+            chunk.oldest_segment = batch.segment
+        chunk.newest = max(chunk.newest, batch.newest)
+        chunk.live += batch.live
+        chunk.size += size
+        self.live += batch.live
+        self.size += size
+        if len(chunk.batches) > 2 * CHUNK_BATCHES_MAX:
+            self._split(place)
+
+    def _split(self, place: int) -> None:
+        batches = self._chunks[place].batches
+        half = len(batches) // 2
+        parts = [Chunk(batches[:half]), Chunk(batches[half:])]
+        self._chunks[place : place + 1] = parts
+        self._starts[place : place + 1] = [part.firsts[0] for part in parts]
+
+    def remove(self, seqs: Sequence[int]) -> list[int]:
+        """Remove records; seqs that are not live are passed over.
+
+        Args:
+            seqs: Ascending, without repeats.
+
+        Returns:
+            The seqs that were live.
+        """
+        removed: list[int] = []
+        for place, at, end in self._by_chunk(seqs):
+            chunk = self._chunks[place]
+            live, size = chunk.live, chunk.size
+            if end - at == live and chunk.is_full and seqs[end - 1] <= chunk.batches[-1].last_seq:
+                # As many as there are, ascending without repeats: this slice is the whole chunk.
+                removed.extend(seqs[at:end])
+                del self._chunks[place]
+                del self._starts[place]
+            else:
+                self._remove_from(place, seqs[at:end], removed)
+                live -= chunk.live
+                size -= chunk.size
+            self.live -= live
+            self.size -= size
+        return removed
+
+    def _remove_from(self, place: int, seqs: Sequence[int], removed: list[int]) -> None:
+        """Remove records of one chunk."""
+        chunk = self._chunks[place]
+        firsts, batches = chunk.firsts, chunk.batches
+        before = len(removed)
+        size = 0
+        emptied: list[int] = []
+        at = 0
+        while at < len(seqs):
+            seq = seqs[at]
+            index = bisect_right(firsts, seq) - 1
+            batch = batches[index]
+            last = batch.last_seq
+            end = at + batch.count
+            if seq > last:
+                at += 1
+            elif (
+                seq == batch.first_seq
+                and end <= len(seqs)
+                and seqs[end - 1] == last
+                and batch.is_whole
+            ):
+                # The whole batch, for the same reason.
+                removed.extend(seqs[at:end])
+                size += size_total(batch.block)
+                emptied.append(index)
+                at = end
+            else:
+                while at < len(seqs) and seqs[at] <= last:
+                    spot = batch.index_of(seqs[at])
+                    if spot >= 0:
+                        removed.append(seqs[at])
+                        size += size_at(batch.block, spot)
+                        batch.remove(spot)
+                    at += 1
+                if not batch.live:
+                    emptied.append(index)
+        chunk.live -= len(removed) - before
+        chunk.size -= size
+        for index in reversed(emptied):
+            self._take_out(place, index)
+
+    def _take_out(self, place: int, index: int) -> None:
+        """Take out a batch that is counted no more."""
+        chunk = self._chunks[place]
+        del chunk.batches[index]
+        del chunk.firsts[index]
+        if not chunk.batches:
+            del self._chunks[place]
+            del self._starts[place]
+        elif not index:
+            self._starts[place] = chunk.firsts[0]
+
+    def take_range(self, first: int, last: int) -> list[Batch]:
+        """Take out, and return, every batch that reaches into a range of seqs."""
+        taken: list[Batch] = []
+        for batch in self.since(first):
+            if batch.first_seq > last:
+                break
+            if batch.last_seq >= first:
+                taken.append(batch)
+        for batch in taken:
+            place = bisect_right(self._starts, batch.first_seq) - 1
+            chunk = self._chunks[place]
+            size = live_size(batch)
+            chunk.live -= batch.live
+            chunk.size -= size
+            self.live -= batch.live
+            self.size -= size
+            self._take_out(place, bisect_left(chunk.firsts, batch.first_seq))
+        # Where a segment was, for tidying not to look there again.
+        place = max(bisect_right(self._starts, first) - 1, 0)
+        for chunk in self._chunks[place : place + 2]:
+            chunk.oldest_segment = min(batch.segment for batch in chunk.batches)
+        return taken
+
+    def cut_front(self, floor: int) -> list[Chunk]:
+        """Take out, and return, every batch that ends at a seq or before."""
+        place = bisect_right(self._starts, floor)
+        if place and self._chunks[place - 1].batches[-1].last_seq > floor:
+            place -= 1
+        gone = self._chunks[:place]
+        del self._chunks[:place]
+        del self._starts[:place]
+        if self._chunks and self._chunks[0].batches[0].last_seq <= floor:
+            gone.append(self._cut_chunk(floor))
+        self.live -= sum(chunk.live for chunk in gone)
+        self.size -= sum(chunk.size for chunk in gone)
+        return gone
+
+    def _cut_chunk(self, floor: int) -> Chunk:
+        """The front of the first chunk, which reaches beyond the floor."""
+        chunk = self._chunks[0]
+        end = bisect_right(chunk.firsts, floor)
+        if chunk.batches[end - 1].last_seq > floor:
+            end -= 1
+        gone = Chunk(chunk.batches[:end])
+        del chunk.batches[:end]
+        del chunk.firsts[:end]
+        self._starts[0] = chunk.firsts[0]
+        chunk.live -= gone.live
+        chunk.size -= gone.size
+        return gone

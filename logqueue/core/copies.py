@@ -1,0 +1,93 @@
+"""Copies of finished jobs in other topics: what they carry, and where they go.
+
+Owns: the stamped meta, and the events that append copies to a topic that may have to be created.
+Changes nothing. Must not know: why a job comes to an end.
+
+A copy has the data, tag and node of the original. Its meta is the original's with stamps, each a
+string: readers need not guess a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from logqueue.core import block as blocks
+from logqueue.core import events as ev
+from logqueue.core import limits
+from logqueue.core.appending import append_event, new_topic
+from logqueue.core.batch import Record
+from logqueue.core.config import TopicConfig
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.errors import RecordTooLarge, Throttled, TopicFull
+
+NO_ROOM = (RecordTooLarge, TopicFull, Throttled)
+"""Why a topic may refuse copies."""
+
+_encoder = msgspec.json.Encoder()
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def stamped(meta: bytes, stray_key: str, stamps: Iterable[tuple[str, str]]) -> bytes:
+    """A meta with stamps; an original that is no object is kept whole under `stray_key`."""
+    keys: dict[str, msgspec.Raw] = {}
+    if meta.startswith(b"{"):
+        keys = _objects.decode(meta)
+    elif meta:
+        keys[stray_key] = msgspec.Raw(meta)
+    for name, value in stamps:
+        keys[name] = msgspec.Raw(_encoder.encode(value))
+    return _encoder.encode(keys)
+
+
+def block_of(records: Sequence[Record], metas: Sequence[bytes]) -> bytes:
+    """The block of some records with other metas."""
+    columns = [[texts[c] for _, _, texts in records] for c in range(len(blocks.TEXT_COLUMNS))]
+    columns[blocks.META] = list(metas)
+    return blocks.pack([column if any(column) else None for column in columns])
+
+
+def append_copies(state: State, target: str, block: bytes, now: int) -> list[ev.AnyEvent]:
+    """The events that add a block of copies to a topic; it is created when absent.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The topic, or the server, has no room.
+    """
+    events: list[ev.AnyEvent] = []
+    topic: Topic | None = state.topics.get(target)
+    if topic is None:
+        created = new_topic(state, target, TopicConfig().resolved(), now)
+        events.append(created)
+        topic = Topic(created.topic, created.name, created.config)
+    events.append(append_event(state, topic, block, blocks.View(block).count, now))
+    return events
+
+
+def within_bytes(topic: Topic, seqs: Sequence[int]) -> list[int]:
+    """The first of some ascending live seqs, as many as one transaction may copy; at least one."""
+    taken: list[int] = []
+    size = 0
+    for seq, _, texts in topic.records(seqs):
+        size += sum(map(len, texts))
+        if taken and size > limits.COPIED_BYTES_MAX:
+            break
+        taken.append(seq)
+    return taken
+
+
+def as_many_as_fit(
+    seqs: Sequence[int], attempt: Callable[[Sequence[int]], list[ev.AnyEvent]]
+) -> tuple[int, list[ev.AnyEvent]]:
+    """Find the longest part from the front that finds room: how many, and their events."""
+    fits, too_many = 0, len(seqs) + 1
+    events: list[ev.AnyEvent] = []
+    count = len(seqs)
+    while count > fits:
+        try:
+            fits, events = count, attempt(seqs[:count])
+        except NO_ROOM:
+            too_many = count
+        count = (fits + too_many) // 2
+    return fits, events

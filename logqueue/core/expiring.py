@@ -1,0 +1,92 @@
+"""Deciding what time does to records: those past their time to live, and superseded jobs.
+
+Owns: which go, in bounded portions. Nothing here changes the state. Leases and delays are another
+matter: see `Queue.elapse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logqueue.core import commands as cmd
+from logqueue.core import events as ev
+from logqueue.core import limits
+from logqueue.core.config import TopicConfig
+from logqueue.core.copies import as_many_as_fit, within_bytes
+from logqueue.core.dead_letters import dead_letter
+from logqueue.core.decision import Decision
+from logqueue.core.finishing import finish
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.errors import TopicFull
+
+
+def copies_expired(topic: Topic, config: TopicConfig) -> bool:
+    """Whether expired records leave a copy somewhere."""
+    return topic.queue is not None and (
+        config.on_expire == "dead_letter" or config.archive is not None
+    )
+
+
+def expire(state: State, command: cmd.Expire, now: int) -> Decision:
+    """Take out what is due, a portion of it.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: Not one of the copies finds room.
+    """
+    topic = state.topic(command.topic)
+    queue = topic.queue
+    if queue is not None and queue.keys is not None and queue.keys.superseded:
+        seqs = sorted(queue.keys.superseded)[: limits.FINISHED_PER_PASS_MAX]
+        return Decision(_copied(state, topic, seqs, "superseded", now), cmd.Done)
+    before = topic.expired_before(now)
+    own: list[int] = []
+    if topic.particulars is not None:
+        own = topic.particulars.expired(now, limits.FINISHED_PER_PASS_MAX)
+    if not copies_expired(topic, topic.config):
+        return Decision(_silently(topic, before, own, now), cmd.Done)
+    seqs = topic.front_expired(before, limits.FINISHED_PER_PASS_MAX) if before else []
+    seqs = sorted({*seqs, *own})[: limits.FINISHED_PER_PASS_MAX]
+    return Decision(_copied(state, topic, seqs, "expired", now) if seqs else [], cmd.Done)
+
+
+def _silently(topic: Topic, before: int, own: list[int], now: int) -> list[ev.AnyEvent]:
+    """A floor over the front's unbroken run; holes for the others."""
+    events: list[ev.AnyEvent] = []
+    floor, count = topic.expired_floor(before, set(own))
+    if floor > topic.ttl_floor:
+        events.append(ev.RecordsTrimmed(now, topic.number, floor, 0, count))
+    rest = sorted(seq for seq in own if seq > floor)
+    if rest:
+        events.append(ev.RecordsFinished(now, topic.number, "expired", "", rest))
+    return events
+
+
+def _copied(
+    state: State, topic: Topic, seqs: list[int], outcome: str, now: int
+) -> list[ev.AnyEvent]:
+    """As many as find room where their copies go.
+
+    Raises:
+        TopicFull: Not one does.
+    """
+
+    def attempt(some: Sequence[int]) -> list[ev.AnyEvent]:
+        if outcome == "superseded":
+            return finish(state, topic, some, "superseded", now)
+        if topic.config.on_expire == "dead_letter" and topic.config.dead_letter is not None:
+            return dead_letter(state, topic, some, "expired", now)
+        return finish(state, topic, some, "expired", now)
+
+    some = within_bytes(topic, seqs)
+    gone, events = as_many_as_fit(some, attempt)
+    if not gone:
+        raise TopicFull(
+            f"jobs of {topic.name!r} that are to end find no room where their copies go",
+            {"topic": topic.name},
+        )
+    if outcome == "expired":
+        floor, _ = topic.expired_floor(0, set(some[:gone]))
+        if floor > topic.ttl_floor:
+            events.append(ev.RecordsTrimmed(now, topic.number, floor, 0))
+    return events

@@ -1,0 +1,113 @@
+"""Deciding what operators do to jobs: cancel, purge, release. Nothing here changes the state.
+
+Owns: which jobs of which states they meet. Must not know: leases beyond that there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from logqueue.core import commands as cmd
+from logqueue.core import events as ev
+from logqueue.core import limits
+from logqueue.core.copies import within_bytes
+from logqueue.core.decision import Decision
+from logqueue.core.finishing import finish
+from logqueue.core.projection import Queue
+from logqueue.core.state import State
+from logqueue.core.timing import seq_of
+from logqueue.core.topic import Topic
+
+
+def state_of(topic: Topic, seq: int) -> cmd.JobState:
+    """The state of a live job, as of the last `elapse`."""
+    queue = topic.queue
+    assert queue is not None
+    job = queue.jobs.get(seq)
+    if job is None:
+        return "delayed" if queue.is_delayed(seq, topic.due_of(seq)) else "ready"
+    if job.grant is not None:
+        return "in_flight"
+    if seq in queue.held:
+        return "held"
+    return "delayed" if job.ready_at else "ready"
+
+
+def cancel_job(state: State, command: cmd.CancelJob, now: int) -> Decision:
+    """Remove one job; one in flight only by force, and then its lease is void.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The archive can not take the copy.
+    """
+    topic = state.queue(command.topic)
+    seq = command.seq
+    if not topic.holds(seq):
+        return Decision([], lambda: cmd.Cancelled(seq, None, False))
+    was = state_of(topic, seq)
+    if was == "in_flight" and not command.force:
+        return Decision([], lambda: cmd.Cancelled(seq, was, False))
+    events = finish(state, topic, [seq], "cancelled", now)
+    return Decision(events, lambda: cmd.Cancelled(seq, was, True))
+
+
+def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
+    """Remove the waiting job with a key.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The archive can not take the copy.
+    """
+    topic = state.queue(command.topic)
+    queue = topic.queue
+    assert queue is not None
+    seq = queue.keys.find(command.key) if queue.keys is not None else None
+    if seq is None:
+        return Decision([], lambda: cmd.Cancelled(0, None, False))
+    was = state_of(topic, seq)
+    events = finish(state, topic, [seq], "cancelled", now)
+    return Decision(events, lambda: cmd.Cancelled(seq, was, True))
+
+
+def purge(state: State, command: cmd.Purge, now: int) -> Decision:
+    """Remove jobs in some states, as many as one transaction may.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The archive can not take the copies.
+    """
+    topic = state.queue(command.topic)
+    queue = topic.queue
+    assert queue is not None
+    found: dict[cmd.JobState, list[int]] = {}
+    left = limits.FINISHED_PER_PASS_MAX
+    for wanted in sorted(command.states):
+        found[wanted] = [*islice(_in_state(topic, queue, wanted), left)]
+        left -= len(found[wanted])
+    seqs = sorted(seq for part in found.values() for seq in part)
+    some = within_bytes(topic, seqs) if topic.config.archive is not None else seqs
+    kept = set(some)
+    counts = {wanted: sum(seq in kept for seq in part) for wanted, part in found.items()}
+    events = finish(state, topic, some, "cancelled", now) if some else []
+    return Decision(events, lambda: cmd.Purged(counts, not left or len(some) < len(seqs)))
+
+
+def _in_state(topic: Topic, queue: Queue, wanted: cmd.JobState) -> Iterator[int]:
+    if wanted == "held":
+        return iter(queue.held)
+    if wanted == "delayed":
+        return map(seq_of, queue.delayed)
+    if wanted == "in_flight":
+        return (seq for seq, job in queue.jobs.items() if job.grant is not None and job.live)
+    live = (seq for batch in topic.batches for seq in batch.live_seqs())
+    return (seq for seq in live if state_of(topic, seq) == "ready")
+
+
+def release(state: State, command: cmd.Release, now: int) -> Decision:
+    """Let held jobs be claimed again."""
+    topic = state.queue(command.topic)
+    queue = topic.queue
+    assert queue is not None
+    asked = dict.fromkeys(command.seqs)
+    seqs = sorted(seq for seq in asked if seq in queue.held)
+    skipped = [seq for seq in asked if seq not in queue.held]
+    events: list[ev.AnyEvent] = [ev.HoldsReleased(now, topic.number, seqs)] if seqs else []
+    return Decision(events, lambda: cmd.Released(len(seqs), skipped, topic.ready, len(queue.held)))

@@ -1,0 +1,128 @@
+"""What single records ask for that most records do not: their own time to live, a delay, a key.
+
+Owns: the indexes over such records, and their upkeep as batches come and records go (called from
+`Topic` only). A topic without such records has no `Particulars`. Must not know: commands, events,
+the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sortedcontainers import SortedList
+
+from logqueue.core import timing
+from logqueue.core.batch import Batch
+from logqueue.core.block import DELAY, KEY, MAX_DELIVERIES, View
+from logqueue.core.keys import Lookup, WaitingKeys
+from logqueue.core.projection import Queue
+
+
+class Particulars:
+    """The indexes of one topic.
+
+    Attributes:
+        expiries: Moments of the records with a time to live of their own.
+        has_bounds: Whether any record brought its own `max_deliveries`.
+        bytes: About how much the log holds of these columns for live records.
+    """
+
+    __slots__ = ("_lookup", "_queue", "bytes", "expiries", "has_bounds")
+
+    def __init__(self, queue: Queue | None, lookup: Lookup) -> None:
+        self._queue = queue
+        self._lookup = lookup
+        self.expiries: SortedList[int] = SortedList()
+        self.has_bounds = False
+        self.bytes = 0
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def is_due(self, now: int) -> bool:
+        """Whether a record is past its own time to live, or a job is superseded."""
+        queue = self._queue
+        if queue is not None and queue.keys is not None and queue.keys.superseded:
+            return True
+        return bool(self.expiries and timing.time_of(self.expiries[0]) < now)
+
+    def expired(self, now: int, limit: int | None = None) -> list[int]:
+        """Seqs of live records past their own time to live, soonest first."""
+        found: list[int] = []
+        for packed in self.expiries:
+            if timing.time_of(packed) >= now or len(found) == limit:
+                break
+            found.append(timing.seq_of(packed))
+        return found
+
+    # -- changing (from Topic only) --------------------------------------------------------------
+
+    def enter(self, batch: Batch, indexes: Sequence[int]) -> None:
+        """Records have come."""
+        self.weigh(batch, indexes, 1)
+        view = View(batch.block)
+        keyed = bool(view.block[1] >> KEY)
+        self.has_bounds = self.has_bounds or bool(view.number_bits >> MAX_DELIVERIES & 1)
+        for index in indexes:
+            seq, ts = batch.seq_at(index), batch.ts_at(index)
+            expires_at = timing.expires_at(view, index, ts)
+            if expires_at:
+                self.expiries.add(timing.moment(expires_at, seq))
+            if keyed and self._queue is not None:
+                self._enter_key(self._queue, seq)
+        if self._queue is not None:
+            self.schedule(batch)
+
+    def _enter_key(self, queue: Queue, seq: int) -> None:
+        if queue.keys is None:
+            queue.keys = WaitingKeys(self._lookup)
+        if queue.is_waiting(seq):
+            queue.keys.begin_waiting(seq)
+
+    def schedule(self, batch: Batch) -> None:
+        """Have a batch's jobs come by their own time, those that the projection does not know."""
+        queue = self._queue
+        assert queue is not None
+        view = View(batch.block)
+        delayed: list[int] = []
+        ready: list[int] = []
+        timed = 0
+        for index in batch.live_indexes():
+            seq, ts = batch.seq_at(index), batch.ts_at(index)
+            if not timing.is_timed(view, index, ts):
+                continue
+            timed += 1
+            if seq in queue.jobs:
+                continue
+            due = timing.due_at(view, index, ts)
+            if due > timing.written_at(view, index, ts):
+                delayed.append(timing.moment(due, seq))
+            else:
+                ready.append(seq)
+        if timed:
+            queue.schedule(delayed, ready)
+        if timed == batch.count:
+            queue.pass_over(batch.first_seq, batch.last_seq)
+
+    def leave(self, batch: Batch, indexes: Sequence[int]) -> None:
+        """Live records are about to go; the batch still has them."""
+        self.weigh(batch, indexes, -1)
+        queue = self._queue
+        view = View(batch.block)
+        for index in indexes:
+            seq, ts = batch.seq_at(index), batch.ts_at(index)
+            expires_at = timing.expires_at(view, index, ts)
+            if expires_at:
+                self.expiries.discard(timing.moment(expires_at, seq))
+            if queue is None:
+                continue
+            if queue.keys is not None:
+                queue.keys.end_waiting(seq)
+            if timing.is_timed(view, index, ts):
+                queue.unschedule(seq, timing.due_at(view, index, ts))
+
+    def weigh(self, batch: Batch, indexes: Sequence[int], sign: int) -> None:
+        """Count the bytes of some records' columns in (1) or out (-1)."""
+        view = View(batch.block)
+        columns = 8 * (view.number_bits >> DELAY).bit_count()
+        keys = sum(len(view.text(KEY, index)) for index in indexes)
+        self.bytes += sign * (columns * len(indexes) + keys)

@@ -1,0 +1,111 @@
+"""Transactional appends: chunks that wait for their epoch to be committed, all at once.
+
+Owns: what is staged by whom, and the last epoch that each producer committed. Must not know:
+commands, events, the log. A chunk is in the log from the moment it is staged; committing an epoch
+names its chunks, so an epoch of any size becomes visible by one small fact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+DIGEST_BYTES = 16
+
+
+class ChunkId(NamedTuple):
+    """Which chunk of an epoch.
+
+    Attributes:
+        partition, number: Place of the chunk in the epoch; it orders the records.
+        attempt: Text that tells one try of a partition from another. One attempt wins.
+    """
+
+    partition: int
+    attempt: str
+    number: int
+
+
+class Chunk(NamedTuple):
+    """Records that are not visible yet.
+
+    Attributes:
+        topic: Number of the topic instance they are meant for.
+        block: The records (see `logqueue.core.block`).
+        size: Their bytes as the limits count them.
+        digest: Of the block, to tell a repeat from other content.
+        segment: The log segment that holds it; 0 when it is not logged.
+    """
+
+    topic: int
+    block: bytes
+    records: int
+    size: int
+    digest: bytes
+    segment: int
+
+
+class Epoch(NamedTuple):
+    """A committed epoch, as far as a repeat of its commit needs it.
+
+    Attributes:
+        number: The epoch.
+        digest: Of all its chunks, in order.
+        ranges: (topic name, first seq, last seq) of what it appended.
+    """
+
+    number: int
+    digest: bytes
+    ranges: tuple[tuple[str, int, int], ...]
+
+
+class Producer:
+    """One named producer.
+
+    Attributes:
+        committed: Its last committed epoch; None before the first.
+        staged: Chunks by epoch.
+        touched_at: When it last staged or committed, ms since the epoch.
+    """
+
+    __slots__ = ("committed", "name", "staged", "staged_bytes", "touched_at")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.committed: Epoch | None = None
+        self.staged: dict[int, dict[ChunkId, Chunk]] = {}
+        self.staged_bytes = 0
+        self.touched_at = 0
+
+    def chunks(self, epoch: int) -> dict[ChunkId, Chunk]:
+        """What is staged for an epoch."""
+        return self.staged.get(epoch, {})
+
+    def stage(self, epoch: int, chunk_id: ChunkId, chunk: Chunk) -> None:
+        """Keep a chunk. One that is staged again (rewritten in the log) replaces itself."""
+        chunks = self.staged.setdefault(epoch, {})
+        known = chunks.get(chunk_id)
+        chunks[chunk_id] = chunk
+        self.staged_bytes += len(chunk.block) - (len(known.block) if known is not None else 0)
+
+    def unstage(self, last: int) -> None:
+        """Let go of all that is staged for epochs up to and with `last`."""
+        for number in [number for number in self.staged if number <= last]:
+            self.staged_bytes -= sum(len(chunk.block) for chunk in self.staged.pop(number).values())
+
+    def all_staged(self) -> Iterator[tuple[int, ChunkId, Chunk]]:
+        """Every chunk with its epoch."""
+        for epoch, chunks in self.staged.items():
+            for chunk_id, chunk in chunks.items():
+                yield epoch, chunk_id, chunk
+
+
+def digest_of(block: bytes) -> bytes:
+    """What tells one content from another."""
+    return hashlib.blake2b(block, digest_size=DIGEST_BYTES).digest()
+
+
+def digest_of_all(digests: list[bytes]) -> bytes:
+    """The digest of an epoch, from those of its chunks in order."""
+    return hashlib.blake2b(b"".join(digests), digest_size=DIGEST_BYTES).digest()

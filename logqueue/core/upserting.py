@@ -1,0 +1,144 @@
+"""Deciding keyed writes: which records are new, which replace a waiting job, which change nothing.
+
+Owns: the fate of each record of a write with keys. Nothing here changes the state.
+
+A write is one transaction: what is new comes as one batch, what is replaced as blocks of one, so
+that all of it happens or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from logqueue.core import block as blocks
+from logqueue.core import commands as cmd
+from logqueue.core import events as ev
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.core.writing import write
+from logqueue.errors import KeyConflict
+
+CREATED, REPLACED, KEPT = range(len(ev.RESULTS))
+
+
+class Upsert(NamedTuple):
+    """The fate of a write.
+
+    Attributes:
+        new: Places in the block of the records that become new jobs, in the order of their seqs.
+        replaced: Seqs of waiting jobs with the place of the record each gets the content of.
+        results: As the event `RecordsReplaced` has them.
+    """
+
+    new: list[int]
+    replaced: dict[int, int]
+    results: list[tuple[int, int]]
+
+
+def upsert(
+    state: State, topic: Topic, command: cmd.Append, now: int
+) -> tuple[list[ev.AnyEvent], cmd.Appended]:
+    """The events of a write with keyed records, and the reply.
+
+    Raises:
+        KeyConflict: A record that rejects met a waiting job with its key.
+        RecordTooLarge, TopicFull, Throttled: See `appending.append_event`; only new jobs count.
+    """
+    fate = _fate(topic, command)
+    if not fate.replaced and len(fate.new) == command.count:
+        events = write(state, topic, command.block, command.count, now, command.key)
+        head = topic.head + command.count
+        results = _named(fate.results)
+        first_seq = topic.head + 1
+        return events, cmd.Appended(first_seq, command.count, head, False, False, results)
+    view = blocks.View(command.block)
+    events = []
+    fresh = {
+        seq: _replacement(topic, view, place, seq, now) for seq, place in fate.replaced.items()
+    }
+    if fate.new:
+        block = blocks.select(view, fate.new)
+        events = write(state, topic, block, len(fate.new), now, None, _contents(fresh))
+    head = topic.head + len(fate.new)
+    if fresh or command.key is not None:
+        events.append(
+            ev.RecordsReplaced(
+                now, topic.number, [*fresh.values()], command.key, fate.results, head
+            )
+        )
+    first_seq = min(seq for seq, _ in fate.results)
+    reply = cmd.Appended(first_seq, command.count, head, False, False, _named(fate.results))
+    return events, reply
+
+
+def _fate(topic: Topic, command: cmd.Append) -> Upsert:
+    keys = topic.queue.keys if topic.queue is not None else None
+    keyed = {record.index: record for record in command.keyed}
+    fate = Upsert([], {}, [])
+    seq_of_new: dict[bytes, int] = {}
+    for place in range(command.count):
+        record = keyed.get(place)
+        known = None
+        if record is not None:
+            known = seq_of_new.get(record.key)
+            if known is None and keys is not None:
+                known = keys.find(record.key)
+        if record is None or known is None:
+            fate.new.append(place)
+            seq = topic.head + len(fate.new)
+            fate.results.append((seq, CREATED))
+            if record is not None:
+                seq_of_new[record.key] = seq
+            continue
+        if record.on_conflict == "reject":
+            key = blocks.read_string(record.key)
+            raise KeyConflict(
+                f"a waiting job, {known}, has the key {key!r} already; nothing was written",
+                {"key": key, "seq": known},
+            )
+        if record.on_conflict == "keep":
+            fate.results.append((known, KEPT))
+            continue
+        fate.results.append((known, REPLACED))
+        if known > topic.head:
+            # Made by this very write: its place, the content of the later record.
+            fate.new[known - topic.head - 1] = place
+        else:
+            fate.replaced[known] = place
+    return fate
+
+
+def _replacement(topic: Topic, view: blocks.View, place: int, seq: int, now: int) -> bytes:
+    """A block of one: the content of a record of the write in the place of a waiting job."""
+    batch = topic.batch_of(seq)
+    assert batch is not None
+    numbers = {
+        column: [view.number(column, place)]
+        for column in (blocks.DELAY, blocks.NOT_BEFORE, blocks.TTL, blocks.MAX_DELIVERIES)
+        if view.number(column, place)
+    }
+    texts = [view.text(column, place) for column in range(blocks.KEY + 1)]
+    return blocks.pack(
+        [[text] if text else None for text in texts],
+        seqs=[seq],
+        ts=[batch.ts_at(batch.index_of(seq))],
+        numbers={**numbers, blocks.UPDATED_AT: [max(now, 1)]},
+    )
+
+
+def _contents(replaced: Mapping[int, bytes]) -> dict[int, blocks.Texts]:
+    return {seq: blocks.View(block).texts(0) for seq, block in replaced.items()}
+
+
+def _named(results: list[tuple[int, int]]) -> list[tuple[int, cmd.WriteResult]]:
+    return [(seq, ev.RESULTS[result]) for seq, result in results]
+
+
+def remembered(
+    first_seq: int, records: int, results: tuple[tuple[int, int], ...]
+) -> list[tuple[int, cmd.WriteResult]]:
+    """The results of an earlier write with keys, as they were answered."""
+    if results:
+        return _named([*results])
+    return [(seq, "created") for seq in range(first_seq, first_seq + records)]
