@@ -20,6 +20,7 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     ├── TopicNotEmpty           409 topic_not_empty
     ├── NotAQueue               409 not_a_queue
     ├── KeyConflict             409 key_conflict
+    ├── EpochConflict           409 epoch_conflict
     ├── PayloadTooLarge         413 payload_too_large
     ├── UnsupportedMediaType    415 unsupported_media_type
     ├── TopicFull               422 topic_full
@@ -43,13 +44,15 @@ class LogqueueError(Exception):
     Attributes:
         message: What was wrong and what to do, for people. Never empty.
         detail: Facts for machines, or None when the code says it all.
+        status: Its HTTP status; 0 for failures that no reply ever says.
+        retry_after_s: After how many seconds to try again, as the reply says or the class knows.
     """
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
     had_no_effect: ClassVar[bool] = True
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
 
     def __init__(self, message: str, detail: Mapping[str, Any] | None = None) -> None:
         assert message, "a refusal must say what was wrong"
@@ -94,7 +97,7 @@ class Forbidden(LogqueueError):
 
 
 class NotFound(LogqueueError):
-    """No such route, or a watch session that is unknown or has expired."""
+    """No such route, no such job (any more), or a watch session that is unknown or has expired."""
 
     code = "not_found"
     status = 404
@@ -119,6 +122,14 @@ class RouterNotFound(NotFound):
     """The router does not exist."""
 
     code = "router_not_found"
+
+    @classmethod
+    def named(cls, router: str) -> RouterNotFound:
+        """The usual message and detail for an absent router."""
+        return cls(
+            f"router {router!r} does not exist; create it with PUT /v0/routers/<router>",
+            {"router": router},
+        )
 
 
 class MethodNotAllowed(LogqueueError):
@@ -176,6 +187,13 @@ class KeyConflict(LogqueueError):
     """A keyed write with on_conflict "reject" met a waiting job with that key."""
 
     code = "key_conflict"
+    status = 409
+
+
+class EpochConflict(LogqueueError):
+    """A producer's epoch leaves a gap, has other content than before, or lacks chunks."""
+
+    code = "epoch_conflict"
     status = 409
 
 
@@ -269,10 +287,10 @@ class ShuttingDown(LogqueueError):
 
 
 def every_error() -> Iterator[type[LogqueueError]]:
-    """All refusal classes, parents before children, in the order of the tree above."""
+    """All classes that a reply can say, parents before children, in the order of the tree above."""
     pending: list[type[LogqueueError]] = [LogqueueError]
     while pending:
         kind = pending.pop(0)
         pending[:0] = kind.__subclasses__()
-        if kind is not LogqueueError:
+        if kind is not LogqueueError and kind.status:
             yield kind

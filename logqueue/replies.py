@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from logqueue.core import commands as cmd
-from logqueue.core.batch import Record
-from logqueue.core.config import TopicConfig
+from logqueue.core.claiming import oldest_ready_ms
+from logqueue.core.config import RouterOptions, TopicConfig
+from logqueue.core.looking import JobPage, JobView
 from logqueue.core.reading import Page
+from logqueue.core.staging import Producer
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 
@@ -38,25 +40,59 @@ def encode_appended(
     topic: str, reply: cmd.Appended, return_seqs: bool, timings: dict[str, float]
 ) -> bytes:
     """The reply to a write."""
-    last_seq = reply.first_seq + reply.records - 1
-    seqs = b""
-    if return_seqs:
-        seqs = b'"seqs":%b,' % _encode([*range(reply.first_seq, last_seq + 1)])
+    seqs = b'"seqs":%b,' % _seqs(reply) if return_seqs else b""
+    return b"{%b}" % _appended(topic, reply, seqs, timings)
+
+
+def encode_ack(
+    request_id: bytes,
+    topic: str,
+    reply: cmd.Appended,
+    return_seqs: bool,
+    timings: dict[str, float],
+) -> bytes:
+    """The reply to a write over a WebSocket; `request_id` is JSON."""
+    seqs = b'"seqs":%b,' % (_seqs(reply) if return_seqs else b"null")
+    members = _appended(topic, reply, seqs, timings)
+    return b'{"op":"ack","request_id":%b,%b}' % (request_id, members)
+
+
+def _seqs(reply: cmd.Appended) -> bytes:
+    if reply.results is not None:
+        return _encode([seq for seq, _ in reply.results])
+    return _encode([*range(reply.first_seq, reply.last_seq + 1)])
+
+
+def _appended(topic: str, reply: cmd.Appended, seqs: bytes, timings: dict[str, float]) -> bytes:
+    results = b""
+    if reply.results is not None:
+        results = b'"created_count":%d,"results":%b,' % (
+            reply.created_count,
+            _encode([{"seq": seq, "result": result} for seq, result in reply.results]),
+        )
     return (
-        b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
-        b'"deduped":%b,"performance":%b}'
+        b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
+        b'%b"deduped":%b,"performance":%b'
         % (
             topic.encode(),
             reply.first_seq,
-            last_seq,
+            reply.first_seq + reply.records - 1,
             seqs,
             reply.head_seq,
             reply.records,
             b"true" if reply.created else b"false",
+            results,
             b"true" if reply.deduped else b"false",
             _timings(timings),
         )
     )
+
+
+def encode_socket_error(request_id: bytes | None, code: str, message: str) -> bytes:
+    """A refusal over a WebSocket; `request_id` is JSON, None when there can be none."""
+    asked = b"" if request_id is None else b'"request_id":%b,' % request_id
+    members = _encode({"code": code, "message": message})
+    return b'{"op":"error",%b%b' % (asked, members[1:])
 
 
 def _timings(timings: dict[str, float]) -> bytes:
@@ -66,7 +102,7 @@ def _timings(timings: dict[str, float]) -> bytes:
 def encode_job(job: cmd.Job) -> bytes:
     """The members of one claimed job, without the braces around them."""
     return (
-        b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d%b,"deliveries":%d,"data":%b%b'
+        b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d%b,"deliveries":%d%b,"data":%b%b'
         % (
             job.seq,
             job.lease,
@@ -74,21 +110,37 @@ def encode_job(job: cmd.Job) -> bytes:
             job.ts,
             b',"$tag":' + job.tag if job.tag else b"",
             job.deliveries,
+            _fate(job) if job.key or job.error is not None or job.updated_at else b"",
             job.data,
             b',"meta":' + job.meta if job.meta else b"",
         )
     )
 
 
+def _fate(job: cmd.Job | JobView) -> bytes:
+    """The members of a job that most jobs do not have, each with a comma before it."""
+    return b"%b%b%b" % (
+        b',"$key":' + job.key if job.key else b"",
+        b',"last_error":' + _encode(job.error) if job.error is not None else b"",
+        b',"$updated_at":%d' % job.updated_at if job.updated_at else b"",
+    )
+
+
 def encode_claimed(
-    topic: str, jobs: Sequence[cmd.Job], ready: int, timings: dict[str, float]
+    topic: str, jobs: Sequence[cmd.Job], claimed: cmd.Claimed, timings: dict[str, float]
 ) -> bytes:
-    """The reply to a claim."""
-    return b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d,"performance":%b}' % (
+    """The reply to a claim. An empty one says why it is, and when that may change."""
+    why = b""
+    if not jobs and claimed.reason is not None:
+        why = b',"reason":"%b"' % claimed.reason.encode()
+        if claimed.retry_after_ms is not None:
+            why += b',"retry_after_ms":%d' % claimed.retry_after_ms
+    return b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":%b}' % (
         topic.encode(),
         b",".join([b"{" + encode_job(job) + b"}" for job in jobs]),
         len(jobs),
-        ready,
+        claimed.ready,
+        why,
         _timings(timings),
     )
 
@@ -100,7 +152,7 @@ def encode_job_frames(topic: str, jobs: Iterable[cmd.Job]) -> bytes:
 
 
 def encode_settled(topic: str, verb: str, reply: cmd.Settled, timings: dict[str, float]) -> bytes:
-    """The reply to an ack or nack; `verb` is the counting member's name."""
+    """The reply to an ack, nack or reject; `verb` is the counting member's name."""
     return b'{"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":%b}' % (
         topic.encode(),
         verb.encode(),
@@ -120,19 +172,6 @@ def encode_extended(topic: str, reply: cmd.Extended, timings: dict[str, float]) 
         _encode(reply.skipped),
         _encode({str(seq): reply.deadline for seq in reply.seqs}),
         _timings(timings),
-    )
-
-
-def encode_record(record: Record, include_tags: bool, include_meta: bool) -> bytes:
-    """One record as diff shows it."""
-    seq, ts, (data, tag, node, meta) = record
-    return b'{"$seq":%d,"$ts":%d%b%b,"data":%b%b}' % (
-        seq,
-        ts,
-        b',"$node":' + node if node else b"",
-        b',"$tag":' + tag if tag and include_tags else b"",
-        data,
-        b',"meta":' + meta if meta and include_meta else b"",
     )
 
 
@@ -156,7 +195,7 @@ def topic_state(topic: Topic, now: int) -> dict[str, Any]:
         "last_write_ts": topic.last_write_at or None,
         "last_read_ts": topic.last_read_at or None,
     }
-    counters = queue_counters(topic)
+    counters = queue_counters(topic, now)
     if counters is not None:
         state["queue"] = counters
     return state
@@ -174,13 +213,13 @@ def topic_entry(topic: Topic, now: int) -> dict[str, Any]:
         "durable": topic.config.durable,
         "effective_priority": topic.effective_priority(now),
     }
-    counters = queue_counters(topic)
+    counters = queue_counters(topic, now)
     if counters is not None:
         entry["queue"] = counters
     return entry
 
 
-def queue_counters(topic: Topic) -> dict[str, int] | None:
+def queue_counters(topic: Topic, now: int) -> dict[str, int | bool] | None:
     """The queue sub-object, None for logs."""
     queue = topic.queue
     if queue is None:
@@ -188,33 +227,145 @@ def queue_counters(topic: Topic) -> dict[str, int] | None:
     return {
         "ready": topic.ready,
         "in_flight": queue.leased,
+        "delayed": len(queue.delayed),
+        "held": len(queue.held),
+        "acked": queue.finished.get("acked", 0),
+        "rejected": queue.finished.get("rejected", 0),
+        "expired": queue.finished.get("expired", 0),
+        "dropped": queue.finished.get("dropped", 0),
+        "superseded": queue.finished.get("superseded", 0),
+        "cancelled": queue.finished.get("cancelled", 0),
         "dead_lettered": queue.dead_lettered,
+        "paused": topic.config.paused,
+        "oldest_ready_ms": oldest_ready_ms(topic, now),
     }
 
 
-def encode_page(
-    topic: str,
-    page: Page,
-    include_tags: bool,
-    include_meta: bool,
-    timings: dict[str, float],
-) -> bytes:
-    """The reply to a diff."""
-    records = [encode_record(r, include_tags, include_meta) for r in page.records]
+def encode_page(topic: str, page: Page, records: bytes, timings: dict[str, float]) -> bytes:
+    """The reply to a diff; `records` are the page's, as JSON objects separated by commas."""
     at = page.next_from_seq
     return (
         b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,'
         b'"caught_up":%b,"tombstone":%b,"lag":%d,"performance":%b,"records_scanned":%d}}'
         % (
             topic.encode(),
-            b",".join(records),
+            records,
             at,
             page.head_seq,
             page.earliest_seq,
             b"true" if at == page.head_seq else b"false",
-            _encode(page.tombstone._asdict() if page.tombstone is not None else None),
+            _encode(page.tombstone._asdict()) if page.tombstone is not None else b"null",
             page.head_seq - at,
             _timings(timings)[:-1],
             page.scanned,
         )
+    )
+
+
+def router_members(name: str, source: str, dest: str, options: RouterOptions) -> dict[str, Any]:
+    """A router as the replies to PUT and GET show it."""
+    return {
+        "router": name,
+        "source": source,
+        "dest": dest,
+        "preserve_node": options.preserve_node,
+        "preserve_tag": options.preserve_tag,
+        "filter": options.filter.canonical() if options.filter is not None else None,
+        "allow_cycle": options.allow_cycle,
+        "guarantee": options.guarantee,
+    }
+
+
+def staged_members(producer: str, epoch: int, reply: cmd.Staged) -> dict[str, Any]:
+    """What staging a chunk came to."""
+    return {
+        "producer": producer,
+        "epoch": epoch,
+        "status": "staged" if reply.is_new else "already",
+        "staged_bytes": reply.staged_bytes,
+    }
+
+
+def committed_members(producer: str, epoch: int, reply: cmd.Committed) -> dict[str, Any]:
+    """What committing an epoch came to."""
+    topics = [
+        {"topic": topic, "first_seq": first, "last_seq": last, "count": last - first + 1}
+        for topic, first, last in reply.ranges
+    ]
+    status = "committed" if reply.is_new else "already"
+    return {"producer": producer, "epoch": epoch, "status": status, "topics": topics}
+
+
+def producer_members(producer: Producer) -> dict[str, Any]:
+    """A producer as `GET /v0/producers/:producer` shows it."""
+    return {
+        "producer": producer.name,
+        "last_epoch": producer.committed.number if producer.committed is not None else None,
+        "staged": {
+            # The chunks of a deleted topic go, their epochs stay behind without any.
+            "epochs": sorted(number for number, chunks in producer.staged.items() if chunks),
+            "bytes": producer.staged_bytes,
+        },
+    }
+
+
+def _job_view(job: JobView, now: int, *, data: bool) -> bytes:
+    """One job as an operator sees it."""
+    members = [
+        b'"$seq":%d,"$ts":%d%b,"state":"%b","deliveries":%d%b'
+        % (
+            job.seq,
+            job.ts,
+            b',"$tag":' + job.tag if job.tag else b"",
+            job.state.encode(),
+            job.deliveries,
+            _fate(job),
+        ),
+        b'"age_ms":%d' % max(now - job.ts, 0),
+    ]
+    if job.state == "in_flight":
+        members.append(b'"node":%b,"deadline":%d' % (_encode(job.node), job.deadline))
+    for name, number in (
+        (b"max_deliveries", job.max_deliveries),
+        (b"not_before", job.not_before),
+        (b"expires_at", job.expires_at),
+    ):
+        if number:
+            members.append(b'"%b":%d' % (name, number))
+    if data:
+        members.append(b'"data":' + job.data)
+        if job.meta:
+            members.append(b'"meta":' + job.meta)
+    return b"{%b}" % b",".join(members)
+
+
+def encode_jobs(
+    topic: str, page: JobPage, now: int, data: bool, timings: dict[str, float]
+) -> bytes:
+    """A page of jobs."""
+    following = b"" if page.next_after is None else b'"next_after":%d,' % page.next_after
+    return b'{"topic":"%b","jobs":[%b],%b"scanned":%d,"performance":%b}' % (
+        topic.encode(),
+        b",".join([_job_view(job, now, data=data) for job in page.jobs]),
+        following,
+        page.scanned,
+        _timings(timings),
+    )
+
+
+def encode_job_history(
+    topic: str,
+    job: JobView,
+    history: Sequence[dict[str, Any]],
+    is_whole: bool,
+    now: int,
+    timings: dict[str, float],
+) -> bytes:
+    """One job with what is known of its past, oldest first."""
+    return b'{"topic":"%b","job":%b,"history":%b,"history_complete":%b,"performance":%b}' % (
+        topic.encode(),
+        _job_view(job, now, data=True),
+        _encode(history),
+        b"true" if is_whole else b"false",
+        _timings(timings),
     )

@@ -1,8 +1,8 @@
 """The shapes of HTTP bodies: bytes to commands.
 
-Owns: which fields a body may have, their types and bounds. Must not know: how a command is decided,
-how replies look, routes, sockets. Payload bytes are checked and stripped of blanks once, on the way
-in; they are never decoded.
+Owns: reading any body, and the bodies of topics and of the life of a lease; those of writes are in
+wire_records.py, those of looking after jobs in wire_jobs.py. Must not know: how a command is
+decided, how replies look, routes, sockets.
 """
 
 from __future__ import annotations
@@ -14,41 +14,18 @@ import msgspec
 from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import limits
-from logqueue.core.config import U64, TopicConfig, clamp_lease_ms
+from logqueue.core.config import U64, Guarantee, RouterOptions, TopicConfig, clamp_lease_ms
 from logqueue.core.predicate import Predicate
 from logqueue.core.reading import Page, read
 from logqueue.core.topic import Topic
-from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from logqueue.errors import BatchTooLarge, InvalidRequest
 
 U32 = Annotated[int, msgspec.Meta(ge=0, le=limits.U32_MAX)]
-
-_ABSENT = msgspec.Raw(b"")
-_BLANKS = b" \t\r\n"
 
 T = TypeVar("T")
 
 
 # -- bodies --------------------------------------------------------------------------------------
-
-
-class RecordBody(msgspec.Struct):
-    """One record of a write."""
-
-    data: msgspec.Raw
-    tag: str | None = None
-    node: str | None = None
-    meta: msgspec.Raw = _ABSENT
-
-
-class AppendBody(msgspec.Struct):
-    """`POST /v0/topics/:topic`."""
-
-    records: list[RecordBody]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: TopicConfig | None = None
-    disable_backpressure: bool = False
 
 
 class ClaimBody(msgspec.Struct):
@@ -57,6 +34,7 @@ class ClaimBody(msgspec.Struct):
     node: str
     max: U32 = 1
     lease_ms: U64 | None = None
+    wait_ms: U32 = 0
 
 
 class AckBody(msgspec.Struct):
@@ -72,8 +50,20 @@ class NackBody(msgspec.Struct):
 
     node: str
     seqs: list[U64]
-    delay_ms: U64 = 0
+    delay_ms: U64 | msgspec.UnsetType = msgspec.UNSET
     lease_ids: list[str] = []
+    error: str | None = None
+    count: bool = True
+    last: bool = False
+
+
+class RejectBody(msgspec.Struct):
+    """`POST /v0/topics/:q/reject`."""
+
+    node: str
+    seqs: list[U64]
+    lease_ids: list[str] = []
+    error: str | None = None
 
 
 class ExtendBody(msgspec.Struct):
@@ -104,7 +94,20 @@ class DeleteBody(msgspec.Struct):
     match: Any = None
 
 
-SettleBody = AckBody | NackBody | ExtendBody
+class RouterBody(msgspec.Struct):
+    """`PUT /v0/routers/:router`."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: Any = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = "at_least_once"
+
+
+SettleBody = AckBody | NackBody | RejectBody | ExtendBody
 
 
 class BodyReader:
@@ -124,15 +127,20 @@ class BodyReader:
         Raises:
             InvalidRequest: Not UTF-8, not JSON, a wrong type, or a number out of range.
         """
-        decoded = _decode(self._decoder, body)
+        decoded = decode(self._decoder, body)
         for name in self._u64_fields:
             value = getattr(decoded, name)
-            if value is not None and value > limits.U64_MAX:
+            if isinstance(value, int) and value > limits.U64_MAX:
                 raise InvalidRequest(f"`{name}` must be at most {limits.U64_MAX}")
         return decoded
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Decode a body.
+
+    Raises:
+        InvalidRequest: Not UTF-8, not JSON, or a wrong type.
+    """
     require_utf8(body)
     try:
         return decoder.decode(body)
@@ -160,103 +168,15 @@ def require_utf8(body: bytes) -> None:
 read_claim_body = BodyReader(ClaimBody).read
 read_ack_body = BodyReader(AckBody).read
 read_nack_body = BodyReader(NackBody).read
+read_reject_body = BodyReader(RejectBody).read
 read_extend_body = BodyReader(ExtendBody).read
 read_diff_body = BodyReader(DiffBody).read
 read_config_body = BodyReader(TopicConfig).read
-_read_append_body = BodyReader(AppendBody).read
+read_router_body = BodyReader(RouterBody).read
 _read_delete_body = BodyReader(DeleteBody).read
 
 
 # -- bodies to commands --------------------------------------------------------------------------
-
-
-def read_append_body(body: bytes) -> AppendBody:
-    """Decode a write, with all blanks between tokens taken out.
-
-    Payloads go from here to the log and to readers as they are; without blanks their length is
-    the one that limits count, and no line break can reach an event stream.
-
-    Raises:
-        InvalidRequest: See `BodyReader.read`.
-    """
-    if len(body.translate(None, _BLANKS)) != len(body):
-        require_utf8(body)
-        try:
-            body = msgspec.json.format(body, indent=-1)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f"the body is not valid JSON: {error}") from None
-        except RecursionError:
-            raise InvalidRequest("the body is nested too deeply") from None
-    decoded: AppendBody = _read_append_body(body)
-    return decoded
-
-
-def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.Append:
-    """The command of a decoded write.
-
-    Raises:
-        InvalidRequest, BatchTooLarge, RecordTooLarge: A bound is exceeded; nothing was changed.
-    """
-    records = body.records
-    count = len(records)
-    if not count:
-        raise InvalidRequest("`records` must hold at least one record")
-    if count > limits.RECORDS_PER_WRITE_MAX:
-        raise BatchTooLarge(
-            f"{count} records in one write; send at most {limits.RECORDS_PER_WRITE_MAX}"
-        )
-    key = body.idempotency_key if body.idempotency_key is not None else header_key
-    if key is not None and len(key.encode("utf-8", "surrogatepass")) > limits.KEY_BYTES_MAX:
-        raise InvalidRequest(f"the idempotency key is over {limits.KEY_BYTES_MAX} bytes")
-    return cmd.Append(
-        topic,
-        _pack_records(records, body.node),
-        count,
-        key,
-        body.create,
-        body.config.resolved() if body.config is not None else None,
-    )
-
-
-def _pack_records(records: list[RecordBody], batch_node: str | None) -> bytes:
-    data = [record.data for record in records]
-    plain = batch_node is None and not any(
-        r.tag is not None or r.node is not None or r.meta is not _ABSENT for r in records
-    )
-    if plain and max(map(len, data)) <= limits.RECORD_BYTES_MAX:
-        return blocks.pack([data, None, None, None])
-    texts: list[list[bytes]] = [[], [], [], []]
-    for index, record in enumerate(records):
-        node = batch_node if record.node is None else record.node
-        meta = bytes(record.meta)
-        if meta == b"null":
-            meta = b""
-        _check_record(index, record, node, meta)
-        texts[blocks.DATA].append(bytes(record.data))
-        texts[blocks.TAG].append(b"" if record.tag is None else blocks.write_string(record.tag))
-        texts[blocks.NODE].append(b"" if node is None else blocks.write_string(node))
-        texts[blocks.META].append(meta)
-    return blocks.pack([column if any(column) else None for column in texts])
-
-
-_meta_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def _check_record(index: int, record: RecordBody, node: str | None, meta: bytes) -> None:
-    where = f"records[{index}]"
-    if record.tag is not None and len(record.tag.encode()) > limits.TAG_BYTES_MAX:
-        raise InvalidRequest(f"{where}.tag is over {limits.TAG_BYTES_MAX} bytes")
-    if node is not None and len(node.encode()) > limits.NODE_BYTES_MAX:
-        raise InvalidRequest(f"{where}.node is over {limits.NODE_BYTES_MAX} bytes")
-    if len(meta) > limits.META_BYTES_MAX:
-        raise InvalidRequest(f"{where}.meta is over {limits.META_BYTES_MAX} bytes of JSON")
-    if meta.startswith(b"{") and len(_decode(_meta_keys, meta)) > limits.META_KEYS_MAX:
-        raise InvalidRequest(f"{where}.meta has over {limits.META_KEYS_MAX} keys")
-    if len(record.data) + len(meta) > limits.RECORD_BYTES_MAX:
-        raise RecordTooLarge(
-            f"{where} has {len(record.data) + len(meta)} bytes of data and meta; "
-            f"at most {limits.RECORD_BYTES_MAX} are allowed"
-        )
 
 
 def claimer(node: str, jobs_max: int, lease_ms: int | None) -> cmd.Claimer:
@@ -277,7 +197,7 @@ def claimer(node: str, jobs_max: int, lease_ms: int | None) -> cmd.Claimer:
 
 
 def settle_tokens(body: SettleBody) -> list[int | None] | None:
-    """The lease numbers of an ack, nack or extend body, after the checks that need no topic.
+    """The lease numbers of a body that settles or extends, after the checks that need no topic.
 
     Raises:
         InvalidRequest, BatchTooLarge: In the contract's order: malformed token, empty node, too
@@ -299,6 +219,16 @@ def settle_tokens(body: SettleBody) -> list[int | None] | None:
     if body.seqs and max(body.seqs) > limits.U64_MAX:
         raise InvalidRequest(f"`seqs` must be at most {limits.U64_MAX}")
     return tokens or None
+
+
+def require_error_text(error: str | None) -> None:
+    """Refuse a worker's error text that is too long to keep.
+
+    Raises:
+        InvalidRequest: It is.
+    """
+    if error is not None and len(error.encode()) > limits.ERROR_BYTES_MAX:
+        raise InvalidRequest(f"`error` is over {limits.ERROR_BYTES_MAX} bytes; send its beginning")
 
 
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
@@ -342,3 +272,19 @@ def read_page(topic: Topic, body: DiffBody, now: int) -> Page:
         bytes_max=min(body.max_batch_bytes or limits.DIFF_BYTES_DEFAULT, limits.DIFF_BYTES_MAX),
         nodes={blocks.write_string(node) for node in nodes},
     )
+
+
+def router_command(router: str, body: RouterBody) -> cmd.PutRouter:
+    """The command of a decoded router body.
+
+    Raises:
+        InvalidRequest: The filter is a predicate of no known form.
+    """
+    options = RouterOptions(
+        body.preserve_node,
+        body.preserve_tag,
+        None if body.filter is None else Predicate.parse(body.filter),
+        body.allow_cycle,
+        body.guarantee,
+    )
+    return cmd.PutRouter(router, body.source, body.dest, options, body.create_dest)

@@ -12,30 +12,47 @@ from starlette.types import Receive, Scope, Send
 
 from logqueue.server.auth import Scope as KeyScope
 from logqueue.server.http import HttpApi
+from logqueue.server.job_routes import JobRoutes
 from logqueue.server.metrics import Metrics
+from logqueue.server.openapi import OpenApiRoute
 from logqueue.server.operations import OperationRoutes
+from logqueue.server.producer_routes import ProducerRoutes
 from logqueue.server.queue_routes import QueueRoutes
+from logqueue.server.router_routes import RouterRoutes
 from logqueue.server.routing import NO_SCOPE, Body, Route, Router
 from logqueue.server.service import Service
+from logqueue.server.socket_routes import SocketRoutes
 from logqueue.server.topic_routes import TopicRoutes
+from logqueue.server.watch_routes import WatchRoutes
 from logqueue.server.work import WorkRoute
 
 READ, WRITE, DELETE, ADMIN = KeyScope.READ, KeyScope.WRITE, KeyScope.DELETE, KeyScope.ADMIN
 TOPICS = "/v0/topics"
 TOPIC = "/v0/topics/*"
+PRODUCER = "/v0/producers/*"
+EPOCH = "/v0/producers/*/epochs/*"
+ROUTERS = "/v0/routers"
+ROUTER = "/v0/routers/*"
 
 
 def routes(service: Service, metrics: Metrics) -> list[Route]:
     """Every route of the API."""
     topics = TopicRoutes(service)
     queues = QueueRoutes(service)
+    routers = RouterRoutes(service)
+    jobs = JobRoutes(service)
+    producers = ProducerRoutes(service)
     operations = OperationRoutes(service, metrics)
     work = WorkRoute(service).work
+    watch = WatchRoutes(service)
+    sockets = SocketRoutes(service)
+    openapi = OpenApiRoute()
     none, required, optional = Body.IGNORED, Body.REQUIRED, Body.OPTIONAL
-    return [
+    table = [
         Route("GET", TOPICS, READ, none, topics.list),
         Route("PUT", TOPIC, ADMIN, optional, topics.put),
         Route("GET", TOPIC, READ, none, topics.get),
+        Route("PATCH", TOPIC, ADMIN, Body.MERGE_PATCH, topics.patch),
         Route("DELETE", TOPIC, DELETE, none, topics.drop),
         Route("POST", TOPIC, WRITE, required, topics.append),
         Route("POST", TOPIC + "/diff", READ, optional, topics.diff),
@@ -44,13 +61,37 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("POST", TOPIC + "/ack", WRITE, required, queues.ack),
         Route("POST", TOPIC + "/nack", WRITE, required, queues.nack),
         Route("POST", TOPIC + "/extend", WRITE, required, queues.extend),
+        Route("POST", TOPIC + "/reject", WRITE, required, queues.reject),
         Route("GET", TOPIC + "/work", READ | WRITE, none, stream=work),
+        Route("POST", TOPIC + "/pause", ADMIN, none, topics.pause),
+        Route("POST", TOPIC + "/resume", ADMIN, none, topics.resume),
+        Route("GET", TOPIC + "/jobs", READ, none, jobs.list),
+        Route("GET", TOPIC + "/jobs/*", READ, none, jobs.get),
+        Route("DELETE", TOPIC + "/jobs/*", DELETE, none, jobs.cancel),
+        Route("DELETE", TOPIC + "/keys/*", DELETE, none, jobs.cancel_key),
+        Route("POST", TOPIC + "/purge", DELETE, required, jobs.purge),
+        Route("POST", TOPIC + "/release", ADMIN, required, jobs.release),
+        Route("POST", TOPIC + "/redrive", WRITE | DELETE, required, jobs.redrive),
+        Route("GET", TOPIC + "/workers", READ, none, jobs.workers),
+        Route("GET", PRODUCER, READ, none, producers.get),
+        Route("POST", EPOCH + "/stage", WRITE, required, producers.stage),
+        Route("POST", EPOCH + "/commit", WRITE, required, producers.commit),
+        Route("GET", ROUTERS, READ, none, routers.list),
+        Route("PUT", ROUTER, ADMIN, required, routers.put),
+        Route("GET", ROUTER, READ, none, routers.get),
+        Route("DELETE", ROUTER, DELETE, none, routers.drop),
+        Route("POST", "/v0/watch", READ, required, watch.create),
+        Route("GET", "/v0/watch/*", NO_SCOPE, none, stream=watch.open, late_key=True),
+        Route("GET", "/v0/ws", NO_SCOPE, none, sockets.refuse, socket=sockets.open),
         Route("GET", "/v0/health", NO_SCOPE, none, operations.health, probe=True),
         Route("GET", "/healthz", NO_SCOPE, none, operations.health, probe=True),
         Route("GET", "/v0/ready", NO_SCOPE, none, operations.ready, probe=True),
         Route("GET", "/readyz", NO_SCOPE, none, operations.ready, probe=True),
         Route("GET", "/v0/metrics", READ, none, operations.metrics),
+        Route("GET", "/v0/openapi.json", NO_SCOPE, none, openapi.get),
     ]
+    openapi.describe(table)
+    return table
 
 
 class LogqueueApp(Starlette):

@@ -1,8 +1,8 @@
 """One place that serves everybody: commands, coalesced claims and work streams.
 
-Owns: the cohort of each queue (claims in a coalescing window, streams with free slots), the pass
-that serves it, and the one timer that wakes work when time makes jobs claimable. Must not know:
-HTTP, how jobs look on the wire, how decisions are made.
+Owns: when a queue's cohort is served, the pass that serves it, and the one timer that wakes work
+when time makes jobs claimable. Must not know: HTTP, how jobs look on the wire, how decisions are
+made.
 """
 
 from __future__ import annotations
@@ -11,101 +11,93 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from logqueue.core import commands as cmd
+from logqueue.core import events as ev
 from logqueue.core.apply import elapse
 from logqueue.core.commands import Claimer
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, TopicNotFound
+from logqueue.record_texts import RecordTexts
+from logqueue.server.background import flush_forever, retreat_on_failure, tidy_forever
+from logqueue.server.cohort import Cohort, Served, Waiting, WorkStream
 from logqueue.server.engine import Engine, Outcome
 from logqueue.server.gate import Gate
 from logqueue.server.requests import Held, Reply, raising
-from wal import WalError
+from logqueue.server.subscriptions import Subscriptions
+from logqueue.server.workers import Workers
 
-TIDY_INTERVAL_S = 1.0
-LEASES_FLUSH_INTERVAL_S = 0.1
-FAILURE_POLL_INTERVAL_S = 0.1
+STALL_RETRY_S = 0.05
+TIMER_MS_MAX = 86_400_000
+HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
+"""Why a queue hands out nothing although it has jobs."""
 
 logger = logging.getLogger("logqueue.coordinator")
 
 
-class WorkStream:
-    """One push connection's side of a queue. The HTTP layer subclasses it to encode and send."""
-
-    def __init__(self, topic: str, node: str, jobs_max: int, lease_ms: int | None) -> None:
-        self.topic = topic
-        self.node = node
-        self.jobs_max = jobs_max
-        self.lease_ms = lease_ms
-        self.identity = 0
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing more can be delivered; such a stream gets no more jobs."""
-        raise NotImplementedError
-
-    def deliver(self, jobs: list[cmd.Job]) -> None:
-        """Jobs leased to this stream whose promise holds. Must not block or raise."""
-        raise NotImplementedError
-
-    def end(self, error: LogqueueError | None) -> None:
-        """The server ends the stream. Must not block or raise."""
-        raise NotImplementedError
-
-
-class _Waiting(NamedTuple):
-    """A claim call inside its coalescing window."""
-
-    claimer: Claimer
-    future: asyncio.Future[tuple[list[cmd.Job], int, Outcome]]
-
-
-class _Cohort:
-    """Who wants jobs of one queue instance."""
-
-    def __init__(self, topic: Topic) -> None:
-        self.topic = topic
-        self.waiting: list[_Waiting] = []
-        self.streams: list[WorkStream] = []
-        self.scheduled: asyncio.Handle | None = None
-
-
 class Coordinator:
-    """Runs the engine inside an event loop."""
+    """Runs the engine inside an event loop; `workers` knows who works on which queue."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.loop = asyncio.get_running_loop()
         self.gate = Gate(engine.journal.jobs, self.loop)
-        self._cohorts: dict[int, _Cohort] = {}
+        self.record_texts = RecordTexts()
+        self.subscriptions = Subscriptions(engine, self.gate, self.loop, self.record_texts)
+        self._cohorts: dict[int, Cohort] = {}
         self._readers: dict[str, set[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
         self._next_stream = engine.clock.now_ms() << 16
+        self._forwarding = False
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._stall_retry_s = STALL_RETRY_S
+        self._next_ticket = 1
         self._background: list[asyncio.Task[None]] = []
+        self._written_to: dict[int, Topic] = {}
+        self.workers = Workers()
 
     # -- life ------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin committing, and the background work. Call after the engine has recovered."""
         self.engine.journal.jobs.start(self.gate.notify)
+        self.start_routers()
         self._background = [
-            self.loop.create_task(self._tidy_forever(), name="tidy"),
-            self.loop.create_task(self._flush_leases_forever(), name="flush-leases"),
-            self.loop.create_task(self._retreat_on_failure(), name="retreat"),
+            self.loop.create_task(tidy_forever(self.engine, self.gate), name="tidy"),
+            self.loop.create_task(flush_forever(self.engine), name="flush"),
+            self.loop.create_task(retreat_on_failure(self.engine, self._stand_on), name="retreat"),
         ]
+
+    def start_routers(self, stall_retry_s: float = STALL_RETRY_S) -> None:
+        """Have routers copy from now on, by themselves; part of `start`.
+
+        Args:
+            stall_retry_s: How often those that found no room look whether time has made some.
+        """
+        self._stall_retry_s = stall_retry_s
+        self.engine.on_behind = self._forward_soon
+        self._forward_soon()
+
+    def _stand_on(self) -> None:
+        """The engine has retreated to another state; everybody here stands on that one, too."""
+        instances = self.engine.state.instances
+        for number, cohort in list(self._cohorts.items()):
+            cohort.topic = instances.get(number, cohort.topic)
+        self.subscriptions.stand_on(instances)
 
     async def stop(self) -> None:
         """End streams and background work. The engine is shut down by whoever started it."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
 
     def end_streams(self, error: LogqueueError) -> None:
-        """Tell every work stream, and every reader that waits, that the server is going."""
+        """Tell every stream, and everybody who waits, that the server is going."""
+        self.subscriptions.end(error)
         for readers in list(self._readers.values()):
             for reader in list(readers):
                 if not reader.done():
@@ -113,28 +105,44 @@ class Coordinator:
         for cohort in list(self._cohorts.values()):
             for stream in list(cohort.streams):
                 stream.end(error)
+            for waiting in cohort.waiting:
+                if waiting.is_patient and not waiting.future.done():
+                    waiting.future.set_exception(error)
 
     # -- commands --------------------------------------------------------------------------------
 
     def submit(self, command: cmd.Command, finish: Callable[[cmd.Reply, float], Reply]) -> Held:
-        """Execute a command; its reply is held until it may leave.
+        """Execute a command; its reply, or its refusal, is held until it may leave.
 
         Args:
             command: What is wanted.
             finish: Builds the reply from the decision's answer and the ms it was held.
-
-        Raises:
-            LogqueueError: Refused, for reasons that depend on nothing that may still be lost.
         """
         try:
             outcome = self.engine.execute(command)
         except LogqueueError as refusal:
-            topic = self.engine.state.topics.get(command.topic)
-            if topic is None:
-                raise
-            # What the refusal was computed from may not be durable yet.
-            return Held(topic.mark_written, topic.mark_durable, raising(refusal))
-        if self._cohorts or self._readers:
+            return self._refused(command, refusal)
+        return self._accepted(outcome, finish)
+
+    def execute(self, command: cmd.Command) -> Outcome:
+        """Execute a command for a caller that sees to the reply's promise itself.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        outcome = self.engine.execute(command)
+        self._wake(outcome.topics)
+        return outcome
+
+    def _refused(self, command: cmd.Command, refusal: LogqueueError) -> Held:
+        # What the refusal was computed from may not be durable yet.
+        topic = self.engine.state.topics.get(command.topic)
+        written = topic.mark_written if topic is not None else 0
+        durable = max(topic.mark_durable if topic is not None else 0, self.engine.control_mark)
+        return Held(written, durable, raising(refusal))
+
+    def _accepted(self, outcome: Outcome, finish: Callable[[cmd.Reply, float], Reply]) -> Held:
+        if self._cohorts or self._readers or self.subscriptions:
             self._wake(outcome.topics)
         reply = outcome.reply
         return Held(outcome.written, outcome.durable, lambda waited_ms: finish(reply, waited_ms))
@@ -153,46 +161,98 @@ class Coordinator:
         reader.add_done_callback(forget)
         return reader
 
-    async def claim_in_cohort(
-        self, topic: str, claimer: Claimer
-    ) -> tuple[list[cmd.Job], int, float]:
-        """Claim as part of the cohort that gathers in the queue's coalescing window.
+    # -- claims ----------------------------------------------------------------------------------
+
+    def claim_now(
+        self,
+        queue: Topic,
+        claimer: Claimer,
+        finish: Callable[[cmd.Reply, float], Reply],
+        *,
+        may_wait: bool,
+    ) -> Held | None:
+        """Claim at once, behind those who wait already.
 
         Returns:
-            The jobs, how many are still ready, and how long the call waited for its window in ms.
+            The reply, held until it may leave; None when there is nothing now, and it `may_wait`.
+
+        Raises:
+            LogqueueError: See `submit`.
+        """
+        cohort = self._cohorts.get(queue.number)
+        if cohort is not None and cohort.waiting:
+            self._serve(cohort)
+        command = cmd.Claim(queue.name, (claimer,))
+        try:
+            outcome = self.engine.execute(command)
+        except LogqueueError as refusal:
+            return self._refused(command, refusal)
+        held = self._accepted(outcome, finish)
+        claimed = outcome.reply
+        assert isinstance(claimed, cmd.Claimed)
+        return None if may_wait and not claimed.jobs[0] else held
+
+    async def claim_in_cohort(
+        self, topic: str, claimer: Claimer, wait_ms: int
+    ) -> tuple[list[cmd.Job], cmd.Claimed, float]:
+        """Claim as one of the cohort that gathers in the coalescing window, or waits for jobs.
+
+        Args:
+            topic: The queue.
+            claimer: Who wants what.
+            wait_ms: How long to wait for a first job; with 0 the next pass has the answer.
+
+        Returns:
+            The jobs, what the pass says of the queue, and how long the call waited in ms.
             Cancelling is safe: jobs leased to a caller that is gone are given back at once.
 
         Raises:
-            LogqueueError: Refused; or the queue was deleted in the window.
+            LogqueueError: Refused; or the queue was deleted, or the server stopped, meanwhile.
         """
-        queue = self.engine.state.queue(topic)
         began = time.perf_counter()
-        waiting = _Waiting(claimer, self.loop.create_future())
-        cohort = self._cohort(queue)
+        cohort = self._cohort(self.engine.state.queue(topic))
+        waiting = Waiting(claimer, self._ticket(), wait_ms > 0, self.loop.create_future())
         cohort.waiting.append(waiting)
         self._schedule(cohort)
+        patience = self.loop.call_later(wait_ms / 1000, self._lose_patience, cohort, waiting)
         try:
-            jobs, ready, outcome = await waiting.future
+            jobs, claimed, outcome = await waiting.future
             waited_ms = (time.perf_counter() - began) * 1000
             await self.gate.wait(outcome.written, outcome.durable)
         except asyncio.CancelledError:
-            self._hand_back(topic, waiting)
+            self._leave(cohort, waiting)
             raise
-        return jobs, ready, waited_ms
+        finally:
+            patience.cancel()
+        return jobs, claimed, waited_ms
 
-    def _hand_back(self, topic: str, waiting: _Waiting) -> None:
+    def _lose_patience(self, cohort: Cohort, waiting: Waiting) -> None:
+        if waiting.is_patient and not waiting.future.done():
+            waiting.is_patient = False
+            self._serve(cohort)
+
+    def _leave(self, cohort: Cohort, waiting: Waiting) -> None:
+        """The caller is gone; what it was dealt a moment ago goes back."""
+        if waiting in cohort.waiting:
+            cohort.waiting.remove(waiting)
+            self._forget_if_idle(cohort)
         future = waiting.future
-        if not future.done() or future.cancelled() or future.exception() is not None:
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self.hand_back(cohort.topic.name, waiting.claimer.node, future.result().jobs)
+
+    def hand_back(self, topic: str, node: str, jobs: list[cmd.Job]) -> None:
+        """Give back jobs that never reached the caller they were dealt to; that was no delivery."""
+        if not jobs:
             return
-        jobs = future.result()[0]
-        if jobs:
-            command = cmd.Nack(
-                topic, waiting.claimer.node, [j.seq for j in jobs], [j.lease for j in jobs]
+        seqs, leases = [job.seq for job in jobs], [job.lease for job in jobs]
+        try:
+            outcome = self.engine.execute(
+                cmd.Nack(topic, node, seqs, leases, delay_ms=0, count=False)
             )
-            try:
-                self._wake(self.engine.execute(command).topics)
-            except LogqueueError as refusal:
-                logger.info("jobs of a claimer that is gone stay leased: %s", refusal)
+        except LogqueueError as refusal:
+            logger.info("jobs of a claimer that is gone stay leased: %s", refusal)
+        else:
+            self._wake(outcome.topics)
 
     # -- work streams ----------------------------------------------------------------------------
 
@@ -205,17 +265,31 @@ class Coordinator:
         queue = self.engine.state.queue(stream.topic)
         self._next_stream += 1
         stream.identity = self._next_stream
+        stream.since = self._ticket()
+        self.workers.seen(queue.number, stream.node, self.engine.clock.now_ms())
         cohort = self._cohort(queue)
         cohort.streams.append(stream)
         self._schedule(cohort)
         self._arm(queue)
 
+    def retire_streams(self, topic: str, node: str) -> None:
+        """A worker is about to stop: its streams keep what they hold and get no more."""
+        for stream in [s for cohort in self._cohorts.values() for s in cohort.streams]:
+            if (stream.topic, stream.node) == (topic, node):
+                stream.jobs_max = 0
+
+    def resume_stream(self, stream: WorkStream) -> None:
+        """A stream that was paused takes jobs again."""
+        for cohort in self._cohorts.values():
+            if stream in cohort.streams:
+                self._schedule(cohort)
+
     def close_stream(self, stream: WorkStream) -> None:
         """The connection is gone: its leases, and only its, are claimable again at once."""
-        for number, cohort in list(self._cohorts.items()):
+        for cohort in list(self._cohorts.values()):
             if stream in cohort.streams:
                 cohort.streams.remove(stream)
-                self._forget_if_idle(number, cohort)
+                self._forget_if_idle(cohort)
         try:
             outcome = self.engine.execute(cmd.ReleaseStream(stream.topic, stream.identity))
         except LogqueueError as refusal:
@@ -225,21 +299,37 @@ class Coordinator:
 
     # -- the pass --------------------------------------------------------------------------------
 
-    def _cohort(self, queue: Topic) -> _Cohort:
+    @property
+    def claims_waiting(self) -> int:
+        """Claims that wait, for jobs or for the end of a coalescing window."""
+        return sum(len(cohort.waiting) for cohort in self._cohorts.values())
+
+    def cohort_of(self, queue: Topic) -> Cohort | None:
+        """Who wants jobs of a queue now, None when nobody does."""
+        return self._cohorts.get(queue.number)
+
+    def _cohort(self, queue: Topic) -> Cohort:
         cohort = self._cohorts.get(queue.number)
         if cohort is None:
-            cohort = self._cohorts[queue.number] = _Cohort(queue)
+            cohort = self._cohorts[queue.number] = Cohort(queue)
         return cohort
 
-    def _forget_if_idle(self, number: int, cohort: _Cohort) -> None:
+    def _forget_if_idle(self, cohort: Cohort) -> None:
         if not cohort.streams and not cohort.waiting:
             if cohort.scheduled is not None:
                 cohort.scheduled.cancel()
-            self._cohorts.pop(number, None)
+            if self._cohorts.get(cohort.topic.number) is cohort:
+                del self._cohorts[cohort.topic.number]
+
+    def _ticket(self) -> int:
+        """The next place in the line."""
+        self._next_ticket += 1
+        return self._next_ticket
 
     def _wake(self, topics: Iterable[Topic]) -> None:
-        """Something changed: serve the cohorts that may gain from it."""
+        """Something changed: serve the cohorts that may gain from it, and those who follow."""
         for topic in topics:
+            self.subscriptions.changed(topic)
             for reader in self._readers.pop(topic.name, ()):
                 if not reader.done():
                     reader.set_result(None)
@@ -250,7 +340,7 @@ class Coordinator:
                 self._schedule(cohort)
             self._arm(topic)
 
-    def _schedule(self, cohort: _Cohort) -> None:
+    def _schedule(self, cohort: Cohort) -> None:
         """Open the coalescing window. Its end does not depend on who opened it."""
         if cohort.scheduled is not None:
             return
@@ -260,46 +350,53 @@ class Coordinator:
         else:
             cohort.scheduled = self.loop.call_soon(self._serve, cohort)
 
-    def _serve(self, cohort: _Cohort) -> None:
-        """One coordinator pass over a whole cohort."""
-        cohort.scheduled = None
+    def _serve(self, cohort: Cohort) -> None:
+        """One coordinator pass over a whole cohort, in the order in which they came.
+
+        A stream that was dealt something goes to the end of the line, so that a trickle reaches
+        everybody.
+        """
+        if cohort.scheduled is not None:
+            cohort.scheduled.cancel()
+            cohort.scheduled = None
         topic = cohort.topic
-        waiting = [w for w in cohort.waiting if not w.future.done()]
-        cohort.waiting = []
         if self.engine.state.instances.get(topic.number) is not topic:
-            self._fail(cohort, waiting, TopicNotFound.named(topic.name))
+            self._fail(cohort, TopicNotFound.named(topic.name))
             return
         elapse(topic, self.engine.clock.now_ms())
-        streams = [(s, self._free_slots(topic, s)) for s in cohort.streams if not s.has_ended]
-        # The stream that came first last time comes last now, so that a trickle reaches everybody.
-        cohort.streams.append(cohort.streams.pop(0)) if cohort.streams else None
-        hungry = [(s, free) for s, free in streams if free > 0]
-        members = [w.claimer for w in waiting] + [
-            Claimer(s.node, free, s.lease_ms, s.identity) for s, free in hungry
-        ]
-        if not members:
-            self._forget_if_idle(topic.number, cohort)
+        line = cohort.line()
+        if not line:
+            self._forget_if_idle(cohort)
+            self._arm(topic)
             return
+        ready_before = topic.ready
         try:
-            outcome = self.engine.execute(cmd.Claim(topic.name, tuple(members)))
+            outcome = self.engine.execute(cmd.Claim(topic.name, tuple(c for _, c in line)))
         except LogqueueError as refusal:
-            self._fail(cohort, waiting, refusal)
+            self._fail(cohort, refusal)
             return
         claimed = outcome.reply
         assert isinstance(claimed, cmd.Claimed)
-        for member, jobs in zip(waiting, claimed.jobs, strict=False):
-            member.future.set_result((jobs, claimed.ready, outcome))
-        for (stream, _), jobs in zip(hungry, claimed.jobs[len(waiting) :], strict=True):
-            if jobs:
-                self._deliver(stream, jobs, outcome)
-        self._forget_if_idle(topic.number, cohort)
+        has_hungry = False
+        for (member, claimer), jobs in zip(line, claimed.jobs, strict=True):
+            has_hungry = has_hungry or len(jobs) < claimer.jobs_max
+            if isinstance(member, Waiting):
+                if jobs or not member.is_patient:
+                    member.future.set_result(Served(jobs, claimed, outcome))
+            elif jobs:
+                member.since = self._ticket()
+                self._deliver(member, jobs, outcome)
+            elif claimed.reason in HOLDING_BACK:
+                member.held_back(claimed.reason, claimed.retry_after_ms)
+        cohort.waiting = [w for w in cohort.waiting if not w.future.done()]
+        retry_ms = claimed.retry_after_ms
+        cohort.retry_at = 0 if retry_ms is None else self.engine.clock.now_ms() + max(retry_ms, 1)
+        if has_hungry and 0 < topic.ready < ready_before:
+            # This pass got somewhere, and was not let go on: there may be more in the next.
+            self._schedule(cohort)
+        self._forget_if_idle(cohort)
         self._wake(t for t in outcome.topics if t is not topic)
         self._arm(topic)
-
-    @staticmethod
-    def _free_slots(topic: Topic, stream: WorkStream) -> int:
-        assert topic.queue is not None
-        return stream.jobs_max - topic.queue.held_by(stream.identity)
 
     def _deliver(self, stream: WorkStream, jobs: list[cmd.Job], outcome: Outcome) -> None:
         def release(failure: LogqueueError | None) -> None:
@@ -310,9 +407,10 @@ class Coordinator:
 
         self.gate.when(outcome.written, outcome.durable, release)
 
-    def _fail(self, cohort: _Cohort, waiting: list[_Waiting], error: LogqueueError) -> None:
+    def _fail(self, cohort: Cohort, error: LogqueueError) -> None:
         streams, cohort.streams = cohort.streams, []
-        self._forget_if_idle(cohort.topic.number, cohort)
+        waiting, cohort.waiting = cohort.waiting, []
+        self._forget_if_idle(cohort)
 
         def release(failure: LogqueueError | None) -> None:
             for member in waiting:
@@ -323,17 +421,51 @@ class Coordinator:
 
         # What the refusal was computed from may not be durable yet.
         topic = cohort.topic
-        durable = max(topic.mark_durable, self.engine.dropped_mark)
+        durable = max(topic.mark_durable, self.engine.control_mark)
         self.gate.when(topic.mark_written, durable, release)
+
+    # -- routers ---------------------------------------------------------------------------------
+
+    def _forward_soon(self) -> None:
+        """Routers copy at the end of the loop's turn, so that copies ride the originals' sync."""
+        if not self._forwarding:
+            self._forwarding = True
+            self.loop.call_soon(self._forward)
+
+    def _forward(self) -> None:
+        self._forwarding = False
+        engine = self.engine
+        self._wake(engine.forward())
+        if engine.has_behind:
+            self._forward_soon()
+        if engine.has_stalled and self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(self._stall_retry_s, self._retry_stalled)
+
+    def _retry_stalled(self) -> None:
+        self._stall_timer = None
+        self.engine.retry_stalled()
+        self._forward_soon()
+
+    def note(self, topic: Topic | None, event: ev.AnyEvent) -> None:
+        """An event was applied, whoever caused it: copies of jobs wake those who want them, too."""
+        self.workers.event(topic, event)
+        if type(event) is not ev.RecordsAppended or topic is None:
+            return
+        if topic.number in self._cohorts or topic.name in self._readers or self.subscriptions:
+            if not self._written_to:
+                self.loop.call_soon(self._wake_written_to)
+            self._written_to[topic.number] = topic
+
+    def _wake_written_to(self) -> None:
+        topics, self._written_to = self._written_to, {}
+        self._wake(topics.values())
 
     # -- time ------------------------------------------------------------------------------------
 
     def _arm(self, topic: Topic) -> None:
         """Have the one timer go off when time next changes this queue, if somebody waits there."""
         cohort = self._cohorts.get(topic.number)
-        if topic.queue is None or cohort is None or not cohort.streams:
-            return
-        due = topic.queue.next_due()
+        due = cohort.next_due() if cohort is not None else None
         if due is None or (self._timer is not None and self._timer_due <= due):
             return
         self._set_timer(due)
@@ -341,7 +473,7 @@ class Coordinator:
     def _set_timer(self, due: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay_ms = max(due - self.engine.clock.now_ms(), 0)
+        delay_ms = min(max(due - self.engine.clock.now_ms(), 0), TIMER_MS_MAX)
         self._timer_due = due
         # One ms more: timers may fire a hair early, and a lease is valid up to its deadline.
         self._timer = self.loop.call_later((delay_ms + 1) / 1000, self._time_passed)
@@ -351,56 +483,15 @@ class Coordinator:
         now = self.engine.clock.now_ms()
         next_due: int | None = None
         for cohort in list(self._cohorts.values()):
-            queue = cohort.topic.queue
-            due = queue.next_due() if queue is not None and cohort.streams else None
-            if due is None:
-                continue
-            if due <= now:
+            if cohort.retry_at and cohort.retry_at <= now:
+                cohort.retry_at = 0
                 self._schedule(cohort)
-            elif next_due is None or due < next_due:
+            # Somebody who looked at the queue may have let time act before this timer did.
+            elapse(cohort.topic, now)
+            if cohort.topic.ready:
+                self._schedule(cohort)
+            due = cohort.next_due()
+            if due is not None and (next_due is None or due < next_due):
                 next_due = due
         if next_due is not None:
             self._set_timer(next_due)
-
-    # -- background ------------------------------------------------------------------------------
-
-    async def _tidy_forever(self) -> None:
-        complained = False
-        while True:
-            await asyncio.sleep(TIDY_INTERVAL_S)
-            try:
-                self.engine.expire_due()
-                for _ in self.engine.tidy():
-                    await asyncio.sleep(0.001 if self.gate.waiting == 0 else 0)
-                complained = False
-            except (LogqueueError, WalError) as refusal:
-                if not complained:
-                    logger.warning("disk space can not be given back now: %s", refusal)
-                complained = True
-            except Exception:
-                logger.exception("giving disk space back failed; it is tried again later")
-
-    async def _retreat_on_failure(self) -> None:
-        """Once the log has failed, serve reads from what it still stands for."""
-        engine = self.engine
-        while engine.journal.jobs.failure is None:
-            await asyncio.sleep(FAILURE_POLL_INTERVAL_S)
-        logger.error(
-            "storage is read-only since a write or sync failed: %s; check the disk and restart",
-            engine.journal.jobs.failure,
-        )
-        try:
-            engine.stand_on(await self.loop.run_in_executor(None, engine.retreat))
-        except (WalError, OSError) as error:
-            logger.error("the log can not be read back (%s); some reads stay refused", error)
-            return
-        for number, cohort in list(self._cohorts.items()):
-            cohort.topic = engine.state.instances.get(number, cohort.topic)
-        logger.warning("reads go on from the last good sync; writes are refused until a restart")
-
-    async def _flush_leases_forever(self) -> None:
-        while True:
-            await asyncio.sleep(LEASES_FLUSH_INTERVAL_S)
-            self.engine.journal.flush_leases()
-            # Frames that no reply waits for are written now and then, too.
-            self.engine.journal.jobs.wake()

@@ -14,18 +14,40 @@ from logqueue.clock import Clock
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.apply import apply, elapse
+from logqueue.core.copies import NO_ROOM
 from logqueue.core.decide import decide
 from logqueue.core.decision import Decision
 from logqueue.core.limits import Quotas
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageFull, StorageReadOnly
-from logqueue.server.journal import Journal
+from logqueue.server.journal import Journal, is_kept
 from wal import WalFull
 
 LEASES_PER_MS_BITS = 16
 """A lease number is at least the clock shifted by this much at every start, so it exceeds all that
 were given out before, also those whose log entries a crash has taken."""
+
+
+_CONTROL = frozenset(
+    (ev.TopicCreated, ev.TopicDropped, ev.RouterCreated, ev.RouterConfigured, ev.RouterDropped)
+)
+
+FORWARD_PASSES_PER_TURN = 16
+"""Router decisions in one turn of the event loop: a few milliseconds at most."""
+
+CATCH_UP_PASSES_MAX = 256
+"""Router decisions that one read waits for: some 250 000 records behind, and only a router that
+has just been released from a stall is further back."""
+
+
+DUE_PASSES_MAX = 20
+"""Portions of due records that one look at a topic takes out; the rest waits for the next one."""
+
+DUE_AGAIN_MS = 1000
+"""When due records are tried again that found no room where their copies go."""
+
+_MAKE_COPIES = frozenset((cmd.Claim, cmd.Ack, cmd.Reject, cmd.CancelJob, cmd.CancelKey, cmd.Purge))
 
 
 class Outcome(NamedTuple):
@@ -46,17 +68,22 @@ class Engine:
     """The state and what keeps it.
 
     Attributes:
-        dropped_mark: Position of the latest deletion of a topic: what "there is no such topic" may
-            have been computed from.
+        control_mark: Position of the latest change of which topics and routers there are: what
+            "there is no such topic" may have been computed from.
         on_event: Called with each applied event; for metrics. None by default.
+        on_behind: Called when a router has something to copy; `forward` is due then.
     """
 
     def __init__(self, journal: Journal, clock: Clock, quotas: Quotas | None = None) -> None:
         self.state = State(quotas)
         self.journal = journal
         self.clock = clock
-        self.dropped_mark = 0
+        self.control_mark = 0
         self.on_event: Callable[[Topic | None, ev.AnyEvent], None] | None = None
+        self.on_behind: Callable[[], None] | None = None
+        self._behind: dict[int, None] = {}
+        self._stalled: set[int] = set()
+        self._fed: dict[int, Topic] = {}
 
     def recover(self, progress: Callable[[float], None] | None = None) -> None:
         """Replay both logs. Call once, before the first command.
@@ -70,6 +97,8 @@ class Engine:
         state.next_lease = max(state.next_lease + 1, now << LEASES_PER_MS_BITS)
         for topic in state.instances.values():
             elapse(topic, now)
+            self._note_routers(topic)
+        state.discarded.clear()
 
     def execute(self, command: cmd.Command) -> Outcome:
         """Decide a command, log and apply what follows from it.
@@ -84,29 +113,39 @@ class Engine:
         topic: Topic | None = state.topics.get(command.topic)
         if topic is not None:
             self._let_time_act(topic, now)
-            if type(command) is cmd.Claim and topic.config.dead_letter in state.topics:
-                # Dead letters must find the room that time has made where they go.
-                self._let_time_act(state.topics[topic.config.dead_letter], now)
+            # Copies must find the room that time has made where they go.
+            if type(command) in _MAKE_COPIES:
+                for target in (topic.config.archive, topic.config.dead_letter):
+                    if target is not None and target in state.topics:
+                        self._let_time_act(state.topics[target], now)
+            if type(command) is cmd.Claim and self._behind:
+                self._catch_up(topic)
         decision = decide(state, command, now)
         if type(command) is cmd.Claim and command.divert:
-            return self._claim(command, decision, topic)
-        return self._carry_out(decision, topic)
+            return self._claim(command, decision, topic, now)
+        return self._carry_out(decision, topic, now)
 
-    def _claim(self, command: cmd.Claim, decision: Decision, topic: Topic | None) -> Outcome:
+    def _claim(
+        self, command: cmd.Claim, decision: Decision, topic: Topic | None, now: int
+    ) -> Outcome:
         """Carry out a claim; a disk without room for dead letters must not stop the others."""
         try:
-            return self._carry_out(decision, topic)
+            return self._carry_out(decision, topic, now)
         except StorageFull:
             return self.execute(cmd.Claim(command.topic, command.cohort, divert=False))
 
-    def _carry_out(self, decision: Decision, topic: Topic | None) -> Outcome:
+    def _carry_out(self, decision: Decision, topic: Topic | None, now: int) -> Outcome:
         if not decision.events:
             if topic is None:
-                return Outcome(decision.answer(), 0, self.dropped_mark)
+                return Outcome(decision.answer(), 0, self.control_mark)
             return self._outcome(decision.answer(), (topic,))
         changed = self._commit(decision.events)
-        if topic is not None and topic not in changed:
-            changed = (*changed, topic)
+        if topic is not None:
+            if topic not in changed:
+                changed = (*changed, topic)
+            if topic.particulars is not None or topic.config.ttl_ms:
+                # A job that came back to a key that a newer one has ends before anybody sees it.
+                self._take_due(topic, now)
         return self._outcome(decision.answer(), changed)
 
     def look(self, name: str) -> Topic:
@@ -116,16 +155,33 @@ class Engine:
             TopicNotFound: There is none.
         """
         topic = self.state.topic(name)
+        if self._behind:
+            self._catch_up(topic)
         self._let_time_act(topic, self.clock.now_ms())
         return topic
 
     def _let_time_act(self, topic: Topic, now: int) -> None:
         elapse(topic, now)
         if topic.is_due(now):
-            # A log that takes no more must not keep anybody from looking: records past their TTL
-            # are passed over until it takes their eviction.
-            with suppress(StorageFull, StorageReadOnly):
-                self._commit(decide(self.state, cmd.Expire(topic.name), now).events)
+            self._take_due(topic, now)
+
+    def _take_due(self, topic: Topic, now: int) -> None:
+        for _ in range(DUE_PASSES_MAX):
+            is_there = self.state.instances.get(topic.number) is topic
+            if not is_there or not topic.is_due(now) or now < topic.due_again_at:
+                return
+            try:
+                events = decide(self.state, cmd.Expire(topic.name), now).events
+                self._commit(events)
+            except (StorageFull, StorageReadOnly):
+                # A log that takes no more must not keep anybody from looking: records past their
+                # TTL are passed over until it takes their eviction.
+                return
+            except NO_ROOM:
+                topic.due_again_at = now + DUE_AGAIN_MS
+                return
+            if not events:
+                return
 
     def _commit(self, events: list[ev.AnyEvent]) -> tuple[Topic, ...]:
         """Log, then apply; nothing can refuse once the log has taken the events."""
@@ -136,7 +192,9 @@ class Engine:
         changed: dict[int, Topic] = {}
         for event in events:
             topic = state.instances.get(event.topic)
-            apply(state, event, position.segment)
+            # What a topic that is not logged gets by a logged decision is in no segment.
+            is_logged = position.segment and (topic is None or is_kept(topic, event))
+            apply(state, event, position.segment if is_logged else 0)
             if topic is None:
                 topic = state.instances.get(event.topic)
             if topic is not None:
@@ -145,10 +203,13 @@ class Engine:
                     topic.mark_durable = position.number
                 elif position.number:
                     topic.mark_written = position.number
-            if type(event) is ev.TopicDropped:
-                self.dropped_mark = position.number
+            if type(event) in _CONTROL:
+                self.control_mark = position.number
             if self.on_event is not None:
                 self.on_event(topic, event)
+        if state.routers:
+            for topic in changed.values():
+                self._note_routers(topic)
         return tuple(changed.values())
 
     @staticmethod
@@ -159,12 +220,102 @@ class Engine:
             durable = max(durable, topic.mark_durable)
         return Outcome(reply, written, durable, topics)
 
-    def expire_due(self) -> None:
-        """Evict what is past its TTL from topics that nobody looks at."""
+    # -- routers ---------------------------------------------------------------------------------
+
+    @property
+    def has_behind(self) -> bool:
+        """Whether a router has something to copy and is not stalled."""
+        return bool(self._behind)
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether a router waits for room in its destination."""
+        return bool(self._stalled)
+
+    def _note_routers(self, topic: Topic) -> None:
+        """A topic has changed: routers from it may have work, routers into it may find room."""
+        state = self.state
+        was_behind = bool(self._behind)
+        for router in state.routers_out.get(topic.number, ()):
+            if router.cursor < topic.head and router.number not in self._stalled:
+                self._behind[router.number] = None
+        if self._stalled:
+            for router in state.routers_in.get(topic.number, ()):
+                if router.number in self._stalled:
+                    self._stalled.discard(router.number)
+                    self._behind[router.number] = None
+        if self._behind and not was_behind and self.on_behind is not None:
+            self.on_behind()
+
+    def retry_stalled(self) -> None:
+        """Time may have made room where a router found none."""
+        stalled, self._stalled = self._stalled, set()
+        for number in stalled:
+            self._behind[number] = None
+
+    def forward(self, passes_max: int = FORWARD_PASSES_PER_TURN) -> tuple[Topic, ...]:
+        """Let routers that are behind copy, in turn, one decision each.
+
+        Args:
+            passes_max: Decisions at most, so that others get their turn.
+
+        Returns:
+            Topics that were changed since the last call, also by the catching up of reads.
+        """
+        for _ in range(passes_max):
+            if not self._behind:
+                break
+            self._forward_one(next(iter(self._behind)))
+        fed, self._fed = self._fed, {}
+        return tuple(fed.values())
+
+    def _forward_one(self, number: int) -> None:
+        """One decision of one router; it goes to the end of the line when there is more to do."""
+        self._behind.pop(number, None)
+        router = self.state.routers_by_number.get(number)
+        if router is None:
+            return
         now = self.clock.now_ms()
-        for topic in list(self.state.instances.values()):
-            if topic.is_due(now):
-                self._let_time_act(topic, now)
+        self._let_time_act(self.state.instances[router.source], now)
+        self._let_time_act(self.state.instances[router.dest], now)
+        decision = decide(self.state, cmd.Forward(number), now)
+        try:
+            for topic in self._commit(decision.events):
+                self._fed[topic.number] = topic
+        except StorageFull:
+            self._stalled.add(number)
+            return
+        except StorageReadOnly:
+            return
+        outcome = decision.answer()
+        assert isinstance(outcome, cmd.Forwarded)
+        if outcome.is_stalled:
+            self._behind.pop(number, None)
+            self._stalled.add(number)
+        elif outcome.is_behind:
+            self._behind[number] = None
+
+    def _catch_up(self, topic: Topic) -> None:
+        """Let what feeds a topic, directly or through others, copy before the topic is read."""
+        upstream: dict[int, None] = {}
+        pending = [topic.number]
+        for number in pending:
+            for router in self.state.routers_in.get(number, ()):
+                if router.number not in upstream:
+                    upstream[router.number] = None
+                    pending.append(router.source)
+        nearest_last = [*reversed(upstream)]
+        for _ in range(CATCH_UP_PASSES_MAX):
+            behind = [number for number in nearest_last if number in self._behind]
+            if not behind:
+                return
+            self._forward_one(behind[0])
+
+    def expire(self, topic: Topic) -> None:
+        """Evict what is past its TTL from a topic that perhaps nobody looks at."""
+        now = self.clock.now_ms()
+        if topic.is_due(now):
+            self._let_time_act(topic, now)
 
     def retreat(self) -> State:
         """What a failed log still stands for, as a new state to `stand_on`.
@@ -192,11 +343,14 @@ class Engine:
                 state.topics[present.name] = state.instances[present.number] = present
             elapse(topic, now)
         self.state = state
+        self.control_mark = 0
+        self._behind.clear()
+        self._stalled.clear()
 
     # -- disk space ------------------------------------------------------------------------------
 
     def tidy(self) -> Iterator[None]:
-        """Give disk space back, in small steps.
+        """Evict what is due, and give memory and disk space back, in small steps.
 
         The log is the store: the oldest segment's live records are written anew at the tail, then
         the segment is dropped. Done while more than about half of the log is garbage, so every
@@ -205,8 +359,9 @@ class Engine:
         Yields:
             After each step. Go on when the journal has advanced or there is nothing better to do.
         """
-        from logqueue.server.tidying import tidy_jobs, tidy_leases
+        from logqueue.server.tidying import free, tidy_jobs, tidy_leases
 
+        yield from free(self)
         yield from tidy_jobs(self)
         yield from tidy_leases(self)
 
@@ -225,6 +380,8 @@ class Engine:
                     journal.checkpoint(self.state, now, clean=True)
             with suppress(WalFull):
                 if journal.leases.failure is None:
-                    journal.checkpoint_leases(self.state, now)
+                    journal.leases.roll()
+                    for _ in journal.checkpoint_leases(self.state, now):
+                        pass
         finally:
             journal.close()

@@ -10,9 +10,9 @@ connection (`protocol.py`), which saves a task and a dozen calls for small compl
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Callable
 
 from logqueue import replies
 from logqueue.errors import (
@@ -23,6 +23,7 @@ from logqueue.errors import (
     MethodNotAllowed,
     NotAQueue,
     NotFound,
+    RouterNotFound,
     TopicNotFound,
     Unauthorized,
     UnsupportedMediaType,
@@ -30,20 +31,23 @@ from logqueue.errors import (
 from logqueue.server.auth import Key, bearer, query_token
 from logqueue.server.metrics import Metrics
 from logqueue.server.requests import (
+    EVENT_STREAM,
     Answer,
+    Begin,
     ClientGone,
+    Connection,
     Held,
     Receive,
     Reply,
     Request,
     Scope,
     Send,
-    StreamHandler,
     raising,
     read_body,
 )
-from logqueue.server.routing import NO_SCOPE, Body, Match, Route, Router
+from logqueue.server.routing import Body, Match, Route, Router
 from logqueue.server.service import Service
+from logqueue.server.websocket import WebSocket, accept
 
 logger = logging.getLogger("logqueue.http")
 
@@ -71,10 +75,11 @@ class HttpApi:
         route = match.route
         key = request.key
         if key is not None:
-            if route is None or not route.stream:
+            if route is None or not (route.stream or route.socket):
                 self.service.enter(key)
                 request.is_counted = True
-            _require_allowed(key, match)
+            if route is None or not route.late_key:
+                _require_allowed(key, match)
         if route is None:
             raise _no_route(match)
         return route
@@ -90,7 +95,7 @@ class HttpApi:
         assert route.handler is not None
         try:
             return route.handler(request)
-        except (TopicNotFound, NotAQueue) as refusal:
+        except (TopicNotFound, RouterNotFound, NotAQueue) as refusal:
             return self._grounded(request, refusal)
 
     def _grounded(self, request: Request, refusal: LogqueueError) -> Held:
@@ -98,11 +103,13 @@ class HttpApi:
         engine = self.service.engine
         assert engine is not None
         topic = engine.state.topics.get(request.name)
-        durable = max(engine.dropped_mark, topic.mark_durable if topic is not None else 0)
+        durable = max(engine.control_mark, topic.mark_durable if topic is not None else 0)
         return Held(0, durable, raising(refusal))
 
     def refuse(self, request: Request, error: Exception) -> Reply:
         """The reply to a request that failed."""
+        if isinstance(error, MethodNotAllowed):
+            return error_reply(error, self._allow(request))
         if isinstance(error, LogqueueError):
             return error_reply(error)
         logger.error("%s %s failed", request.method, request.route, exc_info=error)
@@ -123,10 +130,53 @@ class HttpApi:
         if status:
             self.metrics.request(request.method, request.route, status, request.total_ms)
 
+    def begin(self, request: Request, route: Route) -> Begin | Held:
+        """The checks of an endless reply, and the count of open streams.
+
+        Returns:
+            What begins the body, once there is a connection for it; the stream is counted then,
+            and `Service.leave_stream` is due at its end.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        assert route.stream is not None
+        try:
+            begin = route.stream(request)
+        except (TopicNotFound, NotAQueue) as refusal:
+            return self._grounded(request, refusal)
+        if request.method != "HEAD":
+            self.service.enter_stream(request.key)
+        return begin
+
+    def upgrade(self, request: Request) -> tuple[bytes, Callable[[WebSocket], object]] | None:
+        """The checks of a request that offers to go on as a WebSocket, and the count of streams.
+
+        Returns:
+            The bytes that accept it, and what begins to serve the socket; `Service.leave_stream`
+            is due at its end. None when the route knows of no WebSockets.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        route = self.admit(request)
+        if route.socket is None or request.method != "GET":
+            return None
+        begin = route.socket(request)
+        handshake = accept(request.raw_path.decode("ascii"), request.headers)
+        self.service.enter_stream(request.key)
+        return handshake, begin
+
     # -- as an ASGI application ------------------------------------------------------------------
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, whatever happens."""
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, connection: Connection | None = None
+    ) -> None:
+        """Answer one request, whatever happens.
+
+        Args:
+            connection: Where endless replies go; without one they can not be asked for.
+        """
 
         async def gone() -> None:
             while (await receive())["type"] != "http.disconnect":
@@ -137,7 +187,7 @@ class HttpApi:
         )
         status = 0
         try:
-            reply = await self._reply(request, receive, send)
+            reply = await self._reply(request, receive, send, connection)
             if reply is not None:
                 status = reply.status
                 await _send(send, reply)
@@ -146,11 +196,13 @@ class HttpApi:
         finally:
             self.leave(request, status)
 
-    async def _reply(self, request: Request, receive: Receive, send: Send) -> Reply | None:
+    async def _reply(
+        self, request: Request, receive: Receive, send: Send, connection: Connection | None
+    ) -> Reply | None:
         try:
             route = self.admit(request)
             if route.stream is not None:
-                return await self._stream(request, route.stream, send)
+                return await self._stream(request, route, send, connection)
             if route.body is not Body.IGNORED:
                 limit = self.service.settings.max_body_bytes
                 request.body = await read_body(request, receive, limit)
@@ -171,23 +223,23 @@ class HttpApi:
         waited_ms = await gate.wait(held.written, held.durable)
         return self.finish(request, held, waited_ms)
 
-    async def _stream(self, request: Request, stream: StreamHandler, send: Send) -> Reply | None:
-        started = False
-
-        async def sending(message: MutableMapping[str, Any]) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
+    async def _stream(
+        self, request: Request, route: Route, send: Send, connection: Connection | None
+    ) -> Reply | None:
+        begin = self.begin(request, route)
+        if isinstance(begin, Held):
+            return await self._when_held(request, begin)
+        if request.method == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
+            await send({"type": "http.response.body", "body": b""})
+            return None
+        assert connection is not None, "endless replies need a connection of their own"
+        over = asyncio.get_running_loop().create_future()
+        begin(connection.open_stream(lambda: over.set_result(None)))
         try:
-            await stream(request, sending)
-        except (TopicNotFound, NotAQueue) as refusal:
-            return await self._when_held(request, self._grounded(request, refusal))
-        except (OSError, RuntimeError) as error:
-            if not started:
-                raise
-            # The transport refuses to send: the client is gone.
-            raise ClientGone from error
+            await asyncio.shield(over)
+        finally:
+            self.service.leave_stream(request.key)
         return None
 
     # -- checks ----------------------------------------------------------------------------------
@@ -196,11 +248,19 @@ class HttpApi:
         try:
             match = self.router.match(request.method, request.raw_path)
         except InvalidRequest as refusal:
-            return Match(None, "", NO_SCOPE, ()), refusal
+            return Match(None), refusal
         request.name = match.name
+        request.item = match.item
         if match.route is not None:
             request.route = match.route.pattern
         return match, None
+
+    def _allow(self, request: Request) -> tuple[bytes, bytes]:
+        """The header that says which methods a path takes."""
+        methods = [*self.router.match(request.method, request.raw_path).methods]
+        if "GET" in methods:
+            methods.append("HEAD")
+        return b"allow", ", ".join(methods).encode()
 
     def _authenticate(self, request: Request, match: Match) -> Key | None:
         ring = self.service.settings.api_keys
@@ -214,7 +274,7 @@ class HttpApi:
         if header is None and route is not None and route.stream is not None:
             secret = query_token(request.query_string)
         key = ring.authenticate(secret)
-        if key is None:
+        if key is None and (route is None or not route.late_key):
             raise Unauthorized("send a key this server knows: `Authorization: Bearer <key>`")
         return key
 
@@ -222,7 +282,7 @@ class HttpApi:
 def _require_allowed(key: Key, match: Match) -> None:
     if not key.has(match.scope):
         raise Forbidden("this key lacks a scope that the call needs")
-    if match.name and not key.allows(match.name):
+    if match.guarded and not key.allows(match.guarded):
         raise Forbidden("this key may not touch names outside its prefixes")
 
 
@@ -239,17 +299,19 @@ def _require_json(request: Request, route: Route) -> None:
         if route.body is Body.NOT_EMPTY:
             raise InvalidRequest("this call needs a JSON body")
     declared = request.header(b"content-type")
-    if declared is None or not declared.lstrip().lower().startswith(b"application/json"):
+    accepted: tuple[bytes, ...] = (b"application/json",)
+    if route.body is Body.MERGE_PATCH:
+        accepted = (b"application/json", b"application/merge-patch+json")
+    if declared is None or not declared.lstrip().lower().startswith(accepted):
         raise UnsupportedMediaType("send the body as JSON: `content-type: application/json`")
     if not request.body:
         raise InvalidRequest("this call needs a JSON body")
 
 
-def error_reply(refusal: LogqueueError) -> Reply:
+def error_reply(refusal: LogqueueError, *headers: tuple[bytes, bytes]) -> Reply:
     """A refusal on the wire."""
-    headers: tuple[tuple[bytes, bytes], ...] = ()
     if refusal.retry_after_s is not None:
-        headers = ((b"retry-after", b"%d" % refusal.retry_after_s),)
+        headers = (*headers, (b"retry-after", b"%d" % refusal.retry_after_s))
     return Reply(replies.encode_error(refusal), refusal.status, headers)
 
 

@@ -17,10 +17,12 @@ from typing import NamedTuple
 import msgspec
 
 from logqueue.core import events as ev
-from logqueue.core.apply import apply, count_leases, finish_replay
+from logqueue.core.apply import apply, count_leases, finish_replay, introduce
 from logqueue.core.config import TopicConfig
 from logqueue.core.state import State
+from logqueue.core.topic import Topic
 from logqueue.errors import StorageFull, StorageReadOnly
+from logqueue.server.checkpoints import JobsCheckpoint, leases_parts
 from wal import FileSystem, Log, WalCorrupt, WalError, WalFull
 
 SPARE_BYTES = 1 << 20
@@ -30,13 +32,32 @@ WAKE_BYTES_MIN = 4 << 10
 """Frames from this size on are worth a round of their own; smaller ones wait for the end of the
 loop's turn, so that all that arrived in it rides one sync."""
 
+LEASES_SEGMENT_BYTES_MAX = 8 << 20
+"""The end of a leases-log segment is synced in the event loop, so segments are short."""
+
 _CONTROL = (
     ev.TopicCreated,
     ev.TopicConfigured,
     ev.TopicDropped,
+    ev.RouterCreated,
+    ev.RouterConfigured,
+    ev.RouterDropped,
     ev.Checkpointed,
     ev.SegmentsDropped,
 )
+
+_OF_PRODUCERS = (ev.EpochCommitted, ev.StagedDropped)
+_RESERVING = (ev.RecordsAppended, ev.RecordsForwarded, ev.ChunksCommitted)
+# What stands in these is promised by a later event, or nobody has been told of it.
+_NEVER_SYNCED = (
+    ev.RecordsMoved,
+    ev.KeysRemembered,
+    ev.RouterAdvanced,
+    ev.ChunkStaged,
+    *_OF_PRODUCERS,
+)
+_APPENDS = (ev.RecordsAppended, ev.RecordsForwarded, ev.ChunkStaged, ev.ChunksCommitted)
+_REMOVALS = (ev.RecordsDeleted, ev.RecordsFinished, ev.JobsAcked)
 
 logger = logging.getLogger("logqueue.journal")
 
@@ -77,6 +98,7 @@ class Journal:
         self.leases_lost = 0
         self.refused_noted = 0
         self._checkpointed: set[int] = set()
+        self._under_way: JobsCheckpoint | None = None
 
     @classmethod
     def open(
@@ -103,7 +125,7 @@ class Journal:
             leases = Log.open(
                 str(PurePath(data_dir) / "leases"),
                 fs=fs,
-                segment_bytes_max=segment_bytes_max,
+                segment_bytes_max=min(segment_bytes_max, LEASES_SEGMENT_BYTES_MAX),
                 set_damage_aside=set_damage_aside,
             )
         except BaseException:
@@ -132,12 +154,10 @@ class Journal:
         """
         note = progress or (lambda share: None)
         total = max(self.jobs.bytes_total, 1)
-        jobs = _transactions(self.jobs, 0, lambda done, _: note(min(done / total, 1.0)))
         clean = True
         kept_from = 0
-        for order, place, segment, transaction, _ in _merged(
-            jobs, _transactions(self.leases, 1, None)
-        ):
+        history = self._history(state, lambda done, _: note(min(done / total, 1.0)))
+        for order, place, segment, transaction, _ in history:
             self.order = max(self.order, order + 1)
             if place:
                 _replay_leases(state, transaction.events)
@@ -145,7 +165,8 @@ class Journal:
             for event in transaction.events:
                 apply(state, event, segment)
                 if isinstance(event, ev.Checkpointed):
-                    self._checkpointed.add(segment)
+                    if not event.more:
+                        self._checkpointed.add(event.begun or segment)
                     kept_from = max(kept_from, event.oldest)
                 elif isinstance(event, ev.SegmentsDropped):
                     kept_from = max(kept_from, event.kept_from)
@@ -154,6 +175,20 @@ class Journal:
         self._require_whole(kept_from)
         finish_replay(state, clean)
         note(1.0)
+
+    def _history(
+        self, state: State, progress: Callable[[int, int], None] | None
+    ) -> Iterator[_Entry]:
+        """Both logs in the order of decisions. The topics of the checkpoint that the jobs log
+        begins with are made known first of all, whatever lease events are older."""
+        jobs = _transactions(self.jobs, 0, progress)
+        opening = _opening(jobs)
+        for _, _, _, transaction, _ in opening:
+            for event in transaction.events:
+                if type(event) is ev.Checkpointed:
+                    introduce(state, event)
+        leases = _transactions(self.leases, 1, None)
+        return merge(chain(opening, jobs), leases, key=_by_order)
 
     def _require_whole(self, kept_from: int) -> None:
         """Refuse a log whose oldest segments are missing although they were not dropped."""
@@ -177,9 +212,7 @@ class Journal:
             state: Changed in place.
         """
         jobs = self.jobs
-        for _, place, segment, transaction, number in _merged(
-            _transactions(jobs, 0, None), _transactions(self.leases, 1, None)
-        ):
+        for _, place, segment, transaction, number in self._history(state, None):
             events = transaction.events
             if place:
                 _replay_leases(state, events)
@@ -215,12 +248,12 @@ class Journal:
             if kind.log & ev.JOBS:
                 jobs.append(event)
                 sync = sync or _must_sync(state, event, events)
-                if kind is ev.RecordsAppended:
+                if kind in _APPENDS or kind is ev.RecordsReplaced:
                     spare = SPARE_BYTES
             if kind.log & ev.LEASES:
                 leases.append(event)
-        if any(type(event) is ev.RecordsDeleted for event in jobs):
-            # The copy of a dead letter comes with a removal, which may use the spare.
+        if spare and any(type(event) in _REMOVALS for event in jobs):
+            # The copy of a finished job comes with its removal, which may use the spare.
             spare = 0
         position = NOWHERE
         if jobs:
@@ -232,8 +265,6 @@ class Journal:
     def _append_leases(self, state: State, events: list[ev.AnyEvent]) -> None:
         payload = ev.encode(self._next_order(), events)
         try:
-            if self.leases.will_roll(len(payload)):
-                self.checkpoint_leases(state, events[-1].at)
             self.leases.append(payload, sync=False)
             if any(state.instances[event.topic].config.leases_durable for event in events):
                 self.flush_leases()
@@ -256,7 +287,7 @@ class Journal:
         log = self.jobs
         payload = ev.encode(self._next_order(), events)
         try:
-            if log.will_roll(len(payload)):
+            if log.will_roll(len(payload)) and not self.is_checkpointing:
                 # When there is no room for a checkpoint, a small frame may still find some.
                 with suppress(WalFull):
                     self.checkpoint(state, events[-1].at)
@@ -271,47 +302,56 @@ class Journal:
     def checkpoint(self, state: State, at: int, *, clean: bool = False) -> None:
         """Begin a new jobs-log segment with everything that no live record says.
 
+        Of many topics only the first are restated at once, and `go_on_with_checkpoint` is for the
+        rest; unless it is a `clean` one, after which nothing may come.
+
         Raises:
             WalFull: No room for it; older segments then stay.
             WalError: The log is poisoned or closed.
         """
-        kept = [
-            ev.TopicKept(
-                topic.number,
-                topic.name,
-                topic.config,
-                topic.head,
-                topic.seqs_reserved,
-                topic.cap_floor,
-                topic.ttl_floor,
-                topic.last_write_at,
-                topic.queue.dead_lettered if topic.queue is not None else 0,
-            )
-            for topic in state.instances.values()
-        ]
-        oldest = self.jobs.segments()[0].id
-        event = ev.Checkpointed(at, 0, kept, state.next_topic, state.next_lease, clean, oldest)
         self.jobs.roll()
+        self._under_way = None
+        checkpoint = JobsCheckpoint(state, self.jobs.segment)
+        self._log_part(checkpoint, state, at, clean)
+        while clean and not checkpoint.is_complete:
+            self._log_part(checkpoint, state, at, clean)
+
+    @property
+    def is_checkpointing(self) -> bool:
+        """Whether a checkpoint has begun and not ended."""
+        return self._under_way is not None
+
+    def go_on_with_checkpoint(self, state: State, at: int) -> None:
+        """Log the next part of the checkpoint that is under way.
+
+        Raises:
+            WalFull: No room; to be tried again.
+            WalError: The log is poisoned or closed.
+        """
+        assert self._under_way is not None
+        self._log_part(self._under_way, state, at, clean=False)
+
+    def _log_part(self, checkpoint: JobsCheckpoint, state: State, at: int, clean: bool) -> None:
+        oldest = self.jobs.segments()[0].id
+        event = checkpoint.next_part(state, at, oldest, clean=clean)
         self.jobs.append(ev.encode(self._next_order(), [event]), sync=True)
-        self._checkpointed.add(self.jobs.segment)
+        checkpoint.advance()
+        self._under_way = None if checkpoint.is_complete else checkpoint
+        if checkpoint.is_complete:
+            self._checkpointed.add(checkpoint.segment)
 
-    def checkpoint_leases(self, state: State, at: int) -> int:
-        """Begin a new leases-log segment with the projections that must survive a restart.
+    def checkpoint_leases(self, state: State, at: int) -> Iterator[None]:
+        """Log the projections that must survive a restart: all that the leases log has to say.
 
-        Returns:
-            That segment; the checkpoint may go on in those behind it.
+        Yields:
+            After each part. Jobs may be claimed and settled between two parts.
 
         Raises:
             WalError: No room for it, or the log is poisoned or closed.
         """
-        self.leases.roll()
-        begun = self.leases.segment
-        for topic in state.instances.values():
-            queue = topic.queue
-            if queue is not None and topic.config.leases_durable and topic.config.is_logged:
-                event = ev.LeasesCheckpointed(at, topic.number, queue.cursor, queue.kept())
-                self.leases.append(ev.encode(self._next_order(), [event]), sync=True)
-        return begun
+        for event in leases_parts(state, at):
+            self.leases.append(ev.encode(self._next_order(), [event]), sync=True)
+            yield
 
     def begins_with_checkpoint(self, segment: int) -> bool:
         """Whether the jobs log could be replayed from this segment on."""
@@ -324,23 +364,28 @@ class Journal:
 
 
 def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
-    if isinstance(event, _CONTROL):
+    if isinstance(event, (*_CONTROL, *_OF_PRODUCERS)):
         return True
     topic = state.instances.get(event.topic)
     if topic is None:
         return _created_config(event, events).is_logged
-    if type(event) is ev.RecordsAppended or type(event).log == ev.LEASES:
+    return is_kept(topic, event)
+
+
+def is_kept(topic: Topic, event: ev.AnyEvent) -> bool:
+    """Whether an event about the records or the leases of a topic goes to a log."""
+    if type(event) in _APPENDS or type(event).log == ev.LEASES:
         return topic.config.is_logged
     # Records that were logged once need their removal logged, whatever the class is by now.
     return topic.is_on_disk
 
 
 def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
-    if isinstance(event, (*_CONTROL, ev.RecordsTrimmed)):
+    if isinstance(event, (*_CONTROL, ev.RecordsTrimmed, ev.SeqsSkipped)):
         return True
-    if type(event) is ev.RecordsMoved or type(event) is ev.KeysRemembered:
+    if isinstance(event, _NEVER_SYNCED):
         return False
-    if type(event) is ev.RecordsAppended and event.seqs_reserved:
+    if isinstance(event, _RESERVING) and event.seqs_reserved:
         return True
     topic = state.instances.get(event.topic)
     config = topic.config if topic is not None else _created_config(event, events)
@@ -352,7 +397,9 @@ def _stands_unsynced(state: State, events: list[ev.AnyEvent]) -> bool:
     if any(isinstance(event, _CONTROL) for event in events):
         return False
     # Topics whose creation was never synced do not exist, nor does what was written to them.
-    known = all(event.topic in state.instances for event in events)
+    known = all(
+        event.topic in state.instances for event in events if not isinstance(event, _OF_PRODUCERS)
+    )
     return known and not any(_must_sync(state, event, events) for event in events)
 
 
@@ -383,17 +430,15 @@ def _transactions(
         yield transaction.order, place, frame.segment, transaction, frame.number
 
 
-def _merged(jobs: Iterator[_Entry], leases: Iterator[_Entry]) -> Iterator[_Entry]:
-    """Both logs in the order of decisions. The jobs log's first frame comes first of all: it is
-    the checkpoint that says which topics exist, whatever lease events are older."""
-    first = next(jobs, None)
-    if first is not None:
-        yield first
-    lease = next(leases, None)
-    if lease is None:
-        yield from jobs
-    else:
-        yield from merge(jobs, chain((lease,), leases), key=_by_order)
+def _opening(jobs: Iterator[_Entry]) -> list[_Entry]:
+    """The first frames of the jobs log, up to the end of the checkpoint it begins with."""
+    opening: list[_Entry] = []
+    for entry in jobs:
+        opening.append(entry)
+        parts = [e for e in entry[3].events if type(e) is ev.Checkpointed]
+        if (parts and not parts[-1].more) or (len(opening) == 1 and not parts):
+            break
+    return opening
 
 
 def _by_order(entry: _Entry) -> tuple[int, int]:
@@ -403,8 +448,9 @@ def _by_order(entry: _Entry) -> tuple[int, int]:
 def _replay_leases(state: State, events: list[ev.AnyEvent]) -> None:
     for event in events:
         topic = state.instances.get(event.topic)
-        # The jobs log says which jobs are done; here an ack is history only.
-        if topic is not None and topic.config.leases_durable and type(event) is not ev.JobsAcked:
+        # The jobs log says which jobs are done or held; here that is history only.
+        of_leases = not type(event).log & ev.JOBS
+        if topic is not None and topic.config.leases_durable and of_leases:
             apply(state, event)
         elif isinstance(event, ev.JobsClaimed):
             count_leases(state, event)

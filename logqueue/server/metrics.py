@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate, islice
-from typing import Any
+from shutil import disk_usage
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -23,12 +24,15 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 
 from logqueue.core import events as ev
+from logqueue.core.claiming import oldest_ready_ms
 from logqueue.core.config import DURABILITIES
+from logqueue.core.finishing import Outcome
 from logqueue.core.topic import Topic
 from logqueue.server.service import Phase, Service
 
 PREFIX = "logqueue_"
 TOPICS_LABELLED_MAX = 1000
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
 FSYNC_BUCKETS_US = (50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_000)
 REQUEST_BUCKETS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000, 30_000)
 
@@ -68,9 +72,12 @@ class Metrics:
         self._latency: dict[tuple[str, str], Histogram] = {}
         self.fsync_us = Histogram(FSYNC_BUCKETS_US)
         self.records_appended = 0
+        self.records_forwarded = 0
         self.jobs_claimed = 0
         self.jobs_redelivered = 0
-        self.jobs_acked = 0
+        self.jobs_finished: Counter[str] = Counter()
+        self.jobs_replaced = 0
+        self.jobs_redriven = 0
         self.jobs_released: Counter[str] = Counter()
         self.leases_extended = 0
         self.jobs_dead_lettered = 0
@@ -95,8 +102,22 @@ class Metrics:
 
     def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
         """Count what one applied event stands for."""
+        is_queue = topic is not None and topic.queue is not None
         if isinstance(event, ev.RecordsAppended):
             self.records_appended += event.count
+            if is_queue:
+                self.jobs_finished["dropped"] += event.dropped
+        elif isinstance(event, ev.RecordsForwarded):
+            self.records_appended += event.count
+            self.records_forwarded += event.count
+            if is_queue:
+                self.jobs_finished["dropped"] += event.dropped
+        elif isinstance(event, ev.ChunksCommitted):
+            self.records_appended += sum(event.counts)
+            if is_queue:
+                self.jobs_finished["dropped"] += event.dropped
+        elif isinstance(event, ev.RouterAdvanced):
+            self.records_forwarded += event.forwarded
         elif isinstance(event, ev.JobsClaimed):
             for _, _, _, seqs in event.grants:
                 self.jobs_claimed += len(seqs)
@@ -104,13 +125,27 @@ class Metrics:
                     jobs = topic.queue.jobs
                     self.jobs_redelivered += sum(jobs[seq].deliveries > 1 for seq in seqs)
         elif isinstance(event, ev.JobsAcked):
-            self.jobs_acked += len(event.seqs)
+            self.jobs_finished["acked"] += len(event.seqs)
         elif isinstance(event, ev.JobsReleased):
-            self.jobs_released[event.reason] += len(event.seqs)
+            reason = "handed_back" if event.uncounted else event.reason
+            self.jobs_released[reason] += len(event.seqs)
         elif isinstance(event, ev.JobsExtended):
             self.leases_extended += len(event.seqs)
+        else:
+            self._job_event(event, is_queue)
+
+    def _job_event(self, event: ev.AnyEvent, is_queue: bool) -> None:
+        """Count what happens less often than claims and acks."""
+        if isinstance(event, ev.RecordsFinished) and is_queue:
+            self.jobs_finished[event.outcome] += len(event.seqs)
+        elif isinstance(event, ev.RecordsTrimmed) and is_queue:
+            self.jobs_finished["expired"] += event.expired
+            self.jobs_finished["dropped"] += event.dropped
         elif isinstance(event, ev.RecordsDeleted):
             self.jobs_dead_lettered += event.dead_lettered
+            self.jobs_redriven += len(event.seqs) if event.redriven else 0
+        elif isinstance(event, ev.RecordsReplaced):
+            self.jobs_replaced += len(event.blocks)
 
     # -- exposing --------------------------------------------------------------------------------
 
@@ -122,6 +157,7 @@ class Metrics:
         """Everything, for the registry."""
         yield from self._gauges()
         yield from self._topic_gauges()
+        yield from self._router_metrics()
         yield from self._wal_counters()
         yield from self._job_counters()
         yield from self._request_metrics()
@@ -155,6 +191,7 @@ class Metrics:
         topics = list(engine.state.instances.values()) if engine is not None else []
         by_class = Counter(topic.config.durability for topic in topics)
         queues = [topic.queue for topic in topics if topic.queue is not None]
+        producers = [*engine.state.producers.values()] if engine is not None else []
         read_only = engine is not None and engine.journal.jobs.failure is not None
         ready = service.phase is Phase.READY and not read_only
         return [
@@ -163,13 +200,26 @@ class Metrics:
                 (f"topics_{name}", by_class[name], f"Topics of durability class {name}.")
                 for name in DURABILITIES
             ),
-            ("routers", 0, "Routers."),
+            ("routers", len(engine.state.routers) if engine is not None else 0, "Routers."),
+            ("producers", len(producers), "Producers of transactional appends."),
+            (
+                "staged_bytes",
+                sum(producer.staged_bytes for producer in producers),
+                "Bytes that wait for the commit of their epoch.",
+            ),
             ("records_live", sum(t.live for t in topics), "Records not removed."),
             ("bytes_live", sum(t.live_bytes for t in topics), "Bytes of records not removed."),
             ("queue_topics", len(queues), "Topics of type queue."),
             ("queue_leases_in_flight", sum(q.leased for q in queues), "Jobs under a lease."),
+            ("queue_jobs_delayed", sum(len(q.delayed) for q in queues), "Jobs before their time."),
+            (
+                "queue_jobs_held",
+                sum(len(q.held) for q in queues),
+                "Jobs that wait for an operator.",
+            ),
+            ("claims_waiting", service.claims_waiting, "Claims that wait for jobs."),
             ("sse_connections", service.streams, "Open push streams."),
-            ("watch_sessions", 0, "Watch sessions."),
+            ("watch_sessions", len(service.watch_sessions), "Watch sessions."),
             ("ready", int(ready), "1 when the server takes reads and writes."),
             ("replay_progress", service.replay_progress, "Share of the log replayed, 0 to 1."),
             ("uptime_ms", service.uptime_ms, "Milliseconds since the process began to serve."),
@@ -188,7 +238,8 @@ class Metrics:
 
     def _topic_gauges(self) -> Iterator[Metric]:
         engine = self._service.engine
-        topics = list(engine.state.topics.values()) if engine is not None else []
+        topics = engine.state.topics.values() if engine is not None else ()
+        now = engine.clock.now_ms() if engine is not None else 0
         gauges = {
             name: GaugeMetricFamily(PREFIX + "topic_" + name, text, labels=["topic"])
             for name, text in _TOPIC_GAUGES.items()
@@ -202,11 +253,31 @@ class Metrics:
             if topic.queue is not None:
                 gauges["queue_ready"].add_metric(label, topic.ready)
                 gauges["queue_in_flight"].add_metric(label, topic.queue.leased)
+                gauges["queue_delayed"].add_metric(label, len(topic.queue.delayed))
+                gauges["queue_held"].add_metric(label, len(topic.queue.held))
+                gauges["queue_paused"].add_metric(label, int(topic.config.paused))
+                gauges["queue_oldest_ready_ms"].add_metric(label, oldest_ready_ms(topic, now))
         yield from gauges.values()
         yield GaugeMetricFamily(
             PREFIX + "topic_labels_truncated",
             f"1 when only the first {TOPICS_LABELLED_MAX} topics have gauges of their own.",
             int(len(topics) > TOPICS_LABELLED_MAX),
+        )
+
+    def _router_metrics(self) -> Iterator[Metric]:
+        engine = self._service.engine
+        routers = list(engine.state.routers.values()) if engine is not None else []
+        lag = GaugeMetricFamily(
+            PREFIX + "router_lag", "Source records not examined yet.", labels=["router"]
+        )
+        for router in islice(routers, TOPICS_LABELLED_MAX):
+            assert engine is not None
+            lag.add_metric(
+                [router.name], engine.state.instances[router.source].head - router.cursor
+            )
+        yield lag
+        yield CounterMetricFamily(
+            PREFIX + "records_forwarded", "Records copied by routers.", self.records_forwarded
         )
 
     def _wal_counters(self) -> Iterator[Metric]:
@@ -225,7 +296,9 @@ class Metrics:
             ("leases_lost", engine.journal.leases_lost, "Lease events that were not logged."),
         ):
             yield CounterMetricFamily(PREFIX + name, text, value)
+        free_bytes = disk_usage(self._service.settings.data_dir).free
         for name, gauge, text in (
+            ("disk_free_bytes", free_bytes, "Free bytes on the data directory's disk."),
             ("wal_queue_depth", log.appended - log.written, "Frames waiting to be written."),
             ("wal_queue_depth_peak", stats.pending_peak, "Most frames that ever waited."),
             ("wal_read_only", int(log.failure is not None), "1 after a failed write or sync."),
@@ -245,15 +318,23 @@ class Metrics:
             ("records_appended", self.records_appended, "Records written, copies included."),
             ("jobs_claimed", self.jobs_claimed, "Deliveries of jobs."),
             ("jobs_redelivered", self.jobs_redelivered, "Deliveries after the first."),
-            ("jobs_acked", self.jobs_acked, "Jobs completed."),
+            ("jobs_acked", self.jobs_finished["acked"], "Jobs completed."),
             ("leases_extended", self.leases_extended, "Deadlines moved."),
             ("jobs_dead_lettered", self.jobs_dead_lettered, "Jobs moved to dead letters."),
+            ("jobs_redriven", self.jobs_redriven, "Dead letters moved back."),
+            ("jobs_replaced", self.jobs_replaced, "Waiting jobs that a keyed write replaced."),
         ):
             yield CounterMetricFamily(PREFIX + name, text, value)
+        finished = CounterMetricFamily(
+            PREFIX + "jobs_finished", "Jobs that came to an end.", labels=["outcome"]
+        )
+        for outcome in OUTCOMES:
+            finished.add_metric([outcome], self.jobs_finished[outcome])
+        yield finished
         released = CounterMetricFamily(
             PREFIX + "jobs_released", "Leases ended without an ack.", labels=["reason"]
         )
-        for reason in ("nack", "disconnect", "postponed"):
+        for reason in ("nack", "handed_back", "disconnect", "postponed"):
             released.add_metric([reason], self.jobs_released[reason])
         yield released
 
@@ -285,4 +366,8 @@ _TOPIC_GAUGES = {
     "bytes_live": "Bytes of records not removed.",
     "queue_ready": "Jobs claimable now.",
     "queue_in_flight": "Jobs under a lease.",
+    "queue_delayed": "Jobs before their time.",
+    "queue_held": "Jobs that wait for an operator.",
+    "queue_paused": "1 while the queue hands out nothing.",
+    "queue_oldest_ready_ms": "Age of the oldest claimable job in ms, 0 when there is none.",
 }

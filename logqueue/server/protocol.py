@@ -1,37 +1,32 @@
 """One HTTP/1.1 connection: uvicorn's, with a short cut, bounds and this server's error replies.
 
-Owns: the short cut for small complete requests, which are answered without a task or ASGI messages
-of their own; the time a client may take to send its request head, and that head's size. Must not
-know: routes, what a body says. Everything unusual (streams, large or chunked bodies, pipelining,
-HTTP/1.0, upgrades, refusals before the body) goes uvicorn's way through the same `HttpApi`.
+Owns: which way a request goes (the short cut is for small complete ones); the time a client may
+take to send its request head, and that head's size; where endless replies and WebSockets are
+written to. Must not know: routes, what a body says. Everything unusual (large or chunked bodies,
+pipelining, HTTP/1.0, refusals before the body) goes uvicorn's way through the same `HttpApi`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Coroutine
-from http import HTTPStatus
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from logqueue import replies
 from logqueue.errors import InvalidRequest, LogqueueError
-from logqueue.server.http import HttpApi
-from logqueue.server.requests import ClientGone, Held, Reply, Request
-from logqueue.server.routing import Route
+from logqueue.server.byte_stream import ByteStream
+from logqueue.server.http import HttpApi, error_reply
+from logqueue.server.requests import EVENT_STREAM, Request
+from logqueue.server.shortcut import Shortcut, encode_reply
+from logqueue.server.websocket import WebSocket, is_offered
 
 HEAD_SECONDS_MAX = 60.0
 HEAD_BYTES_MAX = 64 << 10
 SHORT_BODY_BYTES_MAX = 1 << 20
 BACKLOG_BYTES_MAX = 256 << 10
-
-_STATUS_LINES = {
-    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
-    for status in HTTPStatus
-}
 
 
 class LogqueueHttpProtocol(HttpToolsProtocol):
@@ -41,10 +36,11 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _in_head = False
     _backlog = b""
-    _running: RequestResponseCycle | _Shortcut | None = None
+    _running: RequestResponseCycle | Shortcut | None = None
     _idle_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
-    _short: _Shortcut | None = None
+    _short: Shortcut | None = None
+    _stream: ByteStream | None = None
 
     @property
     def api(self) -> HttpApi:
@@ -73,7 +69,25 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         if running is not None and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
+        if self._stream is not None:
+            self._stream.lose()
         super().connection_lost(exc)
+        # Requests know their connection. Left so, each connection would be work for the garbage
+        # collector.
+        self.cycle = None  # type: ignore[assignment]
+        self._idle_timer = self._running = self._short = None
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly for what is written to it."""
+        super().pause_writing()
+        if self._stream is not None:
+            self._stream.pause(True)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        if self._stream is not None:
+            self._stream.pause(False)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more. A reply that the log holds back still goes out; one that may
@@ -100,7 +114,9 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
+            rest = data[upgrade.args[0] :]
+            if not self._become_websocket(rest):
+                self._ignore_upgrade(rest)
             return
         except httptools.HttpParserError:
             self._refuse("the bytes sent are no HTTP/1.1 request")
@@ -124,12 +140,66 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self._feed(b"".join((*head, b"\r\n", rest)))
 
+    def _become_websocket(self, rest: bytes) -> bool:
+        """Go on as a WebSocket, if that is what the request is for.
+
+        Returns:
+            False when it is a request like any other.
+        """
+        if self._is_answering() or not is_offered(self.headers):
+            return False
+        url = httptools.parse_url(self.url)
+        method = self.parser.get_method().decode("ascii")
+        request = Request(method, url.path, url.query or b"", self.headers, _never)
+        api = self.api
+        try:
+            upgrade = api.upgrade(request)
+        except Exception as error:
+            reply = api.refuse(request, error)
+            api.leave(request, reply.status)
+            self.transport.write(encode_reply(reply, keep_alive=False))
+            self.transport.close()
+            return True
+        api.leave(request, 0 if upgrade is None else 101)
+        if upgrade is None:
+            return False
+        handshake, begin = upgrade
+        self.transport.write(handshake)
+        self._hand_over(begin, partial(api.service.leave_stream, request.key), rest)
+        return True
+
+    def _hand_over(
+        self, begin: Callable[[WebSocket], object], leave: Callable[[], None], rest: bytes
+    ) -> None:
+        """Leave the connection to a WebSocket, and what has come behind the handshake too."""
+        connections = self.connections
+
+        def over() -> None:
+            connections.discard(socket)
+            leave()
+
+        bytes_max = self.api.service.settings.max_body_bytes
+        socket = WebSocket(self.transport, self.loop, bytes_max, over)
+        connections.discard(self)
+        connections.add(socket)  # type: ignore[arg-type]
+        self._stop_head_timer()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self.transport.set_protocol(socket)
+        # Parser and connection know each other.
+        self.parser = None  # type: ignore[assignment]
+        if self.flow.write_paused:
+            socket.pause_writing()
+        begin(socket)
+        if rest:
+            socket.data_received(rest)
+
     def _is_answering(self) -> bool:
         """Whether a whole request waits for its reply."""
         running = self._running
         if running is None or running.response_complete:
             return False
-        return running.is_whole if isinstance(running, _Shortcut) else not running.more_body
+        return running.is_whole if isinstance(running, Shortcut) else not running.more_body
 
     def on_message_begin(self) -> None:
         """The first byte of a request. What ASGI needs is built only when it is needed."""
@@ -161,7 +231,8 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        # The application's only, so that an endless reply can be written straight from here.
+        super()._start_asgi_task(cycle, partial(self.api, connection=self))
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
@@ -184,7 +255,7 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """A request is answered; the connection is free for what comes next."""
         self._idle_since = self.loop.time()
-        if self.pipeline or not isinstance(self._running, _Shortcut):
+        if self.pipeline or not isinstance(self._running, Shortcut):
             super().on_response_complete()
         else:
             self.server_state.total_requests += 1
@@ -192,6 +263,38 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
             data, self._backlog = self._backlog, b""
             self.flow.resume_reading()
             self._feed(data)
+
+    # -- endless replies -------------------------------------------------------------------------
+
+    def open_stream(self, over: Callable[[], None]) -> ByteStream:
+        """Begin the endless reply to the request that is answered now: see `Connection`."""
+        running = self._running
+        assert running is not None and self._stream is None
+        is_chunked = isinstance(running, Shortcut) or running.scope["http_version"] == "1.1"
+        head = [b"HTTP/1.1 200 OK\r\n", *[b"%b: %b\r\n" % header for header in EVENT_STREAM]]
+        if is_chunked:
+            head.append(b"transfer-encoding: chunked\r\n")
+        if not running.keep_alive:
+            head.append(b"connection: close\r\n")
+        self.transport.write(b"".join((*head, b"\r\n")))
+        if not isinstance(running, Shortcut):
+            running.response_started = True
+
+        def close() -> None:
+            self._stream = None
+            running.response_complete = True
+            over()
+            if not running.disconnected:
+                if not running.keep_alive:
+                    self.transport.close()
+                self.on_response_complete()
+
+        stream = ByteStream(self.transport, is_chunked=is_chunked, over=close)
+        stream.is_paused = self.flow.write_paused
+        self._stream = stream
+        if self.transport.is_closing():
+            self.loop.call_soon(stream.lose)
+        return stream
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -210,7 +313,7 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self.transport.close()
 
-    def _shortcut(self) -> _Shortcut | None:
+    def _shortcut(self) -> Shortcut | None:
         parser = self.parser
         method = parser.get_method().decode("ascii")
         busy = self.cycle is not None and not self.cycle.response_complete
@@ -223,7 +326,7 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         ):
             return None
         url = httptools.parse_url(self.url)
-        short = _Shortcut(self, parser.should_keep_alive())
+        short = Shortcut(self, parser.should_keep_alive())
         request = Request(method, url.path, url.query or b"", self.headers, short.gone)
         declared = request.declared_bytes()
         if declared is None:
@@ -236,8 +339,6 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         except LogqueueError:
             # Cold, and the body is not even looked at: the general way will find the same.
             self.api.leave(request, 0)
-            return None
-        if route.stream is not None:
             return None
         short.request, short.route = request, route
         return short
@@ -262,127 +363,9 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         if running is not None and self._is_answering():
             running.keep_alive = False
             return
-        body = replies.encode_error(InvalidRequest(message))
-        self.transport.write(
-            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-            b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body)
-        )
+        self.transport.write(encode_reply(error_reply(InvalidRequest(message)), keep_alive=False))
         self.transport.close()
 
 
-class _Shortcut:
-    """One request on the short cut. Stands where uvicorn keeps its request cycle, and has the
-    members of it that the connection looks at."""
-
-    __slots__ = (
-        "_gone", "disconnected", "is_held", "is_whole", "keep_alive", "parts", "protocol",
-        "request", "response_complete", "route",
-    )  # fmt: skip
-
-    request: Request
-    route: Route
-
-    def __init__(self, protocol: LogqueueHttpProtocol, keep_alive: bool) -> None:
-        self.protocol = protocol
-        self.keep_alive = keep_alive
-        self.parts: list[bytes] = []
-        self.is_whole = False
-        self.is_held = False
-        self.response_complete = False
-        self.disconnected = False
-        self._gone: asyncio.Future[None] | None = None
-
-    @property
-    def message_event(self) -> _Shortcut:
-        """What the connection sets when it is lost."""
-        return self
-
-    def set(self) -> None:
-        """See `message_event`."""
-        if self.disconnected and self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
-
-    async def gone(self) -> None:
-        """Return once the client has hung up."""
-        if not self.disconnected:
-            if self._gone is None:
-                self._gone = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._gone)
-
-    def answer(self) -> None:
-        """The request is whole: answer it now, or when its answer may leave."""
-        api = self.protocol.api
-        request = self.request
-        self.is_whole = True
-        request.body = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
-        try:
-            answer = api.answer(request, self.route)
-        except Exception as error:
-            self._send(api.refuse(request, error))
-            return
-        if isinstance(answer, Held):
-            self._hold(answer)
-        elif isinstance(answer, Reply):
-            self._send(answer)
-        else:
-            task = self.protocol.loop.create_task(self._await(answer))
-            self.protocol.tasks.add(task)
-            task.add_done_callback(self.protocol.tasks.discard)
-
-    def _hold(self, held: Held) -> None:
-        api = self.protocol.api
-        began = time.perf_counter()
-
-        def release(failure: LogqueueError | None) -> None:
-            if failure is not None:
-                self._send(api.refuse(self.request, failure))
-            else:
-                waited_ms = (time.perf_counter() - began) * 1000
-                self._send(api.finish(self.request, held, waited_ms))
-
-        gate = api.service.gate
-        assert gate is not None, "an answer was held before there was a log"
-        if gate.reached(held.written, held.durable):
-            self._send(api.finish(self.request, held, 0.0))
-        else:
-            self.is_held = True
-            gate.when(held.written, held.durable, release)
-
-    async def _await(self, answer: Coroutine[Any, Any, Reply]) -> None:
-        api = self.protocol.api
-        try:
-            reply = await answer
-        except ClientGone:
-            api.leave(self.request, 0)
-            self.response_complete = True
-            del self.request
-            return
-        except Exception as error:
-            reply = api.refuse(self.request, error)
-        self._send(reply)
-
-    def _send(self, reply: Reply) -> None:
-        protocol = self.protocol
-        protocol.api.leave(self.request, 0 if self.disconnected else reply.status)
-        # Request and short cut know each other. Left so, every request would be work for the
-        # garbage collector, and none of its memory would be used again while it is warm.
-        del self.request
-        self.response_complete = True
-        self.is_held = False
-        transport = protocol.transport
-        if self.disconnected or transport.is_closing():
-            return
-        transport.write(
-            b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b\r\n%b"
-            % (
-                _STATUS_LINES[reply.status],
-                reply.content_type[1],
-                len(reply.body),
-                b"".join([b"%b: %b\r\n" % header for header in reply.extra_headers]),
-                b"" if self.keep_alive else b"connection: close\r\n",
-                reply.body,
-            )
-        )
-        if not self.keep_alive:
-            transport.close()
-        protocol.on_response_complete()
+async def _never() -> None:
+    await asyncio.get_running_loop().create_future()

@@ -1,11 +1,13 @@
-"""Handlers of the lease life-cycle: claim, ack, nack, extend."""
+"""Handlers of the lease life-cycle: claim, ack, nack, reject, extend."""
 
 from __future__ import annotations
+
+import msgspec
 
 from logqueue import replies, wire
 from logqueue.core import commands as cmd
 from logqueue.core.config import clamp_lease_ms
-from logqueue.core.limits import NACK_DELAY_MS_MAX
+from logqueue.core.limits import CLAIM_WAIT_MS_MAX, NACK_DELAY_MS_MAX
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.requests import Answer, Held, Reply, Request
 from logqueue.server.service import Service
@@ -23,14 +25,24 @@ class QueueRoutes:
         body = wire.read_claim_body(request.body)
         queue = coordinator.engine.state.queue(request.name)
         claimer = wire.claimer(body.node, body.max, body.lease_ms)
-        if queue.config.claim_jitter_ms:
-            return _claim_in_cohort(request, coordinator, claimer)
+        coordinator.workers.seen(queue.number, body.node, coordinator.engine.clock.now_ms())
+        wait_ms = min(body.wait_ms, CLAIM_WAIT_MS_MAX)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.Claimed)
-            return _claimed(request, reply.jobs[0], reply.ready, 0.0)
+            return _claimed(request, coordinator, claimer, reply.jobs[0], reply, 0.0)
 
-        return coordinator.submit(cmd.Claim(request.name, (claimer,)), finish)
+        if not queue.config.claim_jitter_ms:
+            held = coordinator.claim_now(queue, claimer, finish, may_wait=wait_ms > 0)
+            if held is not None:
+                return held
+        return request.unless_gone(self._claim_in_cohort(request, claimer, wait_ms))
+
+    async def _claim_in_cohort(self, request: Request, claimer: cmd.Claimer, wait_ms: int) -> Reply:
+        """A claim that waits, and that its caller can leave half-way."""
+        coordinator = self._service.require_serving()
+        jobs, claimed, waited_ms = await coordinator.claim_in_cohort(request.name, claimer, wait_ms)
+        return _claimed(request, coordinator, claimer, jobs, claimed, waited_ms)
 
     def ack(self, request: Request) -> Held:
         """`POST /v0/topics/:q/ack`: complete jobs."""
@@ -54,13 +66,34 @@ class QueueRoutes:
         coordinator = self._service.require_serving()
         body = wire.read_nack_body(request.body)
         tokens = wire.settle_tokens(body)
-        delay_ms = min(body.delay_ms, NACK_DELAY_MS_MAX)
+        wire.require_error_text(body.error)
+        delay_ms = None
+        if body.delay_ms is not msgspec.UNSET:
+            delay_ms = min(body.delay_ms, NACK_DELAY_MS_MAX)
+        if body.last:
+            coordinator.retire_streams(request.name, body.node)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.Settled)
             return Reply(replies.encode_settled(request.name, "nacked", reply, request.timings()))
 
-        command = cmd.Nack(request.name, body.node, body.seqs, tokens, delay_ms)
+        command = cmd.Nack(
+            request.name, body.node, body.seqs, tokens, delay_ms, body.error, body.count
+        )
+        return coordinator.submit(command, finish)
+
+    def reject(self, request: Request) -> Held:
+        """`POST /v0/topics/:q/reject`: jobs have failed for good."""
+        coordinator = self._service.require_serving()
+        body: wire.RejectBody = wire.read_reject_body(request.body)
+        tokens = wire.settle_tokens(body)
+        wire.require_error_text(body.error)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Settled)
+            return Reply(replies.encode_settled(request.name, "rejected", reply, request.timings()))
+
+        command = cmd.Reject(request.name, body.node, body.seqs, tokens, body.error)
         return coordinator.submit(command, finish)
 
     def extend(self, request: Request) -> Held:
@@ -78,16 +111,16 @@ class QueueRoutes:
         return coordinator.submit(command, finish)
 
 
-async def _claim_in_cohort(
-    request: Request, coordinator: Coordinator, claimer: cmd.Claimer
+def _claimed(
+    request: Request,
+    coordinator: Coordinator,
+    claimer: cmd.Claimer,
+    jobs: list[cmd.Job],
+    claimed: cmd.Claimed,
+    waited_ms: float,
 ) -> Reply:
-    """A claim that waits for its window; the only kind that its caller can leave half-way."""
-    jobs, ready, waited_ms = await request.unless_gone(
-        coordinator.claim_in_cohort(request.name, claimer)
-    )
-    return _claimed(request, jobs, ready, waited_ms)
-
-
-def _claimed(request: Request, jobs: list[cmd.Job], ready: int, waited_ms: float) -> Reply:
     timings = {"server_total_ms": request.total_ms, "throttle_wait_ms": waited_ms}
-    return Reply(replies.encode_claimed(request.name, jobs, ready, timings))
+    reply = Reply(replies.encode_claimed(request.name, jobs, claimed, timings))
+    if jobs:
+        reply.lost = lambda: coordinator.hand_back(request.name, claimer.node, jobs)
+    return reply

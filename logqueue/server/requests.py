@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
-from logqueue.errors import InvalidRequest, LogqueueError, PayloadTooLarge
+from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable, PayloadTooLarge
 from logqueue.server.auth import Key
+from logqueue.server.byte_stream import ByteStream
+from logqueue.server.websocket import WebSocket
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,14 +36,15 @@ class Request:
         raw_path: The path as sent, percent-encoded.
         route: Pattern of the route, "unknown" until one is found; a bounded set of values.
         name: The topic (or router) of the path, percent-decoded; "" where the path has none.
+        item: The one thing of a topic that the path names (a seq, a key), percent-decoded.
         key: The authenticated key; None in dev mode and on open probes.
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
     """
 
     __slots__ = (
-        "_gone", "_query", "began", "body", "headers", "is_counted", "key", "method", "name",
-        "query_string", "raw_path", "route",
+        "_gone", "_query", "began", "body", "headers", "is_counted", "item", "key", "method",
+        "name", "query_string", "raw_path", "route",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +61,7 @@ class Request:
         self.headers = headers
         self.route = "unknown"
         self.name = ""
+        self.item = ""
         self.key: Key | None = None
         self.is_counted = False
         self.body = b""
@@ -166,9 +170,13 @@ async def read_body(request: Request, receive: Receive, bytes_max: int) -> bytes
 
 
 class Reply:
-    """A complete answer."""
+    """A complete answer.
 
-    __slots__ = ("body", "content_type", "extra_headers", "status")
+    Attributes:
+        lost: Called when the client was gone before the answer could be sent; None by default.
+    """
+
+    __slots__ = ("body", "content_type", "extra_headers", "lost", "status")
 
     def __init__(
         self,
@@ -181,6 +189,7 @@ class Reply:
         self.status = status
         self.content_type = content_type
         self.extra_headers = headers
+        self.lost: Callable[[], None] | None = None
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -215,5 +224,37 @@ Answer = Reply | Held | Coroutine[Any, Any, Reply]
 Handler = Callable[[Request], Answer]
 """Answers a request: at once, when the log is ready, or (rarely) after other waiting."""
 
-StreamHandler = Callable[[Request, Send], Coroutine[Any, Any, None]]
-"""Sends an endless reply by itself, once it has not refused."""
+Begin = Callable[[ByteStream], None]
+StreamHandler = Callable[[Request], Begin]
+"""Checks a request for an endless reply; what it returns is called to begin the body. Must not
+change anything yet: the reply may still be refused, or be one without a body."""
+
+EVENT_STREAM: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+)
+"""The headers of every endless reply."""
+
+
+SocketHandler = Callable[[Request], Callable[[WebSocket], object]]
+"""Checks a request for a WebSocket; what it returns is called to begin, after the upgrade."""
+
+
+class Connection(Protocol):
+    """Where the endless reply of the request that is answered now may be written to."""
+
+    def open_stream(self, over: Callable[[], None]) -> ByteStream:
+        """Write the head and give the body; `over` is called once when that has ended."""
+        ...
+
+
+def require_event_stream(request: Request) -> None:
+    """Check the Accept header of a request for an endless reply.
+
+    Raises:
+        NotAcceptable: It excludes event streams.
+    """
+    accept = (request.header(b"accept") or b"").lower()
+    if accept and b"text/event-stream" not in accept and b"*/*" not in accept:
+        raise NotAcceptable("this route answers with an event stream: accept text/event-stream")

@@ -13,9 +13,13 @@ from urllib.parse import unquote_to_bytes
 
 from logqueue.errors import InvalidRequest
 from logqueue.server.auth import Scope
-from logqueue.server.requests import Handler, StreamHandler
+from logqueue.server.requests import Handler, SocketHandler, StreamHandler
 
 NO_SCOPE = Scope(0)
+
+_FALLBACK_SCOPES = {"topics": Scope.WRITE, "routers": Scope.ADMIN}
+"""Collections whose paths go on with a name, and what a key needs for a method or sub-path of it
+that does not exist."""
 
 
 class Body(Enum):
@@ -28,16 +32,21 @@ class Body(Enum):
     """Empty stands for {}; otherwise as REQUIRED."""
     NOT_EMPTY = auto()
     """400 when empty, whatever the content type; otherwise as REQUIRED."""
+    MERGE_PATCH = auto()
+    """As REQUIRED, and the content type may also be that of a merge patch."""
 
 
 class Route(NamedTuple):
     """One row of the table.
 
     Attributes:
-        pattern: The path; `*` stands for a name.
+        pattern: The path; `*` stands for a name, or for one thing of a topic.
         stream: Sends a long-lived reply instead of `handler`: the route accepts `?token=`, and is
             not counted as in progress.
         probe: Answered without a key unless probe authentication is on, and at any time.
+        socket: Makes a WebSocket of the connection when the request offers one; not counted as in
+            progress. `handler` answers those that do not.
+        late_key: The handler itself decides which key is good enough; none may be.
     """
 
     method: str
@@ -47,6 +56,8 @@ class Route(NamedTuple):
     handler: Handler | None = None
     stream: StreamHandler | None = None
     probe: bool = False
+    late_key: bool = False
+    socket: SocketHandler | None = None
 
 
 class Match(NamedTuple):
@@ -54,25 +65,51 @@ class Match(NamedTuple):
 
     Attributes:
         route: None when there is no such path or method.
-        name: The decoded name in the path, if any.
         scope: What a key needs, also where the route does not exist.
         methods: Methods that the path knows; empty for an unknown path.
+        name: The first name in the path, decoded: of a topic, router, watch session.
+        item: The second one: one thing of the first (a seq, a key).
+        guarded: The name of a topic or router that the key's prefixes must cover; "" for none.
     """
 
     route: Route | None
-    name: str
-    scope: Scope
-    methods: tuple[str, ...]
+    scope: Scope = NO_SCOPE
+    methods: tuple[str, ...] = ()
+    name: str = ""
+    item: str = ""
+    guarded: str = ""
+
+
+class _Node:
+    """A place in the tree of paths."""
+
+    __slots__ = ("children", "methods", "named")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.named: _Node | None = None
+        self.methods: dict[str, Route] = {}
+
+    def child(self, segment: str) -> _Node:
+        """The place behind a segment of a pattern, made when there is none."""
+        if segment != "*":
+            return self.children.setdefault(segment, _Node())
+        if self.named is None:
+            self.named = _Node()
+        return self.named
 
 
 class Router:
-    """Finds routes. The table is built once; a look-up is two dictionary reads."""
+    """Finds routes. The tree is built once; a look-up is a dictionary read for each segment."""
 
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
-        self._paths: dict[str, dict[str, Route]] = {}
+        self._root = _Node()
         for route in routes:
-            self._paths.setdefault(route.pattern, {})[route.method] = route
+            node = self._root
+            for segment in route.pattern.split("/"):
+                node = node.child(segment)
+            node.methods[route.method] = route
 
     def match(self, method: str, raw_path: bytes) -> Match:
         """Find the route of a request.
@@ -81,27 +118,40 @@ class Router:
             InvalidRequest: The path is no percent-encoded UTF-8.
         """
         segments = [_decoded(segment) for segment in raw_path.split(b"/")]
-        name = ""
-        if len(segments) in (4, 5) and segments[1] == "v0" and segments[2] == "topics":
-            name = segments[3]
-            segments[3] = "*" if name else ""
-        elif "*" in segments:
-            return Match(None, "", NO_SCOPE, ())
-        if b"%" in raw_path:
-            # An encoded slash must not make another path of it.
-            segments = [segment.replace("/", "%2F") for segment in segments]
-        pattern = "/".join(segments)
-        methods = self._paths.get(pattern)
-        if methods is None:
-            return Match(None, name, Scope.WRITE if name else NO_SCOPE, ())
-        route = methods.get(method)
+        fallback, guarded = _fallback(segments)
+        names: list[str] = []
+        node: _Node | None = self._root
+        for segment in segments:
+            assert node is not None
+            following = node.children.get(segment)
+            if following is None and segment:
+                following = node.named
+                names.append(segment)
+            node = following
+            if node is None:
+                break
+        if node is None or not node.methods:
+            return Match(None, fallback, (), guarded, "", guarded)
+        methods = tuple(node.methods)
+        name = names[0] if names else ""
+        item = names[1] if len(names) > 1 else ""
+        route = node.methods.get(method)
         if route is not None:
-            return Match(route, name, route.scope, tuple(methods))
-        scope = Scope.WRITE if name else NO_SCOPE
+            return Match(route, route.scope, methods, name, item, guarded)
+        scope = fallback
         if method == "HEAD" and "GET" in methods:
-            route = methods["GET"]
+            route = node.methods["GET"]
             scope = scope or route.scope
-        return Match(route, name, scope, tuple(methods))
+        return Match(route, scope, methods, name, item, guarded)
+
+
+def _fallback(segments: list[str]) -> tuple[Scope, str]:
+    """What a key needs where there is no route, and the name that its prefixes must cover."""
+    if len(segments) > 3 and segments[1] == "v0" and segments[3]:
+        scope = _FALLBACK_SCOPES.get(segments[2])
+        if scope is not None and (segments[2] == "topics" or len(segments) == 4):
+            return scope, segments[3]
+    return NO_SCOPE, ""
 
 
 def _decoded(segment: bytes) -> str:

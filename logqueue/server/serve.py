@@ -22,7 +22,9 @@ import uvicorn
 
 from logqueue import __version__
 from logqueue.clock import SystemClock
+from logqueue.core.events import AnyEvent
 from logqueue.core.limits import Quotas
+from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
 from logqueue.server.app import LogqueueApp
 from logqueue.server.coordinator import Coordinator
@@ -235,7 +237,7 @@ class _Server:
         try:
             for loss in [*journal.jobs.losses, *journal.leases.losses]:
                 logger.error("damage was set aside and records are lost: %s", loss)
-            quotas = Quotas(settings.max_topics, settings.max_total_bytes)
+            quotas = Quotas(settings.max_topics, settings.max_total_bytes, settings.max_routers)
             engine = Engine(journal, SystemClock(), quotas)
             engine.recover(self._note_progress)
         except BaseException:
@@ -249,7 +251,12 @@ class _Server:
     def _begin(self, engine: Engine) -> Coordinator:
         gc.freeze()
         coordinator = Coordinator(engine)
-        engine.on_event = self.metrics.event
+
+        def note(topic: Topic | None, event: AnyEvent) -> None:
+            self.metrics.event(topic, event)
+            coordinator.note(topic, event)
+
+        engine.on_event = note
         engine.journal.jobs.stats.on_sync = self.metrics.fsync
         coordinator.start()
         self.service.begin(coordinator)

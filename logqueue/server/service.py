@@ -16,6 +16,7 @@ from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
 from logqueue.server.gate import Gate
 from logqueue.server.settings import Settings
+from logqueue.server.watch import WatchSessions
 
 
 class Phase(Enum):
@@ -34,6 +35,7 @@ class Service:
         replay_progress: 0.0 to 1.0 while recovering.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
+        watch_sessions: Who may open which watch stream.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -45,6 +47,7 @@ class Service:
         self.streams = 0
         self.streams_by_key: Counter[str] = Counter()
         self.inflight: Counter[str] = Counter()
+        self.watch_sessions = WatchSessions(settings.max_watch_sessions, time.monotonic)
         self._coordinator: Coordinator | None = None
 
     @property
@@ -71,6 +74,11 @@ class Service:
     def gate(self) -> Gate | None:
         """Where replies wait, once there is a log to wait for."""
         return self._coordinator.gate if self._coordinator is not None else None
+
+    @property
+    def claims_waiting(self) -> int:
+        """Claims that wait for jobs now."""
+        return self._coordinator.claims_waiting if self._coordinator is not None else 0
 
     def require_serving(self) -> Coordinator:
         """The coordinator, for a route that needs it.

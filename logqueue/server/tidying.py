@@ -5,13 +5,16 @@ Owns: the policy. It is driven in small steps between requests. Must not know: a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.batch import Batch
+from logqueue.core.dead_letters import hold
 from logqueue.core.decide import decide
+from logqueue.core.decide_staging import restaged
 from logqueue.core.topic import Topic
 
 if TYPE_CHECKING:
@@ -26,17 +29,61 @@ LEASES_BYTES_MAX = 64 << 20
 RECORD_OVERHEAD_BYTES = 24
 MOVED_RECORDS_MAX = 1000
 MOVED_BYTES_MAX = 1 << 20
-BATCHES_SCANNED_PER_STEP = 5000
+MOVED_RECORDS_PER_FRAME = 20
+"""A frame of its own takes as long as so many more records in one."""
+
+CHUNKS_PER_STEP = 16
 KEYS_PER_EVENT = 1000
+TOPICS_PER_STEP = 2000
+FREED_PER_STEP = 4096
+KEY_BYTES = 64
+TOPIC_BYTES = 256
 
 
-def live_log_bytes(engine: Engine) -> int:
-    """About how large the jobs log would be with nothing but live data in it."""
+def free(engine: Engine) -> Iterator[None]:
+    """Free what dropped topics and evicted fronts have left behind."""
+    discarded = engine.state.discarded
+    while discarded:
+        left = FREED_PER_STEP
+        while discarded and left > 0:
+            items = discarded[-1]
+            left -= len(items)
+            if isinstance(items, dict):
+                for _ in range(min(FREED_PER_STEP, len(items))):
+                    items.popitem()
+            else:
+                del items[-FREED_PER_STEP:]
+            if not items:
+                discarded.pop()
+        yield
+
+
+def look_around(engine: Engine) -> Generator[None, None, int]:
+    """One trip over all topics: what is past its TTL goes, and tags of records that are gone.
+
+    Returns:
+        About how large the jobs log would be with nothing but live data in it, in bytes.
+    """
     state = engine.state
-    live = sum(topic.live for topic in state.instances.values() if topic.is_on_disk)
-    size = sum(topic.live_bytes for topic in state.instances.values() if topic.is_on_disk)
-    keys = sum(len(topic.keys) for topic in state.instances.values())
-    return size + RECORD_OVERHEAD_BYTES * live + 64 * keys + 256 * len(state.instances)
+    if state.producers:
+        engine.execute(cmd.ExpireStaged())
+    size = 0
+    for count, topic in enumerate([*state.instances.values()], 1):
+        if state.instances.get(topic.number) is not topic:
+            continue
+        engine.expire(topic)
+        if topic.is_on_disk:
+            size += topic.live_bytes + RECORD_OVERHEAD_BYTES * topic.live
+            size += topic.particulars.bytes if topic.particulars is not None else 0
+        size += KEY_BYTES * len(topic.keys) + TOPIC_BYTES
+        if topic.tags is not None and topic.tags.wants_prune:
+            for _ in topic.tags.prune(topic.batches):
+                yield
+                if state.instances.get(topic.number) is not topic:
+                    break
+        if count % TOPICS_PER_STEP == 0:
+            yield
+    return size
 
 
 def tidy_jobs(engine: Engine) -> Iterator[None]:
@@ -48,17 +95,24 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
     journal.refused_noted = log.stats.refused
     # One trip over the log at most per call, so that this always ends.
     for _ in range(len(log.segments())):
-        if log.failure is not None or log.bytes_total <= 2 * live_log_bytes(engine) + slack:
+        live = yield from look_around(engine)
+        if log.failure is not None:
+            return
+        yield from _end_checkpoint(engine)
+        if log.bytes_total <= 2 * live + slack:
             return
         if not _replayable_after_first(engine):
             journal.checkpoint(engine.state, engine.clock.now_ms())
+            yield from _end_checkpoint(engine)
         # Nearly always the second; later when a full disk had no room for a checkpoint.
         replayable = _replayable_after_first(engine)
         if not replayable:
             return
         kept_from = replayable[0]
+        engine.state.kept_from = kept_from
         for segment in [s.id for s in log.segments() if s.id < kept_from]:
             yield from _move_live(engine, segment)
+        yield from _move_staged(engine)
         now = engine.clock.now_ms()
         engine.commit_housekeeping([ev.SegmentsDropped(now, 0, kept_from)])
         moved = log.appended
@@ -70,6 +124,14 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
         yield
 
 
+def _end_checkpoint(engine: Engine) -> Iterator[None]:
+    """Log what is left of a checkpoint that has begun."""
+    journal = engine.journal
+    while journal.is_checkpointing and journal.jobs.failure is None:
+        journal.go_on_with_checkpoint(engine.state, engine.clock.now_ms())
+        yield
+
+
 def _replayable_after_first(engine: Engine) -> list[int]:
     """Segments behind the oldest one from which the log could be replayed."""
     journal = engine.journal
@@ -78,18 +140,46 @@ def _replayable_after_first(engine: Engine) -> list[int]:
 
 
 def _move_live(engine: Engine, segment: int) -> Iterator[None]:
-    for topic in list(engine.state.instances.values()):
-        for run in _runs(topic, segment):
-            if run and engine.state.instances.get(topic.number) is topic:
-                firsts = [batch.first_seq for batch in run if batch.live]
-                if firsts:
-                    # Not as a command of its own: time must not act between look and decision.
-                    compact = cmd.Compact(topic.name, firsts)
-                    decision = decide(engine.state, compact, engine.clock.now_ms())
-                    engine.commit_housekeeping(decision.events)
+    instances = engine.state.instances
+    # In records moved, or what takes about as long.
+    spent = 0
+    for topic in [*instances.values()]:
+        spent += 1
+        for run in _runs(topic, segment) if topic.is_on_disk else ():
+            if instances.get(topic.number) is not topic:
+                break
+            if run:
+                # Not as a command of its own: time must not act between look and decision.
+                compact = cmd.Compact(topic.name, [batch.first_seq for batch in run])
+                decision = decide(engine.state, compact, engine.clock.now_ms())
+                engine.commit_housekeeping(decision.events)
+                spent += MOVED_RECORDS_PER_FRAME + sum(batch.live for batch in run)
+            else:
+                spent = MOVED_RECORDS_MAX
+            if spent >= MOVED_RECORDS_MAX:
+                yield
+                spent = 0
+        yield from _carry_keys(engine, topic, segment)
+        if spent >= MOVED_RECORDS_MAX:
             yield
-        if engine.state.instances.get(topic.number) is topic:
-            _carry_keys(engine, topic, segment)
+            spent = 0
+        yield from _carry_holds(engine, topic, segment)
+
+
+def _move_staged(engine: Engine) -> Iterator[None]:
+    """Log anew what is staged in the segments that are about to be dropped."""
+    state = engine.state
+    for producer in [*state.producers.values()]:
+        for epoch, chunk_id, _ in [*producer.all_staged()]:
+            chunk = producer.chunks(epoch).get(chunk_id)
+            if chunk is None or state.producers.get(producer.name) is not producer:
+                continue
+            # Nothing the producer did, so it is as long ago as before that it was heard of.
+            at = producer.touched_at
+            events = [*restaged(state, producer, epoch, [(chunk_id, chunk)], at)]
+            if events:
+                engine.commit_housekeeping([*events])
+                yield
 
 
 def _runs(topic: Topic, segment: int) -> Iterator[list[Batch]]:
@@ -98,55 +188,91 @@ def _runs(topic: Topic, segment: int) -> Iterator[list[Batch]]:
     Empty runs are yielded now and then, so that a long scan stays interruptible. The topic may
     change between two runs; each goes on behind the seq where the last one ended.
     """
+    start = 1
+    while start <= topic.head and topic.batches:
+        run, start = _next_run(topic, segment, start)
+        if run or start <= topic.head:
+            yield run
+
+
+def _next_run(topic: Topic, segment: int, start: int) -> tuple[list[Batch], int]:
+    """The first run from a seq on, and the seq from which to look for the next."""
     run: list[Batch] = []
     records = size = 0
-    start = 1
-    while True:
-        for scanned, batch in enumerate(topic.batches_from(start), 1):
-            start = batch.last_seq + 1
+    for scanned, chunk in enumerate(topic.batches.chunks_from(start)):
+        if not run and scanned >= CHUNKS_PER_STEP:
+            return run, start
+        if chunk.oldest_segment > segment and not run:
+            start = chunk.batches[-1].last_seq + 1
+            continue
+        for batch in chunk.batches[bisect_left(chunk.firsts, start) :]:
             fits = records + batch.live <= MOVED_RECORDS_MAX and size < MOVED_BYTES_MAX
-            if run and (batch.segment != segment or not fits):
-                break
+            # Plain records stay among themselves: columns would cost each of them space.
+            alike = not run or (batch.is_plain == run[0].is_plain and batch.hops == run[0].hops)
+            if run and (batch.segment != segment or not fits or not alike):
+                return run, batch.first_seq
+            start = batch.last_seq + 1
             if batch.segment == segment:
                 run.append(batch)
                 records += batch.live
                 size += len(batch.block)
-            if scanned == BATCHES_SCANNED_PER_STEP and not run:
-                break
-        else:
-            yield run
+    return run, topic.head + 1
+
+
+def _carry_keys(engine: Engine, topic: Topic, segment: int) -> Iterator[None]:
+    """Log the idempotency keys of a segment anew. They stand in the order they were logged in."""
+    if not topic.keys or next(iter(topic.keys.values())).segment > segment:
+        return
+    names = [*topic.keys]
+    for start in range(0, len(names), KEYS_PER_EVENT):
+        now = engine.clock.now_ms()
+        part = []
+        for name in names[start : start + KEYS_PER_EVENT]:
+            write = topic.remembered(name, now)
+            if write is not None and write.segment == segment:
+                part.append((name, write.at, write.first_seq, write.records, write.head))
+        if engine.state.instances.get(topic.number) is not topic:
             return
-        if run and batch.segment == segment:
-            start = batch.first_seq
-        yield run
-        run = []
-        records = size = 0
+        if part:
+            results = {name: [*topic.keys[name].results] for name, *_ in part}
+            results = {name: found for name, found in results.items() if found}
+            engine.commit_housekeeping([ev.KeysRemembered(now, topic.number, part, results)])
+        yield
+        last = topic.keys.get(names[min(start + KEYS_PER_EVENT, len(names)) - 1])
+        if last is not None and last.segment > segment and not part:
+            return
 
 
-def _carry_keys(engine: Engine, topic: Topic, segment: int) -> None:
-    now = engine.clock.now_ms()
-    kept = [
-        (key, write.at, write.first_seq, write.records, write.head)
-        for key, write in topic.keys.items()
-        if write.segment == segment and topic.remembered(key, now) is not None
-    ]
-    for start in range(0, len(kept), KEYS_PER_EVENT):
-        part = kept[start : start + KEYS_PER_EVENT]
-        engine.commit_housekeeping([ev.KeysRemembered(now, topic.number, part)])
+def _carry_holds(engine: Engine, topic: Topic, segment: int) -> Iterator[None]:
+    """Log anew what a segment says of held jobs."""
+    queue = topic.queue
+    if queue is None or not queue.held:
+        return
+    held = [seq for seq, said in queue.held.items() if said == segment]
+    for start in range(0, len(held), KEYS_PER_EVENT):
+        if engine.state.instances.get(topic.number) is not topic:
+            return
+        part = [seq for seq in held[start : start + KEYS_PER_EVENT] if seq in queue.held]
+        if part:
+            engine.commit_housekeeping([hold(topic, part, engine.clock.now_ms())])
+        yield
 
 
 def tidy_leases(engine: Engine) -> Iterator[None]:
     """Begin the leases log anew once its history is long enough."""
     journal = engine.journal
     log = journal.leases
-    durable = sum(
-        len(topic.queue.jobs)
-        for topic in engine.state.instances.values()
-        if topic.queue is not None and topic.config.leases_durable
-    )
+    durable = 0
+    for count, topic in enumerate([*engine.state.instances.values()], 1):
+        if topic.queue is not None and topic.config.leases_durable:
+            durable += len(topic.queue.jobs)
+        if count % TOPICS_PER_STEP == 0:
+            yield
     if log.failure is not None or log.bytes_total <= LEASES_BYTES_MAX + 128 * durable:
         return
-    kept_from = journal.checkpoint_leases(engine.state, engine.clock.now_ms())
+    log.roll()
+    kept_from = log.segment
+    yield from journal.checkpoint_leases(engine.state, engine.clock.now_ms())
     checkpointed = log.appended
     log.sync()
     while log.durable < checkpointed and log.failure is None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-import msgspec
-
-from logqueue import replies, wire
+from logqueue import replies, wire, wire_jobs, wire_records
 from logqueue.core import commands as cmd
-from logqueue.core.config import TopicConfig
 from logqueue.core.limits import DIFF_WAIT_MS_MAX
 from logqueue.core.reading import Page
 from logqueue.core.topic import Topic
-from logqueue.errors import Forbidden, InvalidRequest
-from logqueue.server.auth import Scope
+from logqueue.record_texts import shown
+from logqueue.server.appends import Timings, require_targets_allowed, submit_append
+from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
+from logqueue.server.paging import names_from, page_size, read_cursor, write_cursor
 from logqueue.server.requests import Answer, Held, Reply, Request
 from logqueue.server.service import Service
-
-PAGE_DEFAULT = 100
-PAGE_MAX = 1000
 
 
 class TopicRoutes:
@@ -38,19 +31,34 @@ class TopicRoutes:
         """`PUT /v0/topics/:topic`: create, or replace the whole config."""
         coordinator = self._service.require_serving()
         config = wire.read_config_body(request.body or b"{}").resolved()
-        _require_target_allowed(request, config)
+        require_targets_allowed(request.key, config.dead_letter, config.archive)
+        return coordinator.submit(cmd.PutTopic(request.name, config), _configured(request))
+
+    def patch(self, request: Request) -> Held:
+        """`PATCH /v0/topics/:topic`: change the named fields of the config."""
+        coordinator = self._service.require_serving()
+        command = wire_jobs.patch_command(request.name, request.body)
+        changes = command.changes
+        require_targets_allowed(request.key, changes.get("dead_letter"), changes.get("archive"))
+        return coordinator.submit(command, _configured(request))
+
+    def pause(self, request: Request) -> Held:
+        """`POST /v0/topics/:q/pause`: hand out nothing from now on."""
+        return self._set_paused(request, True)
+
+    def resume(self, request: Request) -> Held:
+        """`POST /v0/topics/:q/resume`: hand out jobs again."""
+        return self._set_paused(request, False)
+
+    def _set_paused(self, request: Request, paused: bool) -> Held:
+        coordinator = self._service.require_serving()
+        coordinator.engine.state.queue(request.name)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Put)
-            body = {
-                "topic": request.name,
-                "created": reply.created,
-                "config": replies.config_members(reply.config),
-                "performance": request.timings(),
-            }
-            return Reply(replies.encode(body), 201 if reply.created else 200)
+            body = {"topic": request.name, "paused": paused, "performance": request.timings()}
+            return Reply(replies.encode(body))
 
-        return coordinator.submit(cmd.PutTopic(request.name, config), finish)
+        return coordinator.submit(cmd.PatchTopic(request.name, {"paused": paused}), finish)
 
     def get(self, request: Request) -> Held:
         """`GET /v0/topics/:topic`: state and counters as of now."""
@@ -72,8 +80,11 @@ class TopicRoutes:
         engine = self._service.require_serving().engine
         query = request.query
         size = page_size(query.get("page_size"))
-        names = self._names(request, query.get("prefix", ""), read_cursor(query.get("cursor")))
-        found = [*islice(names, size + 1)]
+        after = read_cursor(query.get("cursor"))
+        names = names_from(engine.state.topics, query.get("prefix", ""), after)
+        key = request.key
+        visible = (name for name in names if key is None or key.allows(name))
+        found = [*islice(visible, size + 1)]
         topics = [engine.look(name) for name in found[:size]]
         now = engine.clock.now_ms()
         if request.flag("touch", False):
@@ -92,16 +103,6 @@ class TopicRoutes:
             finish,
         )
 
-    def _names(self, request: Request, prefix: str, after: str) -> Iterator[str]:
-        """Names with a prefix, behind a position, that the key may see."""
-        topics = self._service.require_serving().engine.state.topics
-        key = request.key
-        for name in topics.irange(max(after, prefix), inclusive=(after < prefix, True)):
-            if not name.startswith(prefix):
-                return
-            if key is None or key.allows(name):
-                yield name
-
     def drop(self, request: Request) -> Held:
         """`DELETE /v0/topics/:topic`: delete the topic and all it holds."""
         coordinator = self._service.require_serving()
@@ -111,7 +112,7 @@ class TopicRoutes:
             body = {
                 "topic": request.name,
                 "deleted": reply.deleted,
-                "routers_removed": [],
+                "routers_removed": reply.routers_removed,
                 "performance": request.timings(),
             }
             return Reply(replies.encode(body))
@@ -122,35 +123,19 @@ class TopicRoutes:
     def append(self, request: Request) -> Held:
         """`POST /v0/topics/:topic`: write a batch."""
         coordinator = self._service.require_serving()
-        topics = coordinator.engine.state.topics
-        decoded = wire.read_append_body(request.body)
-        key = request.key
-        if decoded.config is not None and request.name not in topics:
-            if key is not None and not key.has(Scope.ADMIN):
-                raise Forbidden("creating a topic with a config needs a key with the admin scope")
-            _require_target_allowed(request, decoded.config)
+        body = wire_records.read_append_body(request.body)
         header_key = None
-        if decoded.idempotency_key is None:
+        if body.idempotency_key is None:
             sent = request.header(b"idempotency-key")
             header_key = sent.decode("utf-8", "replace") if sent is not None else None
-        command = wire.append_command(request.name, decoded, header_key)
         return_seqs = request.flag("return_seqs", True)
-        began = time.perf_counter()
 
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Appended)
-            timings = request.timings()
-            if not reply.deduped:
-                topic = topics.get(request.name)
-                synced = topic is not None and topic.config.durable
-                timings["wal_append_ms"] = appended_ms
-                timings["fsync_ms"] = waited_ms if synced else 0.0
-            body = replies.encode_appended(request.name, reply, return_seqs, timings)
-            return Reply(body, 201 if reply.created else 200)
+        def encode(reply: cmd.Appended, timings: Timings) -> Reply:
+            encoded = replies.encode_appended(request.name, reply, return_seqs, timings)
+            return Reply(encoded, 201 if reply.created else 200)
 
-        held = coordinator.submit(command, finish)
-        appended_ms = (time.perf_counter() - began) * 1000
-        return held
+        key, topic = request.key, request.name
+        return submit_append(coordinator, key, topic, body, header_key, request.timings, encode)
 
     def diff(self, request: Request) -> Answer:
         """`POST /v0/topics/:topic/diff`: read records behind a cursor, or wait for some."""
@@ -159,9 +144,12 @@ class TopicRoutes:
         topic, page = _read(coordinator.engine, request, body)
         if body.wait_ms and page.says_nothing:
             return request.unless_gone(self._diff_when_there_is(request, body))
-        return Held(
-            topic.mark_written, topic.mark_durable, lambda waited_ms: _paged(request, body, page)
-        )
+        records = _join(coordinator, topic, page, body)
+
+        def finish(waited_ms: float) -> Reply:
+            return _paged(request, page, records)
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
 
     async def _diff_when_there_is(self, request: Request, body: wire.DiffBody) -> Reply:
         """The long poll: read again whenever the topic changes, until there is something."""
@@ -175,8 +163,9 @@ class TopicRoutes:
             left_s = deadline - loop.time()
             if not page.says_nothing or left_s <= 0:
                 changed.cancel()
+                records = _join(coordinator, topic, page, body)
                 await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
-                return _paged(request, body, page)
+                return _paged(request, page, records)
             await asyncio.wait((changed,), timeout=left_s)
 
     def delete(self, request: Request) -> Held:
@@ -207,50 +196,27 @@ def _read(engine: Engine, request: Request, body: wire.DiffBody) -> tuple[Topic,
     return topic, wire.read_page(topic, body, now)
 
 
-def _paged(request: Request, body: wire.DiffBody, page: Page) -> Reply:
-    timings = request.timings()
-    return Reply(
-        replies.encode_page(request.name, page, body.include_tags, body.include_meta, timings)
-    )
+def _join(coordinator: Coordinator, topic: Topic, page: Page, body: wire.DiffBody) -> bytes:
+    """A page's records as JSON; at once, since batches change while a reply is held."""
+    show = shown(tags=body.include_tags, meta=body.include_meta)
+    return coordinator.record_texts.join(topic.number, page.runs, show)
 
 
-def _require_target_allowed(request: Request, config: TopicConfig) -> None:
-    """A key must not reach a topic outside its prefixes by way of dead letters."""
-    target = config.dead_letter
-    if request.key is not None and target is not None and not request.key.allows(target):
-        raise Forbidden(
-            "this key may not name a dead-letter topic outside its prefixes", {"topic": target}
-        )
+def _paged(request: Request, page: Page, records: bytes) -> Reply:
+    return Reply(replies.encode_page(request.name, page, records, request.timings()))
 
 
-def page_size(given: str | None) -> int:
-    """The `page_size` parameter: 100 unless a non-negative integer; 1 to 1000."""
-    if given is None or not (given.isascii() and given.isdigit()):
-        return PAGE_DEFAULT
-    return min(max(int(given[:20]), 1), PAGE_MAX)
+def _configured(request: Request) -> Callable[[cmd.Reply, float], Reply]:
+    """The finish of a change of config."""
 
+    def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+        assert isinstance(reply, cmd.Put)
+        body = {
+            "topic": request.name,
+            "created": reply.created,
+            "config": replies.config_members(reply.config),
+            "performance": request.timings(),
+        }
+        return Reply(replies.encode(body), 201 if reply.created else 200)
 
-def write_cursor(name: str) -> str:
-    """A position in a list: URL-safe, without padding, opaque to clients."""
-    return base64.urlsafe_b64encode(replies.encode({"after": name})).rstrip(b"=").decode()
-
-
-def read_cursor(given: str | None) -> str:
-    """The name a cursor points behind; "" for the first page.
-
-    Raises:
-        InvalidRequest: It is no cursor of ours.
-    """
-    if not given:
-        return ""
-    # A blank is what form decoding makes of a "+" of standard base64.
-    text = given.replace(" ", "+").replace("+", "-").replace("/", "_").rstrip("=")
-    try:
-        padded = (text + "=" * (-len(text) % 4)).encode("ascii")
-        decoded = msgspec.json.decode(
-            base64.b64decode(padded, altchars=b"-_", validate=True), type=dict[str, Any]
-        )
-    except (ValueError, binascii.Error, msgspec.MsgspecError, RecursionError):
-        raise InvalidRequest("`cursor` is not one that this server gave out") from None
-    after = decoded.get("after", "")
-    return after if isinstance(after, str) else ""
+    return finish

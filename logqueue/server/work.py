@@ -1,70 +1,84 @@
 """`GET /v0/topics/:q/work`: jobs pushed to a worker as server-sent events.
 
-Owns: one connection's stream: its opening, the frames, heartbeats, and noticing that the client is
-gone. Must not know: how jobs are shared out. What a stream holds in memory is bounded by the jobs
-it may have in flight.
+Owns: one connection's stream: its opening, the frames, heartbeats. Must not know: how jobs are
+shared out. A client that does not read gets no more jobs until it does.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from logqueue import replies, wire
 from logqueue.core import commands as cmd
 from logqueue.core import limits
 from logqueue.core.config import clamp_lease_ms
-from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable, ShuttingDown
-from logqueue.server.coordinator import Coordinator, WorkStream
-from logqueue.server.requests import Request, Send
+from logqueue.errors import InvalidRequest, LogqueueError, ShuttingDown
+from logqueue.server.byte_stream import ByteStream
+from logqueue.server.cohort import WorkStream
+from logqueue.server.coordinator import Coordinator
+from logqueue.server.heartbeat import Heartbeat
+from logqueue.server.requests import Begin, Request, require_event_stream
 from logqueue.server.service import Service
 
 HEARTBEAT_S = 15.0
 HEARTBEAT = b": hb\n\n"
 OPENING = b"retry: 2000\n\n" + HEARTBEAT
-SSE_HEADERS = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
-
-
-def require_event_stream(request: Request) -> None:
-    """Check the Accept header of a stream.
-
-    Raises:
-        NotAcceptable: It excludes event streams.
-    """
-    accept = (request.header(b"accept") or b"").lower()
-    if accept and b"text/event-stream" not in accept and b"*/*" not in accept:
-        raise NotAcceptable("this route answers with an event stream: accept text/event-stream")
 
 
 class SseWorkStream(WorkStream):
     """A work stream that encodes jobs as events for its connection."""
 
-    def __init__(self, topic: str, node: str, jobs_max: int, lease_ms: int | None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        node: str,
+        jobs_max: int,
+        lease_ms: int | None,
+        coordinator: Coordinator,
+    ) -> None:
         super().__init__(topic, node, jobs_max, lease_ms)
-        self._chunks: list[bytes] = []
-        self._ended = False
-        self._wake: asyncio.Future[None] | None = None
+        self._coordinator = coordinator
+        self._body: ByteStream | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._held_back_by = ""
 
     @property
     def has_ended(self) -> bool:
         """See WorkStream."""
-        return self._ended
+        return self._body is None
+
+    @property
+    def is_paused(self) -> bool:
+        """See WorkStream."""
+        return self._body is not None and self._body.is_paused
+
+    def begin(self, body: ByteStream) -> None:
+        """Open: from now on jobs may be delivered."""
+        self._body = body
+        body.writer = self
+        body.write(body.frame(OPENING))
+        self._heartbeat = Heartbeat(self._coordinator.loop, HEARTBEAT_S, self._beat)
+        try:
+            self._coordinator.open_stream(self)
+        except LogqueueError as refusal:
+            # The queue went while the stream was opened.
+            self.end(refusal)
 
     def deliver(self, jobs: list[cmd.Job]) -> None:
         """See WorkStream."""
-        if not self._ended:
-            self._chunks.append(replies.encode_job_frames(self.topic, jobs))
-            self._rouse()
+        self._held_back_by = ""
+        self._write(replies.encode_job_frames(self.topic, jobs))
+
+    def held_back(self, reason: str, retry_after_ms: int | None) -> None:
+        """See WorkStream. Said once, in a comment, which clients of event streams pass over."""
+        if reason == self._held_back_by:
+            return
+        self._held_back_by = reason
+        again = b"" if retry_after_ms is None else b" retry_after_ms=%d" % retry_after_ms
+        self._write(b": idle reason=%b%b\n\n" % (reason.encode(), again))
 
     def end(self, error: LogqueueError | None) -> None:
         """See WorkStream."""
-        if self._ended:
-            return
-        self._ended = True
         if error is not None:
             down = isinstance(error, ShuttingDown)
             frame: dict[str, Any] = {
@@ -72,35 +86,36 @@ class SseWorkStream(WorkStream):
                 "error": error.message,
                 "topic": self.topic,
             }
-            self._chunks.append(b"event: error\ndata: %b\n\n" % replies.encode(frame))
-        self._rouse()
+            self._write(b"event: error\ndata: %b\n\n" % replies.encode(frame))
+        body = self._body
+        if body is not None:
+            self._close()
+            body.end()
 
-    def hang_up(self) -> None:
-        """The client is gone: nothing more needs to be sent."""
-        self._ended = True
-        self._chunks.clear()
-        self._rouse()
+    def stream_drained(self) -> None:
+        """See StreamWriter."""
+        self._coordinator.resume_stream(self)
 
-    def _rouse(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+    def stream_lost(self) -> None:
+        """See StreamWriter."""
+        self._close()
 
-    async def next_chunk(self) -> bytes:
-        """What to send next: frames, a heartbeat after silence, or b"" at the end."""
-        if not self._chunks and not self._ended:
-            loop = asyncio.get_running_loop()
-            self._wake = loop.create_future()
-            timer = loop.call_later(HEARTBEAT_S, self._rouse)
-            try:
-                await self._wake
-            finally:
-                timer.cancel()
-                self._wake = None
-        if self._chunks:
-            chunk = b"".join(self._chunks)
-            self._chunks.clear()
-            return chunk
-        return b"" if self._ended else HEARTBEAT
+    def _write(self, frames: bytes) -> None:
+        if self._body is not None and self._heartbeat is not None:
+            self._body.write(self._body.frame(frames))
+            self._heartbeat.sent(self._coordinator.loop.time())
+
+    def _beat(self) -> None:
+        if not self.is_paused:
+            self._write(HEARTBEAT)
+
+    def _close(self) -> None:
+        if self._body is not None:
+            self._body = None
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
+                self._heartbeat = None
+            self._coordinator.close_stream(self)
 
 
 class WorkRoute:
@@ -109,28 +124,20 @@ class WorkRoute:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def work(self, request: Request, send: Send) -> None:
-        """Open a stream, feed it until either side ends it, and give its leases back.
+    def work(self, request: Request) -> Begin:
+        """Check a request for a stream of jobs.
 
         Raises:
-            LogqueueError: Refused; nothing was sent then.
+            LogqueueError: Refused.
         """
         coordinator = self._service.require_serving()
         require_event_stream(request)
-        stream = _read_stream(request)
+        stream = _read_stream(request, coordinator)
         coordinator.engine.state.queue(request.name)
-        if request.method == "HEAD":
-            await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        self._service.enter_stream(request.key)
-        try:
-            await _feed(request, send, stream, coordinator)
-        finally:
-            self._service.leave_stream(request.key)
+        return stream.begin
 
 
-def _read_stream(request: Request) -> SseWorkStream:
+def _read_stream(request: Request, coordinator: Coordinator) -> SseWorkStream:
     query = request.query
     lease_ms = _number(query.get("lease_ms"), "lease_ms", limits.U64_MAX)
     jobs_max = _number(query.get("max"), "max", limits.U32_MAX)
@@ -140,6 +147,7 @@ def _read_stream(request: Request) -> SseWorkStream:
         claimer.node,
         claimer.jobs_max,
         None if lease_ms is None else clamp_lease_ms(lease_ms),
+        coordinator,
     )
 
 
@@ -149,29 +157,3 @@ def _number(given: str | None, name: str, most: int) -> int | None:
     if not (given.isascii() and given.isdigit() and len(given) <= 40) or int(given) > most:
         raise InvalidRequest(f"`{name}` must be an integer from 0 to {most}")
     return int(given)
-
-
-async def _feed(
-    request: Request, send: Send, stream: SseWorkStream, coordinator: Coordinator
-) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
-    await send({"type": "http.response.body", "body": OPENING, "more_body": True})
-    watch = asyncio.ensure_future(_hang_up_with_client(request, stream))
-    try:
-        coordinator.open_stream(stream)
-    except LogqueueError as refusal:
-        # The queue went while the head of the reply was sent.
-        stream.end(refusal)
-    try:
-        while chunk := await stream.next_chunk():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        if not watch.done():
-            await send({"type": "http.response.body", "body": b""})
-    finally:
-        coordinator.close_stream(stream)
-        watch.cancel()
-
-
-async def _hang_up_with_client(request: Request, stream: SseWorkStream) -> None:
-    await request.gone()
-    stream.hang_up()

@@ -1,0 +1,70 @@
+"""What a server does without being asked: giving space back, writing what nobody waits for, and
+finding its footing once the log has failed.
+
+Owns: when it is done. Must not know: how, requests, streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from logqueue.errors import LogqueueError
+from logqueue.server.engine import Engine
+from logqueue.server.gate import Gate
+from wal import WalError
+
+TIDY_INTERVAL_S = 1.0
+FLUSH_INTERVAL_S = 0.1
+FAILURE_POLL_INTERVAL_S = 0.1
+
+logger = logging.getLogger("logqueue.background")
+
+
+async def tidy_forever(engine: Engine, gate: Gate) -> None:
+    """Evict what is due, and give memory and disk space back, in steps between requests."""
+    complained = False
+    while True:
+        await asyncio.sleep(TIDY_INTERVAL_S)
+        try:
+            for _ in engine.tidy():
+                await asyncio.sleep(0.001 if gate.waiting == 0 else 0)
+            complained = False
+        except (LogqueueError, WalError) as refusal:
+            if not complained:
+                logger.warning("disk space can not be given back now: %s", refusal)
+            complained = True
+        except Exception:
+            logger.exception("giving disk space back failed; it is tried again later")
+
+
+async def flush_forever(engine: Engine) -> None:
+    """Hand lease events, and frames that no reply waits for, to the operating system."""
+    while True:
+        await asyncio.sleep(FLUSH_INTERVAL_S)
+        engine.journal.flush_leases()
+        engine.journal.jobs.wake()
+
+
+async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> None:
+    """Once the log has failed, serve reads from what it still stands for.
+
+    Args:
+        engine: Its state is replaced then.
+        retreated: Called after that.
+    """
+    while engine.journal.jobs.failure is None:
+        await asyncio.sleep(FAILURE_POLL_INTERVAL_S)
+    logger.error(
+        "storage is read-only since a write or sync failed: %s; check the disk and restart",
+        engine.journal.jobs.failure,
+    )
+    loop = asyncio.get_running_loop()
+    try:
+        engine.stand_on(await loop.run_in_executor(None, engine.retreat))
+    except (WalError, OSError) as error:
+        logger.error("the log can not be read back (%s); some reads stay refused", error)
+        return
+    retreated()
+    logger.warning("reads go on from the last good sync; writes are refused until a restart")

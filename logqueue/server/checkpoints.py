@@ -1,0 +1,132 @@
+"""What checkpoints restate, part by part, so that no writer waits for a long one.
+
+Owns: the events of a checkpoint and how much goes into each. Other events may stand between two
+parts: each says how things are at its place in the log, and replay learns of all topics of a
+checkpoint before it comes to the first part. Must not know: files, when a checkpoint is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logqueue.core import events as ev
+from logqueue.core.config import TopicConfig
+from logqueue.core.routers import Router
+from logqueue.core.staging import Producer
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+
+TOPICS_PER_PART = 1000
+JOBS_PER_PART = 1000
+
+
+class JobsCheckpoint:
+    """A checkpoint of the jobs log under way.
+
+    Attributes:
+        segment: The one it begins; the log can be replayed from there once it is complete.
+    """
+
+    def __init__(self, state: State, segment: int) -> None:
+        self.segment = segment
+        # Replay begins with the configs as they are now; later changes are in the log behind.
+        self._unstated = [(topic, topic.config) for topic in state.instances.values()]
+        self._unstated.reverse()
+        self._routers = [_router_kept(router) for router in state.routers_by_number.values()]
+        self._producers = [_producer_kept(producer) for producer in state.producers.values()]
+        self.is_complete = False
+
+    def next_part(self, state: State, at: int, oldest: int, *, clean: bool) -> ev.Checkpointed:
+        """The event to log next.
+
+        Args:
+            state: As of now.
+            at: The clock.
+            oldest: First segment of the log.
+            clean: Whether the last part marks an orderly shutdown.
+        """
+        kept = [
+            _topic_kept(topic, config)
+            for topic, config in reversed(self._unstated[-TOPICS_PER_PART:])
+            if state.instances.get(topic.number) is topic
+        ]
+        more = len(self._unstated) > TOPICS_PER_PART
+        return ev.Checkpointed(
+            at,
+            0,
+            kept,
+            state.next_topic,
+            state.next_lease,
+            clean and not more,
+            oldest,
+            self._routers,
+            self.segment,
+            more,
+            self._producers,
+        )
+
+    def advance(self) -> None:
+        """That part is logged."""
+        self.is_complete = len(self._unstated) <= TOPICS_PER_PART
+        del self._unstated[-TOPICS_PER_PART:]
+        self._routers = []
+        self._producers = []
+
+
+def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
+    """The events of a leases checkpoint: every projection that must survive a restart.
+
+    Each is to be logged before anything else happens; between two of them jobs may be claimed and
+    settled, and topics may go.
+    """
+    for topic in [*state.instances.values()]:
+        queue = topic.queue
+        if queue is None or not (topic.config.leases_durable and topic.config.is_logged):
+            continue
+        seqs = [*queue.jobs]
+        for start in range(0, max(len(seqs), 1), JOBS_PER_PART):
+            if state.instances.get(topic.number) is not topic:
+                break
+            kept = queue.kept(seqs[start : start + JOBS_PER_PART])
+            yield ev.LeasesCheckpointed(at, topic.number, queue.cursor, kept)
+
+
+def _topic_kept(topic: Topic, config: TopicConfig) -> ev.TopicKept:
+    return ev.TopicKept(
+        topic.number,
+        topic.name,
+        config,
+        topic.head,
+        topic.seqs_reserved,
+        topic.cap_floor,
+        topic.ttl_floor,
+        topic.last_write_at,
+        topic.queue.dead_lettered if topic.queue is not None else 0,
+        topic.holes,
+        dict(topic.queue.finished) if topic.queue is not None else {},
+    )
+
+
+def _router_kept(router: Router) -> ev.RouterKept:
+    return ev.RouterKept(
+        router.number,
+        router.name,
+        router.source,
+        router.dest,
+        router.cursor,
+        router.forwarded,
+        router.options,
+    )
+
+
+def _producer_kept(producer: Producer) -> ev.ProducerKept:
+    committed = producer.committed
+    if committed is None:
+        return ev.ProducerKept(producer.name, producer.touched_at, -1, b"", [])
+    return ev.ProducerKept(
+        producer.name,
+        producer.touched_at,
+        committed.number,
+        committed.digest,
+        [*committed.ranges],
+    )

@@ -1,0 +1,224 @@
+"""Handlers of looking after jobs: list, show, cancel, purge, release, redrive, workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from logqueue import replies, wire_jobs
+from logqueue.core import block as blocks
+from logqueue.core import commands as cmd
+from logqueue.core import limits
+from logqueue.core.looking import describe_job, list_jobs
+from logqueue.core.topic import Topic
+from logqueue.errors import Forbidden, NotFound
+from logqueue.server.coordinator import Coordinator
+from logqueue.server.history import read_history
+from logqueue.server.requests import Answer, Held, Reply, Request
+from logqueue.server.service import Service
+from logqueue.server.workers import Observed
+
+WORKERS_SHOWN_MAX = 1000
+
+
+class JobRoutes:
+    """The operator's half of the queue API."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._reading_history = asyncio.Semaphore(1)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def list(self, request: Request) -> Held:
+        """`GET /v0/topics/:q/jobs`: a page of jobs, never leases."""
+        engine = self._service.require_serving().engine
+        wanted = wire_jobs.read_job_filter(request.query)
+        engine.state.queue(request.name)
+        topic = engine.look(request.name)
+        page = list_jobs(
+            topic,
+            states=wanted.states,
+            match=wanted.match,
+            key=wanted.key,
+            after=wanted.after,
+            limit=wanted.limit,
+        )
+        now = engine.clock.now_ms()
+        data = request.flag("data", True)
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode_jobs(request.name, page, now, data, request.timings()))
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    def get(self, request: Request) -> Answer:
+        """`GET /v0/topics/:q/jobs/:seq`: one job and its history."""
+        coordinator = self._service.require_serving()
+        seq = _seq(request)
+        coordinator.engine.state.queue(request.name)
+        return self._get(request, coordinator, seq)
+
+    async def _get(self, request: Request, coordinator: Coordinator, seq: int) -> Reply:
+        engine = coordinator.engine
+        topic = engine.look(request.name)
+        job = describe_job(topic, seq)
+        now = engine.clock.now_ms()
+        await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
+        if job is None:
+            raise NotFound(
+                f"topic {request.name!r} has no job {seq} (any more)",
+                {"topic": request.name, "seq": seq},
+            )
+        async with self._reading_history:
+            engine.journal.flush_leases()
+            history = await coordinator.loop.run_in_executor(
+                None, read_history, engine.journal.leases, topic.number, seq, job.deliveries
+            )
+        body = replies.encode_job_history(
+            request.name, job, history.entries, history.is_whole, now, request.timings()
+        )
+        return Reply(body)
+
+    def workers(self, request: Request) -> Held:
+        """`GET /v0/topics/:q/workers`: each node that is or was at work."""
+        coordinator = self._service.require_serving()
+        coordinator.engine.state.queue(request.name)
+        topic = coordinator.engine.look(request.name)
+        crew = _crew(coordinator, topic)
+        shown = sorted(crew, key=lambda worker: (-(worker["last_seen_ts"] or 0), worker["node"]))
+        body = {"topic": request.name, "workers": shown[:WORKERS_SHOWN_MAX], "count": len(crew)}
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode({**body, "performance": request.timings()}))
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    # -- operating -------------------------------------------------------------------------------
+
+    def cancel(self, request: Request) -> Held:
+        """`DELETE /v0/topics/:q/jobs/:seq`: remove one job."""
+        coordinator = self._service.require_serving()
+        command = cmd.CancelJob(request.name, _seq(request), request.flag("force", False))
+        return coordinator.submit(command, _cancelled(request))
+
+    def cancel_key(self, request: Request) -> Held:
+        """`DELETE /v0/topics/:q/keys/:key`: remove the waiting job with a key."""
+        coordinator = self._service.require_serving()
+        command = cmd.CancelKey(request.name, blocks.write_string(request.item))
+        return coordinator.submit(command, _cancelled(request))
+
+    def purge(self, request: Request) -> Answer:
+        """`POST /v0/topics/:q/purge`: remove all jobs in some states."""
+        coordinator = self._service.require_serving()
+        command = wire_jobs.purge_command(request.name, request.body)
+        coordinator.engine.state.queue(request.name)
+        return self._purge(request, coordinator, command)
+
+    async def _purge(self, request: Request, coordinator: Coordinator, command: cmd.Purge) -> Reply:
+        """Remove them in bounded steps, so that a large queue does not stop the others, and no
+        more than there were, so that a busy producer does not keep it going."""
+        purged: Counter[str] = Counter()
+        there_were = coordinator.engine.look(request.name).live
+        more = True
+        while more:
+            outcome = coordinator.execute(command)
+            assert isinstance(outcome.reply, cmd.Purged)
+            purged.update(outcome.reply.counts)
+            more = outcome.reply.more and purged.total() < there_were
+            await coordinator.gate.wait(outcome.written, outcome.durable)
+            await asyncio.sleep(0)
+        body = {"topic": request.name, "purged": purged, "performance": request.timings()}
+        return Reply(replies.encode(body))
+
+    def release(self, request: Request) -> Held:
+        """`POST /v0/topics/:q/release`: held jobs are ready again."""
+        coordinator = self._service.require_serving()
+        command = wire_jobs.release_command(request.name, request.body)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Released)
+            body = {"topic": request.name, **reply._asdict(), "performance": request.timings()}
+            return Reply(replies.encode(body))
+
+        return coordinator.submit(command, finish)
+
+    def redrive(self, request: Request) -> Held:
+        """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
+        coordinator = self._service.require_serving()
+        command = wire_jobs.redrive_command(request.name, request.body)
+        if command.to is not None:
+            _require_allowed(request, command.to)
+        elif request.key is not None and request.key.prefixes:
+            planned = coordinator.execute(msgspec.structs.replace(command, dry_run=True)).reply
+            assert isinstance(planned, cmd.Redriven)
+            for target in planned.targets:
+                _require_allowed(request, target)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Redriven)
+            body = {"topic": request.name, **reply._asdict(), "dry_run": command.dry_run}
+            return Reply(replies.encode({**body, "performance": request.timings()}))
+
+        return coordinator.submit(command, finish)
+
+
+def _require_allowed(request: Request, target: str) -> None:
+    """A key must not write outside its prefixes by way of a redrive."""
+    if request.key is not None and not request.key.allows(target):
+        raise Forbidden(
+            "this key may not redrive to a topic outside its prefixes", {"topic": target}
+        )
+
+
+def _cancelled(request: Request) -> Callable[[cmd.Reply, float], Reply]:
+    """The finish of a cancel."""
+
+    def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+        assert isinstance(reply, cmd.Cancelled)
+        body: dict[str, Any] = {"topic": request.name, "cancelled": reply.cancelled}
+        if reply.state is not None:
+            body |= {"$seq": reply.seq, "state": reply.state}
+        return Reply(replies.encode({**body, "performance": request.timings()}))
+
+    return finish
+
+
+def _crew(coordinator: Coordinator, topic: Topic) -> list[dict[str, Any]]:
+    """Every node that was seen, holds a lease, has a stream or waits."""
+    assert topic.queue is not None
+    grants = (job.grant for job in topic.queue.jobs.values() if job.live)
+    in_flight = Counter(grant.node for grant in grants if grant is not None)
+    lapsed = topic.queue.lapsed
+    streams: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    cohort = coordinator.cohort_of(topic)
+    if cohort is not None:
+        streams.update(stream.node for stream in cohort.streams)
+        waiting.update(call.claimer.node for call in cohort.waiting)
+    seen = dict(coordinator.workers.of(topic.number))
+    unseen = Observed()
+    return [
+        {
+            "node": node,
+            "in_flight": in_flight[node],
+            "last_seen_ts": known.seen_at or None,
+            "streams": streams[node],
+            "waiting": waiting[node],
+            "claimed": known.claimed,
+            "acked": known.acked,
+            "nacked": known.nacked,
+            "rejected": known.rejected,
+            "expired": lapsed.get(node, 0),
+        }
+        for node in {*seen, *in_flight, *lapsed, *streams, *waiting}
+        for known in (seen.get(node, unseen),)
+    ]
+
+
+def _seq(request: Request) -> int:
+    return wire_jobs.read_number(request.item, "the seq in the path", limits.U64_MAX)

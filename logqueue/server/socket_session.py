@@ -1,0 +1,283 @@
+"""What a WebSocket client may ask for, and what it is told: commands, replies, deliveries.
+
+Owns: the commands of one socket, the order of what goes out, its subscriptions. Must not know: how
+frames travel, what is read for subscriptions, or when.
+
+Everything leaves in the order in which it was decided: the ack of a write is placed before the
+write can be read, so it always comes before the record.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from functools import partial
+
+from websockets.frames import CloseCode
+
+from logqueue import feed_wire, frames, replies
+from logqueue.core import commands as cmd
+from logqueue.errors import (
+    Forbidden,
+    Internal,
+    InvalidRequest,
+    LogqueueError,
+    ShuttingDown,
+    TopicNotFound,
+)
+from logqueue.frames import Event
+from logqueue.server.appends import Timings, submit_append
+from logqueue.server.auth import Key, Scope
+from logqueue.server.requests import Held, Reply
+from logqueue.server.service import Service
+from logqueue.server.subscriptions import Cursor, Subscriber, Subscription
+from logqueue.server.watch_routes import (
+    find_topics,
+    marks_of,
+    read_options,
+    require_topics_allowed,
+    starting_place,
+)
+from logqueue.server.websocket import WebSocket, frame
+
+OUTBOX_MAX = 4
+"""Replies and deliveries that wait to be sent. Commands behind them wait, too."""
+
+logger = logging.getLogger("logqueue.websocket")
+
+
+class _Slot:
+    """A place in the order of what goes out; None until it is known what."""
+
+    __slots__ = ("wire",)
+
+    def __init__(self, wire: bytes | None = None) -> None:
+        self.wire = wire
+
+
+class SocketSession(Subscriber):
+    """One client of `GET /v0/ws`."""
+
+    def __init__(self, service: Service, key: Key | None, socket: WebSocket) -> None:
+        """Begin to serve a socket."""
+        super().__init__()
+        self._service = service
+        self._coordinator = service.require_serving()
+        self._key = key
+        self._socket = socket
+        self._inbox: deque[bytes | None] = deque()
+        self._outbox: deque[_Slot] = deque()
+        self._delivery: _Slot | None = None
+        self._is_working = False
+        self._is_ending = False
+        socket.listener = self
+        self._coordinator.subscriptions.open(self)
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    def message_received(self, text: bytes | None) -> None:
+        """See SocketListener."""
+        if not self._is_ending:
+            self._inbox.append(text)
+            self._work()
+
+    def socket_drained(self) -> None:
+        """See SocketListener."""
+        self._work()
+        self._coordinator.subscriptions.resume(self)
+
+    def socket_lost(self) -> None:
+        """See SocketListener."""
+        self._inbox.clear()
+        self._outbox.clear()
+        self._coordinator.subscriptions.close(self)
+
+    def _work(self) -> None:
+        """Execute commands, in order, as long as there is room for what they answer."""
+        if self._is_working:
+            return
+        self._is_working = True
+        while self._inbox and self._has_room:
+            self._execute(self._inbox.popleft())
+        self._is_working = False
+        if not self.is_closed:
+            self._socket.read(not self._inbox)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._outbox) < OUTBOX_MAX and not self._socket.is_paused
+
+    def _execute(self, text: bytes | None) -> None:
+        slot = _Slot()
+        self._outbox.append(slot)
+        try:
+            message = feed_wire.read_message(text) if text is not None else None
+        except InvalidRequest as refusal:
+            self._fill(slot, replies.encode_socket_error(b"null", "invalid_json", refusal.message))
+            return
+        if message is None:
+            advice = "send commands as text messages: JSON, UTF-8"
+            self._fill(slot, replies.encode_socket_error(None, "unsupported_message", advice))
+            return
+        request_id = bytes(message.request_id)
+        try:
+            answer = self._answer(message, request_id)
+        except Exception as error:
+            answer = self._refusal(request_id, error)
+        if isinstance(answer, Held):
+            release = partial(self._release, slot, answer, request_id, time.perf_counter())
+            self._coordinator.gate.when(answer.written, answer.durable, release)
+        else:
+            self._fill(slot, answer)
+
+    def _release(
+        self,
+        slot: _Slot,
+        held: Held,
+        request_id: bytes,
+        began: float,
+        failure: LogqueueError | None,
+    ) -> None:
+        """The log has reached what an answer was computed from, or never will."""
+        try:
+            if failure is not None:
+                raise failure
+            text = held.finish((time.perf_counter() - began) * 1000).body
+        except Exception as error:
+            text = _encode_refusal(request_id, error)
+        self._fill(slot, text)
+
+    def _refusal(self, request_id: bytes, error: Exception) -> bytes | Held:
+        text = _encode_refusal(request_id, error)
+        if isinstance(error, TopicNotFound):
+            # The deletion that this was computed from may not be durable yet.
+            control_mark = self._coordinator.engine.control_mark
+            return Held(0, control_mark, lambda waited_ms: Reply(text))
+        return text
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def _answer(self, message: feed_wire.Message, request_id: bytes) -> bytes | Held:
+        if isinstance(message, feed_wire.Ping):
+            return b'{"op":"pong","request_id":%b}' % request_id
+        if isinstance(message, feed_wire.Unsubscribe):
+            return self._unsubscribe(message, request_id)
+        self._service.require_serving()
+        if isinstance(message, feed_wire.Subscribe):
+            return self._subscribe(message, request_id)
+        return self._publish(message, request_id)
+
+    def _subscribe(self, message: feed_wire.Subscribe, request_id: bytes) -> Held:
+        self._require(Scope.READ)
+        starts = message.starts()
+        require_topics_allowed(self._key, starts)
+        engine = self._coordinator.engine
+        topics = find_topics(engine, starts, lenient=message.lenient)
+        options = read_options(message)
+        places = {name: starting_place(topic, starts[name]) for name, topic in topics.items()}
+        for name, topic in topics.items():
+            cursor = Cursor(places[name]["from_seq"])
+            self._coordinator.subscriptions.add(Subscription(self, name, topic, cursor, options))
+        members = replies.encode(places)
+        text = b'{"op":"subscribed","request_id":%b,"topics":%b}' % (request_id, members)
+        return Held(*marks_of(engine, topics), lambda waited_ms: Reply(text))
+
+    def _unsubscribe(self, message: feed_wire.Unsubscribe, request_id: bytes) -> bytes:
+        names = message.names()
+        for name in names:
+            subscription = self.subscriptions.get(name)
+            if subscription is not None:
+                self._coordinator.subscriptions.remove(subscription)
+        members = replies.encode(names)
+        return b'{"op":"unsubscribed","request_id":%b,"topics":%b}' % (request_id, members)
+
+    def _publish(self, message: feed_wire.Publish, request_id: bytes) -> Held:
+        self._require(Scope.WRITE)
+        if message.config is not None:
+            self._require(Scope.ADMIN)
+        require_topics_allowed(self._key, {message.topic: None})
+        began = time.perf_counter()
+
+        def timings() -> Timings:
+            return {"server_total_ms": (time.perf_counter() - began) * 1000}
+
+        def encode(reply: cmd.Appended, spent: Timings) -> Reply:
+            return Reply(
+                replies.encode_ack(request_id, message.topic, reply, message.return_seqs, spent)
+            )
+
+        key, topic = self._key, message.topic
+        return submit_append(self._coordinator, key, topic, message, None, timings, encode)
+
+    def _require(self, scope: Scope) -> None:
+        if self._key is not None and not self._key.has(scope):
+            raise Forbidden("this key lacks a scope that the command needs")
+
+    # -- what goes out ---------------------------------------------------------------------------
+
+    @property
+    def can_take(self) -> bool:
+        """See Subscriber."""
+        return self._has_room and not self._is_ending
+
+    @property
+    def shared_form(self) -> str:
+        """See Subscriber."""
+        return "websocket"
+
+    def encode(self, subscription: Subscription, events: list[Event]) -> bytes:
+        """See Subscriber."""
+        return b"".join([frame(frames.encode_message(event)) for event in events])
+
+    def reserve(self) -> None:
+        """See Subscriber."""
+        self._delivery = _Slot()
+        self._outbox.append(self._delivery)
+
+    def deliver(self, wire: bytes, at: float) -> None:
+        """See Subscriber."""
+        slot, self._delivery = self._delivery, None
+        if slot is not None:
+            slot.wire = wire
+            self._flush()
+
+    def discard(self) -> None:
+        """See Subscriber."""
+        self.deliver(b"", 0.0)
+
+    def end(self, error: LogqueueError) -> None:
+        """See Subscriber: what is decided already is still sent."""
+        code = frames.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
+        self._is_ending = True
+        self._inbox.clear()
+        last = replies.encode_socket_error(b"null", code, error.message)
+        self._outbox.append(_Slot(frame(last)))
+        self._flush()
+
+    def _fill(self, slot: _Slot, text: bytes) -> None:
+        slot.wire = frame(text)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what is known, up to the first place of which it is not."""
+        outbox = self._outbox
+        while outbox and (wire := outbox[0].wire) is not None:
+            outbox.popleft()
+            if wire:
+                self._socket.send(wire)
+        if self.is_closed:
+            return
+        if self._is_ending:
+            if not outbox:
+                self._socket.close(CloseCode.GOING_AWAY, "the server is shutting down")
+            return
+        self._work()
+        self._coordinator.subscriptions.resume(self)
+
+
+def _encode_refusal(request_id: bytes, error: Exception) -> bytes:
+    if not isinstance(error, LogqueueError):
+        logger.error("a WebSocket command failed", exc_info=error)
+        error = Internal("the server failed on this command; its log has the details")
+    return replies.encode_socket_error(request_id, error.code, error.message)

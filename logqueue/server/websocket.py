@@ -1,0 +1,249 @@
+"""One WebSocket connection: messages in, frames out, the closing handshake.
+
+Owns: the upgrade of a connection, what is read from it and when reading pauses, signs of life. The
+protocol itself is that of the `websockets` package. Must not know: what messages say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from websockets.datastructures import Headers
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request as HandshakeRequest
+from websockets.protocol import Protocol as Frames
+from websockets.protocol import Side, State
+from websockets.server import ServerProtocol
+
+from logqueue.errors import InvalidRequest
+from logqueue.server.heartbeat import Heartbeat
+
+PING_INTERVAL_S = 20.0
+CLOSE_TIMEOUT_S = 10.0
+
+logger = logging.getLogger("logqueue.websocket")
+
+
+class SocketListener(Protocol):
+    """Who understands the messages of a connection."""
+
+    def message_received(self, text: bytes | None) -> None:
+        """A whole text message, which is UTF-8; None for a binary one."""
+        ...
+
+    def socket_drained(self) -> None:
+        """The client has caught up: `WebSocket.is_paused` is over."""
+        ...
+
+    def socket_lost(self) -> None:
+        """The connection is gone, or its end has begun; nothing can be sent any more."""
+        ...
+
+
+def is_offered(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request's headers (names in lower case) offer to go on as a WebSocket."""
+    return any(
+        name == b"upgrade" and value.strip().lower() == b"websocket" for name, value in headers
+    )
+
+
+def accept(path: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The reply that makes a WebSocket of a connection, as bytes.
+
+    Raises:
+        InvalidRequest: The handshake is not one of RFC 6455.
+    """
+    sent = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+    protocol = ServerProtocol(logger=logger)
+    response = protocol.accept(HandshakeRequest(path, sent))
+    failure, protocol.handshake_exc = protocol.handshake_exc, None
+    protocol.parser.close()
+    if failure is not None:
+        raise InvalidRequest(f"this is no WebSocket handshake: {failure}")
+    return response.serialize()
+
+
+def frame(text: bytes) -> bytes:
+    """A text message as it goes over the wire; sockets may share the result."""
+    return Frame(Opcode.TEXT, text).serialize(mask=False)
+
+
+class WebSocket(asyncio.Protocol):
+    """A connection after its upgrade.
+
+    Attributes:
+        is_paused: The client reads more slowly than it is written to; writers wait for
+            `socket_drained`.
+        listener: Who is told; None once the end has begun.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        bytes_max: int,
+        over: Callable[[], None],
+    ) -> None:
+        """Take a connection over. Nothing is read before `set_protocol` hands it bytes.
+
+        Args:
+            transport: The connection, upgraded.
+            loop: Its event loop.
+            bytes_max: The longest message that is taken.
+            over: Called once, when the connection is gone.
+        """
+        self.listener: SocketListener | None = None
+        self.is_paused = False
+        self._transport = transport
+        self._loop = loop
+        self._bytes_max = bytes_max
+        self._over = over
+        self._frames = Frames(Side.SERVER, state=State.OPEN, max_size=bytes_max, logger=logger)
+        self._parts: list[bytes] = []
+        self._is_text = False
+        self._reads = self._is_reading_wanted = True
+        self._pinged = False
+        self._heartbeat = Heartbeat(loop, PING_INTERVAL_S, self._look_for_life)
+        self._close_timer: asyncio.TimerHandle | None = None
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def send(self, framed: bytes) -> None:
+        """Send what `frame` made; without effect once the end has begun."""
+        if self.listener is not None:
+            self._transport.write(framed)
+
+    def close(self, code: CloseCode, reason: str) -> None:
+        """Begin the closing handshake; the listener is told, and nothing more is sent."""
+        if self.listener is not None:
+            self._frames.send_close(code, reason)
+            self._flush()
+            self._end()
+
+    def read(self, is_wanted: bool) -> None:
+        """Pause or resume the reading of messages."""
+        self._is_reading_wanted = is_wanted
+        # Whoever does not read is not read from: even a ping would be answered.
+        reads = is_wanted and not self.is_paused
+        if reads != self._reads and not self._transport.is_closing():
+            self._reads = reads
+            if reads:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def shutdown(self) -> None:
+        """The server stops: close what is still open."""
+        self._transport.close()
+
+    # -- as a protocol of the event loop ---------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._pinged = False
+        self._heartbeat.sent(self._loop.time())
+        self._frames.receive_data(data)
+        for event in self._frames.events_received():
+            if isinstance(event, Frame) and self.listener is not None:
+                self._take(event)
+        self._flush()
+        if self._frames.state is not State.OPEN:
+            self._end()
+
+    def eof_received(self) -> bool:
+        """The client has gone without a closing handshake."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly for what is written to it."""
+        self.is_paused = True
+        self.read(self._is_reading_wanted)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self.is_paused = False
+        self.read(self._is_reading_wanted)
+        if self.listener is not None:
+            self.listener.socket_drained()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._end()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        # The parser and its connection know each other, and an error knows both; full garbage
+        # collections are rare here.
+        self._frames.parser.close()
+        self._frames.parser_exc = None
+        over, self._over = self._over, _nothing
+        over()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _take(self, event: Frame) -> None:
+        """Put a message together from its frames."""
+        opcode = event.opcode
+        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
+            self._is_text = opcode is Opcode.TEXT
+        elif opcode is not Opcode.CONT:
+            return
+        if event.data:
+            self._parts.append(bytes(event.data))
+        if not event.fin:
+            return
+        text = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        if self._is_text and not _is_utf8(text):
+            self.close(CloseCode.INVALID_DATA, "text messages are UTF-8")
+        elif self.listener is not None:
+            self.listener.message_received(text if self._is_text else None)
+
+    def _flush(self) -> None:
+        """Send what the protocol itself has to say."""
+        for data in self._frames.data_to_send():
+            if not self._transport.is_closing():
+                if data:
+                    self._transport.write(data)
+                else:
+                    # Both sides have said goodbye.
+                    self._transport.close()
+
+    def _end(self) -> None:
+        """The end has begun, from whichever side."""
+        listener, self.listener = self.listener, None
+        if listener is None:
+            return
+        self._heartbeat.stop()
+        self._parts.clear()
+        self.read(True)
+        if not self._transport.is_closing():
+            self._close_timer = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+        listener.socket_lost()
+
+    def _look_for_life(self) -> None:
+        """A client that sent nothing for a while is asked, and given up if it does not answer."""
+        if not self._reads:
+            return
+        if self._pinged:
+            self.close(CloseCode.INTERNAL_ERROR, "no sign of life")
+            return
+        self._pinged = True
+        self._frames.send_ping(b"")
+        self._flush()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,245 @@
+"""Shapes of leased jobs and of looking at jobs. See the package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from logqueue.shapes.values import EmptyReason, JobState, Performance
+
+# -- queues -------------------------------------------------------------------------------------
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
+    """A leased job.
+
+    Attributes:
+        lease_id: Proof of this lease; settling with it fails once the lease is somebody else's.
+        deadline: When the lease ends.
+        deliveries: How often the job was handed out, this time included.
+        key: What makes it unique among the waiting jobs of its queue.
+        last_error: What the last worker said when it gave the job back.
+        updated_at: When a keyed write last replaced it.
+    """
+
+    seq: int = field(name="$seq")
+    lease_id: str
+    deadline: int
+    ts: int = field(name="$ts")
+    deliveries: int
+    data: Any
+    tag: str | None = field(name="$tag", default=None)
+    meta: Any = None
+    key: str | None = field(name="$key", default=None)
+    last_error: str | None = None
+    updated_at: int | None = field(name="$updated_at", default=None)
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to a claim.
+
+    Attributes:
+        jobs: What was leased, ascending by seq (`claimed` on the wire).
+        ready: How many more could be claimed now.
+        reason: Why there are none.
+        retry_after_ms: When to ask again, if the server knows.
+    """
+
+    topic: str
+    jobs: list[Job] = field(name="claimed")
+    count: int
+    ready: int
+    reason: EmptyReason | None = None
+    retry_after_ms: int | None = None
+    performance: Performance = {}
+
+
+class Acked(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to an ack. `skipped` lists the seqs the caller holds no lease for."""
+
+    topic: str
+    acked: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    performance: Performance = {}
+
+
+class Nacked(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to a nack. `skipped` lists the seqs the caller holds no lease for."""
+
+    topic: str
+    nacked: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    performance: Performance = {}
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to a reject. `skipped` lists the seqs the caller holds no lease for."""
+
+    topic: str
+    rejected: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    performance: Performance = {}
+
+
+class Extended(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to an extend: new deadlines by seq, and the seqs the caller holds no lease for."""
+
+    topic: str
+    extended: int
+    skipped: list[int]
+    deadlines: dict[int, int]
+    performance: Performance = {}
+
+
+# -- looking at jobs and operating on them ------------------------------------------------------
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is looked at, without leasing it.
+
+    Attributes:
+        node: Who holds it, while in flight.
+        data: Left out when not asked for, as `meta` is.
+    """
+
+    seq: int = field(name="$seq")
+    ts: int = field(name="$ts")
+    state: JobState
+    deliveries: int
+    age_ms: int
+    node: str | None = None
+    deadline: int | None = None
+    max_deliveries: int | None = None
+    not_before: int | None = None
+    expires_at: int | None = None
+    tag: str | None = field(name="$tag", default=None)
+    key: str | None = field(name="$key", default=None)
+    updated_at: int | None = field(name="$updated_at", default=None)
+    last_error: str | None = None
+    data: Any = None
+    meta: Any = None
+
+
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One step in the life of a job: claimed, extended, given back, held, released, ..."""
+
+    at: int
+    event: str
+    node: str | None = None
+    lease_id: str | None = None
+    deadline: int | None = None
+    not_before: int | None = None
+    error: str | None = None
+
+
+class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """One job, and what the server still knows of its life, oldest first.
+
+    Attributes:
+        history_complete: False when some of it is not known any more.
+    """
+
+    topic: str
+    job: JobView
+    history: list[JobEvent]
+    history_complete: bool
+    performance: Performance = {}
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs; `next_after` only when there may be more."""
+
+    topic: str
+    jobs: list[JobView]
+    scanned: int
+    next_after: int | None = None
+    performance: Performance = {}
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to cancelling a job by seq or by key; which one it was and what it was, if any."""
+
+    topic: str
+    cancelled: bool
+    seq: int | None = field(name="$seq", default=None)
+    state: JobState | None = None
+    performance: Performance = {}
+
+
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to a purge: how many jobs went, by state."""
+
+    topic: str
+    purged: dict[str, int]
+    performance: Performance = {}
+
+
+class Released(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to releasing held jobs. `skipped` lists the seqs that were not held."""
+
+    topic: str
+    released: int
+    skipped: list[int]
+    ready: int
+    held: int
+    performance: Performance = {}
+
+
+class Redriven(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to moving dead letters back.
+
+    Attributes:
+        redriven: How many were moved, or would be in a dry run.
+        skipped: Selected, but left: no known source, or no room there.
+        remaining: How many selected ones are left, the skipped ones among them.
+        targets: Where they went.
+    """
+
+    topic: str
+    redriven: int
+    skipped: int
+    remaining: int
+    targets: list[str]
+    dry_run: bool
+    performance: Performance = {}
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node does with a queue, and did since the server started.
+
+    Attributes:
+        streams: Work streams it has open.
+        waiting: Claims of its that wait for jobs.
+    """
+
+    node: str
+    in_flight: int
+    last_seen_ts: int | None
+    streams: int
+    waiting: int
+    claimed: int
+    acked: int
+    nacked: int
+    rejected: int
+    expired: int
+
+
+class WorkerList(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes at work on a queue, the last seen first.
+
+    Attributes:
+        count: How many there are; the list stops at 1000.
+    """
+
+    topic: str
+    workers: list[WorkerView]
+    count: int
+    performance: Performance = {}

@@ -1,0 +1,16 @@
+"""The words that several shapes use. See the package."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Performance = dict[str, float]
+"""What a call cost the server: `server_total_ms` and, where they apply, its parts."""
+
+TopicType = Literal["log", "queue"]
+Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+Guarantee = Literal["at_least_once", "exactly_once"]
+GapReason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "from_seq_too_old"]
+JobState = Literal["ready", "delayed", "in_flight", "held"]
+DeadLetterReason = Literal["max_deliveries", "rejected", "expired"]
+EmptyReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]

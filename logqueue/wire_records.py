@@ -1,0 +1,224 @@
+"""The shapes of writes: bytes to the command that appends a batch.
+
+Owns: the members of a write and of its records, their types and bounds. Must not know: how a write
+is decided, replies, routes. Payload bytes are checked and stripped of blanks once, on the way in;
+they are never decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from logqueue.core import block as blocks
+from logqueue.core import commands as cmd
+from logqueue.core import limits
+from logqueue.core.config import U64, TopicConfig
+from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from logqueue.wire import decode, require_utf8
+
+_ABSENT: Any = msgspec.UNSET
+"""No value. An empty Raw would do, but no JSON Schema could be made of such a default."""
+_BLANKS = b" \t\r\n"
+
+
+class RecordBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One record of a write, as most are."""
+
+    data: msgspec.Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: msgspec.Raw = _ABSENT
+
+
+class AppendBody(msgspec.Struct):
+    """`POST /v0/topics/:topic`."""
+
+    records: Sequence[RecordBody]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: TopicConfig | None = None
+    disable_backpressure: bool = False
+
+
+class JobBody(RecordBody, forbid_unknown_fields=False):
+    """One record with everything it may say."""
+
+    delay_ms: U64 | None = None
+    not_before: U64 | None = None
+    ttl_ms: U64 | None = None
+    max_deliveries: U64 | None = None
+    key: str | None = None
+    on_conflict: cmd.OnConflict | None = None
+
+
+class JobsBody(AppendBody):
+    """A write whose records say more than most, or have unknown members."""
+
+    records: Sequence[JobBody]
+
+
+_plain = msgspec.json.Decoder(AppendBody)
+_jobs = msgspec.json.Decoder(JobsBody)
+_meta_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def compact(body: bytes) -> bytes:
+    """A body with all blanks between tokens taken out.
+
+    Payloads go from here to the log and to readers as they are; without blanks their length is
+    the one that limits count, and no line break can reach an event stream.
+
+    Raises:
+        InvalidRequest: Not UTF-8; or not JSON, found out only where there are blanks.
+    """
+    require_utf8(body)
+    if len(body.translate(None, _BLANKS)) != len(body):
+        try:
+            body = msgspec.json.format(body, indent=-1)
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        except RecursionError:
+            raise InvalidRequest("the body is nested too deeply") from None
+    return body
+
+
+def read_append_body(body: bytes) -> AppendBody:
+    """Decode a write. One of plain records pays nothing for what its records do not say.
+
+    Raises:
+        InvalidRequest: Not UTF-8, not JSON, or a wrong type.
+    """
+    body = compact(body)
+    try:
+        return _plain.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return decode(_jobs, body)
+
+
+def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.Append:
+    """The command of a decoded write.
+
+    Raises:
+        InvalidRequest, BatchTooLarge, RecordTooLarge: A bound is exceeded; nothing was changed.
+    """
+    records = body.records
+    count = len(records)
+    require_count(count)
+    key = body.idempotency_key if body.idempotency_key is not None else header_key
+    if key is not None and len(key.encode("utf-8", "surrogatepass")) > limits.KEY_BYTES_MAX:
+        raise InvalidRequest(f"the idempotency key is over {limits.KEY_BYTES_MAX} bytes")
+    config = body.config.resolved() if body.config is not None else None
+    if isinstance(body, JobsBody):
+        block, keyed = pack_jobs(body.records, body.node)
+        return cmd.Append(topic, block, count, key, body.create, config, keyed)
+    return cmd.Append(topic, pack_records(records, body.node), count, key, body.create, config)
+
+
+def require_count(count: int) -> None:
+    """Refuse a write of no records, or of too many.
+
+    Raises:
+        InvalidRequest, BatchTooLarge: It is one.
+    """
+    if not count:
+        raise InvalidRequest("`records` must hold at least one record")
+    if count > limits.RECORDS_PER_WRITE_MAX:
+        raise BatchTooLarge(
+            f"{count} records in one write; send at most {limits.RECORDS_PER_WRITE_MAX}"
+        )
+
+
+def pack_records(records: Sequence[RecordBody], batch_node: str | None) -> bytes:
+    """The block of plain records; `batch_node` is the producer of those that name none.
+
+    Raises:
+        InvalidRequest, RecordTooLarge: A record is out of bounds.
+    """
+    data = [record.data for record in records]
+    plain = batch_node is None and not any(
+        r.tag is not None or r.node is not None or r.meta is not _ABSENT for r in records
+    )
+    if plain and max(map(len, data)) <= limits.RECORD_BYTES_MAX:
+        return blocks.pack([data, None, None, None])
+    return blocks.pack(_texts(records, batch_node))
+
+
+def pack_jobs(
+    records: Sequence[JobBody], batch_node: str | None
+) -> tuple[bytes, tuple[cmd.Keyed, ...]]:
+    """The block of records that may say everything, and which of them have keys.
+
+    Raises:
+        InvalidRequest, RecordTooLarge: A record is out of bounds.
+    """
+    texts = _texts(records, batch_node)
+    keyed: list[cmd.Keyed] = []
+    keys: list[bytes] = []
+    for index, record in enumerate(records):
+        _check_job(index, record)
+        keys.append(b"" if record.key is None else blocks.write_string(record.key))
+        if record.key is not None:
+            keyed.append(cmd.Keyed(index, keys[-1], record.on_conflict or "replace"))
+    numbers = {
+        blocks.DELAY: [record.delay_ms or 0 for record in records],
+        blocks.NOT_BEFORE: [record.not_before or 0 for record in records],
+        blocks.TTL: [record.ttl_ms or 0 for record in records],
+        blocks.MAX_DELIVERIES: [record.max_deliveries or 0 for record in records],
+    }
+    used = {column: values for column, values in numbers.items() if any(values)}
+    return blocks.pack([*texts, keys if keyed else None], numbers=used), tuple(keyed)
+
+
+def _texts(records: Sequence[RecordBody], batch_node: str | None) -> list[list[bytes] | None]:
+    """The text columns of a batch, after the checks of each record."""
+    texts: list[list[bytes]] = [[], [], [], []]
+    for index, record in enumerate(records):
+        node = batch_node if record.node is None else record.node
+        meta = b"" if record.meta is _ABSENT else bytes(record.meta)
+        if meta == b"null":
+            meta = b""
+        _check_record(index, record, node, meta)
+        texts[blocks.DATA].append(bytes(record.data))
+        texts[blocks.TAG].append(b"" if record.tag is None else blocks.write_string(record.tag))
+        texts[blocks.NODE].append(b"" if node is None else blocks.write_string(node))
+        texts[blocks.META].append(meta)
+    return [column if any(column) else None for column in texts]
+
+
+def _check_record(index: int, record: RecordBody, node: str | None, meta: bytes) -> None:
+    where = f"records[{index}]"
+    if record.tag is not None and len(record.tag.encode()) > limits.TAG_BYTES_MAX:
+        raise InvalidRequest(f"{where}.tag is over {limits.TAG_BYTES_MAX} bytes")
+    if node is not None and len(node.encode()) > limits.NODE_BYTES_MAX:
+        raise InvalidRequest(f"{where}.node is over {limits.NODE_BYTES_MAX} bytes")
+    if len(meta) > limits.META_BYTES_MAX:
+        raise InvalidRequest(f"{where}.meta is over {limits.META_BYTES_MAX} bytes of JSON")
+    if meta.startswith(b"{") and len(decode(_meta_keys, meta)) > limits.META_KEYS_MAX:
+        raise InvalidRequest(f"{where}.meta has over {limits.META_KEYS_MAX} keys")
+    if len(record.data) + len(meta) > limits.RECORD_BYTES_MAX:
+        raise RecordTooLarge(
+            f"{where} has {len(record.data) + len(meta)} bytes of data and meta; "
+            f"at most {limits.RECORD_BYTES_MAX} are allowed"
+        )
+
+
+def _check_job(index: int, record: JobBody) -> None:
+    where = f"records[{index}]"
+    if record.delay_ms is not None and record.not_before is not None:
+        raise InvalidRequest(f"{where} has both `delay_ms` and `not_before`; give one of them")
+    if record.delay_ms is not None and record.delay_ms > limits.DELAY_MS_MAX:
+        raise InvalidRequest(f"{where}.delay_ms must be at most {limits.DELAY_MS_MAX} (a year)")
+    for name in ("not_before", "ttl_ms", "max_deliveries"):
+        value: int | None = getattr(record, name)
+        if value is not None and value > limits.U64_MAX:
+            raise InvalidRequest(f"{where}.{name} must be at most {limits.U64_MAX}")
+    if record.key is None:
+        return
+    if not record.key:
+        raise InvalidRequest(f"{where}.key is empty; leave it out for a job without a key")
+    if len(record.key.encode()) > limits.JOB_KEY_BYTES_MAX:
+        raise InvalidRequest(f"{where}.key is over {limits.JOB_KEY_BYTES_MAX} bytes")
