@@ -9,7 +9,6 @@ import signal
 import sys
 from pathlib import Path
 
-from logqueue.demo.calls import Refused, Unreachable
 from logqueue.demo.checks import judge
 from logqueue.demo.crew import WorkerFailed
 from logqueue.demo.directory import NotOurs
@@ -17,6 +16,7 @@ from logqueue.demo.progress import Narrator
 from logqueue.demo.report import as_json, render
 from logqueue.demo.run import Options, Stalled, run
 from logqueue.demo.server import ServerFailed
+from logqueue.errors import LogqueueError
 
 EXIT_OK = 0
 EXIT_CHECK_FAILED = 1
@@ -35,7 +35,7 @@ def main() -> int:
     except NotOurs as refusal:
         sys.stderr.write(f"{refusal}\n")
         return EXIT_NOT_RUN
-    except (ServerFailed, WorkerFailed, Stalled, Refused, Unreachable) as failure:
+    except (ServerFailed, WorkerFailed, Stalled, LogqueueError) as failure:
         sys.stderr.write(f"FAILED: {failure}\n")
         return EXIT_CHECK_FAILED
     checks = judge(facts)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from logqueue.demo.calls import Source, TopicState
-from logqueue.demo.workers import Delivery, Failure, Result, Tally
+from logqueue.demo.jobs import Source
+from logqueue.demo.workers import Delivery, Result, Tally
+from logqueue.shapes import QueueCounters
 
 NAMED_MAX = 5
 
@@ -24,6 +25,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     seq: int
     name: str
     deliveries: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,24 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How the queue stands: what is left in it, and its counters."""
+
+    left: int
+    queue: QueueCounters
+
+
+@dataclass(frozen=True)
 class Facts:
     """All that is known after a run."""
 
     appended: dict[int, Source]
     results: list[Result]
-    failures: list[Failure]
     dead: list[DeadLetter]
     tallies: list[Tally]
     workers: int
     kill: Kill
-    final: TopicState
+    final: Standing
     seconds: float
 
     def deliveries(self) -> Iterator[Delivery]:
@@ -56,25 +65,27 @@ class Facts:
             yield from tally.deliveries
 
     def retries(self) -> int:
-        """Deliveries that a worker gave back because the job failed."""
-        return sum(delivery.outcome == "nacked" for delivery in self.deliveries())
+        """Deliveries that failed and were followed by another try."""
+        failed = sum(delivery.outcome == "failed" for delivery in self.deliveries())
+        return failed - len(self.dead)
 
     def cut_off(self) -> set[int]:
         """Jobs a worker held when the server was killed."""
-        return {
-            delivery.seq
-            for delivery in self.deliveries()
-            if delivery.claimed_ms <= self.kill.at_ms and delivery.outcome in ("open", "lost")
-        }
+        return {delivery.seq for delivery in self.deliveries() if self.was_cut_off(delivery)}
+
+    def was_cut_off(self, delivery: Delivery) -> bool:
+        """Whether the kill fell into this delivery.
+
+        An ack repeated after it counts for the worker, whether the first try or the lease was lost.
+        """
+        return delivery.claimed_ms <= self.kill.at_ms and (
+            delivery.outcome in ("open", "lost") or delivery.ended_ms > self.kill.at_ms
+        )
 
     def redelivered(self) -> set[int]:
         """Jobs that were cut off by the kill and handed out again after it."""
         after = {one.seq for one in self.deliveries() if one.claimed_ms > self.kill.at_ms}
         return self.cut_off() & after
-
-    def reasons(self) -> dict[int, str]:
-        """Why jobs failed: the last reason each."""
-        return {failure.seq: failure.reason for failure in self.failures}
 
 
 @dataclass(frozen=True)
@@ -95,20 +106,21 @@ def judge(facts: Facts) -> list[Check]:
     both = results.keys() & dead.keys()
     unknown = (results.keys() | dead.keys()) - appended
     queue = facts.final.queue
-    left = (facts.final.count, queue.ready, queue.in_flight) if queue else None
+    left = (facts.final.left, queue.ready, queue.in_flight)
+    unexplained = {letter.seq for letter in facts.dead if not letter.reason}
     return [
         _none("no job lost: each has a result or is dead-lettered", lost, facts),
         _none("no job both acked and dead-lettered", both, facts),
         _none("nothing came out that was not put in", unknown, facts),
         _none("one result per job, redelivered or not", _repeated(results), facts),
         _none("one dead letter per job given up", _repeated(dead), facts),
-        _none("every dead letter has its reason", dead.keys() - facts.reasons().keys(), facts),
+        _none("every dead letter has its reason", unexplained, facts),
         _none("no acked job was ever handed out again", _back_from_ack(facts), facts),
         Check("the queue is empty", left == (0, 0, 0), f"live, ready, in flight: {left}"),
         Check(
             "the dead-letter counter survived the kill and agrees",
-            queue is not None and queue.dead_lettered == len(facts.dead),
-            f"{queue.dead_lettered if queue else None} counted, {len(facts.dead)} copies",
+            queue.dead_lettered == len(facts.dead),
+            f"{queue.dead_lettered} counted, {len(facts.dead)} copies",
         ),
         Check(
             "the server was killed half-way",
@@ -128,7 +140,11 @@ def _repeated(counts: Counter[int]) -> set[int]:
 
 
 def _back_from_ack(facts: Facts) -> set[int]:
-    acked_ms = {one.seq: one.ended_ms for one in facts.deliveries() if one.outcome == "acked"}
+    acked_ms = {
+        one.seq: one.ended_ms
+        for one in facts.deliveries()
+        if one.outcome == "acked" and not facts.was_cut_off(one)
+    }
     return {
         one.seq
         for one in facts.deliveries()

@@ -28,19 +28,20 @@ class Crew:
         self._log_path = side_dir / "workers.log"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, address: str) -> None:
-        """Start every worker against the server at this address."""
+    def start(self, url: str) -> None:
+        """Start every worker against the server at this URL."""
+        kinds = [*KINDS]
         with self._log_path.open("ab") as log:
             for index in range(self._size):
-                kind = KINDS[index % len(KINDS)]
-                node = f"{kind}-{index // len(KINDS) + 1}"
+                kind = kinds[index % len(kinds)]
+                node = f"{kind}-{index // len(kinds) + 1}"
                 self._processes[node] = subprocess.Popen(
                     [
                         sys.executable,
                         "-m",
                         "logqueue.demo.workers",
-                        "--address",
-                        address,
+                        "--url",
+                        url,
                         "--kind",
                         kind,
                         "--node",

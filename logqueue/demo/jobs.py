@@ -15,12 +15,17 @@ from pathlib import Path
 
 import msgspec
 
-from logqueue.demo.calls import Source
-
 TRUNCATED_FROM = ("argparse.py", "json/decoder.py", "threading.py", "typing.py")
 BROKEN_SHARE_MAX = 8
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages", "dist-packages"})
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What a job carries: which file to measure, and its name in reports."""
+
+    path: str
+    name: str
 
 
 class Measured(msgspec.Struct, frozen=True):

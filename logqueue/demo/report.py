@@ -37,7 +37,6 @@ def render(facts: Facts, checks: list[Check], out: TextIO) -> None:
 
 def as_json(facts: Facts, checks: list[Check]) -> dict[str, object]:
     """The same as one JSON object."""
-    reasons = facts.reasons()
     return {
         "ok": all(check.kept for check in checks),
         "jobs": len(facts.appended),
@@ -46,7 +45,7 @@ def as_json(facts: Facts, checks: list[Check]) -> dict[str, object]:
         "functions": sum(result.functions for result in facts.results),
         "classes": sum(result.classes for result in facts.results),
         "dead_letters": [
-            {"name": one.name, "deliveries": one.deliveries, "reason": reasons.get(one.seq)}
+            {"name": one.name, "deliveries": one.deliveries, "reason": one.reason}
             for one in facts.dead
         ],
         "seconds": round(facts.seconds, 3),
@@ -87,8 +86,6 @@ def _summary(facts: Facts) -> Table:
         ("of these delivered again (the others' ack was stored)", f"{len(facts.redelivered())}"),
         ("results stored once although sent twice", f"{sum(t.deduped for t in facts.tallies)}"),
         ("restart until ready", f"{kill.restart_s:.2f} s"),
-        ("calls repeated by workers", f"{sum(t.retried_calls for t in facts.tallies)}"),
-        ("work streams opened again", f"{sum(t.reconnects for t in facts.tallies)}"),
         ("retries of failed jobs", f"{facts.retries()}"),
         ("dead letters", f"{len(facts.dead)}"),
     ]
@@ -116,13 +113,12 @@ def _slowest(facts: Facts) -> Table:
 
 
 def _dead(facts: Facts) -> Table:
-    reasons = facts.reasons()
     table = Table(title="Dead letters")
     table.add_column("file", overflow="fold")
     table.add_column("deliveries", justify="right")
     table.add_column("reason", overflow="fold")
     for one in sorted(facts.dead, key=lambda letter: letter.name):
-        reason = " ".join(reasons.get(one.seq, "unknown").split())
+        reason = " ".join(one.reason.split())
         table.add_row(one.name, str(one.deliveries), reason[:REASON_CHARS_MAX])
     return table
 

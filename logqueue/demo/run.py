@@ -12,19 +12,20 @@ from pathlib import Path
 
 import msgspec
 
-from logqueue.demo.calls import Calls, Source
-from logqueue.demo.checks import DeadLetter, Facts, Kill
+from logqueue import Client, Record
+from logqueue.demo.checks import DeadLetter, Facts, Kill, Standing
 from logqueue.demo.crew import Crew
 from logqueue.demo.directory import fresh
-from logqueue.demo.jobs import sample, standard_library, truncated_copies
+from logqueue.demo.jobs import Source, sample, standard_library, truncated_copies
 from logqueue.demo.progress import Narrator
 from logqueue.demo.server import ServerProcess
-from logqueue.demo.workers import DEAD, ERRORS, JOBS, LEASE_MS, RESULTS, Failure, Result, Tally
+from logqueue.demo.workers import DEAD, JOBS, PATIENT, RESULTS, Result
 
-DELIVERIES_MAX = 3
-APPEND_RECORDS = 100
+DELIVERIES_MAX = 5
+"""Above what the workers try: it is there for jobs that would kill a worker."""
+
 KILL_SHARE = 0.5
-WATCH_EVERY_S = 0.01
+WATCH_EVERY_S = 0.05
 STALL_S = 60.0
 IDEMPOTENCY_WINDOW_MS = 86_400_000
 
@@ -51,53 +52,59 @@ def run(options: Options, narrator: Narrator) -> Facts:
     server = ServerProcess(directory / "server", directory)
     crew = Crew(options.workers, directory)
     try:
-        narrator.event(f"server ready after {server.start():.2f} s on {server.address}")
-        calls = Calls(server.address)
-        _configure(calls)
-        appended = _append(calls, sources)
-        narrator.event(f"{len(appended)} jobs appended, {options.workers} workers start")
-        narrator.expect(len(appended))
-        began = time.monotonic()
-        crew.start(server.address)
-        _watch(calls, crew, narrator, len(appended), until=int(len(appended) * KILL_SHARE))
-        kill = _kill_and_restart(server, calls, narrator, len(appended))
-        _watch(calls, crew, narrator, len(appended), until=len(appended))
-        seconds = time.monotonic() - began
-        tallies = crew.stop()
-        return _gather(calls, appended, tallies, options.workers, kill, seconds)
+        narrator.event(f"server ready after {server.start():.2f} s on {server.url}")
+        with Client(server.url, backoff=PATIENT) as client:
+            return _course(client, server, crew, sources, options.workers, narrator)
     finally:
         crew.stop()
         server.stop()
 
 
-def _configure(calls: Calls) -> None:
-    log: dict[str, object] = {"durable": True, "idempotency_window_ms": IDEMPOTENCY_WINDOW_MS}
-    for topic in (RESULTS, ERRORS, DEAD):
-        calls.configure(topic, log)
-    queue = {
-        **log,
-        "type": "queue",
-        "lease_ms": LEASE_MS,
-        "max_deliveries": DELIVERIES_MAX,
-        "dead_letter": DEAD,
-    }
-    calls.configure(JOBS, queue)
+def _course(
+    client: Client,
+    server: ServerProcess,
+    crew: Crew,
+    sources: list[Source],
+    workers: int,
+    narrator: Narrator,
+) -> Facts:
+    jobs = len(sources)
+    _set_up(client)
+    stored = client.append(JOBS, sources)
+    appended = dict(zip(range(stored.first_seq, stored.last_seq + 1), sources, strict=True))
+    narrator.event(f"{jobs} jobs appended, {workers} workers start")
+    narrator.expect(jobs)
+    began = time.monotonic()
+    crew.start(server.url)
+    _watch(client, crew, narrator, jobs, until=int(jobs * KILL_SHARE))
+    kill = _kill_and_restart(server, client, narrator, jobs)
+    _watch(client, crew, narrator, jobs, until=jobs)
+    seconds = time.monotonic() - began
+    return Facts(
+        appended=appended,
+        tallies=crew.stop(),
+        results=[msgspec.convert(one.data, Result) for one in _records(client, RESULTS)],
+        dead=[_dead_letter(one) for one in _records(client, DEAD)],
+        workers=workers,
+        kill=kill,
+        final=_look(client),
+        seconds=seconds,
+    )
 
 
-def _append(calls: Calls, sources: list[Source]) -> dict[int, Source]:
-    appended: dict[int, Source] = {}
-    for start in range(0, len(sources), APPEND_RECORDS):
-        batch = sources[start : start + APPEND_RECORDS]
-        reply = calls.append(JOBS, batch, key=f"sources from {start}")
-        appended.update(zip(range(reply.first_seq, reply.last_seq + 1), batch, strict=True))
-    return appended
+def _set_up(client: Client) -> None:
+    client.put_topic(RESULTS, durable=True, idempotency_window_ms=IDEMPOTENCY_WINDOW_MS)
+    client.put_topic(DEAD, durable=True)
+    client.put_topic(
+        JOBS, type="queue", durable=True, max_deliveries=DELIVERIES_MAX, dead_letter=DEAD
+    )
 
 
-def _watch(calls: Calls, crew: Crew, narrator: Narrator, jobs: int, until: int) -> None:
+def _watch(client: Client, crew: Crew, narrator: Narrator, jobs: int, until: int) -> None:
     """Follow the queue until so many jobs are done."""
     progress_at, before = time.monotonic(), -1
     while True:
-        done, in_flight = _done(calls, jobs)
+        done, in_flight = _done(client, jobs)
         narrator.done(done, in_flight)
         if done >= until:
             return
@@ -109,8 +116,8 @@ def _watch(calls: Calls, crew: Crew, narrator: Narrator, jobs: int, until: int) 
         time.sleep(WATCH_EVERY_S)
 
 
-def _kill_and_restart(server: ServerProcess, calls: Calls, narrator: Narrator, jobs: int) -> Kill:
-    done, in_flight = _done(calls, jobs)
+def _kill_and_restart(server: ServerProcess, client: Client, narrator: Narrator, jobs: int) -> Kill:
+    done, in_flight = _done(client, jobs)
     at_ms = time.time_ns() // 1_000_000
     server.kill()
     narrator.event(f"server killed (SIGKILL) after {done} jobs, {in_flight} in flight")
@@ -119,40 +126,28 @@ def _kill_and_restart(server: ServerProcess, calls: Calls, narrator: Narrator, j
     return Kill(at_ms, done, in_flight, restart_s)
 
 
-def _done(calls: Calls, jobs: int) -> tuple[int, int]:
+def _done(client: Client, jobs: int) -> tuple[int, int]:
     """How many jobs are done or given up, and how many are in flight."""
-    state = calls.state(JOBS)
-    return jobs - state.count, state.queue.in_flight if state.queue else 0
+    now = _look(client)
+    return jobs - now.left, now.queue.in_flight
 
 
-def _gather(
-    calls: Calls,
-    appended: dict[int, Source],
-    tallies: list[Tally],
-    workers: int,
-    kill: Kill,
-    seconds: float,
-) -> Facts:
-    results = [msgspec.json.decode(one.data, type=Result) for one in calls.records(RESULTS)]
-    failures = [msgspec.json.decode(one.data, type=Failure) for one in calls.records(ERRORS)]
-    dead = []
-    for record in calls.records(DEAD):
-        source = msgspec.json.decode(record.data, type=Source)
-        dead.append(
-            DeadLetter(
-                seq=int(str(record.meta["$dead_letter_src_seq"])),
-                name=source.name,
-                deliveries=int(str(record.meta["$dead_letter_deliveries"])),
-            )
-        )
-    return Facts(
-        appended=appended,
-        results=results,
-        failures=failures,
-        dead=dead,
-        tallies=tallies,
-        workers=workers,
-        kill=kill,
-        final=calls.state(JOBS),
-        seconds=seconds,
+def _look(client: Client) -> Standing:
+    state = client.topic(JOBS)
+    assert state.queue is not None, "it was created as a queue"
+    return Standing(state.count, state.queue)
+
+
+def _records(client: Client, topic: str) -> list[Record]:
+    """Every record of a log that has lost none."""
+    return [item for item in client.read(topic) if isinstance(item, Record)]
+
+
+def _dead_letter(copy: Record) -> DeadLetter:
+    assert isinstance(copy.meta, dict), "the server writes where a dead letter comes from"
+    return DeadLetter(
+        seq=int(copy.meta["$dead_letter_src_seq"]),
+        name=msgspec.convert(copy.data, Source).name,
+        deliveries=int(copy.meta["$dead_letter_deliveries"]),
+        reason=copy.meta.get("$dead_letter_error", ""),
     )

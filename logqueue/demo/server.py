@@ -6,13 +6,14 @@ used for, or anything that its command line and `/v0/ready` do not tell.
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from logqueue import Client, LogqueueError
 
 SERVE_COMMAND = (sys.executable, "-m", "logqueue", "serve")
 POLL_S = 0.005
@@ -32,8 +33,13 @@ class ServerProcess:
         self.data_dir = data_dir
         self.log_path = side_dir / "server.log"
         self.port_path = side_dir / "server.port"
-        self.address = ""
+        self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Host and port, as in 127.0.0.1:4000."""
+        return self.url.removeprefix("http://")
 
     @property
     def pid(self) -> int:
@@ -82,7 +88,7 @@ class ServerProcess:
             self.kill()
 
     def _command(self) -> list[str]:
-        port = self.address.rpartition(":")[2] or "0"
+        port = self.url.rpartition(":")[2] or "0"
         return [
             *SERVE_COMMAND,
             "--port",
@@ -101,7 +107,7 @@ class ServerProcess:
             except FileNotFoundError:
                 address = ""
             if address:
-                self.address = address
+                self.url = f"http://{address}"
                 return
             time.sleep(POLL_S)
 
@@ -112,16 +118,12 @@ class ServerProcess:
 
     def _ask_ready(self) -> str:
         """Empty when the server is ready, else what it said instead."""
-        connection = http.client.HTTPConnection(self.address, timeout=5.0)
-        try:
-            connection.request("GET", "/v0/ready")
-            response = connection.getresponse()
-            said = response.read().decode(errors="replace")
-            return "" if response.status == 200 else f"/v0/ready: {response.status} {said}"
-        except (OSError, http.client.HTTPException) as failure:
-            return f"/v0/ready: {failure!r}"
-        finally:
-            connection.close()
+        with Client(self.url, timeout_s=5.0) as client:
+            try:
+                client.ready()
+            except LogqueueError as error:
+                return f"/v0/ready: {error}"
+        return ""
 
     def _check_alive(self, deadline: float, what: str) -> None:
         assert self._process is not None

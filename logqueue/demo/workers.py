@@ -1,8 +1,8 @@
-"""One worker process: takes jobs from the queue, measures files, stores results, acks.
+"""One worker process: measures the file of each job, stores the result, then acks.
 
-Owns: the two ways to get jobs (a poller claims, a streamer listens to `/work`), the order "result
-first, ack after", what happens to a job that fails, and the tally a worker leaves behind. Must not
-know: how many workers there are, or when the server is going to be killed.
+Owns: the handler and the tally a worker leaves behind. Must not know: how many workers there are,
+when the server is going to be killed. Getting jobs, keeping leases, retries and coming back after
+an outage are the worker runtime's.
 
 A worker runs until its standard input ends, then prints its tally as one line of JSON.
 """
@@ -10,30 +10,33 @@ A worker runs until its standard input ends, then prints its tally as one line o
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 
-from logqueue.demo.calls import BACKOFF_FIRST_S, BACKOFF_MAX_S, Calls, Job, stream_jobs
-from logqueue.demo.jobs import measure
+from logqueue import AckPolicy, App, Backoff, Client, Retry, run_worker
+from logqueue.demo.jobs import Source, measure
+from logqueue.worker import Job
 
 JOBS = "demo.jobs"
 RESULTS = "demo.results"
-ERRORS = "demo.errors"
 DEAD = "demo.dead"
 
-LEASE_MS = 10_000
-RETRY_DELAY_MS = 60
-CLAIM_JOBS = 8
-STREAM_IN_FLIGHT = 4
-IDLE_PAUSE_S = 0.03
-KINDS = ("poller", "streamer")
+LEASE_S = 10.0
+RETRY = Retry.constant(0.06, max_attempts=3)
+PATIENT = Backoff(attempts=None, first_s=0.02, cap_s=0.5, total_s=60.0)
+"""For calls that have to outlast the restart of the server."""
+
+CONCURRENCY = 2
+PREFETCH = 6
+KINDS = {"poller": "poll", "streamer": "sse"}
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -48,22 +51,18 @@ class Result(msgspec.Struct, frozen=True):
     worker: str
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """A record of the errors log."""
-
-    seq: int
-    name: str
-    reason: str
-    worker: str
-
-
 class Delivery(msgspec.Struct):
-    """One job handed to this worker, and how it ended: acked, nacked, lost, or open."""
+    """One job handed to this worker, and how it ended: acked, failed, lost, or open."""
 
     seq: int
     claimed_ms: int
     outcome: str = "open"
     ended_ms: int = 0
+
+    def end(self, outcome: str) -> None:
+        """Note the outcome, and when it was known."""
+        self.outcome = outcome
+        self.ended_ms = time.time_ns() // 1_000_000
 
 
 class Tally(msgspec.Struct):
@@ -71,94 +70,50 @@ class Tally(msgspec.Struct):
 
     worker: str
     deliveries: list[Delivery] = msgspec.field(default_factory=list)
-    reconnects: int = 0
-    retried_calls: int = 0
     deduped: int = 0
 
 
-class Stopped(BaseException):
-    """Standard input ended: leave whatever is going on."""
+def measuring(url: str, tally: Tally) -> App:
+    """The app: one handler, which notes every delivery in the tally."""
 
+    @asynccontextmanager
+    async def connected(_app: App) -> AsyncIterator[Mapping[str, Any]]:
+        with Client(url, backoff=PATIENT) as client:
+            yield {"client": client}
 
-class Worker:
-    """The part both kinds share: one job from delivery to ack or nack."""
+    app = App(url, lifespan=connected)
 
-    def __init__(self, address: str, node: str) -> None:
-        self.tally = Tally(node)
-        self._address = address
-        self._node = node
-        self._calls = Calls(address)
-
-    def poll(self) -> None:
-        """Claim a few jobs at a time, for ever; one ack for all that went well."""
-        while True:
-            jobs = self._calls.claim(JOBS, self._node, CLAIM_JOBS)
-            if jobs:
-                self._handle(jobs)
-            else:
-                time.sleep(IDLE_PAUSE_S)
-
-    def listen(self) -> None:
-        """Take jobs as a work stream brings them, for ever; connect again when it breaks."""
-        pause = BACKOFF_FIRST_S
-        while True:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                for job in stream_jobs(self._address, JOBS, self._node, STREAM_IN_FLIGHT):
-                    pause = BACKOFF_FIRST_S
-                    self._handle([job])
-            self.tally.reconnects += 1
-            time.sleep(pause)
-            pause = min(pause * 2, BACKOFF_MAX_S)
-
-    def finish(self) -> Tally:
-        """The tally, complete."""
-        self.tally.retried_calls = self._calls.retried
-        return self.tally
-
-    def _handle(self, jobs: list[Job]) -> None:
-        deliveries = {job.seq: Delivery(job.seq, job.deadline - LEASE_MS) for job in jobs}
-        self.tally.deliveries.extend(deliveries.values())
-        done = [job for job in jobs if self._measure(job)]
-        failed = [job for job in jobs if job not in done]
-        if done:
-            lost = self._calls.ack(JOBS, self._node, done)
-            _end(deliveries, done, "acked", lost)
-        if failed:
-            lost = self._calls.nack(JOBS, self._node, failed, RETRY_DELAY_MS)
-            _end(deliveries, failed, "nacked", lost)
-
-    def _measure(self, job: Job) -> bool:
-        """Measure one file and store the outcome; True when there is a result to ack for."""
-        name = job.data.name
+    # By hand, for the tally has to know whether the ack counted.
+    @app.consumer(JOBS, ack_policy=AckPolicy.MANUAL, retry=RETRY)
+    def measure_one(job: Job) -> None:
+        delivery = Delivery(job.seq, job.deadline - round(LEASE_S * 1000))
+        tally.deliveries.append(delivery)
+        source = job.decode(Source)
         try:
-            found = measure(job.data.path)
-        except Exception as failure:  # whatever a file does to the parser is this job's failure
-            reason = f"{type(failure).__name__}: {failure}"
-            error = Failure(job.seq, name, reason, self._node)
-            self._calls.append(ERRORS, [error], key=f"{job.seq}/{job.lease_id}")
-            return False
+            found = measure(source.path)
+        except Exception:  # whatever a file does to the parser is this job's failure
+            delivery.end("failed")
+            raise
         result = Result(
-            job.seq, name, found.lines, found.functions, found.classes, found.seconds, self._node
+            job.seq,
+            source.name,
+            found.lines,
+            found.functions,
+            found.classes,
+            found.seconds,
+            tally.worker,
         )
-        if self._calls.append(RESULTS, [result], key=f"result of {job.seq}").deduped:
-            self.tally.deduped += 1
-        return True
+        # The job may have been done before, by a worker whose ack the kill swallowed: the key
+        # keeps the result single.
+        client: Client = job.state["client"]
+        tally.deduped += client.append(RESULTS, [result], key=f"result of {job.seq}").deduped
+        delivery.end("acked" if job.ack().result() else "lost")
 
-
-def _end(deliveries: dict[int, Delivery], jobs: list[Job], outcome: str, lost: set[int]) -> None:
-    ended_ms = time.time_ns() // 1_000_000
-    for job in jobs:
-        delivery = deliveries[job.seq]
-        delivery.outcome = "lost" if job.seq in lost else outcome
-        delivery.ended_ms = ended_ms
+    return app
 
 
 def _stop_at_end_of_input() -> None:
-    """Raise Stopped in the main thread once the parent closes our input, or is gone."""
-
-    def on_signal(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Stopped
+    """Send ourselves SIGTERM once the parent closes our input, or is gone."""
 
     def watch() -> None:
         # Not sys.stdin: a thread inside its buffer would hinder the exit of the process.
@@ -166,29 +121,30 @@ def _stop_at_end_of_input() -> None:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> int:
     """Run one worker until its input ends."""
     parser = argparse.ArgumentParser(prog="python -m logqueue.demo.workers")
-    parser.add_argument("--address", required=True, help="host:port of the server")
+    parser.add_argument("--url", required=True, help="of the server")
     parser.add_argument("--node", required=True, help="this worker's name")
     parser.add_argument("--kind", required=True, choices=KINDS)
     options = parser.parse_args()
-    worker = Worker(options.address, options.node)
-    try:
-        _stop_at_end_of_input()
-        if options.kind == "poller":
-            worker.poll()
-        else:
-            worker.listen()
-    except Stopped:
-        pass
-    sys.stdout.write(msgspec.json.encode(worker.finish()).decode() + "\n")
-    return 0
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    _stop_at_end_of_input()
+    tally = Tally(options.node)
+    status = run_worker(
+        measuring(options.url, tally),
+        signals=[signal.SIGTERM],
+        node=options.node,
+        source=KINDS[options.kind],
+        lease=LEASE_S,
+        concurrency=CONCURRENCY,
+        prefetch=PREFETCH,
+    )
+    sys.stdout.write(msgspec.json.encode(tally).decode() + "\n")
+    return status
 
 
 if __name__ == "__main__":

@@ -1,0 +1,164 @@
+"""What the parsers of all commands are made of.
+
+Owns: how a command is declared, the flags that many commands share, and texts turned into values.
+Must not know: what any command does. Nothing heavy is imported here: `--help` must be quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Run = Callable[[argparse.Namespace], int]
+"""Does what a command is for; returns the exit status."""
+
+HELP_WIDTH = 96
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
+UNIT_MS = {"ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0, "d": 86_400_000.0}
+
+
+class Commands:
+    """Takes in commands, one after the other."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def add(
+        self,
+        name: str,
+        run: Run,
+        what: str,
+        *,
+        more: str = "",
+        examples: Sequence[str] = (),
+        epilog: str | None = None,
+    ) -> argparse.ArgumentParser:
+        """Declare a command.
+
+        Args:
+            run: What it calls.
+            what: One line, in lower case and without a full stop.
+            more: What else its help should say.
+            examples: Whole command lines.
+            epilog: In place of the examples.
+
+        Returns:
+            The parser, for the command's own arguments.
+        """
+        told = f"{what[0].upper()}{what[1:]}." + (f" {more}" if more else "")
+        shown = "examples:\n" + "\n".join(f"  {example}" for example in examples)
+        parser: argparse.ArgumentParser = self._parsers.add_parser(
+            name,
+            help=what,
+            description=textwrap.fill(told, HELP_WIDTH),
+            epilog=shown if epilog is None else epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(run=run, parser=parser)
+        return parser
+
+    def add_calling(
+        self, name: str, run: Run, what: str, *, more: str = "", examples: Sequence[str]
+    ) -> argparse.ArgumentParser:
+        """Declare a command that calls a server; it has `--url`, `--token` and `--json`."""
+        parser = self.add(name, run, what, more=more, examples=examples)
+        add_address(parser)
+        add_json(parser)
+        return parser
+
+
+# -- shared flags --------------------------------------------------------------------------------
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """Where the server is, and the key."""
+    parser.add_argument(
+        "--url", help="where the server is (default: LOGQUEUE_URL, else http://127.0.0.1:4000)"
+    )
+    parser.add_argument("--token", metavar="KEY", help="the key to call with [LOGQUEUE_TOKEN]")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Output for programs."""
+    parser.add_argument(
+        "--json", action="store_true", help="JSON on stdout: one object, or one per line"
+    )
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """Consent given in advance."""
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def add_node(parser: argparse.ArgumentParser) -> None:
+    """Who holds leases."""
+    parser.add_argument(
+        "--node", help="who holds the leases (default: cli@ and the name of this machine)"
+    )
+
+
+# -- texts as values -----------------------------------------------------------------------------
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds from `500ms`, `30s`, `5m`, `2h`, `1d`, or a number of seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none of these.
+    """
+    match = DURATION.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no duration; write 500ms, 30s, 5m, 2h, 1d or a number of seconds"
+        )
+    return round(float(match[1]) * UNIT_MS[match[2] or "s"])
+
+
+def duration_s(text: str) -> float:
+    """Seconds, from the same texts as `duration_ms`."""
+    return duration_ms(text) / 1000
+
+
+def natural(text: str) -> int:
+    """A whole number from 0.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    if natural(text) == 0:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)
+
+
+def fields(texts: Sequence[str]) -> dict[str, Any]:
+    """Fields from `NAME=VALUE` texts; a value is JSON if it can be, else text.
+
+    Raises:
+        ValueError: One has no `=`.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise ValueError(f"{text!r} is not FIELD=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

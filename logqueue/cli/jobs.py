@@ -1,0 +1,402 @@
+"""`logqueue claim`, `ack`, `nack`, `reject`, `extend`, `jobs`, `job`, `workers`.
+
+Owns: how jobs are named and shown. Must not know: how a call is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from logqueue.cli import ending, output
+from logqueue.cli.arguments import Commands, add_node, duration_ms, natural, positive
+from logqueue.cli.connection import connect, node_of
+from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.output import Column, number
+
+if TYPE_CHECKING:
+    from logqueue.client import Client, Settled
+    from logqueue.shapes import Job, JobView
+
+WAIT_MS_MAX = 30_000
+PAUSE_S = 0.1
+STATES = ("ready", "delayed", "in_flight", "held")
+
+_JOBS_HELP = "a seq, SEQ:LEASE_ID, or - for the JSON lines of `claim --json` on stdin"
+
+
+def add_to(commands: Commands) -> None:
+    """Declare the commands."""
+    _add_claim(commands)
+    _add_settles(commands)
+    _add_looks(commands)
+
+
+def _add_claim(commands: Commands) -> None:
+    claim = commands.add_calling(
+        "claim",
+        _claim,
+        "lease jobs of a queue",
+        more="Who does not settle them before the lease ends gives them back by that.",
+        examples=(
+            "logqueue claim thumbnails --max 10 --lease 5m",
+            "logqueue claim thumbnails --wait 30s --json > jobs && ... && "
+            "logqueue ack thumbnails - < jobs",
+        ),
+    )
+    claim.add_argument("queue")
+    claim.add_argument("--max", type=positive, default=1, metavar="N", help="up to 1000 at once")
+    claim.add_argument("--lease", type=duration_ms, metavar="TIME", help="for how long")
+    claim.add_argument(
+        "--wait", type=duration_ms, metavar="TIME", help="wait for jobs where there are none"
+    )
+    add_node(claim)
+
+
+def _add_settles(commands: Commands) -> None:
+    ack = commands.add_calling(
+        "ack",
+        _ack,
+        "finish jobs: they are done",
+        examples=("logqueue ack thumbnails 17 18", "logqueue ack thumbnails - < claimed.jsonl"),
+    )
+    nack = commands.add_calling(
+        "nack",
+        _nack,
+        "give jobs back, to be delivered again",
+        examples=(
+            "logqueue nack thumbnails 17 --delay 5m --error 'no space left'",
+            "logqueue nack thumbnails 17 --no-count",
+        ),
+    )
+    reject = commands.add_calling(
+        "reject",
+        _reject,
+        "fail jobs for good: they go to the dead letters",
+        examples=("logqueue reject thumbnails 17 --error 'no such image'",),
+    )
+    extend = commands.add_calling(
+        "extend",
+        _extend,
+        "set the end of leases anew, from now",
+        examples=("logqueue extend thumbnails 17 --lease 10m",),
+    )
+    for parser in (ack, nack, reject, extend):
+        parser.add_argument("queue")
+        parser.add_argument("jobs", nargs="+", metavar="JOB", help=_JOBS_HELP)
+        add_node(parser)
+    nack.add_argument("--delay", type=duration_ms, metavar="TIME", help="not before so long")
+    nack.add_argument("--no-count", action="store_true", help="as if it had never been handed out")
+    for parser in (nack, reject):
+        parser.add_argument("--error", metavar="TEXT", help="what went wrong; kept with the job")
+    extend.add_argument("--lease", type=duration_ms, required=True, metavar="TIME")
+
+
+def _add_looks(commands: Commands) -> None:
+    jobs = commands.add_calling(
+        "jobs",
+        _jobs,
+        "list the jobs of a queue, without leasing any",
+        examples=(
+            "logqueue jobs thumbnails --state held,delayed",
+            "logqueue jobs thumbnails --tag 'night*' --json",
+        ),
+    )
+    jobs.add_argument("queue")
+    jobs.add_argument(
+        "--state", metavar="STATE", help=f"one or more of {', '.join(STATES)}, with commas"
+    )
+    jobs.add_argument("--tag", help="this tag, or `abc*` for a prefix")
+    jobs.add_argument("--key", help="this key")
+    jobs.add_argument("--after", type=natural, metavar="SEQ", help="only later ones")
+    jobs.add_argument("--limit", "-n", type=positive, default=100, help="default: 100")
+    job = commands.add_calling(
+        "job",
+        _job,
+        "show one job and what happened to it",
+        examples=("logqueue job thumbnails 17",),
+    )
+    job.add_argument("queue")
+    job.add_argument("seq", type=natural)
+    workers = commands.add_calling(
+        "workers",
+        _workers,
+        "list who works on a queue",
+        examples=("logqueue workers thumbnails",),
+    )
+    workers.add_argument("queue")
+
+
+# -- leasing and settling ------------------------------------------------------------------------
+
+
+def _claim(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        ends = time.monotonic() + (arguments.wait or 0) / 1000
+        while True:
+            left_ms = max(round((ends - time.monotonic()) * 1000), 0)
+            claimed = client.claim(
+                arguments.queue,
+                max=min(arguments.max, 1000),
+                lease_ms=arguments.lease,
+                wait_ms=min(left_ms, WAIT_MS_MAX) or None,
+            )
+            if claimed.jobs or time.monotonic() >= ends:
+                break
+            time.sleep(PAUSE_S)  # a server may answer before its time, when it stops for instance
+    if not claimed.jobs:
+        why = f" ({claimed.reason.replace('_', ' ')})" if claimed.reason else ""
+        raise NothingThere(f"{arguments.queue} has no job to claim now{why}")
+    if arguments.json:
+        for job in claimed.jobs:
+            output.json_line(job)
+        return ending.OK
+    columns = (number("seq"), Column("lease"), number("run"), Column("until"))
+    tag = Column("tag", is_optional=True)
+    output.table(
+        (*columns, tag, Column("data", is_long=True)),
+        (
+            (
+                str(job.seq),
+                job.lease_id,
+                job.deliveries,
+                output.when(job.deadline),
+                job.tag,
+                output.to_json(job.data),
+            )
+            for job in claimed.jobs
+        ),
+    )
+    return ending.OK
+
+
+def named_jobs(texts: Iterable[str], lines: Iterable[str]) -> list[Job | int]:
+    """The jobs that arguments name.
+
+    Args:
+        texts: Seqs, SEQ:LEASE_ID, or `-` once.
+        lines: What `-` stands for: jobs as claimed, or the same as in `texts`, one per line.
+
+    Raises:
+        UsageError: One names no job.
+    """
+    found: list[Job | int] = []
+    for text in texts:
+        if text == "-":
+            found += [_named_job(line.strip()) for line in lines if not line.isspace()]
+        else:
+            found.append(_named_job(text))
+    return found
+
+
+def _named_job(text: str) -> Job | int:
+    import msgspec
+
+    from logqueue.client.calls import decode
+    from logqueue.shapes import Job
+
+    if text.startswith("{"):
+        try:
+            return decode(text, Job)
+        except msgspec.MsgspecError as error:
+            raise UsageError(
+                f"no job as `claim --json` prints them: {text[:80]} ({error})"
+            ) from error
+    seq, colon, lease_id = text.partition(":")
+    if not (seq.isascii() and seq.isdigit()) or bool(colon) is not bool(lease_id):
+        raise UsageError(f"{text[:80]!r} names no job; write a seq, or SEQ:LEASE_ID")
+    if not lease_id:
+        return int(seq)
+    return Job(seq=int(seq), lease_id=lease_id, deadline=0, ts=0, deliveries=0, data=None)
+
+
+def _settled(arguments: argparse.Namespace, settled: Settled, done: str) -> int:
+    missed = [*settled.skipped, *settled.unsure]
+    if arguments.json:
+        output.json_line(settled)
+    else:
+        output.say(f"{done} {output.count_of(len(settled.counted), 'job')} of {settled.queue}")
+    if not missed:
+        return ending.OK
+    seqs = ", ".join(map(str, missed[:10])) + (", ..." if len(missed) > 10 else "")
+    raise CommandError(
+        f"not leased to {node_of(arguments)} (any more): {seqs}; `logqueue job` tells who has "
+        "a job, --node speaks for another holder"
+    )
+
+
+def _ack(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        jobs = named_jobs(arguments.jobs, sys.stdin)
+        return _settled(arguments, client.ack(arguments.queue, jobs), "finished")
+
+
+def _nack(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        settled = client.nack(
+            arguments.queue,
+            named_jobs(arguments.jobs, sys.stdin),
+            delay_ms=arguments.delay,
+            error=arguments.error,
+            count=not arguments.no_count,
+        )
+    return _settled(arguments, settled, "gave back")
+
+
+def _reject(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        jobs = named_jobs(arguments.jobs, sys.stdin)
+        settled = client.reject(arguments.queue, jobs, error=arguments.error)
+    return _settled(arguments, settled, "rejected")
+
+
+def _extend(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        jobs = named_jobs(arguments.jobs, sys.stdin)
+        extended = client.extend(arguments.queue, jobs, arguments.lease)
+    if arguments.json:
+        output.json_line(extended)
+    else:
+        output.say(f"extended {output.count_of(extended.extended, 'lease')} of {arguments.queue}")
+    if extended.skipped:
+        seqs = ", ".join(map(str, extended.skipped[:10]))
+        raise CommandError(f"not leased to {node_of(arguments)} (any more): {seqs}")
+    return ending.OK
+
+
+# -- looking -------------------------------------------------------------------------------------
+
+
+def _jobs(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        found = [*_listed(client, arguments)]
+    if not found:
+        raise NothingThere(f"{arguments.queue} has no such jobs")
+    if arguments.json:
+        for job in found:
+            output.json_line(job)
+        return ending.OK
+    columns = (
+        number("seq"),
+        Column("state"),
+        number("run", is_optional=True),
+        Column("age"),
+        Column("until", is_optional=True),
+        Column("holder", is_optional=True),
+        Column("tag", is_optional=True),
+        Column("key", is_optional=True),
+        Column("last error", is_long=True, is_optional=True),
+        Column("data", is_long=True),
+    )
+    output.table(columns, _rows(found))
+    if len(found) == arguments.limit:
+        output.say(f"perhaps there are more: --after {found[-1].seq}, or a higher --limit")
+    return ending.OK
+
+
+def _listed(client: Client, arguments: argparse.Namespace) -> Iterator[JobView]:
+    states = arguments.state.split(",") if arguments.state else None
+    unknown = [state for state in states or () if state not in STATES]
+    if unknown:
+        raise UsageError(f"--state: {unknown[0]!r} is none of {', '.join(STATES)}")
+    listing = client.jobs(
+        arguments.queue,
+        state=states,
+        tag=arguments.tag,
+        key=arguments.key,
+        after=arguments.after,
+    )
+    for _, job in zip(range(arguments.limit), listing, strict=False):
+        yield job
+
+
+def _rows(found: Iterable[JobView]) -> Iterator[tuple[object, ...]]:
+    return (
+        (
+            str(job.seq),
+            job.state.replace("_", " "),
+            job.deliveries or None,
+            output.lasting(job.age_ms),
+            output.when(job.deadline or job.not_before),
+            job.node,
+            job.tag,
+            job.key,
+            job.last_error,
+            output.to_json(job.data),
+        )
+        for job in found
+    )
+
+
+def _job(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        found = client.job(arguments.queue, arguments.seq)
+    if arguments.json:
+        output.json_line(found)
+        return ending.OK
+    job = found.job
+    output.facts(
+        (
+            ("job", f"{found.topic} {job.seq}"),
+            ("state", job.state.replace("_", " ")),
+            ("written", output.when(job.ts)),
+            ("deliveries", job.deliveries),
+            ("at most", job.max_deliveries),
+            ("holder", job.node),
+            ("until", output.when(job.deadline)),
+            ("not before", output.when(job.not_before)),
+            ("expires", output.when(job.expires_at)),
+            ("tag", job.tag),
+            ("key", job.key),
+            ("last error", job.last_error),
+            ("meta", None if job.meta is None else output.to_json(job.meta)),
+            ("data", output.to_json(job.data)),
+        )
+    )
+    if found.history:
+        output.line("")
+        columns = (Column("at"), Column("event"), Column("node"), Column("until"))
+        output.table(
+            (*columns, Column("error", is_long=True)),
+            (
+                (
+                    output.when(step.at),
+                    step.event.replace("_", " "),
+                    step.node,
+                    output.when(step.deadline or step.not_before),
+                    step.error,
+                )
+                for step in found.history
+            ),
+        )
+    if not found.history_complete:
+        output.say("older steps are not known any more")
+    return ending.OK
+
+
+def _workers(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        found = client.workers(arguments.queue)
+    if not found:
+        raise NothingThere(f"nobody has worked on {arguments.queue} since the server started")
+    if arguments.json:
+        for worker in found:
+            output.json_line(worker)
+        return ending.OK
+    names = ("in_flight", "streams", "claimed", "acked", "nacked", "rejected", "expired")
+    columns = (Column("worker"), *(number(name.replace("_", " ")) for name in names))
+    output.table(
+        (*columns, Column("last seen")),
+        (
+            (
+                worker.node,
+                *(getattr(worker, name) for name in names),
+                output.when(worker.last_seen_ts),
+            )
+            for worker in found
+        ),
+    )
+    return ending.OK

@@ -1,0 +1,126 @@
+"""The `logqueue` command: parse, call, and end with one line and a status.
+
+Owns: the list of commands, and what becomes of everything a command can raise. Must not know: how
+any command does its work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from logqueue import __version__
+from logqueue.cli import (
+    completion,
+    ending,
+    jobs,
+    measuring,
+    offline,
+    operating,
+    output,
+    records,
+    routers,
+    serving,
+    stats,
+    topics,
+    watching,
+    work_exec,
+)
+from logqueue.cli.arguments import Commands
+from logqueue.cli.connection import url_of
+from logqueue.cli.ending import CommandError
+from logqueue.errors import LogqueueError
+
+EPILOG = """\
+examples:
+  logqueue serve --port 4000 --data-dir ./logqueue-data
+  logqueue create thumbnails --queue --max-deliveries 5 --dead-letter thumbnails.dead
+  logqueue append thumbnails jobs.jsonl
+  logqueue work thumbnails --exec ./make-thumbnail
+  logqueue stats --watch
+
+`logqueue COMMAND --help` explains a command. Where no --url is given, LOGQUEUE_URL says where the
+server is, and LOGQUEUE_TOKEN is the key to call it with.
+
+exit status (`serve` has its own):
+  0  done
+  1  failure; the message on stderr says which
+  2  called in a way that can not be meant
+  3  nothing there: no such topic, router or job, or it is empty
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    made = argparse.ArgumentParser(
+        prog="logqueue",
+        description="A durable log and lease-queue server that fits on one machine.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--version", action="version", version=f"logqueue {__version__}")
+    commands = Commands(made)
+    for noun in (
+        serving,
+        topics,
+        stats,
+        records,
+        watching,
+        jobs,
+        work_exec,
+        operating,
+        routers,
+        measuring,
+        offline,
+    ):
+        noun.add_to(commands)
+    completion.add_to(commands, parser)
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Returns:
+        The exit status.
+    """
+    with contextlib.suppress(AttributeError):  # a stream that somebody has put in the place
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    whole = parser()
+    try:
+        arguments = whole.parse_args(argv)
+        if arguments.command is None:
+            whole.print_help()
+            return ending.USAGE
+        status = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough. Python must not try to flush the rest at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ending.OK
+    except KeyboardInterrupt:
+        return ending.INTERRUPTED
+    return status
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        status: int = arguments.run(arguments)
+        return status
+    except LogqueueError as error:
+        failure: CommandError = ending.explained(error, url_of(arguments))
+    except CommandError as error:
+        failure = error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        failure = CommandError(f"{named}{error.strerror or error}")
+    # What was printed so far comes before the reason for stopping.
+    sys.stdout.flush()
+    output.say(f"logqueue {arguments.command}: {output.printable(str(failure))}")
+    return failure.status

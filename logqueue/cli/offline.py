@@ -1,0 +1,239 @@
+"""`logqueue check`, `backup`, `restore`: a data directory that no server has open.
+
+Owns: what counts as sound, and copies that are complete or not there. Must not know: what is in a
+log; the server's own journal replays it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logqueue.cli import ending, output
+from logqueue.cli.arguments import Commands, add_json
+from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.output import Column, number
+
+if TYPE_CHECKING:
+    from logqueue.cli.soundness import Report
+
+DATA_DIR_DEFAULT = "logqueue-data"
+COPY_BYTES = 1 << 20
+LOGS = ("jobs", "leases")
+
+
+def add_to(commands: Commands) -> None:
+    """Declare the commands."""
+    check = commands.add(
+        "check",
+        _check,
+        "verify a data directory that no server has open",
+        more="Every byte of both logs is checked, then they are replayed as a server would, and "
+        "the result is looked over. Nothing is changed.",
+        examples=("logqueue check logqueue-data", "logqueue check /mnt/backup/monday --json"),
+    )
+    check.add_argument(
+        "directory", nargs="?", metavar="DATA_DIR", help="default: LOGQUEUE_DATA_DIR, as `serve`"
+    )
+    add_json(check)
+    backup = commands.add(
+        "backup",
+        _backup,
+        "copy a data directory that no server has open, and verify the copy",
+        more="Stop the server first: files of different moments do not fit together. The copy "
+        "appears under its name only when it is complete.",
+        examples=("logqueue backup logqueue-data /mnt/backup/monday",),
+    )
+    backup.add_argument("directory", metavar="DATA_DIR")
+    backup.add_argument("copy", metavar="BACKUP", help="a directory that is empty or not there")
+    add_json(backup)
+    restore = commands.add(
+        "restore",
+        _restore,
+        "make a data directory from a backup, and verify it",
+        examples=("logqueue restore /mnt/backup/monday logqueue-data",),
+    )
+    restore.add_argument("copy", metavar="BACKUP")
+    restore.add_argument(
+        "directory", metavar="DATA_DIR", help="a directory that is empty or not there"
+    )
+    add_json(restore)
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from logqueue.cli import soundness
+
+    named = arguments.directory or os.environ.get("LOGQUEUE_DATA_DIR") or DATA_DIR_DEFAULT
+    directory = _data_directory(named)
+    with _held(directory):
+        report = soundness.examine(directory)
+    _report(arguments, report)
+    if not report.is_sound:
+        raise CommandError(
+            "this directory is not sound; see the page on operations, under damaged log"
+        )
+    return ending.OK
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    source, target = _data_directory(arguments.directory), Path(arguments.copy)
+    _require_free(target)
+    with _held(source):
+        report = _copied(source, target)
+    return _told(arguments, report, f"copied to {target}", target)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from logqueue.cli import soundness
+
+    source, target = _data_directory(arguments.copy), Path(arguments.directory)
+    _require_free(target)
+    with _held(source):
+        found = soundness.examine(source)
+        if not found.is_sound:
+            _report(arguments, found)
+            raise CommandError(f"{source} is damaged, so nothing was restored: use another backup")
+        report = _copied(source, target)
+    return _told(arguments, report, f"restored to {target}", target)
+
+
+def _told(arguments: argparse.Namespace, report: Report, done: str, target: Path) -> int:
+    _report(arguments, report)
+    output.say(f"{done}: {output.size(report.bytes_held)}, every file read back and compared")
+    if not report.is_sound:
+        raise CommandError(
+            f"{target} is a true copy of a damaged directory; keep it, and see the page on "
+            "operations, under damaged log"
+        )
+    return ending.OK
+
+
+# -- directories ---------------------------------------------------------------------------------
+
+
+def _data_directory(name: str) -> Path:
+    directory = Path(name)
+    if not directory.is_dir():
+        raise NothingThere(f"{name} is not a directory")
+    if not (directory / "jobs").is_dir():
+        raise NothingThere(f"{name} is no data directory: there is no log in it")
+    return directory
+
+
+@contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """Keep servers away from a directory. Nothing is written, so it may be read-only."""
+    try:
+        fd = os.open(directory / "LOCK", os.O_RDONLY)
+    except FileNotFoundError:
+        yield  # a server makes this file before all others
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CommandError(
+                f"a server has {directory} open: stop it first (SIGTERM, exit status 0), and start "
+                "it again afterwards"
+            ) from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def _require_free(target: Path) -> None:
+    """Refuse a target that holds anything.
+
+    Raises:
+        UsageError: It does, or can not be made.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} is not empty: name a directory that is empty or not there")
+    if not target.absolute().parent.is_dir():
+        raise UsageError(f"{target.absolute().parent} is not a directory: make it first")
+
+
+def _copied(source: Path, target: Path) -> Report:
+    """Copy, compare, look the copy over, then give it its name."""
+    from logqueue.cli import soundness
+
+    # An interrupted copy must never look like a whole one.
+    draft = target.absolute().with_name(f".{target.absolute().name}.part-{os.getpid()}")
+    try:
+        draft.mkdir(mode=0o750)
+        for name in _files(source):
+            _copy(source / name, draft / name)
+        report = soundness.examine(draft)
+        for folder in (draft, *(draft / name for name in LOGS)):
+            if folder.is_dir():
+                _sync(folder)
+        draft.rename(target.absolute())
+        _sync(target.absolute().parent)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return report.renamed(str(draft), str(target))
+
+
+def _files(source: Path) -> list[Path]:
+    """What makes up a data directory: its lock, and the files of both logs."""
+    found = [source / "LOCK", *(path for log in LOGS for path in (source / log).glob("*"))]
+    return sorted(path.relative_to(source) for path in found if path.is_file())
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(mode=0o750, exist_ok=True)
+    written = hashlib.sha256()
+    with source.open("rb") as old, target.open("xb") as new:
+        target.chmod(0o640)
+        while part := old.read(COPY_BYTES):
+            written.update(part)
+            new.write(part)
+        new.flush()
+        os.fsync(new.fileno())
+    with target.open("rb") as new:
+        if hashlib.file_digest(new, "sha256").digest() != written.digest():
+            raise CommandError(f"{target.name} reads back other than it was written: bad disk?")
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# -- reports -------------------------------------------------------------------------------------
+
+
+def _report(arguments: argparse.Namespace, report: Report) -> None:
+    if arguments.json:
+        output.json_line(report.as_fields())
+        return
+    columns: tuple[Any, ...] = (Column("log"), number("segments"), number("frames"))
+    output.table(
+        (*columns, Column("size"), Column("state")),
+        (
+            (log.name, log.segments, log.frames, output.size(log.bytes), log.state)
+            for log in report.logs
+        ),
+    )
+    for problem in report.problems:
+        output.line(output.printable(f"PROBLEM: {problem}"))
+    if report.held is not None:
+        held = report.held
+        output.line("")
+        output.facts((name.replace("_", " "), value) for name, value in held.items())
+    verdict = "sound" if report.is_sound else "NOT SOUND"
+    output.line(f"{report.directory}: {verdict}")

@@ -1,0 +1,315 @@
+"""`logqueue dead`, `redrive`, `release`, `cancel`, `pause`, `resume`, `purge`.
+
+Owns: which dead letters belong to a queue. Must not know: how a call is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from logqueue.cli import ending, output
+from logqueue.cli.arguments import Commands, add_yes, natural, positive
+from logqueue.cli.connection import connect
+from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.jobs import STATES
+from logqueue.cli.output import Column, number
+
+if TYPE_CHECKING:
+    from logqueue.client import Client
+    from logqueue.shapes import Record
+
+REASONS = ("max_deliveries", "rejected", "expired")
+SEQS_PER_REDRIVE = 1000
+
+_TOPIC_HELP = "the dead-letter topic, or a queue: then only what came from it"
+
+
+def add_to(commands: Commands) -> None:
+    """Declare the commands."""
+    dead = commands.add_calling(
+        "dead",
+        _dead,
+        "list dead letters: jobs that failed for good",
+        examples=("logqueue dead thumbnails", "logqueue dead thumbnails --json | jq .data"),
+    )
+    dead.add_argument("topic", help=_TOPIC_HELP)
+    dead.add_argument("--reason", choices=REASONS, help="only those that died of this")
+    dead.add_argument("--limit", "-n", type=positive, default=100, help="default: 100")
+    _add_redrive(commands)
+    release = commands.add_calling(
+        "release",
+        _release,
+        "make held jobs ready again, as if never delivered",
+        examples=("logqueue release thumbnails 17 18",),
+    )
+    release.add_argument("queue")
+    release.add_argument("seqs", nargs="+", type=natural, metavar="SEQ")
+    cancel = commands.add_calling(
+        "cancel",
+        _cancel,
+        "cancel a job that waits or is held",
+        examples=("logqueue cancel thumbnails 17 --force", "logqueue cancel reports --key daily"),
+    )
+    cancel.add_argument("queue")
+    cancel.add_argument("seq", nargs="?", type=natural, metavar="SEQ")
+    cancel.add_argument("--key", help="the waiting job with this key")
+    cancel.add_argument("--force", action="store_true", help="also one that somebody works on")
+    for name, what in (
+        ("pause", "hand out no more jobs of a queue; writes and what runs go on"),
+        ("resume", "hand out the jobs of a paused queue again"),
+    ):
+        parser = commands.add_calling(name, _pause, what, examples=(f"logqueue {name} thumbnails",))
+        parser.add_argument("queue")
+    purge = commands.add_calling(
+        "purge",
+        _purge,
+        "remove all jobs of a queue that are in some states",
+        examples=(
+            "logqueue purge thumbnails --state ready,delayed",
+            "logqueue purge thumbnails --all --yes",
+        ),
+    )
+    purge.add_argument("queue")
+    purge.add_argument("--state", metavar="STATE", help=f"one or more of {', '.join(STATES)}")
+    purge.add_argument("--all", action="store_true", help="whatever state they are in")
+    add_yes(purge)
+
+
+def _add_redrive(commands: Commands) -> None:
+    redrive = commands.add_calling(
+        "redrive",
+        _redrive,
+        "move dead letters back to the queue they came from",
+        examples=(
+            "logqueue redrive thumbnails --dry-run",
+            "logqueue redrive thumbnails.dead --reason rejected --limit 10",
+            "logqueue redrive thumbnails.dead --seq 5 --seq 6 --to thumbnails.retry",
+        ),
+    )
+    redrive.add_argument("topic", help=_TOPIC_HELP)
+    redrive.add_argument("--to", metavar="QUEUE", help="another queue to move them to")
+    redrive.add_argument("--seq", type=natural, action="append", help="only this; repeatable")
+    redrive.add_argument("--tag", help="only those with this tag, or `abc*` for a prefix")
+    redrive.add_argument("--reason", choices=REASONS, help="only those that died of this")
+    redrive.add_argument("--limit", "-n", type=positive, help="so many at most (default: all)")
+    redrive.add_argument("--dry-run", action="store_true", help="count, and move nothing")
+
+
+# -- dead letters --------------------------------------------------------------------------------
+
+
+def _letters_of(client: Client, name: str) -> tuple[str, str | None]:
+    """The dead-letter topic that a name means, and the queue whose letters are meant."""
+    state = client.topic(name, touch=False)
+    if state.type != "queue" or state.config.dead_letter is None:
+        return name, None
+    return state.config.dead_letter, name
+
+
+def _letters(client: Client, name: str, reason: str | None) -> Iterator[Record]:
+    """The dead letters that are meant."""
+    from logqueue.errors import TopicNotFound
+    from logqueue.shapes import Record
+
+    topic, queue = _letters_of(client, name)
+    try:
+        for item in client.read(topic):
+            if not isinstance(item, Record):
+                continue
+            if queue is not None and _stamp(item, "from") != queue:
+                continue
+            if reason is None or _stamp(item, "reason") == reason:
+                yield item
+    except TopicNotFound:
+        if queue is None:
+            raise  # a queue's dead-letter topic is made with the first letter
+
+
+def _stamp(record: Record, name: str) -> Any:
+    """What the server noted on a dead letter."""
+    meta = record.meta if isinstance(record.meta, dict) else {}
+    return meta.get(f"$dead_letter_{name}")
+
+
+def _dead(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        found = [*islice(_letters(client, arguments.topic, arguments.reason), arguments.limit)]
+    if not found:
+        raise NothingThere(f"{arguments.topic} has no dead letters")
+    if arguments.json:
+        for record in found:
+            output.json_line(record)
+        return ending.OK
+    error = Column("error", is_long=True, is_optional=True)
+    columns = (
+        number("seq"),
+        Column("from"),
+        Column("reason", is_optional=True),
+        number("runs"),
+        Column("at"),
+    )
+    output.table(
+        (*columns, error, Column("data", is_long=True)),
+        (
+            (
+                str(record.seq),
+                _stamp(record, "from"),
+                _stamp(record, "reason"),
+                _stamp(record, "deliveries"),
+                output.when(record.ts),
+                _stamp(record, "error"),
+                output.to_json(record.data),
+            )
+            for record in found
+        ),
+    )
+    if len(found) == arguments.limit:
+        output.say("perhaps there are more: see --limit")
+    return ending.OK
+
+
+def _redrive(arguments: argparse.Namespace) -> int:
+    said: dict[str, Any] = {"to": arguments.to, "dry_run": arguments.dry_run}
+    with connect(arguments) as client:
+        topic, queue = _letters_of(client, arguments.topic)
+        if queue is None:
+            seqs, more = arguments.seq, {"match": arguments.tag, "reason": arguments.reason}
+        else:
+            # Several queues may share the topic: only its own are meant.
+            wanted = _letters(client, queue, arguments.reason)
+            seqs, more = [r.seq for r in wanted if _fits(r, arguments)], {}
+            if not seqs:
+                raise NothingThere(f"{queue} has no such dead letters")
+        if seqs is not None:
+            seqs = seqs[: arguments.limit]
+            parts = range(0, len(seqs), SEQS_PER_REDRIVE)
+            replies = [
+                client.redrive(topic, seqs=seqs[at : at + SEQS_PER_REDRIVE], **said, **more)
+                for at in parts
+            ]
+        else:
+            replies = [*_all_redriven(client, topic, arguments.limit, {**said, **more})]
+    redriven = sum(reply.redriven for reply in replies)
+    skipped = sum(reply.skipped for reply in replies)
+    targets = sorted({target for reply in replies for target in reply.targets})
+    remaining = replies[-1].remaining
+    if arguments.json:
+        output.json_line(
+            {
+                "topic": topic,
+                "redriven": redriven,
+                "skipped": skipped,
+                "remaining": remaining,
+                "targets": targets,
+                "dry_run": arguments.dry_run,
+            }
+        )
+    else:
+        verb = "would move" if arguments.dry_run else "moved"
+        where = f" to {', '.join(targets)}" if targets else ""
+        output.say(f"{verb} {output.count_of(redriven, 'dead letter')}{where}")
+    if skipped:
+        raise CommandError(
+            f"{skipped} stay: no known queue to go to, or no room there; --to names another"
+        )
+    return ending.OK if redriven else ending.NOTHING
+
+
+def _fits(record: Record, arguments: argparse.Namespace) -> bool:
+    if arguments.seq is not None and record.seq not in arguments.seq:
+        return False
+    tag = arguments.tag
+    if tag is None:
+        return True
+    if tag.endswith("*"):
+        return record.tag is not None and record.tag.startswith(tag[:-1])
+    return bool(record.tag == tag)
+
+
+def _all_redriven(
+    client: Client, topic: str, limit: int | None, said: dict[str, Any]
+) -> Iterator[Any]:
+    """Redrive again until the limit is reached or nothing moves any more."""
+    left = limit
+    while True:
+        reply = client.redrive(topic, limit=min(left or 10_000, 10_000), **said)
+        yield reply
+        if left is not None:
+            left -= reply.redriven
+        is_over = said["dry_run"] or left == 0 or not reply.redriven
+        if is_over or reply.remaining <= reply.skipped:
+            return
+
+
+# -- jobs ----------------------------------------------------------------------------------------
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        released = client.release(arguments.queue, arguments.seqs)
+    if arguments.json:
+        output.json_line(released)
+    else:
+        output.say(f"released {output.count_of(released.released, 'job')} of {arguments.queue}")
+    if released.skipped:
+        raise CommandError(f"not held: {', '.join(map(str, released.skipped[:10]))}")
+    return ending.OK
+
+
+def _cancel(arguments: argparse.Namespace) -> int:
+    if (arguments.seq is None) == (arguments.key is None):
+        raise UsageError("name the job by its SEQ or by --key, one of the two")
+    with connect(arguments) as client:
+        if arguments.key is not None:
+            cancelled = client.cancel_key(arguments.queue, arguments.key)
+        else:
+            cancelled = client.cancel(arguments.queue, arguments.seq, force=arguments.force)
+    if arguments.json:
+        output.json_line(cancelled)
+    if not cancelled.cancelled:
+        if cancelled.state == "in_flight":
+            raise CommandError("somebody works on it; --force takes it away from them")
+        raise NothingThere(f"{arguments.queue} has no such job to cancel")
+    if not arguments.json:
+        output.say(f"cancelled job {cancelled.seq} of {arguments.queue}")
+    return ending.OK
+
+
+def _pause(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        call: Callable[[str], Any] = client.pause if arguments.command == "pause" else client.resume
+        paused = call(arguments.queue)
+    if arguments.json:
+        output.json_line(paused)
+    else:
+        output.say(f"{paused.topic} is {'paused' if paused.paused else 'not paused'}")
+    return ending.OK
+
+
+def _purge(arguments: argparse.Namespace) -> int:
+    if (arguments.state is None) is not arguments.all:
+        raise UsageError(f"say which: --state with one or more of {', '.join(STATES)}, or --all")
+    states: list[Any] = [*STATES] if arguments.all else arguments.state.split(",")
+    unknown = [state for state in states if state not in STATES]
+    if unknown:
+        raise UsageError(f"--state: {unknown[0]!r} is none of {', '.join(STATES)}")
+    queue = arguments.queue
+    with connect(arguments) as client:
+        counters = client.topic(queue, touch=False).queue
+        if counters is None:
+            raise CommandError(f"{queue} is a log, not a queue; `logqueue drop` deletes it")
+        count = sum(getattr(counters, state) for state in states)
+        words = ", ".join(state.replace("_", " ") for state in states)
+        output.require_consent(
+            arguments, f"Remove {output.count_of(count, 'job')} ({words}) of {queue} for good?"
+        )
+        purged = client.purge(queue, states)
+    removed = sum(purged.purged.values())
+    if arguments.json:
+        output.json_line(purged)
+    else:
+        output.say(f"removed {output.count_of(removed, 'job')} of {queue}")
+    return ending.OK if removed else ending.NOTHING

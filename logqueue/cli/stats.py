@@ -1,0 +1,215 @@
+"""`logqueue stats`: how the server, its queues, or one topic stand, once or again and again.
+
+Owns: what is shown, and rates between two looks. Must not know: how a call is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from logqueue.cli import ending, output
+from logqueue.cli.arguments import Commands, duration_s
+from logqueue.cli.connection import connect
+from logqueue.cli.ending import UsageError
+from logqueue.cli.output import Column, number
+
+if TYPE_CHECKING:
+    from logqueue.client import Client
+    from logqueue.shapes import Health, TopicEntry, TopicState
+
+EVERY_S = 2.0
+EVERY_S_MIN = 0.1
+
+_COLUMNS = (
+    Column("topic"),
+    number("records"),
+    number("size"),
+    number("in/s", is_optional=True),
+    number("ready"),
+    number("in flight"),
+    number("delayed", is_optional=True),
+    number("held", is_optional=True),
+    number("oldest ready", is_optional=True),
+    number("done/s", is_optional=True),
+    number("dead", is_optional=True),
+    Column("state", is_optional=True),
+)
+
+
+def add_to(commands: Commands) -> None:
+    """Declare the command."""
+    stats = commands.add_calling(
+        "stats",
+        _stats,
+        "show how the server, its queues, or one topic stand",
+        more="Rates are those between two looks, so they need --watch.",
+        examples=(
+            "logqueue stats",
+            "logqueue stats thumbnails",
+            "logqueue stats --watch --every 5s",
+            "logqueue stats thumbnails --json | jq .queue.ready",
+        ),
+    )
+    stats.add_argument("topic", nargs="?", help="only this one, in full")
+    stats.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+    stats.add_argument(
+        "--every",
+        type=duration_s,
+        default=EVERY_S,
+        metavar="TIME",
+        help="how often (default: 2s)",
+    )
+    stats.add_argument("--prefix", help="only topics whose names begin so")
+
+
+def _stats(arguments: argparse.Namespace) -> int:
+    if arguments.every < EVERY_S_MIN:
+        raise UsageError(f"--every is at least {EVERY_S_MIN} s")
+    with connect(arguments) as client:
+        if arguments.topic is not None:
+            _repeat(arguments, lambda: _show_topic(client, arguments))
+        elif arguments.json:
+            _repeat(arguments, lambda: _show_json(client, arguments))
+        elif arguments.watch and sys.stdout.isatty():
+            _watch(client, arguments)
+        else:
+            before: list[Look] = []
+            _repeat(arguments, lambda: _show_all(client, arguments, before))
+    return ending.OK
+
+
+def _repeat(arguments: argparse.Namespace, show: Callable[[], None]) -> None:
+    """Show once; with --watch, until somebody has seen enough."""
+    show()
+    while arguments.watch:
+        sys.stdout.flush()
+        time.sleep(arguments.every)
+        show()
+
+
+# -- all -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Look:
+    """How everything stood at one moment."""
+
+    health: Health
+    topics: list[TopicEntry]
+    at: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def at_all(cls, client: Client, arguments: argparse.Namespace) -> Look:
+        """Look now."""
+        return cls(client.health(), [*client.topics(prefix=arguments.prefix)])
+
+    def summary(self) -> str:
+        """The server in one line."""
+        topics = output.count_of(len(self.topics), "topic")
+        records = output.count_of(sum(entry.count for entry in self.topics), "record")
+        size = output.size(sum(entry.bytes for entry in self.topics))
+        up = output.lasting(self.health.uptime_ms)
+        return f"logqueue {self.health.version}, up {up}: {topics}, {records}, {size}"
+
+
+def _show_json(client: Client, arguments: argparse.Namespace) -> None:
+    look = Look.at_all(client, arguments)
+    output.json_line({"server": look.health, "topics": look.topics}, at_once=True)
+
+
+def _show_all(client: Client, arguments: argparse.Namespace, before: list[Look]) -> None:
+    look = Look.at_all(client, arguments)
+    output.line(look.summary())
+    if look.topics:
+        output.table(_COLUMNS, _rows(look, before[-1] if before else None))
+    before[:] = [look]
+
+
+def _watch(client: Client, arguments: argparse.Namespace) -> None:
+    """The same table, drawn anew in its place."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    def drawn(look: Look, before: Look | None) -> Any:
+        table, _ = output.made_table(_COLUMNS, _rows(look, before), out.width)
+        return Group(Text(look.summary()), table)
+
+    out = output.console()
+    look = Look.at_all(client, arguments)
+    with Live(drawn(look, None), console=out, auto_refresh=False) as live:
+        while True:
+            time.sleep(arguments.every)
+            before, look = look, Look.at_all(client, arguments)
+            live.update(drawn(look, before), refresh=True)
+
+
+def _rows(look: Look, before: Look | None) -> Iterator[tuple[object, ...]]:
+    earlier = {entry.topic: entry for entry in before.topics} if before is not None else {}
+    seconds = max(look.at - before.at, 1e-9) if before is not None else 0.0
+    for entry in look.topics:
+        old, queue = earlier.get(entry.topic), entry.queue
+        into = f"{(entry.head_seq - old.head_seq) / seconds:,.0f}" if old else None
+        if queue is None:
+            yield entry.topic, entry.count, output.size(entry.bytes), into, *(None,) * 8
+            continue
+        done = None
+        if old is not None and old.queue is not None:
+            done = f"{(queue.acked - old.queue.acked) / seconds:,.0f}"
+        yield (
+            entry.topic,
+            entry.count,
+            output.size(entry.bytes),
+            into,
+            queue.ready,
+            queue.in_flight,
+            queue.delayed or None,
+            queue.held or None,
+            output.lasting(queue.oldest_ready_ms) if queue.oldest_ready_ms else None,
+            done,
+            queue.dead_lettered or None,
+            "paused" if queue.paused else None,
+        )
+
+
+# -- one -----------------------------------------------------------------------------------------
+
+
+def _show_topic(client: Client, arguments: argparse.Namespace) -> None:
+    state = client.topic(arguments.topic, touch=False)
+    if arguments.json:
+        output.json_line(state, at_once=True)
+        return
+    output.facts(_facts(state))
+    if arguments.watch:
+        output.line("")
+
+
+def _facts(state: TopicState) -> Iterator[tuple[str, object]]:
+    yield "topic", state.topic
+    yield "type", state.type
+    yield "records", state.count
+    yield "size", output.size(state.bytes)
+    yield "seqs", f"{state.earliest_seq} to {state.head_seq}" if state.count else None
+    yield "last write", output.when(state.last_write_ts)
+    yield "last read", output.when(state.last_read_ts)
+    queue = state.queue
+    if queue is not None:
+        yield "state", "paused" if queue.paused else None
+        for name in ("ready", "in_flight", "delayed", "held"):
+            yield name.replace("_", " "), getattr(queue, name)
+        oldest = output.lasting(queue.oldest_ready_ms)
+        yield "oldest ready", oldest if queue.oldest_ready_ms else None
+        ends = ("acked", "rejected", "expired", "dropped", "superseded", "cancelled")
+        for name in (*ends, "dead_lettered"):
+            yield name.replace("_", " "), getattr(queue, name) or None
+    for name in state.config.__struct_fields__:
+        value = getattr(state.config, name)
+        if name != "type" and value not in (None, 0, False):
+            shown = value if isinstance(value, bool | int | str) else output.to_json(value)
+            yield f"config.{name}", shown

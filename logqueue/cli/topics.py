@@ -1,0 +1,210 @@
+"""`logqueue topics`, `create`, `configure`, `drop`.
+
+Owns: which config fields have flags of their own. Must not know: how a call is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from logqueue.cli import ending, output
+from logqueue.cli.arguments import Commands, add_yes, duration_ms, fields, natural
+from logqueue.cli.connection import connect
+from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.output import Column, number
+from logqueue.errors import TopicNotFound
+
+DURABILITIES = ("ephemeral", "memory", "disk", "fsync")
+
+
+def add_to(commands: Commands) -> None:
+    """Declare the commands."""
+    topics = commands.add_calling(
+        "topics",
+        _topics,
+        "list topics: logs and queues",
+        examples=("logqueue topics", "logqueue topics --prefix orders. --json | jq -r .topic"),
+    )
+    topics.add_argument("--prefix", help="only names that begin so")
+    create = commands.add_calling(
+        "create",
+        _create,
+        "create a topic",
+        more="A topic that exists is left alone.",
+        examples=(
+            "logqueue create events --ttl 7d",
+            "logqueue create jobs --queue --lease 1m --max-deliveries 5 --dead-letter jobs.dead",
+            """logqueue create jobs --queue --set 'retry_backoff={"kind":"exponential"}'""",
+        ),
+    )
+    create.add_argument("topic")
+    create.add_argument("--queue", action="store_true", help="a queue; a log if not given")
+    create.add_argument(
+        "--exist-ok", action="store_true", help="succeed also when it exists, and change nothing"
+    )
+    _add_config(create)
+    configure = commands.add_calling(
+        "configure",
+        _configure,
+        "change the config of a topic",
+        more="What is not named stays as it is; `=null` sets a field back.",
+        examples=(
+            "logqueue configure jobs --max-deliveries 10",
+            "logqueue configure jobs --set max_in_flight=100 --set claim_rate=null",
+        ),
+    )
+    configure.add_argument("topic")
+    _add_config(configure)
+    drop = commands.add_calling(
+        "drop",
+        _drop,
+        "delete a topic with all it holds",
+        examples=("logqueue drop events", "logqueue drop jobs --if-empty --yes"),
+    )
+    drop.add_argument("topic")
+    drop.add_argument("--if-empty", action="store_true", help="only when nothing is in it")
+    add_yes(drop)
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    config = parser.add_argument_group("config")
+    config.add_argument("--durability", choices=DURABILITIES, help="when a write counts as stored")
+    config.add_argument("--ttl", type=duration_ms, metavar="TIME", help="how long records live")
+    config.add_argument("--cap-records", type=natural, metavar="N", help="records at most")
+    config.add_argument("--cap-bytes", type=natural, metavar="N", help="bytes at most")
+    config.add_argument("--discard", choices=("old", "reject"), help="what a full topic does")
+    config.add_argument("--lease", type=duration_ms, metavar="TIME", help="queue: lease of a claim")
+    config.add_argument(
+        "--max-deliveries", type=natural, metavar="N", help="queue: how often a job is handed out"
+    )
+    config.add_argument("--dead-letter", metavar="TOPIC", help="queue: where failed jobs go")
+    config.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="fields",
+        metavar="FIELD=VALUE",
+        help="any other field of the config; the value is JSON, or text; may be repeated",
+    )
+
+
+def _config(arguments: argparse.Namespace) -> dict[str, Any]:
+    flags = {
+        "durability": arguments.durability,
+        "ttl_ms": arguments.ttl,
+        "cap_records": arguments.cap_records,
+        "cap_bytes": arguments.cap_bytes,
+        "discard": arguments.discard,
+        "lease_ms": arguments.lease,
+        "max_deliveries": arguments.max_deliveries,
+        "dead_letter": arguments.dead_letter,
+    }
+    try:
+        others = fields(arguments.fields)
+    except ValueError as error:
+        raise UsageError(f"--set: {error}") from error
+    return {**{name: value for name, value in flags.items() if value is not None}, **others}
+
+
+def _topics(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        found = [*client.topics(prefix=arguments.prefix)]
+    if arguments.json:
+        for entry in found:
+            output.json_line(entry)
+    elif found:
+        columns = (
+            Column("topic"),
+            Column("type"),
+            number("records"),
+            number("size"),
+            number("head"),
+            number("ready"),
+            number("in flight"),
+            Column("durability"),
+        )
+        output.table(
+            columns,
+            (
+                (
+                    entry.topic,
+                    entry.type or ("queue" if entry.queue else "log"),
+                    entry.count,
+                    output.size(entry.bytes),
+                    entry.head_seq,
+                    entry.queue.ready if entry.queue else None,
+                    entry.queue.in_flight if entry.queue else None,
+                    "fsync" if entry.durable else None,
+                )
+                for entry in found
+            ),
+        )
+    if not found:
+        raise NothingThere(
+            f"no topic begins with {arguments.prefix!r}"
+            if arguments.prefix
+            else "there are no topics; `logqueue create` makes one"
+        )
+    return ending.OK
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    name = arguments.topic
+    config = _config(arguments)
+    if arguments.queue:
+        config["type"] = "queue"
+    with connect(arguments) as client:
+        # A put on a topic that exists would replace its whole config.
+        try:
+            state = client.topic(name, touch=False)
+        except TopicNotFound:
+            made = client.put_topic(name, **config)
+            if arguments.json:
+                output.json_line(made)
+            else:
+                output.say(f"created {made.config.type} {name} ({made.config.durability})")
+            return ending.OK
+    if not arguments.exist_ok:
+        raise CommandError(
+            f"{name} exists already, as a {state.type}; `logqueue configure` changes it, "
+            "--exist-ok leaves it"
+        )
+    if arguments.queue and state.type != "queue":
+        raise CommandError(f"{name} exists already, and is a log: a type can never be changed")
+    if arguments.json:
+        output.json_line({"topic": name, "created": False, "config": state.config})
+    else:
+        output.say(f"{name} exists already")
+    return ending.OK
+
+
+def _configure(arguments: argparse.Namespace) -> int:
+    config = _config(arguments)
+    if not config:
+        raise UsageError("name what to change, as in --max-deliveries 10 or --set FIELD=VALUE")
+    with connect(arguments) as client:
+        changed = client.patch_topic(arguments.topic, **config)
+    if arguments.json:
+        output.json_line(changed)
+    else:
+        output.say(f"changed {', '.join(config)} of {changed.topic}")
+    return ending.OK
+
+
+def _drop(arguments: argparse.Namespace) -> int:
+    name = arguments.topic
+    with connect(arguments) as client:
+        state = client.topic(name, touch=False)
+        if not arguments.if_empty:
+            records = output.count_of(state.count, "record")
+            output.require_consent(arguments, f"Delete {state.type} {name} with {records}?")
+        dropped = client.drop_topic(name, if_empty=arguments.if_empty)
+    if not dropped.deleted:
+        raise NothingThere(f"there is no topic {name!r} any more")
+    if arguments.json:
+        output.json_line(dropped)
+    else:
+        also = "".join(f", and router {router}" for router in dropped.routers_removed)
+        output.say(f"deleted {name}{also}")
+    return ending.OK

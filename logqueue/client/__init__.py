@@ -1,0 +1,39 @@
+"""Clients of a logqueue server: `Client` blocks, `AsyncClient` awaits, the methods are the same.
+
+Owns: the names that users import. Must not know: the server. What each call means is told once,
+in the modules named after what the calls are about; the two clients only make them.
+"""
+
+from logqueue.client.appending import NewRecord
+from logqueue.client.awaiting import AsyncClient
+from logqueue.client.backoff import Backoff
+from logqueue.client.blocking import Client
+from logqueue.client.failures import (
+    ConnectionFailed,
+    GatewayFailed,
+    LostReply,
+    UnexpectedReply,
+    Unreachable,
+)
+from logqueue.client.following import From, Interrupted, WatchFrame
+from logqueue.client.producer_calls import EpochPart
+from logqueue.client.settling import Settled
+from logqueue.client.topic_calls import ConfigFields
+
+__all__ = [
+    "AsyncClient",
+    "Backoff",
+    "Client",
+    "ConfigFields",
+    "ConnectionFailed",
+    "EpochPart",
+    "From",
+    "GatewayFailed",
+    "Interrupted",
+    "LostReply",
+    "NewRecord",
+    "Settled",
+    "UnexpectedReply",
+    "Unreachable",
+    "WatchFrame",
+]

@@ -1,0 +1,385 @@
+"""The client that awaits.
+
+Owns: the same as the one that blocks, on an event loop. Must not know: what any route is about;
+that is told once, for both clients, by the functions named in the table at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as chances
+import time
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from logqueue.client import (
+    appending,
+    connecting,
+    following,
+    producer_calls,
+    queue_calls,
+    server_calls,
+    settling,
+    topic_calls,
+)
+from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
+from logqueue.client.calls import Answer, Call, Listing, Request, call, describe
+from logqueue.client.failures import ConnectionFailed
+from logqueue.client.following import Following, Silence, Working
+from logqueue.client.sse import Event, SseParser
+from logqueue.errors import LogqueueError
+from logqueue.shapes import Appended
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AwaitedCalls:
+    """Makes calls. See AsyncClient."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        node: str | None = None,
+        timeout_s: float = 30.0,
+        backoff: Backoff | None = None,
+        reconnect: Backoff | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        chance: Callable[[], float] = chances.random,
+    ) -> None:
+        """Nothing is sent yet. The arguments are those of Client.
+
+        Raises:
+            ValueError: The URL is none, or the token can not go into a header.
+        """
+        self._address = connecting.Address.of(url, token, node, timeout_s)
+        self._backoff = backoff or Backoff()
+        self._reconnect = reconnect or STREAM_BACKOFF
+        self._clock = clock
+        self._sleep = sleep
+        self._chance = chance
+        self._http = httpx.AsyncClient(**self._address.settings(), transport=transport)
+        self._working: dict[int, Working] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    @property
+    def node(self) -> str:
+        """The name under which leases are held unless a call names another."""
+        return self._address.node
+
+    async def perform(self, call: Call[T]) -> T:
+        """Make a call, again where that is safe.
+
+        Raises:
+            LogqueueError: It was refused, or no reply came.
+        """
+        answers: list[Answer] = []
+        try:
+            for request in call.requests:
+                answers.append(await self._answer(request))
+        except LogqueueError as error:
+            if answers:
+                error.add_note(f"{len(answers)} of {len(call.requests)} requests had succeeded")
+            raise
+        result = call.read(answers)
+        if isinstance(result, settling.Settled):
+            for working in [*self._working.values()]:
+                working.forget(result)
+        return result
+
+    async def _answer(self, request: Request) -> Answer:
+        backoff = self._reconnect if request.is_endless else self._backoff
+        if request.is_probe:
+            backoff = NO_RETRIES
+        attempts = Attempts(backoff, self._clock, self._chance)
+        while True:
+            try:
+                return await self._try(request, attempts.is_unsure)
+            except LogqueueError as error:
+                delay = attempts.delay_after(error, request.is_repeatable)
+                if delay is None:
+                    raise
+            await self._sleep(delay)
+
+    async def _try(self, request: Request, is_unsure: bool) -> Answer:
+        content = request.content(self.node)
+        with connecting.failures_named():
+            reply = await self._http.request(
+                request.method,
+                request.path,
+                content=content,
+                headers=connecting.headers(request, content),
+                timeout=self._address.timeout(request.wait_ms),
+            )
+        connecting.require_success(reply.status_code, reply.content, reply.headers)
+        return Answer(reply.status_code, reply.content, is_unsure)
+
+    # -- loops ----------------------------------------------------------------------------------
+
+    async def walk(self, listing: Listing[T]) -> AsyncGenerator[T, None]:
+        """The items of a list, page by page."""
+        call: Call[Any] | None = listing.first
+        while call is not None:
+            items, call = listing.turn(await self.perform(call))
+            for item in items:
+                yield item
+
+    async def follow(self, following: Following[T]) -> AsyncGenerator[T, None]:
+        """What an endless iteration brings, over as many streams as it takes."""
+        patience = Patience(self._backoff, self._reconnect, self._clock, self._chance)
+        if isinstance(following, Working):
+            self._working[id(following)] = following
+        try:
+            while not following.is_over():
+                try:
+                    async with aclosing(self._bring(following, patience)) as items:
+                        async for item in items:
+                            yield item
+                    continue
+                except LogqueueError as error:
+                    for item in following.broken(error):
+                        yield item
+                    delay = patience.delay_after(error)
+                    if delay is None:
+                        raise
+                await self._sleep(delay)
+        finally:
+            self._working.pop(id(following), None)
+
+    async def _bring(self, following: Following[T], patience: Patience) -> AsyncGenerator[T, None]:
+        """What one call before a stream, or one stream, brings."""
+        call = following.prepare()
+        if call is not None:
+            answer = await self._try(call.requests[0], False)
+            for item in following.prepared(call.read([answer])):
+                yield item
+            return
+        async with aclosing(self._events(following, patience)) as events:
+            async for event in events:
+                items = following.take(event)
+                patience.delivered()
+                for item in items:
+                    yield item
+        if not following.is_over():
+            raise ConnectionFailed("the server ended the stream")
+
+    async def _events(
+        self, following: Following[Any], patience: Patience
+    ) -> AsyncGenerator[Event, None]:
+        request, headers = following.request(self.node)
+        parser = SseParser()
+        with connecting.failures_named(Silence):
+            async with self._http.stream(
+                request.method,
+                request.path,
+                headers={**connecting.headers(request, None), **headers},
+                timeout=self._address.silence(following.silence_ms_max),
+            ) as reply:
+                if reply.status_code != 200:
+                    body = await reply.aread()
+                    connecting.require_success(reply.status_code, body, reply.headers)
+                connecting.require_stream(reply.status_code, reply.headers)
+                following.opened()
+                patience.opened()
+                async for part in reply.aiter_raw():
+                    events = parser.feed(part)
+                    patience.retry_ms = parser.retry_ms
+                    for event in events:
+                        yield event
+
+    async def append(
+        self,
+        topic: str,
+        records: Iterable[Any] | AsyncIterable[Any],
+        *,
+        chunk: int = appending.CHUNK_DEFAULT,
+        key: str | None = None,
+        node: str | None = None,
+        create: bool | None = None,
+        config: topic_calls.ConfigFields | None = None,
+        return_seqs: bool = True,
+        on_progress: appending.OnProgress | None = None,
+    ) -> Appended:
+        """Write records, however many, in their order; each batch is stored whole or not at all.
+
+        `records` may be an async iterable too; while one batch is on its way, the next one is
+        gathered from it. Everything else is as in `Client.append`.
+        """
+        appending.check_records(records, chunk)
+        batches = appending.Batches(
+            topic,
+            key=appending.new_key() if key is None else key,
+            node=node,
+            create=create,
+            config=config,
+            return_seqs=return_seqs,
+        )
+        total = appending.Total(topic)
+
+        async def send(requests: Sequence[Request]) -> None:
+            for request in requests:
+                reply = await self.perform(call(request, Appended))
+                total.add(reply)
+                if on_progress is not None:
+                    on_progress(reply)
+
+        sending: asyncio.Task[None] | None = None
+        try:
+            async for part in _in_chunks(records, chunk):
+                requests = batches.requests(part)
+                if sending is not None:
+                    await sending
+                sending = asyncio.create_task(send(requests))
+            if sending is not None:
+                await sending
+        except Exception as error:
+            if sending is not None:
+                # What is on its way still counts.
+                await asyncio.gather(sending, return_exceptions=True)
+            total.note_on(error)
+            raise
+        finally:
+            if sending is not None:
+                sending.cancel()
+        return total.result()
+
+
+async def _in_chunks(
+    records: Iterable[T] | AsyncIterable[T], size: int
+) -> AsyncGenerator[Sequence[T], None]:
+    if not isinstance(records, AsyncIterable):
+        for part in appending.chunks(records, size):
+            yield part
+        return
+    gathered: list[T] = []
+    async for record in records:
+        gathered.append(record)
+        if len(gathered) == size:
+            yield gathered
+            gathered = []
+    if gathered:
+        yield gathered
+
+
+def calling(
+    build: Callable[P, Call[T]],
+) -> Callable[Concatenate[AwaitedCalls, P], Coroutine[Any, Any, T]]:
+    """The method that makes the call which `build` describes."""
+
+    async def method(client: AwaitedCalls, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await client.perform(build(*args, **kwargs))
+
+    describe(method, build, "{}")
+    return method
+
+
+def listing(
+    build: Callable[P, Listing[T]],
+) -> Callable[Concatenate[AwaitedCalls, P], AsyncGenerator[T, None]]:
+    """The method that walks the list which `build` describes."""
+
+    def method(
+        client: AwaitedCalls, /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncGenerator[T, None]:
+        return client.walk(build(*args, **kwargs))
+
+    describe(method, build, "AsyncGenerator[{}, None]")
+    return method
+
+
+def streaming(
+    build: Callable[P, Following[T]],
+) -> Callable[Concatenate[AwaitedCalls, P], AsyncGenerator[T, None]]:
+    """The method that follows the streams which `build` describes."""
+
+    def method(
+        client: AwaitedCalls, /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncGenerator[T, None]:
+        return client.follow(build(*args, **kwargs))
+
+    describe(method, build, "AsyncGenerator[{}, None]")
+    return method
+
+
+class AsyncClient(AwaitedCalls):
+    """A client of one server, for one event loop. The methods are those of Client.
+
+    Leave `watch` and `work` early through `contextlib.aclosing`, so that their connection ends
+    there and then.
+    """
+
+    put_topic = calling(topic_calls.put_topic)
+    patch_topic = calling(topic_calls.patch_topic)
+    topic = calling(topic_calls.topic)
+    topic_page = calling(topic_calls.topic_page)
+    topics = listing(topic_calls.topics)
+    drop_topic = calling(topic_calls.drop_topic)
+
+    diff = calling(topic_calls.diff)
+    read = listing(topic_calls.read)
+    delete_records = calling(topic_calls.delete_records)
+    watch = streaming(following.watch)
+
+    claim = calling(queue_calls.claim)
+    work = streaming(following.work)
+    ack = calling(settling.ack)
+    nack = calling(settling.nack)
+    reject = calling(settling.reject)
+    extend = calling(settling.extend)
+
+    job = calling(queue_calls.job)
+    job_page = calling(queue_calls.job_page)
+    jobs = listing(queue_calls.jobs)
+    workers = calling(queue_calls.workers)
+    cancel = calling(queue_calls.cancel)
+    cancel_key = calling(queue_calls.cancel_key)
+    purge = calling(queue_calls.purge)
+    release = calling(queue_calls.release)
+    redrive = calling(queue_calls.redrive)
+    pause = calling(queue_calls.pause)
+    resume = calling(queue_calls.resume)
+
+    stage = calling(producer_calls.stage)
+    commit = calling(producer_calls.commit)
+    producer = calling(producer_calls.producer)
+
+    put_router = calling(server_calls.put_router)
+    router = calling(server_calls.router)
+    router_page = calling(server_calls.router_page)
+    routers = listing(server_calls.routers)
+    drop_router = calling(server_calls.drop_router)
+
+    health = calling(server_calls.health)
+    ready = calling(server_calls.ready)
+    metrics = calling(server_calls.metrics)
+    metrics_text = calling(server_calls.metrics_text)

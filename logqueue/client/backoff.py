@@ -1,0 +1,139 @@
+"""When to try again, and how long to wait before.
+
+Owns: the one rule of which failures are safe to repeat, and the growth of delays. Must not know:
+HTTP, threads, event loops. It sleeps nowhere: it says for how long to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logqueue.errors import LogqueueError
+
+Clock = Callable[[], float]
+"""Seconds that only grow."""
+
+Chance = Callable[[], float]
+"""A number from 0.0 up to, not including, 1.0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How patient a client is.
+
+    The delay before try n+1 is drawn from the upper half of `first_s * factor ** (n - 1)`, at most
+    `cap_s`; what the server asks for in Retry-After comes on top.
+
+    Attributes:
+        attempts: How often a call is made at most, at least 1; None for any number.
+        first_s: The first delay in seconds.
+        factor: By how much delays grow, at least 1.
+        cap_s: The longest delay.
+        total_s: No further try begins later than this after the first; None for no bound.
+    """
+
+    attempts: int | None = 5
+    first_s: float = 0.1
+    factor: float = 2.0
+    cap_s: float = 5.0
+    total_s: float | None = 30.0
+
+    def __post_init__(self) -> None:
+        if self.attempts is not None and self.attempts < 1:
+            raise ValueError("attempts must be at least 1")
+        if self.first_s < 0 or self.cap_s < 0 or self.factor < 1:
+            raise ValueError("first_s and cap_s must not be negative, factor not below 1")
+
+
+NO_RETRIES = Backoff(attempts=1)
+STREAM_BACKOFF = Backoff(attempts=None, first_s=0.5, cap_s=15.0, total_s=None)
+
+STREAM_HEALTHY_S = 5.0
+"""A stream that lived so long, or delivered anything, is a good one: delays begin anew after it."""
+
+
+class Attempts:
+    """The tries of one call.
+
+    Attributes:
+        is_unsure: A try failed in a way that may still have had its effect.
+    """
+
+    def __init__(self, backoff: Backoff, clock: Clock, chance: Chance) -> None:
+        self._backoff = backoff
+        self._clock = clock
+        self._chance = chance
+        self._began = clock()
+        self._failed = 0
+        self.is_unsure = False
+
+    def delay_after(self, error: LogqueueError, is_repeatable: bool) -> float | None:
+        """Seconds to wait before the next try; None when there must be none.
+
+        Args:
+            is_repeatable: Whether doing the call twice is as good as doing it once.
+        """
+        self.is_unsure |= not error.had_no_effect
+        if not error.retryable or not (error.had_no_effect or is_repeatable):
+            return None
+        return self.next_delay(error)
+
+    def next_delay(self, error: LogqueueError) -> float | None:
+        """Seconds to wait before the next try of what may be tried again; None after the last."""
+        self._failed += 1
+        backoff = self._backoff
+        if backoff.attempts is not None and self._failed >= backoff.attempts:
+            return None
+        # Beyond 64 doublings every delay is the longest one; the exponent must not overflow.
+        grown = backoff.first_s * backoff.factor ** min(self._failed - 1, 64)
+        delay = min(grown, backoff.cap_s) * (0.5 + self._chance() / 2)
+        delay += error.retry_after_s or 0
+        if backoff.total_s is not None and self._clock() - self._began + delay > backoff.total_s:
+            return None
+        return delay
+
+
+class Patience:
+    """The tries of one endless iteration: few until the first stream opens, many after.
+
+    Attributes:
+        retry_ms: How long the server asks to wait after a break; None when it did not say.
+    """
+
+    def __init__(self, first: Backoff, later: Backoff, clock: Clock, chance: Chance) -> None:
+        self._later = later
+        self._clock = clock
+        self._chance = chance
+        self._attempts = Attempts(first, clock, chance)
+        self._was_open = False
+        self._opened_at: float | None = None
+        self._has_delivered = False
+        self.retry_ms: int | None = None
+
+    def opened(self) -> None:
+        """A stream was accepted."""
+        if not self._was_open:
+            self._attempts = self._anew()
+        self._was_open = True
+        self._opened_at = self._clock()
+        self._has_delivered = False
+
+    def delivered(self) -> None:
+        """A stream said something worth having."""
+        self._has_delivered = True
+
+    def delay_after(self, error: LogqueueError) -> float | None:
+        """Seconds to wait before the next stream; None when there must be none."""
+        if self._opened_at is not None:
+            lived_s = self._clock() - self._opened_at
+            if self._has_delivered or lived_s >= STREAM_HEALTHY_S:
+                self._attempts = self._anew()
+            self._opened_at = None
+        delay = self._attempts.next_delay(error)
+        if delay is None or self.retry_ms is None:
+            return delay
+        return max(delay, self.retry_ms / 1000 * (0.5 + self._chance() / 2))
+
+    def _anew(self) -> Attempts:
+        return Attempts(self._later, self._clock, self._chance)

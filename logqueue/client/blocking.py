@@ -1,0 +1,370 @@
+"""The client that blocks.
+
+Owns: making calls one after the other on kept connections, with retries, and the loops that stand
+behind lists, streams and long writes. Must not know: what any route is about; that is told once,
+for both clients, by the functions named in the table at the end.
+"""
+
+from __future__ import annotations
+
+import random as chances
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from logqueue.client import (
+    appending,
+    connecting,
+    following,
+    producer_calls,
+    queue_calls,
+    server_calls,
+    settling,
+    topic_calls,
+)
+from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
+from logqueue.client.calls import Answer, Call, Listing, Request, call, describe
+from logqueue.client.failures import ConnectionFailed
+from logqueue.client.following import Following, Silence, Working
+from logqueue.client.sse import Event, SseParser
+from logqueue.errors import LogqueueError
+from logqueue.shapes import Appended
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BlockingCalls:
+    """Makes calls. See Client."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        node: str | None = None,
+        timeout_s: float = 30.0,
+        backoff: Backoff | None = None,
+        reconnect: Backoff | None = None,
+        transport: httpx.BaseTransport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+        chance: Callable[[], float] = chances.random,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            url: Where the server is; LOGQUEUE_URL, else http://127.0.0.1:4000.
+            token: The key to call with; LOGQUEUE_TOKEN, else none.
+            node: The name under which leases are held where a call gives none; one of its own for
+                each client when not given.
+            timeout_s: How long a reply may take, beyond what its call asks to wait.
+            backoff: How calls are retried.
+            reconnect: How streams are opened again after they broke; for ever, when not given.
+            transport: What carries requests, in place of the network.
+            clock: Seconds that only grow; for tests.
+            sleep: Waits for seconds; for tests.
+            chance: Numbers from 0.0 to 1.0, for jitter; for tests.
+
+        Raises:
+            ValueError: The URL is none, or the token can not go into a header.
+        """
+        self._address = connecting.Address.of(url, token, node, timeout_s)
+        self._backoff = backoff or Backoff()
+        self._reconnect = reconnect or STREAM_BACKOFF
+        self._clock = clock
+        self._sleep = sleep
+        self._chance = chance
+        self._http = httpx.Client(**self._address.settings(), transport=transport)
+        self._working: dict[int, Working] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    @property
+    def node(self) -> str:
+        """The name under which leases are held unless a call names another."""
+        return self._address.node
+
+    def perform(self, call: Call[T]) -> T:
+        """Make a call, again where that is safe.
+
+        Raises:
+            LogqueueError: It was refused, or no reply came.
+        """
+        answers: list[Answer] = []
+        try:
+            for request in call.requests:
+                answers.append(self._answer(request))
+        except LogqueueError as error:
+            if answers:
+                error.add_note(f"{len(answers)} of {len(call.requests)} requests had succeeded")
+            raise
+        result = call.read(answers)
+        if isinstance(result, settling.Settled):
+            for working in [*self._working.values()]:
+                working.forget(result)
+        return result
+
+    def _answer(self, request: Request) -> Answer:
+        backoff = self._reconnect if request.is_endless else self._backoff
+        if request.is_probe:
+            backoff = NO_RETRIES
+        attempts = Attempts(backoff, self._clock, self._chance)
+        while True:
+            try:
+                return self._try(request, attempts.is_unsure)
+            except LogqueueError as error:
+                delay = attempts.delay_after(error, request.is_repeatable)
+                if delay is None:
+                    raise
+            self._sleep(delay)
+
+    def _try(self, request: Request, is_unsure: bool) -> Answer:
+        content = request.content(self.node)
+        with connecting.failures_named():
+            reply = self._http.request(
+                request.method,
+                request.path,
+                content=content,
+                headers=connecting.headers(request, content),
+                timeout=self._address.timeout(request.wait_ms),
+            )
+        connecting.require_success(reply.status_code, reply.content, reply.headers)
+        return Answer(reply.status_code, reply.content, is_unsure)
+
+    # -- loops ----------------------------------------------------------------------------------
+
+    def walk(self, listing: Listing[T]) -> Generator[T, None, None]:
+        """The items of a list, page by page."""
+        call: Call[Any] | None = listing.first
+        while call is not None:
+            items, call = listing.turn(self.perform(call))
+            yield from items
+
+    def follow(self, following: Following[T]) -> Generator[T, None, None]:
+        """What an endless iteration brings, over as many streams as it takes."""
+        patience = Patience(self._backoff, self._reconnect, self._clock, self._chance)
+        if isinstance(following, Working):
+            self._working[id(following)] = following
+        try:
+            while not following.is_over():
+                try:
+                    yield from self._bring(following, patience)
+                    continue
+                except LogqueueError as error:
+                    yield from following.broken(error)
+                    delay = patience.delay_after(error)
+                    if delay is None:
+                        raise
+                self._sleep(delay)
+        finally:
+            self._working.pop(id(following), None)
+
+    def _bring(self, following: Following[T], patience: Patience) -> Generator[T, None, None]:
+        """What one call before a stream, or one stream, brings."""
+        call = following.prepare()
+        if call is not None:
+            yield from following.prepared(call.read([self._try(call.requests[0], False)]))
+            return
+        with closing(self._events(following, patience)) as events:
+            for event in events:
+                items = following.take(event)
+                patience.delivered()
+                yield from items
+        if not following.is_over():
+            raise ConnectionFailed("the server ended the stream")
+
+    def _events(
+        self, following: Following[Any], patience: Patience
+    ) -> Generator[Event, None, None]:
+        request, headers = following.request(self.node)
+        parser = SseParser()
+        with (
+            connecting.failures_named(Silence),
+            self._http.stream(
+                request.method,
+                request.path,
+                headers={**connecting.headers(request, None), **headers},
+                timeout=self._address.silence(following.silence_ms_max),
+            ) as reply,
+        ):
+            if reply.status_code != 200:
+                connecting.require_success(reply.status_code, reply.read(), reply.headers)
+            connecting.require_stream(reply.status_code, reply.headers)
+            following.opened()
+            patience.opened()
+            for part in reply.iter_raw():
+                events = parser.feed(part)
+                patience.retry_ms = parser.retry_ms
+                yield from events
+
+    def append(
+        self,
+        topic: str,
+        records: Iterable[Any],
+        *,
+        chunk: int = appending.CHUNK_DEFAULT,
+        key: str | None = None,
+        node: str | None = None,
+        create: bool | None = None,
+        config: topic_calls.ConfigFields | None = None,
+        return_seqs: bool = True,
+        on_progress: appending.OnProgress | None = None,
+    ) -> Appended:
+        """Write records, however many, in their order; each batch is stored whole or not at all.
+
+        Every batch carries an idempotency key, so one whose reply was lost is sent again without
+        being stored twice. When a batch fails for good, those before it stand; a note on the error
+        says how many.
+
+        Args:
+            topic: Where to; created unless `create` or `config` say otherwise.
+            records: Plain values are data; NewRecord says more; Records read elsewhere are copied.
+            chunk: Records per batch, 1 to 10 000.
+            key: The idempotency key of the first batch; the further ones get `/1`, `/2`, ...
+                behind it. One of its own for each append when not given.
+            node: The producer of the records that name none.
+            create: True creates an absent topic, False never does.
+            config: What an absent topic is created with.
+            return_seqs: False leaves the records' seqs out of replies.
+            on_progress: Called with the reply to each batch.
+
+        Returns:
+            The reply to the batch; of several, their sum without `seqs` and `results`. For no
+            records nothing is sent, and all counts are 0.
+
+        Raises:
+            TopicNotFound: `create=False` and there is no such topic.
+            TopicFull: The topic refuses more, and did so until retries ran out.
+            RecordTooLarge, InvalidRequest: A record is out of bounds; its batch is not stored.
+            TypeError: `records` is a single record, or one is nothing that JSON can say.
+        """
+        appending.check_records(records, chunk)
+        batches = appending.Batches(
+            topic,
+            key=appending.new_key() if key is None else key,
+            node=node,
+            create=create,
+            config=config,
+            return_seqs=return_seqs,
+        )
+        total = appending.Total(topic)
+        try:
+            for part in appending.chunks(records, chunk):
+                for request in batches.requests(part):
+                    reply = self.perform(call(request, Appended))
+                    total.add(reply)
+                    if on_progress is not None:
+                        on_progress(reply)
+        except Exception as error:
+            total.note_on(error)
+            raise
+        return total.result()
+
+
+def calling(build: Callable[P, Call[T]]) -> Callable[Concatenate[BlockingCalls, P], T]:
+    """The method that makes the call which `build` describes."""
+
+    def method(client: BlockingCalls, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client.perform(build(*args, **kwargs))
+
+    describe(method, build, "{}")
+    return method
+
+
+def listing(
+    build: Callable[P, Listing[T]],
+) -> Callable[Concatenate[BlockingCalls, P], Generator[T, None, None]]:
+    """The method that walks the list which `build` describes."""
+
+    def method(
+        client: BlockingCalls, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T, None, None]:
+        return client.walk(build(*args, **kwargs))
+
+    describe(method, build, "Generator[{}, None, None]")
+    return method
+
+
+def streaming(
+    build: Callable[P, Following[T]],
+) -> Callable[Concatenate[BlockingCalls, P], Generator[T, None, None]]:
+    """The method that follows the streams which `build` describes."""
+
+    def method(
+        client: BlockingCalls, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T, None, None]:
+        return client.follow(build(*args, **kwargs))
+
+    describe(method, build, "Generator[{}, None, None]")
+    return method
+
+
+class Client(BlockingCalls):
+    """A client of one server. Threads may share it.
+
+    Each method is documented where the call it makes is described: `help(Client.claim)` shows it.
+    """
+
+    put_topic = calling(topic_calls.put_topic)
+    patch_topic = calling(topic_calls.patch_topic)
+    topic = calling(topic_calls.topic)
+    topic_page = calling(topic_calls.topic_page)
+    topics = listing(topic_calls.topics)
+    drop_topic = calling(topic_calls.drop_topic)
+
+    diff = calling(topic_calls.diff)
+    read = listing(topic_calls.read)
+    delete_records = calling(topic_calls.delete_records)
+    watch = streaming(following.watch)
+
+    claim = calling(queue_calls.claim)
+    work = streaming(following.work)
+    ack = calling(settling.ack)
+    nack = calling(settling.nack)
+    reject = calling(settling.reject)
+    extend = calling(settling.extend)
+
+    job = calling(queue_calls.job)
+    job_page = calling(queue_calls.job_page)
+    jobs = listing(queue_calls.jobs)
+    workers = calling(queue_calls.workers)
+    cancel = calling(queue_calls.cancel)
+    cancel_key = calling(queue_calls.cancel_key)
+    purge = calling(queue_calls.purge)
+    release = calling(queue_calls.release)
+    redrive = calling(queue_calls.redrive)
+    pause = calling(queue_calls.pause)
+    resume = calling(queue_calls.resume)
+
+    stage = calling(producer_calls.stage)
+    commit = calling(producer_calls.commit)
+    producer = calling(producer_calls.producer)
+
+    put_router = calling(server_calls.put_router)
+    router = calling(server_calls.router)
+    router_page = calling(server_calls.router_page)
+    routers = listing(server_calls.routers)
+    drop_router = calling(server_calls.drop_router)
+
+    health = calling(server_calls.health)
+    ready = calling(server_calls.ready)
+    metrics = calling(server_calls.metrics)
+    metrics_text = calling(server_calls.metrics_text)

@@ -1,0 +1,191 @@
+"""What a call is, before anybody makes it.
+
+Owns: the request as plain values, the reading of replies into shapes, the pages of a list. Must not
+know: httpx, whether the caller blocks or awaits, retries. Everything here is shared by both
+clients.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from logqueue.client.failures import unexpected
+
+T = TypeVar("T")
+Shape = TypeVar("Shape")
+
+INT_DIGITS_MAX = 4000
+"""Longer integers than about this can not be read without changing a limit of the interpreter."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request.
+
+    Attributes:
+        path: With its query.
+        body: Fields of the JSON body, or the body itself; None for none.
+        is_repeatable: Whether making it twice is as good as making it once.
+        is_signed: The worker's name goes into the body as `node`, unless one is there.
+        wait_ms: How long the server may hold the reply on purpose.
+        is_probe: The answer as of now is wanted, also when it is a refusal: no second try.
+        is_endless: It is part of an iteration that has begun and goes on for ever, so it is tried
+            again for as long as a broken stream is opened again.
+    """
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | bytes | None = None
+    is_repeatable: bool = True
+    is_signed: bool = False
+    wait_ms: int = 0
+    is_probe: bool = False
+    is_endless: bool = False
+    accept: str = "application/json"
+
+    def content(self, node: str) -> bytes | None:
+        """The body's bytes, signed with this name if it needs one."""
+        if self.body is None or isinstance(self.body, bytes):
+            return self.body
+        if self.is_signed and "node" not in self.body:
+            return _encode({"node": node, **self.body})
+        return _encode(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply that says success.
+
+    Attributes:
+        is_unsure: An earlier try of the same request got no reply, but may have had its effect.
+    """
+
+    status: int
+    body: bytes
+    is_unsure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """Requests to make in order, and how to read their answers as one result."""
+
+    requests: Sequence[Request]
+    read: Callable[[Sequence[Answer]], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A list that comes in pages.
+
+    Attributes:
+        first: The call for the first page.
+        turn: From a page to its items and the call for the next page, None after the last.
+    """
+
+    first: Call[Any]
+    turn: Callable[[Any], tuple[Iterable[T], Call[Any] | None]]
+
+
+@cache
+def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cast(Any, kind))
+
+
+def read_shape(answer: Answer, kind: type[Shape]) -> Shape:
+    """An answer's body as a shape.
+
+    Raises:
+        UnexpectedReply: The body is something else.
+    """
+    try:
+        return decode(answer.body, kind)
+    except msgspec.MsgspecError as error:
+        failure = unexpected(answer.status, answer.body)
+        failure.add_note(str(error))
+        raise failure from error
+
+
+def decode(text: bytes | str, kind: type[Shape]) -> Shape:
+    """JSON as a shape. Payloads may hold any number: those beyond int and float are a Decimal.
+
+    Raises:
+        msgspec.MsgspecError: It is no JSON, or something else.
+    """
+    try:
+        shape: Shape = _decoder(cast(Hashable, kind)).decode(text)
+    except msgspec.ValidationError as error:
+        # One such number must not make a queue unreadable.
+        if "out of range" not in str(error):
+            raise
+        plain = json.loads(text, parse_int=_whole, parse_float=_fraction)
+        return msgspec.convert(plain, kind)
+    return shape
+
+
+def _whole(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= INT_DIGITS_MAX else Decimal(digits)
+
+
+def _fraction(digits: str) -> float | Decimal:
+    number = float(digits)
+    return number if math.isfinite(number) else Decimal(digits)
+
+
+def call(request: Request, kind: type[Shape]) -> Call[Shape]:
+    """The call that makes one request and reads one shape."""
+    return Call((request,), lambda answers: read_shape(answers[0], kind))
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that were given: those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def path(*segments: str, **query: Any) -> str:
+    """A path below /v0: segments are escaped, query parameters that are None left out."""
+    text = "/v0/" + "/".join([_segment(segment) for segment in segments])
+    asked = {name: _text(value) for name, value in query.items() if value is not None}
+    return f"{text}?{urlencode(asked)}" if asked else text
+
+
+def _segment(name: str) -> str:
+    if not name.strip("."):
+        # A segment of dots would be taken for a step in the path, up to another resource.
+        return name.replace(".", "%2E")
+    return quote(name, safe=":")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def describe(method: Callable[..., Any], build: Callable[..., Any], result: str) -> None:
+    """Give a method the name, the words and the parameters of the function it stands for.
+
+    Args:
+        result: How the method's result is written, with `{}` for what a Call or Listing is of.
+    """
+    told = inspect.signature(build)
+    of = re.search(r"\[(.*)\]", str(told.return_annotation))
+    client = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__name__ = method.__qualname__ = build.__name__
+    method.__doc__ = build.__doc__
+    method.__signature__ = told.replace(  # type: ignore[attr-defined]
+        parameters=[client, *told.parameters.values()],
+        return_annotation=result.format(of.group(1) if of else told.return_annotation),
+    )

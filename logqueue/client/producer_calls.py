@@ -1,0 +1,100 @@
+"""Calls about transactional appends: stage chunks, commit an epoch, look where a producer stands.
+
+Owns: their parameters and what they mean. Must not know: how a call is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from logqueue.client.appending import CHUNK_MAX, check_records, new_record
+from logqueue.client.calls import Call, Request, call, given, path
+from logqueue.shapes import Committed, Producer, Staged
+
+
+class EpochPart(msgspec.Struct, frozen=True):
+    """The attempt of one partition that a commit is to make visible.
+
+    Attributes:
+        chunks: How many it staged, numbered from 0.
+        rows: How many records they hold in all.
+    """
+
+    chunks: int
+    rows: int
+    partition: int = 0
+    attempt: str = ""
+
+
+def stage(
+    producer: str,
+    epoch: int,
+    topic: str,
+    records: Iterable[Any],
+    *,
+    partition: int = 0,
+    attempt: str = "",
+    chunk: int = 0,
+    node: str | None = None,
+) -> Call[Staged]:
+    """Lay down records that become visible when the epoch is committed.
+
+    Doing it again with the same records is fine.
+
+    Args:
+        producer: As router names: ASCII letters, digits and `. _ : - >`, 255 at most.
+        epoch: The one behind the last committed; any for a producer's first.
+        topic: Where to; created when it is absent.
+        records: Up to 10 000 as of `append`, without keys.
+        partition: Who of those that write the epoch this is; it orders the records.
+        attempt: Tells one try of a partition from another, up to 128 bytes.
+        chunk: Number of these records within the attempt, from 0.
+        node: The producer of the records that name none.
+
+    Raises:
+        EpochConflict: Another epoch is due, or other records were staged in this place.
+        RecordTooLarge, InvalidRequest: A record is out of bounds, or has a key.
+        Throttled: Too much is staged.
+    """
+    check_records(records, CHUNK_MAX)
+    body = given(
+        topic=topic,
+        partition=partition,
+        attempt=attempt,
+        chunk=chunk,
+        records=[new_record(record) for record in records],
+        node=node,
+    )
+    return call(Request("POST", _epoch(producer, epoch, "stage"), body), Staged)
+
+
+def commit(producer: str, epoch: int, parts: Iterable[EpochPart]) -> Call[Committed]:
+    """Make an epoch visible: everything that its parts have staged, in the order of partitions.
+
+    Doing it again is answered as the first time, with the status `already`.
+
+    Args:
+        parts: One attempt of each partition; what others have staged is let go. May be empty.
+
+    Raises:
+        EpochConflict: Another epoch is due, or what is staged is not what the parts say.
+        TopicFull: A topic refuses more, and did so until retries ran out.
+    """
+    body = {"parts": [*parts]}
+    return call(Request("POST", _epoch(producer, epoch, "commit"), body), Committed)
+
+
+def producer(producer: str) -> Call[Producer]:
+    """Where a producer stands: its last committed epoch, and what waits for a commit.
+
+    Raises:
+        NotFound: Nobody has staged or committed under this name, or not for long.
+    """
+    return call(Request("GET", path("producers", producer)), Producer)
+
+
+def _epoch(producer: str, epoch: int, verb: str) -> str:
+    return path("producers", producer, "epochs", str(epoch), verb)

@@ -1,0 +1,257 @@
+"""Calls about queues: claiming, looking at jobs, operating on them.
+
+Owns: their parameters and what they mean. Must not know: how a call is made. Settling is next door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from logqueue.client.calls import Answer, Call, Listing, Request, call, given, path, read_shape
+from logqueue.client.topic_calls import Match
+from logqueue.shapes import (
+    Cancelled,
+    Claimed,
+    DeadLetterReason,
+    JobHistory,
+    JobPage,
+    JobState,
+    JobView,
+    Paused,
+    Purged,
+    Redriven,
+    Released,
+    WorkerList,
+    WorkerView,
+)
+
+JOBS_PER_PAGE = 100
+
+
+def claim(
+    queue: str,
+    *,
+    node: str | None = None,
+    max: int = 1,
+    lease_ms: int | None = None,
+    wait_ms: int | None = None,
+) -> Call[Claimed]:
+    """Lease jobs. An empty result is no error; it says why where the server knows.
+
+    Never repeated after a lost reply: jobs it may have leased come back when the lease ends.
+
+    Args:
+        node: Who will hold the leases, 1 to 128 bytes; the client's own name when not given.
+        max: Jobs at most, up to 1000.
+        lease_ms: How long, 100 to 86 400 000; the queue's `lease_ms` when not given.
+        wait_ms: How long to wait for a job when there is none, up to 30 000.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+        LostReply: No reply came; jobs may have been leased.
+    """
+    request = Request(
+        "POST",
+        path("topics", queue, "claim"),
+        given(node=node, max=max, lease_ms=lease_ms, wait_ms=wait_ms),
+        is_repeatable=False,
+        is_signed=True,
+        wait_ms=wait_ms or 0,
+    )
+    return call(request, Claimed)
+
+
+# -- looking -------------------------------------------------------------------------------------
+
+
+def job_page(
+    queue: str,
+    *,
+    state: JobState | Iterable[JobState] | None = None,
+    tag: str | None = None,
+    key: str | None = None,
+    after: int | None = None,
+    limit: int | None = None,
+    data: bool = True,
+) -> Call[JobPage]:
+    """One page of a queue's jobs, ascending by seq; looking leases nothing.
+
+    Args:
+        state: Only jobs in this state, or in one of these.
+        tag: Only jobs with this tag, or with this prefix when written `abc*`.
+        key: Only jobs with this key.
+        after: Only jobs with a higher seq.
+        limit: Jobs at most, up to 1000; 100 when not given.
+        data: False leaves payloads out.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    where = path(
+        "topics",
+        queue,
+        "jobs",
+        state=state if state is None or isinstance(state, str) else ",".join(state),
+        tag=tag,
+        key=key,
+        after=after,
+        limit=limit,
+        data=None if data else False,
+    )
+    return call(Request("GET", where), JobPage)
+
+
+def jobs(
+    queue: str,
+    *,
+    state: JobState | Iterable[JobState] | None = None,
+    tag: str | None = None,
+    key: str | None = None,
+    after: int | None = None,
+    data: bool = True,
+) -> Listing[JobView]:
+    """A queue's jobs, ascending by seq, page by page; see `job_page`."""
+
+    def ask(at: int | None) -> Call[JobPage]:
+        return job_page(
+            queue, state=state, tag=tag, key=key, after=at, limit=JOBS_PER_PAGE, data=data
+        )
+
+    def turn(page: JobPage) -> tuple[list[JobView], Call[JobPage] | None]:
+        return page.jobs, ask(page.next_after) if page.next_after is not None else None
+
+    return Listing(ask(after), turn)
+
+
+def job(queue: str, seq: int) -> Call[JobHistory]:
+    """One job, with its history as far as the server still knows it.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+        NotFound: There is no such job.
+    """
+    return call(Request("GET", path("topics", queue, "jobs", str(seq))), JobHistory)
+
+
+def workers(queue: str) -> Call[list[WorkerView]]:
+    """The nodes that work on a queue: what they hold, what they did, when they were last seen.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+
+    def read(answers: Sequence[Answer]) -> list[WorkerView]:
+        return read_shape(answers[0], WorkerList).workers
+
+    return Call((Request("GET", path("topics", queue, "workers")),), read)
+
+
+# -- operating -----------------------------------------------------------------------------------
+
+
+def cancel(queue: str, seq: int, *, force: bool = False) -> Call[Cancelled]:
+    """Cancel a waiting or held job.
+
+    Args:
+        force: Also one in flight: its lease is void, its worker's settle will be skipped.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    where = path("topics", queue, "jobs", str(seq), force=True if force else None)
+    return call(Request("DELETE", where), Cancelled)
+
+
+def cancel_key(queue: str, key: str) -> Call[Cancelled]:
+    """Cancel the waiting job with this key.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    # By key, a second try could meet a job that was written since.
+    request = Request("DELETE", path("topics", queue, "keys", key), is_repeatable=False)
+    return call(request, Cancelled)
+
+
+def purge(queue: str, states: Iterable[JobState]) -> Call[Purged]:
+    """Remove every job that is in one of these states now.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    body = {"states": [*states]}
+    request = Request("POST", path("topics", queue, "purge"), body, is_repeatable=False)
+    return call(request, Purged)
+
+
+def release(queue: str, seqs: int | Iterable[int]) -> Call[Released]:
+    """Make held jobs ready again, as if never delivered.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    body = {"seqs": [seqs] if isinstance(seqs, int) else [*seqs]}
+    return call(Request("POST", path("topics", queue, "release"), body), Released)
+
+
+def redrive(
+    topic: str,
+    *,
+    to: str | None = None,
+    seqs: Iterable[int] | None = None,
+    match: Match | None = None,
+    before_seq: int | None = None,
+    reason: DeadLetterReason | None = None,
+    limit: int | None = None,
+    dry_run: bool = False,
+) -> Call[Redriven]:
+    """Move dead letters back to the queue each came from, to begin anew.
+
+    Args:
+        topic: The dead-letter topic.
+        to: Another queue to move them to.
+        seqs: Only these.
+        match: Only those with this tag.
+        before_seq: Only those with a lower seq.
+        reason: Only those with this `$dead_letter_reason`.
+        limit: How many at most, up to 10 000; 1000 when not given.
+        dry_run: Count, and move nothing.
+
+    Raises:
+        TopicNotFound: There is no such topic.
+    """
+    body = given(
+        to=to,
+        seqs=None if seqs is None else [*seqs],
+        match=match,
+        before_seq=before_seq,
+        reason=reason,
+        limit=limit,
+        dry_run=True if dry_run else None,
+    )
+    # A second try moves none twice, but would go on where the first one's limit stopped it.
+    request = Request(
+        "POST",
+        path("topics", topic, "redrive"),
+        body,
+        is_repeatable=dry_run or seqs is not None,
+    )
+    return call(request, Redriven)
+
+
+def pause(queue: str) -> Call[Paused]:
+    """Hand out no more jobs; leases that run and writes go on.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    return call(Request("POST", path("topics", queue, "pause"), {}), Paused)
+
+
+def resume(queue: str) -> Call[Paused]:
+    """Hand out jobs again.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    return call(Request("POST", path("topics", queue, "resume"), {}), Paused)

@@ -1,0 +1,192 @@
+"""Calls that end or prolong leases, and what came of them per job.
+
+Owns: seqs and lease ids out of jobs, requests of at most 1000 seqs, which seqs counted. Must not
+know: how a call is made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from logqueue.client.calls import Answer, Call, Request, given, path, read_shape
+from logqueue.shapes import Acked, Extended, Job, Nacked, Rejected
+
+SEQS_PER_REQUEST = 1000
+
+Jobs = Job | int | Iterable[Job | int]
+"""A job, several, or their seqs. Jobs bring their lease ids along; bare seqs go by node alone."""
+
+SettledReply = TypeVar("SettledReply", Acked, Nacked, Rejected)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What an ack, nack or reject did, by seq, in the order given.
+
+    Attributes:
+        counted: Settled by this call.
+        skipped: Not leased to this caller (any more): nothing was changed.
+        unsure: Skipped, but a try before had lost its reply: it may have settled them.
+        ready: Jobs that can be claimed now.
+        in_flight: Jobs that are leased now.
+    """
+
+    queue: str
+    counted: list[int]
+    skipped: list[int]
+    unsure: list[int]
+    ready: int
+    in_flight: int
+
+
+def ack(queue: str, jobs: Jobs, *, node: str | None = None) -> Call[Settled]:
+    """Finish jobs: they are done and deleted.
+
+    Args:
+        jobs: Jobs as claimed, so that a lease that meanwhile belongs to somebody else is left
+            alone; or seqs.
+        node: Who holds the leases; the client's own name when not given.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    return _settle("ack", queue, jobs, given(node=node), Acked)
+
+
+def nack(
+    queue: str,
+    jobs: Jobs,
+    *,
+    node: str | None = None,
+    delay_ms: int | None = None,
+    error: str | None = None,
+    count: bool = True,
+    last: bool = False,
+) -> Call[Settled]:
+    """Give jobs back, to be delivered again.
+
+    Args:
+        jobs: Jobs as claimed, or seqs.
+        node: Who holds the leases; the client's own name when not given.
+        delay_ms: Not before this long from now, up to 24 h. When not given, the queue's
+            `retry_backoff` decides; without one they are ready at once.
+        error: What went wrong, up to 4 KiB; kept as the job's `last_error`.
+        count: False takes the delivery back: the job was not even begun.
+        last: True has the work streams of this node get no more jobs; they keep what they hold.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    said = given(node=node, delay_ms=delay_ms, error=error, count=None if count else False)
+    if last:
+        said["last"] = True
+    return _settle("nack", queue, jobs, said, Nacked)
+
+
+def reject(
+    queue: str, jobs: Jobs, *, node: str | None = None, error: str | None = None
+) -> Call[Settled]:
+    """Fail jobs for good: they go to the dead letters, or where the queue's config says.
+
+    Args:
+        jobs: Jobs as claimed, or seqs.
+        node: Who holds the leases; the client's own name when not given.
+        error: What went wrong, up to 4 KiB.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    return _settle("reject", queue, jobs, given(node=node, error=error), Rejected)
+
+
+def extend(queue: str, jobs: Jobs, lease_ms: int, *, node: str | None = None) -> Call[Extended]:
+    """Set the deadline of leases to `lease_ms` from now; that may also be earlier than before.
+
+    Args:
+        jobs: Jobs as claimed, or seqs.
+        lease_ms: 100 to 86 400 000.
+        node: Who holds the leases; the client's own name when not given.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    requests, _ = _requests("extend", queue, jobs, given(node=node, lease_ms=lease_ms))
+
+    def read(answers: Sequence[Answer]) -> Extended:
+        replies = [read_shape(answer, Extended) for answer in answers]
+        return Extended(
+            topic=queue,
+            extended=sum(reply.extended for reply in replies),
+            skipped=[seq for reply in replies for seq in reply.skipped],
+            deadlines={seq: at for reply in replies for seq, at in reply.deadlines.items()},
+            performance=replies[-1].performance,
+        )
+
+    return Call(requests, read)
+
+
+def _settle(
+    verb: str, queue: str, jobs: Jobs, said: dict[str, Any], kind: type[SettledReply]
+) -> Call[Settled]:
+    requests, sent = _requests(verb, queue, jobs, said)
+    return Call(requests, _reader(queue, sent, kind))
+
+
+def _reader(
+    queue: str, sent: list[list[int]], kind: type[SettledReply]
+) -> Callable[[Sequence[Answer]], Settled]:
+    def read(answers: Sequence[Answer]) -> Settled:
+        counted: list[int] = []
+        skipped: list[int] = []
+        unsure: list[int] = []
+        for seqs, answer in zip(sent, answers, strict=True):
+            reply = read_shape(answer, kind)
+            counted += _without(seqs, reply.skipped)
+            (unsure if answer.is_unsure else skipped).extend(reply.skipped)
+        return Settled(queue, counted, skipped, unsure, reply.ready, reply.in_flight)
+
+    return read
+
+
+def _requests(
+    verb: str, queue: str, jobs: Jobs, said: dict[str, Any]
+) -> tuple[list[Request], list[list[int]]]:
+    """Requests for all jobs (one, if there are none), and the seqs that each one names."""
+    listed = [jobs] if isinstance(jobs, Job | int) else [*jobs]
+    requests, sent = [], []
+    for start in range(0, len(listed) or 1, SEQS_PER_REQUEST):
+        part = listed[start : start + SEQS_PER_REQUEST]
+        seqs = [job.seq if isinstance(job, Job) else job for job in part]
+        lease_ids = [job.lease_id if isinstance(job, Job) else "" for job in part]
+        body = {**said, "seqs": seqs}
+        if any(lease_ids):
+            body["lease_ids"] = lease_ids
+        # By node alone, a second try could meet a lease that the node got since.
+        requests.append(
+            Request(
+                "POST",
+                path("topics", queue, verb),
+                body,
+                is_repeatable=all(lease_ids),
+                is_signed=True,
+            )
+        )
+        sent.append(seqs)
+    return requests, sent
+
+
+def _without(seqs: list[int], skipped: list[int]) -> list[int]:
+    """The seqs that counted; of a seq given twice, the first."""
+    if not skipped:
+        return seqs
+    left = Counter(seqs)
+    left.subtract(skipped)
+    counted = []
+    for seq in seqs:
+        if left[seq] > 0:
+            left[seq] -= 1
+            counted.append(seq)
+    return counted

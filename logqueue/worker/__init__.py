@@ -1,0 +1,48 @@
+"""The worker runtime: apps, tasks, consumers, and what runs them.
+
+Owns: the names that users import. Must not know: the server.
+"""
+
+from logqueue.worker.app import App
+from logqueue.worker.job import Job, Settling, current_job, should_stop
+from logqueue.worker.middleware import Handle, Middleware
+from logqueue.worker.outcomes import (
+    AckPolicy,
+    BadPayload,
+    JobTimeout,
+    Reject,
+    RetryLater,
+    Snooze,
+    UnknownTask,
+)
+from logqueue.worker.retry import Retry
+from logqueue.worker.run import STOP_SIGNALS, AppNotFound, check, load_app, run_worker
+from logqueue.worker.task import Message, Sender, Task
+from logqueue.worker.worker import Worker
+
+__all__ = [
+    "STOP_SIGNALS",
+    "AckPolicy",
+    "App",
+    "AppNotFound",
+    "BadPayload",
+    "Handle",
+    "Job",
+    "JobTimeout",
+    "Message",
+    "Middleware",
+    "Reject",
+    "Retry",
+    "RetryLater",
+    "Sender",
+    "Settling",
+    "Snooze",
+    "Task",
+    "UnknownTask",
+    "Worker",
+    "check",
+    "current_job",
+    "load_app",
+    "run_worker",
+    "should_stop",
+]

@@ -1,0 +1,258 @@
+"""An app: tasks and consumers, and sending.
+
+Owns: registration, the typed decorators, connections for producers. Must not know: how a worker
+runs jobs. Making an app connects to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ParamSpec, TypeVar, Unpack
+from weakref import WeakKeyDictionary
+
+from logqueue.client import AsyncClient, Client, ConfigFields
+from logqueue.shapes import Appended
+from logqueue.worker.handlers import Handler, Handlers, RunIn, where
+from logqueue.worker.job import Job
+from logqueue.worker.middleware import Middleware
+from logqueue.worker.outcomes import AckPolicy
+from logqueue.worker.payload import Arguments, read_call
+from logqueue.worker.retry import Retry
+from logqueue.worker.surroundings import Network, Surroundings
+from logqueue.worker.task import Message, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+QUEUE_DEFAULT = "default"
+
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Mapping[str, Any] | None]]
+"""Runs around a worker; what it yields is `job.state` of every job: a pool of connections, say."""
+
+
+class App:
+    """Tasks and consumers of one server.
+
+    Attributes:
+        handlers: What is registered.
+        middleware: The outermost first.
+        lifespan: Entered once per worker process, on its event loop.
+        surroundings: How to reach the server; tests replace it.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        middleware: Iterable[Middleware] = (),
+        lifespan: Lifespan | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            url: Where the server is; LOGQUEUE_URL, else http://127.0.0.1:4000.
+            token: The key to call with; LOGQUEUE_TOKEN, else none.
+            middleware: Around every handler, and beside every send.
+            lifespan: An async context manager that makes what handlers share.
+            surroundings: In place of `url` and `token`; for tests.
+        """
+        self.handlers = Handlers()
+        self.middleware = [*middleware]
+        self.lifespan = lifespan
+        self.surroundings: Surroundings = surroundings or Network(url, token)
+        self._configs: dict[str, ConfigFields] = {}
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = (
+            WeakKeyDictionary()
+        )
+
+    # -- registration ----------------------------------------------------------------------------
+
+    def task(
+        self,
+        *,
+        queue: str = QUEUE_DEFAULT,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        concurrency: int | None = None,
+        ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
+        run_in: RunIn | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Make a function a task: jobs of `queue` can call it.
+
+        Args:
+            queue: Where its jobs go; several tasks may share one.
+            name: What it is called in payloads; the function's name by default. Keep it when the
+                function is renamed, as long as jobs are under way.
+            retry: When a failed job is tried again; for ever, 1 s to 5 min apart, by default.
+            timeout: Seconds a run may take.
+            concurrency: Runs at once in one worker process; the worker's default when not given.
+            ack_policy: What the worker does about a job on its own.
+            run_in: `loop` for async functions (the default for them), `thread` (the default for
+                others) or `process`, for code that holds the interpreter lock.
+
+        Raises:
+            ValueError: The name is taken, the queue has a consumer, or a bound is violated.
+            TypeError: A parameter can not travel as JSON.
+        """
+
+        def register(function: Callable[P, R]) -> Task[P, R]:
+            called = name or function.__name__
+            arguments = Arguments(called, function)
+
+            def bind(job: Job) -> tuple[Sequence[Any], dict[str, Any]]:
+                return arguments.decode(read_call(job.data))
+
+            handler = Handler(
+                name=called,
+                queue=queue,
+                function=function,
+                bind=bind,
+                policy=ack_policy,
+                retry=retry or Retry(),
+                timeout=timeout,
+                concurrency=concurrency,
+                run_in=where(function, run_in),
+            )
+            self.handlers.add_task(handler)
+            return Task(handler, self, arguments)
+
+        return register
+
+    def consumer(
+        self,
+        queue: str,
+        *,
+        ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        concurrency: int | None = None,
+        run_in: RunIn | None = None,
+    ) -> Callable[[F], F]:
+        """Have a function handle every job of a queue, whatever its payload.
+
+        The function takes the `Job`. Arguments are those of `task`.
+
+        Raises:
+            ValueError: The queue has handlers already, or a bound is violated.
+        """
+
+        def register(function: F) -> F:
+            self.handlers.add_consumer(
+                Handler(
+                    name=function.__name__,
+                    queue=queue,
+                    function=function,
+                    bind=lambda job: ((job,), {}),
+                    policy=ack_policy,
+                    retry=retry or Retry(),
+                    timeout=timeout,
+                    concurrency=concurrency,
+                    run_in=where(function, run_in),
+                )
+            )
+            return function
+
+        return register
+
+    def queue(self, name: str, **config: Unpack[ConfigFields]) -> None:
+        """Say how a queue is set up where it does not exist yet.
+
+        A queue that exists is left as it is: its config belongs to its operators.
+        """
+        self._configs[name] = config
+
+    def config_of(self, queue: str) -> ConfigFields:
+        """What a queue is created with."""
+        return {**self._configs.get(queue, {}), "type": "queue"}
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> int:
+        """Write one job; returns its seq. See `Task.send`.
+
+        Raises:
+            LogqueueError: The server refused, or could not be reached.
+        """
+        return self._seqs_of(self._append([message]))[0]
+
+    def send_many(self, messages: Iterable[Message]) -> list[int]:
+        """Write jobs, those of each queue in one go; returns their seqs in the given order.
+
+        Jobs of one queue become visible together, up to 1000 at a time.
+
+        Raises:
+            LogqueueError: The server refused, or could not be reached.
+        """
+        listed = [*messages]
+        seqs: dict[int, int] = {}
+        for queue in dict.fromkeys(message.queue for message in listed):
+            places = [i for i, message in enumerate(listed) if message.queue == queue]
+            for start in range(0, len(places), 1000):
+                part = places[start : start + 1000]
+                stored = self._seqs_of(self._append([listed[i] for i in part]))
+                seqs.update(zip(part, stored, strict=True))
+        return [seqs[i] for i in range(len(listed))]
+
+    async def send_async(self, message: Message) -> int:
+        """As `send`, on an event loop."""
+        self._prepare([message])
+        queue = message.queue
+        reply = await self._async_producer().append(
+            queue, [message.record()], config=self.config_of(queue)
+        )
+        return self._seqs_of(reply)[0]
+
+    def _append(self, messages: Sequence[Message]) -> Appended:
+        self._prepare(messages)
+        queue = messages[0].queue
+        records = [message.record() for message in messages]
+        return self._producer().append(queue, records, config=self.config_of(queue))
+
+    def _prepare(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            for layer in self.middleware:
+                layer.on_send(message)
+
+    @staticmethod
+    def _seqs_of(reply: Appended) -> list[int]:
+        assert reply.seqs is not None, "seqs were asked for"
+        return reply.seqs
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def _producer(self) -> Client:
+        with self._lock:
+            if self._client is None:
+                self._client = self.surroundings.producer()
+            return self._client
+
+    def _async_producer(self) -> AsyncClient:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            client = self._async_clients.get(loop)
+            if client is None:
+                client = self._async_clients[loop] = self.surroundings.async_producer()
+            return client
+
+    def close(self) -> None:
+        """Close the connections of `send`."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of `send_async` on the running loop."""
+        with self._lock:
+            client = self._async_clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()

@@ -1,0 +1,111 @@
+"""The calls a worker makes, on top of the client.
+
+Owns: the worker's name, and what is asked for with each call. Must not know: when calls are made,
+what jobs are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+from logqueue import shapes
+from logqueue.client import AsyncClient, Client
+from logqueue.client.following import Interrupted
+from logqueue.errors import NotFound, TopicNotFound
+from logqueue.worker.leases import Lease
+from logqueue.worker.outcomes import Outcome
+
+WAIT_MS = 20_000
+"""How long a claim waits at the server for a job."""
+
+
+class WorkerCalls:
+    """Calls of one worker, on its event loop."""
+
+    def __init__(self, client: AsyncClient, node: str, now: Callable[[], float]) -> None:
+        self._client = client
+        self._node = node
+        self._now = now
+
+    async def claim(
+        self, queue: str, jobs_max: int, lease_ms: int, *, wait: bool = True
+    ) -> shapes.Claimed:
+        """Lease jobs; with `wait`, the server waits for one when there are none."""
+        wait_ms = WAIT_MS if wait else None
+        return await self._client.claim(
+            queue, node=self._node, max=jobs_max, lease_ms=lease_ms, wait_ms=wait_ms
+        )
+
+    def work(
+        self, queue: str, jobs_max: int, lease_ms: int
+    ) -> AsyncGenerator[shapes.Job | Interrupted, None]:
+        """One work stream; it ends with an error."""
+        return self._client.work(queue, node=self._node, max=jobs_max, lease_ms=lease_ms)
+
+    async def settle(self, queue: str, outcome: Outcome, jobs: list[shapes.Job]) -> list[int]:
+        """Settle jobs under their leases; gives the seqs that were skipped."""
+        client, node = self._client, self._node
+        if outcome.verb == "ack":
+            return (await client.ack(queue, jobs, node=node)).skipped
+        if outcome.verb == "reject":
+            return (await client.reject(queue, jobs, node=node, error=outcome.error)).skipped
+        settled = await client.nack(
+            queue,
+            jobs,
+            node=node,
+            delay_ms=outcome.delay_ms,
+            error=outcome.error,
+            count=outcome.count,
+        )
+        return settled.skipped
+
+    async def take_no_more(self, queue: str) -> None:
+        """Have this worker's streams get no more jobs."""
+        await self._client.nack(queue, [], node=self._node, last=True)
+
+    async def is_gone(self, queue: str, seq: int) -> bool:
+        """Whether a queue no longer has a job."""
+        try:
+            await self._client.job(queue, seq)
+        except NotFound:
+            return True
+        return False
+
+    async def extend(self, lease: Lease, lease_s: float) -> bool:
+        """Give one lease a new length; False when it is lost."""
+        asked_at = self._now()
+        reply = await self._client.extend(
+            lease.queue, lease.job, round(lease_s * 1000), node=self._node
+        )
+        if reply.skipped:
+            return False
+        lease.lease_s = lease_s
+        lease.deadline_ms = reply.deadlines.get(lease.job.seq, lease.deadline_ms)
+        lease.renewed(asked_at, lease_s)
+        return True
+
+    async def ensure_queue(self, queue: str, config: Mapping[str, Any]) -> bool:
+        """Create a queue that is not there; an existing one is left as it is.
+
+        Returns:
+            Whether it was created.
+        """
+        try:
+            await self._client.topic(queue, touch=False)
+        except TopicNotFound:
+            await self._client.put_topic(queue, **{"type": "queue", **config})
+            return True
+        return False
+
+
+class Renewals:
+    """The keeper's extend calls, over a connection of its own."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self._client = client
+        self._node = node
+
+    def extend(self, queue: str, jobs: list[shapes.Job], lease_ms: int) -> shapes.Extended:
+        """See Extend."""
+        return self._client.extend(queue, jobs, lease_ms, node=self._node)

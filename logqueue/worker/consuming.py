@@ -1,0 +1,291 @@
+"""One queue of one worker: jobs come in, are run, and are settled.
+
+Owns: the life of a job in this process, from its lease to its settle. Must not know: where jobs
+come from, when the worker stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from logqueue import shapes
+from logqueue.errors import LogqueueError
+from logqueue.worker.calls import WorkerCalls
+from logqueue.worker.handlers import Handler, Handlers
+from logqueue.worker.job import Job, Settling, enter
+from logqueue.worker.leases import Lease, LeaseKeeper
+from logqueue.worker.middleware import Middleware, nest
+from logqueue.worker.outcomes import (
+    ACK,
+    AckPolicy,
+    Outcome,
+    Reject,
+    RetryLater,
+    Snooze,
+    decide,
+    error_text,
+)
+from logqueue.worker.retry import Retry
+from logqueue.worker.running import Running
+from logqueue.worker.settling import Settler
+from logqueue.worker.slots import Slots
+
+HAND_BACK = Outcome("nack", count=False)
+"""For what was never begun, or was cut short by a stop: as if it had not been handed out."""
+
+PASS_ON = Outcome("nack", 500, count=False)
+"""The same while a stream is open, which would push the job straight back at a worker that stops:
+it stays out of sight for a moment, so that somebody else gets it."""
+
+CANCELLED_END_S = 2.0
+"""How long a cancelled handler may take to clean up."""
+
+logger = logging.getLogger("logqueue.worker")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a worker did, by how jobs ended here."""
+
+    acked: int = 0
+    nacked: int = 0
+    rejected: int = 0
+    handed_back: int = 0
+    lost: int = 0
+
+    def note(self, outcome: Outcome, counted: bool) -> None:
+        """A settle was answered."""
+        if not counted:
+            self.lost += 1
+        elif outcome.verb == "ack":
+            self.acked += 1
+        elif outcome.verb == "reject":
+            self.rejected += 1
+        elif outcome.count:
+            self.nacked += 1
+        else:
+            self.handed_back += 1
+
+
+class Consuming:
+    """Takes jobs of one queue and sees each one to its end.
+
+    Attributes:
+        is_refusing: The worker stops: what comes now is handed back.
+        is_pushed: A stream is open. Its end releases what came over it, so it stays open until all
+            of that is settled.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        *,
+        handlers: Handlers,
+        slots: Slots,
+        layers: list[Middleware],
+        calls: WorkerCalls,
+        keeper: LeaseKeeper,
+        settler: Settler,
+        running: Running,
+        counts: Counts,
+        chance: Random,
+    ) -> None:
+        self.queue = queue
+        self.slots = slots
+        self.is_refusing = False
+        self.is_pushed = False
+        self.state: Mapping[str, Any] = {}
+        self._handlers = handlers
+        self._handle = nest(layers, self._run_handler)
+        self._calls = calls
+        self._keeper = keeper
+        self._settler = settler
+        self._running = running
+        self._counts = counts
+        self._chance = chance
+        self._jobs: dict[Job, asyncio.Task[None]] = {}
+        self._started: set[Job] = set()
+        self._unsettled: set[Job] = set()
+        self._cancelled: set[Job] = set()
+        self._extending: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    # -- in --------------------------------------------------------------------------------------
+
+    def take(self, wire: shapes.Job, asked_at: float, lease_s: float) -> Lease:
+        """A job has been leased to this worker.
+
+        Args:
+            wire: As it came.
+            asked_at: When it was asked for, or received, by the monotonic clock.
+            lease_s: How long it was leased for.
+        """
+        lease = Lease(self.queue, wire, lease_s, asked_at)
+        job = Job(lease, self._settle_soon, self._extend_soon)
+        job.state = self.state
+        self._keeper.hold(lease)
+        if self.is_refusing:
+            self._hand_back(job)
+            self._settler.hurry()
+            return lease
+
+        def lost(reason: str) -> None:
+            self._loop.call_soon_threadsafe(self._lost, job, reason)
+
+        lease.on_lost = lost
+        self.slots.take()
+        task = self._loop.create_task(self._see_through(job))
+        self._jobs[job] = task
+        task.add_done_callback(lambda _: self._gone(job))
+        return lease
+
+    def _gone(self, job: Job) -> None:
+        del self._jobs[job]
+        self._started.discard(job)
+        self._cancelled.discard(job)
+        self.slots.give_back()
+        if not self._started:
+            self._settler.hurry()
+
+    # -- through ---------------------------------------------------------------------------------
+
+    async def _see_through(self, job: Job) -> None:
+        error: BaseException | None = None
+        handler: Handler | None = None
+        try:
+            handler = self._handlers.find(job)
+            job.task = handler.name if self.queue not in self._handlers.consumers else ""
+            async with self.slots.turn(handler.name):
+                if job.lease.is_lost or not await self._may_start(handler, job):
+                    return
+                self._started.add(job)
+                enter(job)
+                await self._handle(job)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
+            if job in self._cancelled:
+                # Whoever cancelled it sees to the settle.
+                return
+            error = raised
+        self._finish(handler, job, error)
+
+    async def _may_start(self, handler: Handler, job: Job) -> bool:
+        if handler.policy is not AckPolicy.ACK_FIRST:
+            return True
+        answer = self._settle(job, ACK)
+        if not self._started:
+            self._settler.hurry()
+        return await asyncio.shield(answer)
+
+    async def _run_handler(self, job: Job) -> None:
+        await self._running.run(self._handlers.find(job), job)
+
+    def _finish(self, handler: Handler | None, job: Job, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, RetryLater | Snooze | Reject):
+            logger.warning("%r failed: %s", job, error_text(error), exc_info=error)
+        if job.is_settled or job.lease.is_lost:
+            return
+        policy = handler.policy if handler is not None else AckPolicy.NACK_ON_ERROR
+        retry = handler.retry if handler is not None else Retry()
+        outcome = decide(policy, retry, error, job.deliveries, self._chance)
+        if outcome is not None:
+            self._settle(job, outcome)
+        elif policy is AckPolicy.MANUAL:
+            self._unsettled.add(job)
+
+    def _lost(self, job: Job, reason: str) -> None:
+        """A lease turned out to be lost: what is buffered is dropped, what runs is cancelled."""
+        if job.is_settled:
+            return
+        self._unsettled.discard(job)
+        self._counts.lost += 1
+        logger.warning("%r is lost: %s", job, reason)
+        self._running.ask_to_stop(job)
+        self._cancel(job)
+
+    def _cancel(self, job: Job) -> None:
+        task = self._jobs.get(job)
+        if task is not None:
+            self._cancelled.add(job)
+            task.cancel()
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def _settle(self, job: Job, outcome: Outcome) -> asyncio.Future[bool]:
+        job.is_settled = True
+        self._unsettled.discard(job)
+        answer = self._settler.settle(job.lease, outcome)
+        answer.add_done_callback(lambda done: self._answered(job, outcome, done.result()))
+        return answer
+
+    def _answered(self, job: Job, outcome: Outcome, counted: bool) -> None:
+        self._counts.note(outcome, counted)
+        if not counted:
+            logger.warning("the %s of %r came too late and changed nothing", outcome.verb, job)
+
+    def _settle_soon(self, job: Job, outcome: Outcome) -> Settling:
+        """A settle by hand, from the loop or from a handler's thread."""
+        settling = Settling()
+
+        def settle() -> None:
+            self._settle(job, outcome).add_done_callback(
+                lambda done: settling.future.set_result(done.result())
+            )
+            # Somebody may wait for the answer.
+            self._settler.hurry()
+
+        self._loop.call_soon_threadsafe(settle)
+        return settling
+
+    def _extend_soon(self, job: Job, lease_s: float) -> Settling:
+        settling = Settling()
+
+        async def extend() -> None:
+            counted = False
+            try:
+                counted = await self._calls.extend(job.lease, lease_s)
+            except LogqueueError as error:
+                logger.warning("%r could not be extended: %s", job, error)
+            finally:
+                settling.future.set_result(counted)
+
+        def begin() -> None:
+            task = self._loop.create_task(extend())
+            self._extending.add(task)
+            task.add_done_callback(self._extending.discard)
+
+        self._loop.call_soon_threadsafe(begin)
+        return settling
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def hand_back_unstarted(self) -> None:
+        """What waits for its turn goes back as if it had never been handed out."""
+        for job in [job for job in self._jobs if job not in self._started]:
+            self._cancel(job)
+            self._hand_back(job)
+
+    def ask_to_stop(self) -> None:
+        """Let handlers know that the end is near."""
+        for job in self._jobs:
+            self._running.ask_to_stop(job)
+
+    async def cancel_rest(self) -> None:
+        """Cancel what runs, and hand back what did not come to an end by itself."""
+        rest = dict(self._jobs)
+        for job in rest:
+            self._cancel(job)
+        if rest:
+            await asyncio.wait(rest.values(), timeout=CANCELLED_END_S)
+        for job in [*rest, *self._unsettled]:
+            self._hand_back(job)
+
+    def _hand_back(self, job: Job) -> None:
+        if not job.is_settled and not job.lease.is_lost:
+            self._settle(job, PASS_ON if self.is_pushed else HAND_BACK)

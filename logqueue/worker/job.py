@@ -1,0 +1,214 @@
+"""The job as a handler sees it, and which job is being handled.
+
+Owns: `Job`, `current_job`, `should_stop`. Must not know: how a settle travels; the runtime hands
+each job a function for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import msgspec
+
+from logqueue.worker.leases import Lease
+from logqueue.worker.outcomes import ACK, BadPayload, Outcome
+
+T = TypeVar("T")
+
+SettleJob = Callable[["Job", Outcome], "Settling"]
+ExtendJob = Callable[["Job", float], "Settling"]
+
+
+class Settling:
+    """A settle on its way. Await it, or call `result` in a thread; or let it go its way.
+
+    The answer is True when it counted, False when the lease was lost and nothing was changed.
+    """
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: concurrent.futures.Future[bool] = concurrent.futures.Future()
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return asyncio.wrap_future(self.future).__await__()
+
+    def result(self, timeout: float | None = None) -> bool:
+        """Wait for the answer, in a thread other than the event loop's.
+
+        Raises:
+            TimeoutError: It did not come within `timeout` seconds.
+        """
+        return self.future.result(timeout)
+
+
+class Job:
+    """One delivery of one job.
+
+    Attributes:
+        queue: Where it comes from.
+        seq: Its number in the queue; the same for every delivery.
+        deliveries: How often it was handed out, this time included.
+        ts: When the server took it in, in ms since the Unix epoch.
+        tag: What its producer set, or None.
+        key: What makes it unique among waiting jobs, or None.
+        data: The payload, decoded.
+        meta: What its producer put beside the data.
+        last_error: Why it came back last time, where the server keeps that.
+        task: Name of the task that handles it; "" under a consumer.
+        state: What the app's lifespan yielded.
+    """
+
+    __slots__ = (
+        "_extend", "_settle", "data", "deliveries", "is_settled", "key", "last_error", "lease",
+        "meta", "queue", "seq", "state", "stop_asked", "tag", "task", "ts",
+    )  # fmt: skip
+
+    def __init__(
+        self, lease: Lease, settle: SettleJob | None = None, extend: ExtendJob | None = None
+    ) -> None:
+        wire = lease.job
+        self.lease = lease
+        self.queue = lease.queue
+        self.seq = wire.seq
+        self.deliveries = wire.deliveries
+        self.ts = wire.ts
+        self.tag = wire.tag
+        self.key = wire.key
+        self.data = wire.data
+        self.meta = wire.meta
+        self.last_error = wire.last_error
+        self.task = ""
+        self.state: Mapping[str, Any] = {}
+        self.is_settled = False
+        self.stop_asked = False
+        self._settle = settle
+        self._extend = extend
+
+    def __repr__(self) -> str:
+        return f"<Job {self.queue}/{self.seq} delivery {self.deliveries}>"
+
+    @property
+    def lease_id(self) -> str:
+        """Proof of this lease."""
+        return self.lease.job.lease_id
+
+    @property
+    def deadline(self) -> int:
+        """When the lease ends, in ms since the epoch by the server's clock; renewals move it."""
+        return self.lease.deadline_ms
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the job is known to be somebody else's by now."""
+        return self.lease.is_lost
+
+    @property
+    def must_stop(self) -> bool:
+        """What `should_stop()` says about this job."""
+        return self.stop_asked or self.lease.is_lost
+
+    def decode(self, kind: type[T]) -> T:
+        """The data as a type that msgspec knows: a struct, a dataclass, a typed dict, ...
+
+        Raises:
+            BadPayload: It is not of that type. Left alone, it rejects the job.
+        """
+        try:
+            return msgspec.convert(self.data, kind, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise BadPayload(f"the data is no {kind.__name__}: {error}") from error
+
+    # -- by hand ---------------------------------------------------------------------------------
+
+    def ack(self) -> Settling:
+        """The job is done.
+
+        Raises:
+            RuntimeError: The job is settled already, or can not be settled from here.
+        """
+        return self.settle(ACK)
+
+    def nack(self, *, delay: float = 0.0, error: str | None = None, count: bool = True) -> Settling:
+        """Give the job back; it is out of sight for `delay` seconds.
+
+        Args:
+            delay: Seconds.
+            error: Kept with the job.
+            count: False to give back this delivery too, as if it had never happened.
+
+        Raises:
+            RuntimeError: The job is settled already, or can not be settled from here.
+        """
+        return self.settle(Outcome("nack", max(round(delay * 1000), 0), error, count))
+
+    def reject(self, reason: str | None = None) -> Settling:
+        """The job has failed for good.
+
+        Raises:
+            RuntimeError: The job is settled already, or can not be settled from here.
+        """
+        return self.settle(Outcome("reject", error=reason))
+
+    def extend(self, lease: float) -> Settling:
+        """Hold the job `lease` seconds from now; renewals ask for as much from then on.
+
+        Raises:
+            RuntimeError: The job is settled already, or can not be settled from here.
+        """
+        if self._extend is None or self.is_settled:
+            raise self._unsettleable()
+        return self._extend(self, lease)
+
+    def settle(self, outcome: Outcome) -> Settling:
+        """What the methods above come to.
+
+        Raises:
+            RuntimeError: The job is settled already, or can not be settled from here.
+        """
+        if self._settle is None or self.is_settled:
+            raise self._unsettleable()
+        self.is_settled = True
+        return self._settle(self, outcome)
+
+    def _unsettleable(self) -> RuntimeError:
+        if self.is_settled:
+            return RuntimeError(f"{self!r} is settled already")
+        return RuntimeError(
+            f"{self!r} can not be settled from here: a handler in a process of its own returns or "
+            "raises, and the worker settles"
+        )
+
+
+_current: ContextVar[Job | None] = ContextVar("logqueue_current_job", default=None)
+
+
+def current_job() -> Job:
+    """The job that is being handled here: in a handler, in what it calls, and in middleware.
+
+    Raises:
+        LookupError: Nothing is.
+    """
+    job = _current.get()
+    if job is None:
+        raise LookupError("no job is being handled here; call current_job() from a handler")
+    return job
+
+
+def should_stop() -> bool:
+    """Whether the handler had better come to an end.
+
+    True once the worker stops, the handler's time is up, or the job turned out to be somebody
+    else's. False where no job is being handled, so that code may run outside a worker too.
+    """
+    job = _current.get()
+    return job is not None and job.must_stop
+
+
+def enter(job: Job) -> None:
+    """Make a job the current one of this context; for the runtime."""
+    _current.set(job)

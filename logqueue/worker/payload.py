@@ -1,0 +1,112 @@
+"""How a call of a task travels as a job, and how it becomes a call again.
+
+Owns: the format, `{"task": name, "args": [...], "kwargs": {...}}`, and checking arguments against
+the annotations of the function. Must not know: queues, clients.
+
+A producer checks a call by reading back what it is about to send, so that what was sent can also
+be taken by a worker of the same version. Arguments without annotation may be anything JSON knows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from logqueue.worker.outcomes import BadPayload
+
+
+class Call(msgspec.Struct, frozen=True):
+    """The data of a job that calls a task."""
+
+    task: str
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+
+
+def read_call(data: Any) -> Call:
+    """The call in a job's data.
+
+    Raises:
+        BadPayload: There is none.
+    """
+    try:
+        return msgspec.convert(data, Call)
+    except msgspec.ValidationError as error:
+        raise BadPayload(
+            f'the data is no task call, {{"task": ..., "args": [...], "kwargs": {{...}}}}: {error}'
+        ) from error
+
+
+class Arguments:
+    """The parameters of one function: encodes and decodes calls of it."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        """Look at a function's parameters.
+
+        Raises:
+            TypeError: A parameter's type can not travel as JSON.
+        """
+        self._name = name
+        self._signature = inspect.signature(function)
+        try:
+            hints = typing.get_type_hints(function)
+        except NameError as error:
+            raise TypeError(f"task {name}: its annotations can not be resolved: {error}") from error
+        self._types = {
+            parameter: hints.get(parameter, Any) for parameter in self._signature.parameters
+        }
+        for parameter, kind in self._types.items():
+            try:
+                msgspec.json.schema(kind)
+            except TypeError as error:
+                raise TypeError(
+                    f"task {name}: parameter {parameter!r} can not travel as JSON: {error}"
+                ) from error
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The data of a job for this call.
+
+        Raises:
+            TypeError: The arguments do not fit the function, in number, name or type.
+        """
+        self._signature.bind(*args, **kwargs)
+        try:
+            plain = msgspec.to_builtins(
+                {"task": self._name, "args": list(args), "kwargs": dict(kwargs)}, str_keys=True
+            )
+            self.decode(read_call(plain))
+        except (BadPayload, msgspec.MsgspecError, TypeError) as error:
+            raise TypeError(f"task {self._name} can not be sent so: {error}") from error
+        return typing.cast(dict[str, Any], plain)
+
+    def decode(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and named arguments of a call, as their annotations say.
+
+        Raises:
+            BadPayload: They do not fit the function.
+        """
+        try:
+            bound = self._signature.bind(*call.args, **call.kwargs)
+        except TypeError as error:
+            raise BadPayload(f"task {self._name} takes other arguments: {error}") from error
+        for parameter, given in bound.arguments.items():
+            bound.arguments[parameter] = self._convert(parameter, given)
+        return list(bound.args), bound.kwargs
+
+    def _convert(self, parameter: str, given: Any) -> Any:
+        kind = self._types[parameter]
+        shape = self._signature.parameters[parameter].kind
+        try:
+            if shape is inspect.Parameter.VAR_POSITIONAL:
+                return tuple(msgspec.convert(one, kind, str_keys=True) for one in given)
+            if shape is inspect.Parameter.VAR_KEYWORD:
+                return {
+                    name: msgspec.convert(one, kind, str_keys=True) for name, one in given.items()
+                }
+            return msgspec.convert(given, kind, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise BadPayload(f"task {self._name}, argument {parameter!r}: {error}") from error

@@ -1,0 +1,149 @@
+"""Workers as programs: signals, processes, finding the app.
+
+Owns: one worker on a loop of its own, several as child processes, and what the command line needs
+of them. Must not know: how a worker works. Signals are handled only where the caller names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from logqueue.errors import LogqueueError
+from logqueue.worker.app import App
+from logqueue.worker.crew import Crew
+from logqueue.worker.worker import Worker
+
+EXIT_OK = 0
+EXIT_FAILURE = 1
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What a program that is nothing but a worker should hand to `run_worker`."""
+
+logger = logging.getLogger("logqueue.worker")
+
+
+class AppNotFound(Exception):
+    """`module:app` names no app; the message says what is wrong with it."""
+
+
+def load_app(reference: str) -> App:
+    """Import the app that `module:attribute` names.
+
+    Raises:
+        AppNotFound: The module can not be imported, or holds no such app.
+    """
+    module, colon, attribute = reference.partition(":")
+    if not colon or not module or not attribute:
+        raise AppNotFound(f"{reference!r} is no module:app, as in shop.tasks:app")
+    # A program that was installed as a script does not look where it was started.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise AppNotFound(f"{module!r} can not be imported: {error}") from error
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        raise AppNotFound(f"{reference!r} is no App but {type(found).__name__}")
+    return found
+
+
+def check(app: App) -> list[str]:
+    """One line per handler: what `logqueue worker --check` prints."""
+    return [
+        f"{handler.queue}: {handler.name} "
+        f"({handler.run_in}, {handler.policy.value}, "
+        f"concurrency {handler.concurrency or 'of the worker'}, "
+        f"timeout {'none' if handler.timeout is None else f'{handler.timeout:g} s'})"
+        for handler in app.handlers.of_all()
+    ]
+
+
+def run_worker(
+    app: App | str,
+    *,
+    processes: int = 1,
+    signals: Iterable[signal.Signals] = (),
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    queues: Sequence[str] | None = None,
+    **options: Any,
+) -> int:
+    """Run a worker, or several processes of it, until told to stop. Blocks.
+
+    Args:
+        app: The app, or `module:app`; the latter for more than one process.
+        processes: How many processes; with one, the worker runs in this one.
+        signals: Which signals mean "stop", usually `STOP_SIGNALS`: the first stops in order, the
+            second skips the grace, the third ends the process. None are touched by default; only
+            the main thread can have any.
+        loop_factory: Makes the event loop; asyncio's default one if not given.
+        queues: Which of the app's queues; all by default.
+        options: Those of `Worker`: concurrency, prefetch, source, once, grace, lease, ...
+
+    Returns:
+        The exit status: 0 after an orderly stop, 1 when the worker could not go on.
+
+    Raises:
+        AppNotFound: `module:app` names no app.
+        ValueError: A queue has no handler, a bound is violated, or several processes are asked for
+            without `module:app`.
+    """
+    if processes < 1:
+        raise ValueError("processes must be at least 1")
+    if processes > 1:
+        if not isinstance(app, str):
+            raise ValueError("several processes need the app as module:app, to import it there")
+        load_app(app)
+        return Crew(_run_child, (app, {"queues": queues, **options}), processes).run(signals)
+    loaded = load_app(app) if isinstance(app, str) else app
+    worker = Worker(loaded, queues=queues, **options)
+    return _run_here(worker, [*signals], loop_factory)
+
+
+def _run_child(reference: str, options: dict[str, Any]) -> int:
+    """One process of several. It heeds its parent only: a terminal signals them all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return _run_here(Worker(load_app(reference), **options), [signal.SIGTERM], None)
+
+
+def _run_here(
+    worker: Worker,
+    signals: Sequence[signal.Signals],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
+) -> int:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        received = 0
+
+        def on_signal() -> None:
+            nonlocal received
+            received += 1
+            if received > 2:
+                os._exit(EXIT_FAILURE)
+            worker.stop()
+
+        for number in signals:
+            loop.add_signal_handler(number, on_signal)
+        try:
+            await worker.run()
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(run())
+    except LogqueueError as error:
+        logger.error("the worker can not go on: %s", error)
+        return EXIT_FAILURE
+    except KeyboardInterrupt:
+        return EXIT_OK
+    return EXIT_OK

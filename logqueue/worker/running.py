@@ -1,0 +1,125 @@
+"""One run of one handler: on the loop, in a thread or in a process, within its time.
+
+Owns: where code runs and how its time is bounded. Must not know: leases, settles, slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from logqueue.worker.handlers import Handler
+from logqueue.worker.job import Job
+from logqueue.worker.outcomes import JobTimeout
+from logqueue.worker.processes import HandlerProcesses
+from logqueue.worker.threads import HandlerThreads
+
+CHILD_START_S = 60.0
+"""How long a process may take until its handler begins, where the handler has a timeout."""
+
+logger = logging.getLogger("logqueue.worker")
+
+
+class Running:
+    """Runs handlers."""
+
+    def __init__(self) -> None:
+        self._threads = HandlerThreads()
+        self._processes = HandlerProcesses()
+
+    async def run(self, handler: Handler, job: Job) -> None:
+        """Run a handler to its end.
+
+        A cancelled or overdue handler on the loop is cancelled, one in a process is ended with its
+        process. One in a thread can only be asked, by `should_stop()`.
+
+        Raises:
+            BadPayload: The data does not fit the function.
+            JobTimeout: It took longer than the handler's timeout.
+            BaseException: Whatever the handler raised.
+        """
+        args, kwargs = handler.bind(job)
+        # A process takes its time to start and to import; that is not the handler's.
+        spare_s = CHILD_START_S if handler.run_in == "process" else 0.0
+        timeout = None if handler.timeout is None else handler.timeout + spare_s
+        try:
+            async with asyncio.timeout(timeout) as bound:
+                if handler.run_in == "loop":
+                    await handler.function(*args, **kwargs)
+                elif handler.run_in == "thread":
+                    context = contextvars.copy_context()
+                    await self._in_thread(
+                        lambda: context.run(handler.function, *args, **kwargs), job
+                    )
+                else:
+                    await self._in_process(handler, job, args, kwargs, bound)
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            raise JobTimeout(f"{handler.name} took longer than {handler.timeout:g} s") from error
+
+    async def _in_thread(self, call: Callable[[], Any], job: Job) -> None:
+        try:
+            error = await asyncio.get_running_loop().run_in_executor(self._threads, _caught, call)
+        except asyncio.CancelledError:
+            job.stop_asked = True
+            logger.warning("%r was given up; its thread runs on until the handler returns", job)
+            raise
+        if error is not None:
+            raise error
+
+    async def _in_process(
+        self,
+        handler: Handler,
+        job: Job,
+        args: Any,
+        kwargs: dict[str, Any],
+        bound: asyncio.Timeout,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        is_waiting = True
+
+        def begun() -> None:
+            if handler.timeout is not None and is_waiting and not bound.expired():
+                bound.reschedule(loop.time() + handler.timeout)
+
+        def call() -> None:
+            self._processes.call(
+                job,
+                handler.function,
+                args,
+                kwargs,
+                started=lambda: loop.call_soon_threadsafe(begun),
+            )
+
+        try:
+            error = await loop.run_in_executor(self._threads, _caught, call)
+        except asyncio.CancelledError:
+            self._processes.end(job)
+            raise
+        finally:
+            is_waiting = False
+        if error is not None:
+            raise error
+
+    def ask_to_stop(self, job: Job) -> None:
+        """Make `should_stop()` true for a job, wherever its handler runs."""
+        job.stop_asked = True
+        self._processes.ask_to_stop(job)
+
+    def close(self) -> None:
+        """End processes, and threads as they get idle."""
+        self._processes.close()
+        self._threads.shutdown()
+
+
+def _caught(call: Callable[[], Any]) -> BaseException | None:
+    """What a call raised. A future could not carry every exception: StopIteration is special."""
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None

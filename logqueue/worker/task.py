@@ -1,0 +1,193 @@
+"""A task as its producers see it: a function that can also be called later, elsewhere.
+
+Owns: typed sending, and the options of a send. Must not know: how jobs are run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
+
+from logqueue.client.appending import NewRecord
+from logqueue.worker.handlers import Handler
+from logqueue.worker.payload import Arguments
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+OnConflict = Literal["replace", "keep", "reject"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """A job that is about to be sent. Middleware may change it.
+
+    Attributes:
+        data: What its handler will get.
+        meta: What travels beside it.
+        delay_ms: Out of sight for so long.
+        ttl_ms: Gone after so long, done or not.
+        key: At most one waiting job of a queue has it.
+        on_conflict: What happens to a waiting job with this key; None for the server's default.
+        max_deliveries: Overrides the queue's.
+    """
+
+    queue: str
+    data: Any
+    tag: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+    delay_ms: int | None = None
+    ttl_ms: int | None = None
+    key: str | None = None
+    on_conflict: OnConflict | None = None
+    max_deliveries: int | None = None
+
+    def record(self) -> NewRecord:
+        """The record to write."""
+        return NewRecord(
+            self.data,
+            tag=self.tag,
+            meta=self.meta or None,
+            delay_ms=self.delay_ms,
+            ttl_ms=self.ttl_ms,
+            max_deliveries=self.max_deliveries,
+            key=self.key,
+            on_conflict=self.on_conflict,
+        )
+
+
+class Outbox(Protocol):
+    """Where messages go."""
+
+    def send(self, message: Message) -> int:
+        """Write it; returns its seq."""
+        ...
+
+    async def send_async(self, message: Message) -> int:
+        """Write it; returns its seq."""
+        ...
+
+
+class Sender(Generic[P]):
+    """Sends calls of one task, with some options set."""
+
+    def __init__(self, outbox: Outbox, arguments: Arguments, options: Message) -> None:
+        self._outbox = outbox
+        self._arguments = arguments
+        self._options = options
+
+    def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
+        """The job that this call makes, for `App.send_many`.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+        """
+        data = self._arguments.encode(args, kwargs)
+        return replace(self._options, data=data, meta=copy.copy(self._options.meta))
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """Have the task run by a worker with these arguments.
+
+        Returns:
+            The job's seq.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+            LogqueueError: The server refused, or could not be reached.
+        """
+        return self._outbox.send(self.message(*args, **kwargs))
+
+    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """As `send`, for code on an event loop."""
+        return await self._outbox.send_async(self.message(*args, **kwargs))
+
+
+class Task(Generic[P, R]):
+    """A registered function. Calling it runs it here and now; sending it makes a job.
+
+    Attributes:
+        name: What it is called in payloads.
+        queue: Where its jobs go.
+        function: The function itself.
+    """
+
+    def __init__(self, handler: Handler, outbox: Outbox, arguments: Arguments) -> None:
+        self.name = handler.name
+        self.queue = handler.queue
+        self.function = cast(Callable[P, R], handler.function)
+        self.__doc__ = handler.function.__doc__
+        self.__module__ = handler.function.__module__
+        self.__wrapped__ = handler.function
+        self._outbox = outbox
+        self._arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} on {self.queue}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now, as if it were no task."""
+        return self.function(*args, **kwargs)
+
+    def with_options(
+        self,
+        *,
+        delay: float | None = None,
+        ttl: float | None = None,
+        key: str | None = None,
+        on_conflict: OnConflict | None = None,
+        tag: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        max_deliveries: int | None = None,
+        queue: str | None = None,
+    ) -> Sender[P]:
+        """A sender with these options; it may be kept and used many times.
+
+        Args:
+            delay: Seconds before a worker may have the job.
+            ttl: Seconds after which the job is not worth doing any more.
+            key: At most one waiting job per key.
+            on_conflict: What a waiting job with this key means: `replace` it (the default), `keep`
+                it, or `reject` this one.
+            tag: For deletes, and for people.
+            meta: Travels beside the data.
+            max_deliveries: Overrides the queue's.
+            queue: Another queue than the task's own, one whose workers know this task.
+        """
+        options = Message(
+            queue=queue or self.queue,
+            data=None,
+            tag=tag,
+            meta=dict(meta or {}),
+            delay_ms=None if delay is None else round(delay * 1000),
+            ttl_ms=None if ttl is None else round(ttl * 1000),
+            key=key,
+            on_conflict=on_conflict,
+            max_deliveries=max_deliveries,
+        )
+        return Sender(self._outbox, self._arguments, options)
+
+    def message(self, *args: P.args, **kwargs: P.kwargs) -> Message:
+        """The job that this call makes, for `App.send_many`.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+        """
+        return self.with_options().message(*args, **kwargs)
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """Have the task run by a worker with these arguments.
+
+        Returns:
+            The job's seq.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+            LogqueueError: The server refused, or could not be reached.
+        """
+        return self.with_options().send(*args, **kwargs)
+
+    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """As `send`, for code on an event loop."""
+        return await self.with_options().send_async(*args, **kwargs)
