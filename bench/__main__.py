@@ -15,13 +15,21 @@ from pathlib import Path
 from bench.appends import append_1, append_100
 from bench.backlog import backlog_1, backlog_100
 from bench.claims import claim_cost
+from bench.consuming import worker_idle, worker_noop
 from bench.cycle import full_cycle
+from bench.deletes import delete_tag
 from bench.load import LoadFailed
 from bench.machine import describe
+from bench.reads import diff_1000, diff_head
 from bench.report import for_machine, render
 from bench.rows import FULL, QUICK, Row
+from bench.sending import client_append
 from bench.session import Session
+from bench.spread import router_hop, topics_10000
+from bench.stalls import tidy_stall
+from bench.starting import help_time, import_time
 from bench.streams import work_latency, work_throughput
+from bench.watching import watch_fanout, watch_idle, watch_latency
 from bench.writer import lone_writer, raw_device
 from logqueue.demo.server import ServerFailed
 
@@ -35,6 +43,20 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "backlog-100": backlog_100,
     "backlog-1": backlog_1,
     "claim-cost": claim_cost,
+    "delete-tag": delete_tag,
+    "tidy-stall": tidy_stall,
+    "diff-1000": diff_1000,
+    "diff-head": diff_head,
+    "watch-latency": watch_latency,
+    "watch-fanout": watch_fanout,
+    "watch-idle": watch_idle,
+    "router-hop": router_hop,
+    "topics-10000": topics_10000,
+    "client-append": client_append,
+    "worker-noop": worker_noop,
+    "worker-idle": worker_idle,
+    "import-time": import_time,
+    "help-time": help_time,
 }
 
 

@@ -25,7 +25,14 @@ class Scale:
     backlog_jobs: int
     backlog_small_jobs: int
     claim_rounds: int
+    read_records: int
+    tidied_segments: int
     settle_s: float
+    client_records: int
+    worker_jobs: int
+    idle_s: float
+    idle_jobs: int
+    starts: int
 
 
 FULL = Scale(
@@ -39,7 +46,14 @@ FULL = Scale(
     backlog_jobs=1_000_000,
     backlog_small_jobs=1_000,
     claim_rounds=300,
+    read_records=200_000,
+    tidied_segments=3,
     settle_s=1.0,
+    client_records=1_000_000,
+    worker_jobs=50_000,
+    idle_s=10.0,
+    idle_jobs=300,
+    starts=10,
 )
 QUICK = Scale(
     name="quick",
@@ -52,7 +66,14 @@ QUICK = Scale(
     backlog_jobs=2_000,
     backlog_small_jobs=1_000,
     claim_rounds=5,
+    read_records=2_500,
+    tidied_segments=0,
     settle_s=0.0,
+    client_records=5_000,
+    worker_jobs=500,
+    idle_s=0.2,
+    idle_jobs=5,
+    starts=1,
 )
 
 

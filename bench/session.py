@@ -10,13 +10,16 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
-from bench.machine import cpu_s
-from bench.rows import Scale
+import uvloop
+
+from bench.machine import Spread, cpu_s
+from bench.rows import Row, Scale, Target
 from logqueue.demo.server import ServerProcess
 
 
@@ -68,3 +71,25 @@ class CpuWatch:
         server = (cpu_s(self._pid) - self._server_s) / took
         load = (process_time() - self._load_s) / took
         return f"server {server:.2f} cores, load {load:.2f}"
+
+
+def latency_rows(
+    session: Session,
+    name: str,
+    what: str,
+    p99_ms_max: float,
+    measure: Callable[[ServerProcess, Session], Coroutine[Any, Any, tuple[Spread, str]]],
+) -> list[Row]:
+    """Median and 99th percentile of a latency, each repetition on a server of its own."""
+    rows = [
+        Row(f"{name}-p50", f"{what}, p50", "ms"),
+        Row(f"{name}-p99", f"{what}, p99", "ms", Target(p99_ms_max, at_most=True)),
+    ]
+    for _ in range(session.scale.repeats):
+        with session.server() as server:
+            spread, note = uvloop.run(measure(server, session))
+        for row, value in zip(rows, (spread.p50_ms, spread.p99_ms), strict=True):
+            row.values.append(value)
+        rows[1].notes.append(note)
+        session.tell(f"  {name}: p50 {spread.p50_ms:.2f}, p99 {spread.p99_ms:.2f} ms ({note})")
+    return rows

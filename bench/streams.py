@@ -33,7 +33,7 @@ from bench.load import (
 )
 from bench.machine import Spread
 from bench.rows import Row, Target
-from bench.session import CpuWatch, Session
+from bench.session import CpuWatch, Session, latency_rows
 from logqueue.demo.server import ServerProcess
 
 TOPIC = "bench.work"
@@ -172,21 +172,8 @@ class Producer:
 
 def work_latency(session: Session) -> list[Row]:
     """Append to delivery at 1000 jobs per second."""
-    what = f"/work: append to delivery, 8 streams, {JOBS_PER_S} jobs/s"
-    rows = [
-        Row("work-latency-p50", f"{what}, p50", "ms"),
-        Row("work-latency-p99", f"{what}, p99", "ms", Target(10.0, at_most=True)),
-    ]
-    for _ in range(session.scale.repeats):
-        with session.server() as server:
-            spread, note = uvloop.run(_latency(server, session))
-        for row, value in zip(rows, (spread.p50_ms, spread.p99_ms), strict=True):
-            row.values.append(value)
-        rows[1].notes.append(note)
-        session.tell(
-            f"  work-latency: p50 {spread.p50_ms:.2f}, p99 {spread.p99_ms:.2f} ms ({note})"
-        )
-    return rows
+    what = f"/work: append to delivery, {STREAMS} streams, {JOBS_PER_S} jobs/s"
+    return latency_rows(session, "work-latency", what, 10.0, _latency)
 
 
 def work_throughput(session: Session) -> list[Row]:

@@ -109,6 +109,19 @@ ROOMS = (
         "wire knows shapes, not those who send or serve them",
         outside("logqueue.server", "logqueue.client", "logqueue.spark", "logqueue.cli"),
     ),
+    *(
+        Room(
+            f"logqueue.wire_{noun}",
+            "as wire",
+            outside("logqueue.server", "logqueue.client", "logqueue.spark", "logqueue.cli"),
+        )
+        for noun in ("records", "jobs")
+    ),
+    Room(
+        "logqueue.shapes",
+        "shapes imports itself, msgspec and the standard library only: it describes, others do",
+        lambda name: inside("logqueue.shapes", "msgspec")(name) or is_stdlib(name),
+    ),
     Room(
         "logqueue.server",
         "the server knows nothing of those who call or start it",
@@ -118,6 +131,11 @@ ROOMS = (
         "logqueue.client",
         "the client never imports the server",
         outside("logqueue.server", "logqueue.spark", "logqueue.cli", "logqueue.demo"),
+    ),
+    Room(
+        "logqueue.worker",
+        "workers know the server by the client only",
+        outside("logqueue.server", "logqueue.spark", "logqueue.cli", "logqueue.testing"),
     ),
     Room(
         "logqueue.spark",

@@ -5,7 +5,9 @@ As in test_house.py, each rule is one test that lists every place that breaks it
 
 from __future__ import annotations
 
+import argparse
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -16,6 +18,7 @@ import httpx
 import pytest
 
 from logqueue import __version__
+from logqueue.cli.main import parser as cli_parser
 from logqueue.errors import every_error
 from logqueue.server.app import routes
 from logqueue.server.metrics import Metrics
@@ -28,6 +31,7 @@ from tests.http.process import ServerProcess
 
 PROTOCOL = "docs/protocol.md"
 OPERATIONS = "docs/operations.md"
+COMMANDS = "docs/cli.md"
 
 # -- codes, settings, routes, metrics --------------------------------------------------------------
 
@@ -53,9 +57,9 @@ def variables() -> set[str]:
 
 
 def test_every_setting_is_documented() -> None:
-    text = page(OPERATIONS)
+    text = page(OPERATIONS) + page(COMMANDS)
     broken(
-        f"{OPERATIONS} explains every setting",
+        f"{OPERATIONS} explains every setting, {COMMANDS} every variable of other commands",
         (name for name in variables() if not re.search(rf"\b{name}\b", text)),
     )
 
@@ -75,22 +79,64 @@ def asked_for_help(*arguments: str) -> str:
 
 
 def test_every_command_and_flag_is_documented() -> None:
-    text = page(OPERATIONS)
-    commands = re.findall(r"^    ([a-z][a-z-]*)(?: |$)", asked_for_help("logqueue"), re.MULTILINE)
-    assert "serve" in commands
-    flags = {
-        flag
-        for command in commands
-        for flag in re.findall(r"(?<!\S)--[a-z][a-z-]+", asked_for_help("logqueue", command))
-    }
+    text, of_server = page(COMMANDS), page(OPERATIONS)
+    known = commands(cli_parser())
+    assert {"serve", "work", "routers create"} <= known.keys()
+    in_help = set(
+        re.findall(r"^    ([a-z][a-z-]*)(?: |$)", asked_for_help("logqueue"), re.MULTILINE)
+    )
+    assert in_help == {name for name in known if " " not in name}
+    shared = {"--help", "-h"}
     of_settings = {option.flag for option in OPTIONS}
     broken(
-        f"{OPERATIONS} explains every command, and every flag that is not the twin of a variable",
+        f"{COMMANDS} explains every command and flag; {OPERATIONS} those of serve",
         [
-            *(f"logqueue {name}" for name in commands if f"logqueue {name}" not in text),
-            *(flag for flag in flags - of_settings - {"--help"} if flag not in text),
+            *(f"logqueue {name}" for name in in_help if f"`logqueue {name}" not in text),
+            *(
+                f"logqueue {name} {flag}"
+                for name, parser in known.items()
+                for flag in parser._option_string_actions.keys() - shared - of_settings
+                if f"`{flag}" not in (of_server if name == "serve" else text)
+            ),
         ],
     )
+
+
+def commands(
+    parser: argparse.ArgumentParser, before: str = ""
+) -> dict[str, argparse.ArgumentParser]:
+    """Every command below a parser, by what one types."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                found[before + name] = below
+                found |= commands(below, f"{before}{name} ")
+    return found
+
+
+def test_every_command_on_a_page_can_be_meant() -> None:
+    wrong, tried = [], 0
+    for path in (COMMANDS, "examples/README.md"):
+        for block in readme.shell_blocks(page(path)):
+            for command in block.commands():
+                for part in command.replace("&", "|").replace("$(", "|").split("|"):
+                    words = shlex.split(part.partition(">")[0].partition(" < ")[0].strip(' )"'))
+                    if words[:1] == ["logqueue"]:
+                        tried += 1
+                        if not can_be_meant(words[1:]):
+                            wrong.append(f"{path}: {command}")
+    assert tried > 20
+    broken("commands on a page are ones that the command line takes", wrong)
+
+
+def can_be_meant(arguments: list[str]) -> bool:
+    """Whether the command line takes these arguments."""
+    try:
+        cli_parser().parse_args(arguments)
+    except SystemExit:
+        return False
+    return True
 
 
 def route_table() -> list[Route]:
@@ -155,7 +201,7 @@ def test_has_route(text: str, method: str, path: str, has: bool) -> None:
 
 # -- what people read first ------------------------------------------------------------------------
 
-TOOLS = frozenset({"curl", "git", "cd", "docker", "kill"})
+TOOLS = frozenset({"curl", "git", "cd", "docker", "kill", "export", "python"})
 """Programs that README may use beside our own."""
 
 
@@ -166,8 +212,10 @@ def offered(command: str) -> bool:
             return True
         case ["make", *targets]:
             return {target for target in targets if "=" not in target} <= house.make_targets()
-        case [".venv/bin/logqueue", *arguments]:
-            return helps("logqueue", arguments)
+        case [".venv/bin/logqueue", "serve", "--help"]:
+            return helps("logqueue", ["serve"])
+        case ["logqueue" | ".venv/bin/logqueue", *arguments]:
+            return can_be_meant(arguments)
         case [".venv/bin/python", "-m", module, *arguments]:
             return helps(module, arguments)
         case [tool, *_]:

@@ -1,4 +1,4 @@
-"""README.md keeps its promises: its curl commands run against a real server and answer as shown."""
+"""README.md keeps its promises: its commands and code run against a real server, as shown."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -17,35 +18,44 @@ from typing import Any
 import pytest
 
 from tests import readme
-from tests.house import page
+from tests.house import ROOT, page
 from tests.http.process import ServerProcess
 
 README_ADDRESS = "http://127.0.0.1:4000"
 CHANGES_EACH_TIME = frozenset({"$ts", "deadline"})
 STREAM_SECONDS = 1.0
 CURL_TIMED_OUT = 28
+ELSEWHERE = ("make", "docker", "export", "logqueue serve", ".venv/")
+"""Commands that others run: the server under test stands for `serve`, test_house_pages.py looks at
+the rest."""
 
 _STEP = re.compile(
-    r"^```sh\n(?P<sh>.*?)^```$(?:\s*^```(?P<kind>json|text)\n(?P<shown>.*?)^```$)?",
+    r"^```(?P<language>sh|python)\n(?P<code>.*?)^```$"
+    r"(?:\s*^```(?P<kind>json|text)\n(?P<shown>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
 
 
 @dataclass(frozen=True)
 class Step:
-    """A shell block of the tour, and the answer that the page shows for it."""
+    """A block of the tour, and the answer that the page shows for it."""
 
-    commands: list[str]
+    language: str
+    code: str
     kind: str | None
     shown: str | None
 
+    def commands(self) -> list[str]:
+        """The commands of a shell block."""
+        return readme.Block(0, self.code).commands()
+
 
 def steps(heading: str) -> list[Step]:
-    """The steps below a heading, up to the next one."""
+    """The steps below a heading, up to the next one of its level."""
     text = page("README.md").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert text, f"README.md has no section {heading!r}"
     return [
-        Step(readme.Block(0, match["sh"]).commands(), match["kind"], match["shown"])
+        Step(match["language"], match["code"], match["kind"], match["shown"])
         for match in _STEP.finditer(text)
     ]
 
@@ -60,22 +70,102 @@ def served(tmp_path: Path, **settings: str) -> Iterator[str]:
         process.stop()
 
 
-def run(assignments: list[str], command: str, address: str) -> str:
-    """Run one command as a shell would, and return what it prints."""
-    is_stream = command.startswith("curl -N")
-    if is_stream:
-        command += f" --max-time {STREAM_SECONDS}"
-    script = "\n".join([*assignments, command]).replace(README_ADDRESS, address)
-    done = subprocess.run(
-        ["sh", "-eu", "-c", script],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env={"PATH": os.environ["PATH"], "CURL_HOME": os.devnull, "NO_PROXY": "*"},
-    )
-    assert done.returncode == (CURL_TIMED_OUT if is_stream else 0), done.stderr
-    return done.stdout
+@dataclass
+class Reader:
+    """Somebody who types what the page says, in a folder of their own.
+
+    Attributes:
+        address: Of the server.
+        folder: Where files that the page tells are kept.
+        ran: How many commands of which program ran.
+    """
+
+    address: str
+    folder: Path
+    ran: dict[str, int] = field(default_factory=dict)
+    assignments: list[str] = field(default_factory=list)
+
+    def follow(self, told: list[Step]) -> None:
+        """Do all steps, and compare what they print with what the page shows."""
+        for step in told:
+            printed = self.do(step)
+            if printed is not None:
+                check(step, printed)
+
+    def do(self, step: Step) -> str | None:
+        """What a step prints; None when it runs nothing."""
+        if step.language == "python":
+            named = re.match(r"# (\w+\.py)\n", step.code)
+            path = self.folder / (named[1] if named else "snippet.py")
+            path.write_text(step.code.replace(README_ADDRESS, self.address), encoding="utf-8")
+            return None if named else self._python(path)
+        shown = (step.shown or "").splitlines()
+        printed: list[str] = []
+        is_run = False
+        for command in step.commands():
+            if not readme.program(command):
+                self.assignments.append(command)
+            elif not command.startswith(ELSEWHERE) and "make serve" not in command:
+                is_run = True
+                printed += self._run(command, len(shown) - len(printed)).splitlines()
+        return "\n".join(printed) if is_run else None
+
+    def _python(self, path: Path) -> str:
+        self._count("python")
+        return self._finish([sys.executable, str(path)])
+
+    def _run(self, command: str, lines_left: int) -> str:
+        """Run one command as a shell would, and return what it prints."""
+        self._count(readme.program(command)[0])
+        if command.startswith("logqueue watch"):
+            return self._watch(command, lines_left)
+        is_stream = command.startswith("curl -N")
+        if is_stream:
+            command += f" --max-time {STREAM_SECONDS}"
+        script = "\n".join([*self.assignments, command]).replace(README_ADDRESS, self.address)
+        return self._finish(["sh", "-eu", "-c", script], CURL_TIMED_OUT if is_stream else 0)
+
+    def _finish(self, command: list[str], status: int = 0) -> str:
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env=self._environment(),
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        talk = done.stderr if "logqueue" in command[-1] and "worker" not in command[-1] else ""
+        return talk + done.stdout
+
+    def _watch(self, command: str, lines: int) -> str:
+        """What a command without an end prints first: as many lines as the page has left."""
+        with subprocess.Popen(
+            command.split(),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._environment(),
+        ) as process:
+            assert process.stdout is not None
+            printed = "".join(process.stdout.readline() for _ in range(lines))
+            process.terminate()
+            process.stdout.close()
+        return printed
+
+    def _count(self, program: str) -> None:
+        self.ran[program] = self.ran.get(program, 0) + 1
+
+    def _environment(self) -> Mapping[str, str]:
+        own = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {
+            "PATH": own,
+            "PYTHONPATH": str(ROOT),
+            "LOGQUEUE_URL": self.address,
+            "CURL_HOME": os.devnull,
+            "NO_PROXY": "*",
+        }
 
 
 def agrees(shown: Any, actual: Any, key: str = "") -> bool:
@@ -103,30 +193,28 @@ def check(step: Step, printed: str) -> None:
         assert step.shown is not None
         shown, actual = json.loads(step.shown), json.loads(printed)
         assert agrees(shown, actual), f"README shows\n{step.shown}\nthe server said\n{printed}"
-    elif step.kind == "text":
+    elif step.kind == "text" and "curl -N" in step.code:
         assert step.shown is not None
         expected = step.shown.partition("…")[0]
         assert printed.startswith(expected), f"README shows\n{expected}\nbut\n{printed}"
+    elif step.kind == "text":
+        assert step.shown is not None
+        assert reads_as(step.shown, printed), f"README shows\n{step.shown}\nbut\n{printed}"
     else:
         for line in printed.splitlines():
             assert "error" not in json.loads(line), printed
 
 
-def play(told: list[Step], address: str) -> int:
-    """Run the curl commands of these steps, compare the answers, and count the commands."""
-    assignments: list[str] = []
-    calls = 0
-    for step in told:
-        printed = ""
-        for command in step.commands:
-            if not readme.program(command):
-                assignments.append(command)
-            elif command.startswith("curl "):
-                printed += run(assignments, command, address).rstrip("\n") + "\n"
-                calls += 1
-        if printed:
-            check(step, printed)
-    return calls
+def reads_as(shown: str, printed: str) -> bool:
+    """Whether lines say what is shown, however wide their columns; … stands for any text."""
+    told, said = shown.splitlines(), printed.splitlines()
+    return len(told) == len(said) and all(
+        fnmatchcase(
+            " ".join(actual.split()),
+            " ".join(line.split()).replace("[", "[[]").replace("…", "*"),
+        )
+        for line, actual in zip(told, said, strict=True)
+    )
 
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="README speaks curl")
@@ -134,18 +222,22 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="README spe
 
 @needs_curl
 def test_the_tour_goes_as_told(tmp_path: Path) -> None:
+    folder = tmp_path / "reader"
+    folder.mkdir()
     with served(tmp_path) as address:
-        calls = play(steps("Five minutes with curl"), address)
-    assert calls == 7, "the tour creates, appends, claims, acks, nacks, looks and streams"
+        reader = Reader(address, folder)
+        reader.follow(steps("Five minutes"))
+    assert reader.ran == {"curl": 7, "logqueue": 14, "python": 2}, "no command is passed over"
 
 
 @needs_curl
 def test_keys_work_as_told(tmp_path: Path) -> None:
-    told = steps("Keys")
     keys = re.search(r"LOGQUEUE_API_KEYS='([^']+)' make serve", page("README.md"))
     assert keys is not None
     with served(tmp_path, API_KEYS=keys[1]) as address:
-        assert play(told, address) == 1
+        reader = Reader(address, tmp_path)
+        reader.follow(steps("Keys"))
+    assert reader.ran == {"curl": 1}
 
 
 @pytest.mark.parametrize(
@@ -164,3 +256,17 @@ def test_keys_work_as_told(tmp_path: Path) -> None:
 )
 def test_agrees(shown: Any, actual: Any, result: bool) -> None:
     assert agrees(shown, actual) is result
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "result"),
+    [
+        ("a b\n", "a    b\n", True),
+        ("a … c\n", "a x y c\n", True),
+        ("a b\n", "a c\n", False),
+        ("a\n", "a\nb\n", False),
+        ("[1]\n", "1\n", False),
+    ],
+)
+def test_reads_as(shown: str, printed: str, result: bool) -> None:
+    assert reads_as(shown, printed) is result

@@ -13,7 +13,7 @@ from bench.load import JOB_BYTES, LoadFailed, expect_acked, expect_count, job, r
 from bench.rows import FULL, QUICK, Row, Target
 
 BENCH = (sys.executable, "-m", "bench")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 ROWS = {
     "append-100",
@@ -38,6 +38,34 @@ ROWS = {
     "claim-ratio",
     "claim-small",
     "claim-large",
+    "delete-tag-together-10000",
+    "delete-tag-together-1000",
+    "delete-tag-together-100",
+    "delete-tag-scattered-10000",
+    "delete-tag-scattered-1000",
+    "delete-tag-scattered-100",
+    "tidy-stall",
+    "tidy-stall-p99",
+    "untidied-stall",
+    "untidied-p99",
+    "diff-1000",
+    "diff-head",
+    "watch-latency-p50",
+    "watch-latency-p99",
+    "watch-fanout",
+    "watch-idle-memory",
+    "watch-idle-cpu",
+    "router-hop",
+    "router-writes",
+    "topics-10000",
+    "topics-one-rate",
+    "topics-many-rate",
+    "client-append",
+    "worker-noop",
+    "worker-idle-requests",
+    "worker-idle-pickup",
+    "import-time",
+    "help-time",
 }
 UNTARGETED = {
     "lone-writer-p50",
@@ -48,6 +76,12 @@ UNTARGETED = {
     "work-latency-p50",
     "claim-small",
     "claim-large",
+    "tidy-stall-p99",
+    "untidied-stall",
+    "untidied-p99",
+    "watch-latency-p50",
+    "topics-one-rate",
+    "topics-many-rate",
 }
 
 

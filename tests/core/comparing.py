@@ -21,6 +21,7 @@ def compare(state: State, model: Model, now: int) -> None:
     for name, picture in pictures.items():
         floors = picture.pop("floors")
         picture.pop("written_at")
+        assert picture.pop("holes") == [], name
         topic = model.topics[name]
         assert picture == _picture(topic, now), name
         # A floor covers all that was evicted, perhaps deleted seqs above it, and nothing alive.
@@ -55,7 +56,13 @@ def _queue(topic: ModelTopic) -> dict[str, Any]:
             jobs[seq] = ("delayed", count, topic.delayed[seq])
         else:
             jobs[seq] = ("reclaimed", count)
-    return {"jobs": jobs, "orphans": orphans, "dead_lettered": topic.dead_lettered}
+    return {
+        "jobs": jobs,
+        "orphans": orphans,
+        "dead_lettered": topic.dead_lettered,
+        "errors": {},
+        "finished": {k: v for k, v in sorted(topic.finished.items()) if v},
+    }
 
 
 def adopt_leases(model: Model, state: State, name: str) -> None:

@@ -6,6 +6,7 @@ logs, anything of the core but its constants and its config.
 
 from __future__ import annotations
 
+from collections import Counter
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -56,12 +57,14 @@ class ModelTopic:
         self.delayed: dict[int, int] = {}
         self.reclaim: set[int] = set()
         self.dead_lettered = 0
+        self.finished: Counter[str] = Counter()
 
     def tick(self, now: int) -> None:
         """Let time act."""
         self.tick_leases(now)
         if self.config.ttl_ms:
-            self.evict([s for s, r in self.records.items() if now - r.ts > self.config.ttl_ms])
+            ttl_ms = self.config.ttl_ms
+            self.evict([s for s, r in self.records.items() if now - r.ts > ttl_ms], "expired")
 
     def tick_leases(self, now: int) -> None:
         """Let time act on leases and delays."""
@@ -91,11 +94,17 @@ class ModelTopic:
         if seq not in self.leases:
             self.deliveries.pop(seq, None)
 
-    def evict(self, seqs: list[int]) -> None:
+    def evict(self, seqs: list[int], outcome: str) -> None:
         """Records go from the front."""
+        self.count(outcome, len(seqs))
         for seq in seqs:
             self.remove(seq)
             self.removed_to = max(self.removed_to, seq)
+
+    def count(self, outcome: str, jobs: int) -> None:
+        """Jobs came to an end."""
+        if self.config.type == "queue":
+            self.finished[outcome] += jobs
 
     @property
     def size(self) -> int:
@@ -108,7 +117,7 @@ class ModelTopic:
         while (config.cap_records and len(self.records) > config.cap_records) or (
             config.cap_bytes and self.size > config.cap_bytes
         ):
-            self.evict([min(self.records)])
+            self.evict([min(self.records)], "dropped")
 
     def require_room(self, count: int, size: int) -> None:
         """Refuse what a topic that rejects has no room for."""
@@ -255,6 +264,7 @@ class Model:
                 if not (text.startswith(tag[:-1]) if tag.endswith("*") else text == tag):
                     continue
             hits.append(seq)
+        topic.count("cancelled", len(hits))
         for seq in hits:
             topic.remove(seq)
         earliest = min(topic.records, default=topic.head + 1)
@@ -293,6 +303,7 @@ class Model:
         """(acked, skipped, ready, in flight)."""
         topic = self.topic(name, queue=True)
         held, skipped = topic.held(node, seqs, tokens, once=True)
+        topic.count("acked", sum(seq in topic.records for seq in held))
         for seq in held:
             del topic.leases[seq]
             topic.remove(seq)

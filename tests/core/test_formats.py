@@ -15,7 +15,7 @@ from logqueue.core import block as blocks
 from logqueue.core import events as ev
 from logqueue.core.apply import apply, finish_replay
 from logqueue.core.batch import Batch
-from logqueue.core.config import TopicConfig, is_topic_name
+from logqueue.core.config import RouterOptions, TopicConfig, is_topic_name
 from logqueue.core.invariants import check, portrait
 from logqueue.core.predicate import Predicate
 from logqueue.core.state import State
@@ -63,7 +63,7 @@ def test_a_moved_batch_knows_its_records(records: list[Any], data: st.DataObject
     assert all((batch.index_of(seq) < 0) == (seq in gone) for seq in seqs)
 
 
-@pytest.mark.parametrize("header", [b"\x02\x01\0\0", b"\x01\x11\0\0", b"\x01\x01\x04\0"])
+@pytest.mark.parametrize("header", [b"\x02\x01\0\0", b"\x01\x21\0\0", b"\x01\x01\x80\0"])
 def test_blocks_from_the_future_are_refused(header: bytes) -> None:
     with pytest.raises(blocks.BlockError):
         blocks.View(header + b"\1\0\0\0" + b"\1\0\0\0x")
@@ -74,6 +74,15 @@ def samples() -> list[ev.AnyEvent]:
     config = TopicConfig(type="queue", durability="fsync", leases_durable=True).resolved()
     block = blocks.pack([[b"1", b"2", b"3"], None, None, None])
     moved = blocks.pack([[b"2"], None, None, None], seqs=[2], ts=[1000])
+    one = blocks.pack([[b"4"], None, None, None])
+    options = RouterOptions(filter=Predicate("a", True), guarantee="exactly_once")
+    edge = ev.RouterKept(4, "r", 1, 3, 5, 1, options)
+    replaced = blocks.pack(
+        [[b"9"], None, None, None, [b'"k"']],
+        seqs=[2],
+        ts=[1000],
+        numbers={blocks.UPDATED_AT: [1010]},
+    )
     kept = ev.TopicKept(1, "q", config, 3, 0, 0, 0, 1000, 0)
     return [
         ev.TopicCreated(1000, 1, "q", config),
@@ -87,11 +96,27 @@ def samples() -> list[ev.AnyEvent]:
         ev.RecordsMoved(1007, 1, moved, (1, 3)),
         ev.TopicConfigured(1008, 1, config),
         ev.RecordsTrimmed(1009, 1, 0, 1),
-        ev.Checkpointed(1010, 0, [kept], 2, 99),
+        ev.TopicCreated(1009, 3, "copies", config),
+        ev.RouterCreated(1009, 1, 4, "r", 3, 3, options),
+        ev.RouterConfigured(1009, 1, 4, RouterOptions()),
+        ev.RecordsAppended(1009, 1, 4, 1, one, 0, None, 0, 1, 2),
+        ev.RecordsForwarded(1009, 3, 4, 4, 1, 1, 4, []),
+        ev.RouterAdvanced(1009, 3, 4, 5),
+        ev.SeqsSkipped(1009, 3, 2, 2),
+        ev.ChunkStaged(1009, 3, "p", 5, 0, "a", 0, one, 1, 1),
+        ev.ChunksCommitted(1009, 3, "p", 5, [(0, "a", 0)], [1], 4),
+        ev.EpochCommitted(1009, 0, "p", 5, b"digest", [("copies", 4, 4)]),
+        ev.StagedDropped(1009, 0, "p"),
+        ev.Checkpointed(1010, 0, [kept], 2, 99, routers=[edge]),
         ev.SegmentsDropped(1, 0, 7),
         ev.LeasesCheckpointed(1011, 1, 4, [ev.JobKept(2, 1, 78, 6000, 9, 0, "w")]),
+        ev.RecordsReplaced(1011, 1, [replaced], "l", [(2, 1), (4, 0)], 4),
+        ev.JobsHeld(1011, 1, [(2, 3, "no luck"), (4, 0, None)]),
+        ev.HoldsReleased(1011, 1, [4]),
+        ev.RecordsFinished(1011, 1, "cancelled", "w", [4]),
         ev.TopicCreated(1012, 2, "gone", config),
         ev.TopicDropped(1013, 2),
+        ev.RouterDropped(1014, 1, 4),
     ]
 
 

@@ -6,6 +6,7 @@ LOGQUEUE_TEST_EFFORT multiplies the number of examples.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -24,7 +25,7 @@ from logqueue.core.limits import Quotas
 from logqueue.core.predicate import Predicate
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
-from logqueue.server import tidying
+from logqueue.server import checkpoints, tidying
 from tests.core.comparing import adopt_leases, compare
 from tests.core.model import POSTPONED_MS, Lease, Model, Refused
 from tests.core.world import World, job, pack
@@ -243,6 +244,8 @@ class CoreMachine(RuleBasedStateMachine):
         stamped["$dead_letter_from"] = name
         stamped["$dead_letter_deliveries"] = str(topic.deliveries[seq])
         stamped["$dead_letter_src_seq"] = str(seq)
+        stamped["$dead_letter_reason"] = "max_deliveries"
+        stamped["$dead_letter_at"] = str(self.world.now)
         return data, tag, node, msgspec.json.encode(stamped)
 
     def hand_out(
@@ -436,6 +439,7 @@ class CoreMachine(RuleBasedStateMachine):
             if found.queue is not None:
                 if durability == "ephemeral":
                     topic.dead_lettered = found.queue.dead_lettered
+                    topic.finished = Counter(found.queue.finished)
                 self.come_back_to_leases(name, exact=leases)
         self.snapshots = []
         self.listen()
@@ -457,6 +461,10 @@ def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few bytes of garbage be worth a rewrite."""
     monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
     monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 2000)
+    monkeypatch.setattr(checkpoints, "TOPICS_PER_PART", 2)
+    monkeypatch.setattr(checkpoints, "JOBS_PER_PART", 2)
+    monkeypatch.setattr(tidying, "TOPICS_PER_STEP", 2)
+    monkeypatch.setattr(tidying, "FREED_PER_STEP", 2)
 
 
 class TestCore(CoreMachine.TestCase):  # type: ignore[misc,valid-type]

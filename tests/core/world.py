@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,10 @@ from logqueue.clock import ManualClock
 from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core.batch import Record
-from logqueue.core.config import TopicConfig
+from logqueue.core.config import RouterOptions, TopicConfig
 from logqueue.core.invariants import check
 from logqueue.core.limits import Quotas
+from logqueue.core.looking import list_jobs
 from logqueue.core.predicate import Predicate
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -47,11 +48,57 @@ def job(
     )
 
 
-def pack(records: Sequence[blocks.Texts]) -> bytes:
+class Wish(NamedTuple):
+    """A record with columns of its own."""
+
+    texts: blocks.Texts
+    key: str | None = None
+    on_conflict: cmd.OnConflict = "replace"
+    delay_ms: int = 0
+    not_before: int = 0
+    ttl_ms: int = 0
+    max_deliveries: int = 0
+
+
+def wish(
+    data: object,
+    *,
+    key: str | None = None,
+    on_conflict: cmd.OnConflict = "replace",
+    delay_ms: int = 0,
+    not_before: int = 0,
+    ttl_ms: int = 0,
+    max_deliveries: int = 0,
+    **texts: Any,
+) -> Wish:
+    """A record with columns of its own, besides what `job` takes."""
+    own = (delay_ms, not_before, ttl_ms, max_deliveries)
+    return Wish(job(data, **texts), key, on_conflict, *own)
+
+
+def pack(records: Sequence[blocks.Texts | Wish]) -> bytes:
     """The block of some records."""
-    columns = [[record[c] for record in records] for c in range(len(blocks.TEXT_COLUMNS))]
+    wishes = [r if isinstance(r, Wish) else Wish(r) for r in records]
+    columns = [[w.texts[c] for w in wishes] for c in range(len(blocks.TEXT_COLUMNS))]
+    columns.append([b"" if w.key is None else blocks.write_string(w.key) for w in wishes])
+    numbers = {
+        blocks.DELAY: [w.delay_ms for w in wishes],
+        blocks.NOT_BEFORE: [w.not_before for w in wishes],
+        blocks.TTL: [w.ttl_ms for w in wishes],
+        blocks.MAX_DELIVERIES: [w.max_deliveries for w in wishes],
+    }
     return blocks.pack(
-        [column if c == 0 or any(column) else None for c, column in enumerate(columns)]
+        [column if c == 0 or any(column) else None for c, column in enumerate(columns)],
+        numbers={column: values for column, values in numbers.items() if any(values)},
+    )
+
+
+def keyed(records: Sequence[blocks.Texts | Wish]) -> tuple[cmd.Keyed, ...]:
+    """What the keyed records among some ask for."""
+    return tuple(
+        cmd.Keyed(index, blocks.write_string(record.key), record.on_conflict)
+        for index, record in enumerate(records)
+        if isinstance(record, Wish) and record.key is not None
     )
 
 
@@ -166,7 +213,8 @@ class World:
     def write(self, topic: str, *data: object, **options: Any) -> cmd.Appended:
         """Append one batch. Data that is a `job` already goes in as it is."""
         records = [d if isinstance(d, tuple) else job(d) for d in data]
-        reply: cmd.Appended = self.run(cmd.Append(topic, pack(records), len(records), **options))
+        append = cmd.Append(topic, pack(records), len(records), keyed=keyed(records), **options)
+        reply: cmd.Appended = self.run(append)
         return reply
 
     def fill(self, count: int, topic: str = "q") -> None:
@@ -212,12 +260,14 @@ class World:
         self,
         *seqs: int,
         node: str = "w",
-        delay_ms: int = 0,
+        delay_ms: int | None = 0,
         tokens: Sequence[int | None] | None = None,
         topic: str = "q",
+        error: str | None = None,
+        count: bool = True,
     ) -> tuple[int, list[int]]:
         """Give jobs back: how many counted, and which were skipped."""
-        reply: cmd.Settled = self.run(cmd.Nack(topic, node, seqs, tokens, delay_ms))
+        reply: cmd.Settled = self.run(cmd.Nack(topic, node, seqs, tokens, delay_ms, error, count))
         return reply.settled, reply.skipped
 
     def extend(
@@ -242,6 +292,82 @@ class World:
         predicate = None if match is None else Predicate.parse(match)
         reply: cmd.Removed = self.run(cmd.DeleteRecords(topic, before, predicate))
         return reply.deleted
+
+    def put_router(
+        self, name: str, source: str, dest: str, *, create_dest: bool = True, **options: Any
+    ) -> bool:
+        """Create or configure a router; whether it is new."""
+        if "filter" in options:
+            options["filter"] = Predicate.parse(options["filter"])
+        command = cmd.PutRouter(name, source, dest, RouterOptions(**options), create_dest)
+        reply: cmd.RouterPut = self.run(command)
+        return reply.created
+
+    def drop_router(self, name: str) -> bool:
+        """Delete a router."""
+        reply: cmd.RouterGone = self.run(cmd.DropRouter(name))
+        return reply.deleted
+
+    def forward(self) -> None:
+        """Let every router copy all it can."""
+        self.engine.retry_stalled()
+        while self.engine.has_behind:
+            self.engine.forward()
+
+    def values(self, name: str = "q") -> list[Any]:
+        """What the live records of a topic carry."""
+        return [msgspec.json.decode(texts[0]) for _, _, texts in self.records(name)]
+
+    def patch(self, topic: str = "q", **changes: Any) -> TopicConfig:
+        """Change some fields of a config."""
+        reply: cmd.Put = self.run(cmd.PatchTopic(topic, changes))
+        return reply.config
+
+    def reject(
+        self, *seqs: int, node: str = "w", error: str | None = None, topic: str = "q"
+    ) -> tuple[int, list[int]]:
+        """Give jobs up: how many counted, and which were skipped."""
+        reply: cmd.Settled = self.run(cmd.Reject(topic, node, seqs, None, error))
+        return reply.settled, reply.skipped
+
+    def cancel(self, seq: int, *, force: bool = False, topic: str = "q") -> cmd.Cancelled:
+        """Remove one job."""
+        reply: cmd.Cancelled = self.run(cmd.CancelJob(topic, seq, force))
+        return reply
+
+    def purge(self, *states: cmd.JobState, topic: str = "q") -> dict[cmd.JobState, int]:
+        """Remove jobs in some states."""
+        reply: cmd.Purged = self.run(cmd.Purge(topic, frozenset(states)))
+        return reply.counts
+
+    def let_go(self, *seqs: int, topic: str = "q") -> cmd.Released:
+        """Release held jobs."""
+        reply: cmd.Released = self.run(cmd.Release(topic, seqs))
+        return reply
+
+    def redrive(self, topic: str = "letters", **options: Any) -> cmd.Redriven:
+        """Move dead letters back."""
+        reply: cmd.Redriven = self.run(cmd.Redrive(topic, **options))
+        return reply
+
+    def states(self, name: str = "q") -> dict[int, cmd.JobState]:
+        """The state of every live job as of now."""
+        topic = self.topic(name)
+        return {job.seq: job.state for job in list_jobs(topic, limit=10**6).jobs}
+
+    def data(self, name: str = "q") -> dict[int, bytes]:
+        """The data of every live record."""
+        return {seq: texts[0] for seq, _, texts in self.records(name)}
+
+    def meta(self, name: str) -> list[dict[str, Any]]:
+        """The metas of all live records."""
+        return [msgspec.json.decode(texts[3]) for _, _, texts in self.records(name)]
+
+    def finished(self, name: str = "q") -> dict[str, int]:
+        """Jobs that came to an end, by outcome."""
+        queue = self.topic(name).queue
+        assert queue is not None
+        return {outcome: jobs for outcome, jobs in queue.finished.items() if jobs}
 
     def tidy(self) -> None:
         """Give disk space back."""

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from logqueue.demo.calls import Counters, Source, TopicState
-from logqueue.demo.checks import DeadLetter, Facts, Kill, judge
+from logqueue.demo.checks import DeadLetter, Facts, Kill, Standing, judge
 from logqueue.demo.directory import MARKER, NotOurs, fresh
-from logqueue.demo.jobs import measure, sample, standard_library, truncated_copies
-from logqueue.demo.workers import Delivery, Failure, Result, Tally
+from logqueue.demo.jobs import Source, measure, sample, standard_library, truncated_copies
+from logqueue.demo.workers import Delivery, Result, Tally
+from logqueue.shapes import QueueCounters
 
 DEMO = (sys.executable, "-m", "logqueue.demo")
 TIMEOUT_S = 60.0
@@ -75,18 +75,22 @@ def test_a_sample_is_as_large_as_asked_and_the_truncated_never_parse(tmp_path: P
             measure(copy.path)
 
 
+def standing(*, left: int = 0, in_flight: int = 0, dead_lettered: int = 1) -> Standing:
+    """How the queue stands at the end."""
+    return Standing(left, QueueCounters(ready=0, in_flight=in_flight, dead_lettered=dead_lettered))
+
+
 def facts(*, done: set[int], dead: set[int], jobs: int = 4) -> Facts:
     """A run over jobs 1..jobs that ended well if done and dead make up all of them."""
     deliveries = [Delivery(seq, claimed_ms=100, outcome="acked", ended_ms=110) for seq in done]
     return Facts(
         appended={seq: Source(f"/{seq}.py", f"{seq}.py") for seq in range(1, jobs + 1)},
         results=[Result(seq, f"{seq}.py", 1, 0, 0, 0.1, "w") for seq in sorted(done)],
-        failures=[Failure(seq, f"{seq}.py", "SyntaxError: x", "w") for seq in sorted(dead)],
-        dead=[DeadLetter(seq, f"{seq}.py", 3) for seq in sorted(dead)],
+        dead=[DeadLetter(seq, f"{seq}.py", 3, "SyntaxError: x") for seq in sorted(dead)],
         tallies=[Tally("w", deliveries)],
         workers=1,
-        kill=Kill(at_ms=105, done=2, in_flight=1, restart_s=0.2),
-        final=TopicState(jobs, 0, Counters(0, 0, len(dead))),
+        kill=Kill(at_ms=115, done=2, in_flight=1, restart_s=0.2),
+        final=standing(dead_lettered=len(dead)),
         seconds=1.0,
     )
 
@@ -105,10 +109,13 @@ def test_a_good_run_passes_every_check() -> None:
         (facts(done={1, 2}, dead={4}), "no job lost"),
         (facts(done={1, 2, 3, 4}, dead={4}), "no job both"),
         (facts(done={1, 2, 3, 9}, dead={4}), "nothing came out"),
-        (replace(facts(done={1, 2, 3}, dead={4}), failures=[]), "every dead letter has its reason"),
+        (
+            replace(facts(done={1, 2, 3}, dead={4}), dead=[DeadLetter(4, "4.py", 3, "")]),
+            "every dead letter has its reason",
+        ),
         (replace(facts(done={1, 2, 3}, dead={4}), tallies=[]), "every worker"),
         (
-            replace(facts(done={1, 2, 3}, dead={4}), final=TopicState(4, 1, Counters(0, 1, 1))),
+            replace(facts(done={1, 2, 3}, dead={4}), final=standing(left=1, in_flight=1)),
             "the queue is empty",
         ),
     ],
@@ -121,7 +128,7 @@ def test_a_broken_promise_is_found(run: Facts, promise: str) -> None:
 def test_a_result_stored_twice_and_an_acked_job_that_comes_back_are_found() -> None:
     run = facts(done={1, 2, 3}, dead={4})
     run.results.append(run.results[0])
-    run.tallies[0].deliveries.append(Delivery(2, claimed_ms=111))
+    run.tallies[0].deliveries.append(Delivery(2, claimed_ms=120))
     assert broken(run) == [
         "one result per job, redelivered or not",
         "no acked job was ever handed out again",
@@ -135,9 +142,21 @@ def test_what_the_kill_cut_off_is_told_from_what_was_finished() -> None:
         Delivery(2, claimed_ms=100, outcome="lost", ended_ms=120),
         Delivery(2, claimed_ms=115, outcome="acked", ended_ms=130),
         Delivery(3, claimed_ms=100, outcome="lost", ended_ms=120),
-        Delivery(4, claimed_ms=90, outcome="nacked", ended_ms=95),
-        Delivery(4, claimed_ms=115, outcome="nacked", ended_ms=118),
+        Delivery(4, claimed_ms=90, outcome="failed", ended_ms=95),
+        Delivery(4, claimed_ms=115, outcome="failed", ended_ms=118),
     ]
+    run = replace(run, kill=replace(run.kill, at_ms=105))
     assert run.cut_off() == {2, 3}
     assert run.redelivered() == {2}
-    assert run.retries() == 2
+    assert run.retries() == 1
+
+
+def test_an_ack_that_had_to_be_repeated_across_the_kill_promises_nothing() -> None:
+    run = facts(done={1, 2, 3}, dead={4})
+    run.tallies[0].deliveries[:] = [
+        Delivery(2, claimed_ms=100, outcome="acked", ended_ms=120),
+        Delivery(2, claimed_ms=121, outcome="acked", ended_ms=130),
+    ]
+    assert broken(run) == []
+    run.tallies[0].deliveries.append(Delivery(2, claimed_ms=131))
+    assert broken(run) == ["no acked job was ever handed out again"]

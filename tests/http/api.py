@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -136,10 +136,77 @@ class Api:
         """Move deadlines."""
         return self._settle("extend", topic, seqs, node, {"lease_ms": 30_000, **fields})
 
+    def reject(self, topic: str, seqs: object, node: object = "w", **fields: Any) -> httpx.Response:
+        """Fail jobs for good."""
+        return self._settle("reject", topic, seqs, node, fields)
+
+    def patch(self, topic: str, **config: Any) -> httpx.Response:
+        """Change the named fields of a topic's config."""
+        return self.json("PATCH", f"/v0/topics/{topic}", config)
+
+    def post(self, topic: str, verb: str, **fields: Any) -> httpx.Response:
+        """Any other call with a body below a topic: purge, release, redrive."""
+        return self.json("POST", f"/v0/topics/{topic}/{verb}", fields)
+
+    def pause(self, topic: str) -> httpx.Response:
+        """Hand out nothing from now on."""
+        return self.send("POST", f"/v0/topics/{topic}/pause")
+
+    def resume(self, topic: str) -> httpx.Response:
+        """Hand out jobs again."""
+        return self.send("POST", f"/v0/topics/{topic}/resume")
+
+    def jobs(self, topic: str, **query: Any) -> httpx.Response:
+        """A page of jobs."""
+        return self.send("GET", f"/v0/topics/{topic}/jobs{query_text(query)}")
+
+    def job(self, topic: str, seq: object) -> httpx.Response:
+        """One job."""
+        return self.send("GET", f"/v0/topics/{topic}/jobs/{seq}")
+
+    def cancel(self, topic: str, seq: object, **query: Any) -> httpx.Response:
+        """Cancel one job."""
+        return self.send("DELETE", f"/v0/topics/{topic}/jobs/{seq}{query_text(query)}")
+
+    def cancel_key(self, topic: str, key: str) -> httpx.Response:
+        """Cancel the waiting job with a key."""
+        return self.send("DELETE", f"/v0/topics/{topic}/keys/{quote(key, safe='')}")
+
+    def workers(self, topic: str) -> httpx.Response:
+        """Who works on a queue."""
+        return self.send("GET", f"/v0/topics/{topic}/workers")
+
     def work(self, topic: str, *, key: str | None = None, **query: Any) -> Stream:
         """Open a work stream (the caller closes it)."""
         headers = {"authorization": f"Bearer {key}"} if key is not None else self._headers
         return Stream(self.address, f"/v0/topics/{topic}/work{query_text(query)}", headers)
+
+    def create_watch(self, topics: object, *, query: str = "", **fields: Any) -> httpx.Response:
+        """Create a watch session."""
+        return self.json("POST", f"/v0/watch{query}", {"topics": topics, **fields})
+
+    def open_watch(self, wid: str, *, last_event_id: str | None = None, query: str = "") -> Stream:
+        """Open the stream of a watch session (the caller closes it)."""
+        headers = dict(self._headers)
+        if last_event_id is not None:
+            headers["last-event-id"] = last_event_id
+        return Stream(self.address, f"/v0/watch/{wid}{query}", headers)
+
+    def put_router(self, router: str, **fields: Any) -> httpx.Response:
+        """Create or configure a router."""
+        return self.json("PUT", router_path(router), fields)
+
+    def router(self, router: str) -> httpx.Response:
+        """One router, caught up."""
+        return self.send("GET", router_path(router))
+
+    def routers(self, **query: Any) -> httpx.Response:
+        """List of routers."""
+        return self.send("GET", f"/v0/routers{query_text(query)}")
+
+    def delete_router(self, router: str) -> httpx.Response:
+        """Delete a router."""
+        return self.send("DELETE", router_path(router))
 
     # -- the same, for when only success matters ----------------------------------------------
 
@@ -150,6 +217,15 @@ class Api:
     def make_log(self, topic: str, **config: Any) -> None:
         """A log, in the class that costs no disk sync unless told otherwise."""
         ok(self.put(topic, **{"durability": "memory", **config}), 201)
+
+    def make_router(self, router: str, source: str, dest: str, **fields: Any) -> None:
+        """A router that did not exist before."""
+        ok(self.put_router(router, source=source, dest=dest, **fields), 201)
+
+    def watch(self, *names: str, **fields: Any) -> Stream:
+        """An open watch stream on topics, each from its start (the caller closes it)."""
+        session = ok(self.create_watch({name: {} for name in names}, **fields))
+        return self.open_watch(session["wid"])
 
     def append(self, topic: str, *data: object) -> list[int]:
         """Append one record per value to an existing topic; returns their seqs."""
@@ -186,6 +262,11 @@ class Api:
     ) -> httpx.Response:
         body = {"node": node, "seqs": seqs, **fields}
         return self.json("POST", f"/v0/topics/{topic}/{verb}", body)
+
+
+def router_path(router: str) -> str:
+    """The path of a router, its name encoded."""
+    return f"/v0/routers/{quote(router, safe='')}"
 
 
 def query_text(query: Mapping[str, Any]) -> str:

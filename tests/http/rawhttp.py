@@ -71,8 +71,12 @@ class Connection:
         """The next whole reply."""
         deadline = time.monotonic() + timeout_s
         status, headers = self.read_head(deadline)
-        if method == "HEAD" or status in (204, 304):
+        if method == "HEAD" or status in (101, 204, 304):
             return RawReply(status, headers, b"")
+        return self.read_body(status, headers, deadline)
+
+    def read_body(self, status: int, headers: dict[str, str], deadline: float) -> RawReply:
+        """The rest of a reply whose head was read."""
         if headers.get("transfer-encoding", "").lower() == "chunked":
             parts = []
             while part := self.read_chunk(deadline):

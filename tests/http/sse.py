@@ -72,6 +72,12 @@ class Stream:
     ) -> None:
         self.close()
 
+    def reply(self, timeout_s: float = FRAME_TIMEOUT_S) -> rawhttp.RawReply:
+        """The whole reply that came instead of a stream."""
+        assert self.status != 200, "the stream was opened"
+        deadline = time.monotonic() + timeout_s
+        return self._connection.read_body(self.status, self.headers, deadline)
+
     def close(self) -> None:
         """Leave the stream politely."""
         self._connection.close()
@@ -100,6 +106,14 @@ class Stream:
             frame = self.next_frame(max(deadline - time.monotonic(), 0.001))
             if frame.event is not None:
                 return frame
+
+    def until(self, event: str, timeout_s: float = FRAME_TIMEOUT_S) -> list[Frame]:
+        """The named events up to the first of this kind, and that one."""
+        deadline = time.monotonic() + timeout_s
+        found: list[Frame] = []
+        while not found or found[-1].event != event:
+            found.append(self.next_event(max(deadline - time.monotonic(), 0.001)))
+        return found
 
     def jobs(self, count: int, timeout_s: float = FRAME_TIMEOUT_S) -> list[dict[str, Any]]:
         """The data of the next job frames, exactly so many."""

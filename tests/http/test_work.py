@@ -332,3 +332,15 @@ def test_heartbeats(observations: Observations) -> None:
     assert len(waits) == 2
     assert waits[0] < 2.0
     assert 13.0 <= waits[1] <= 17.0, json.dumps(waits)
+
+
+def test_a_worker_that_stops_gets_no_more(api: Api, queue: str) -> None:
+    """What is handed back with `last` makes no room on the node's streams."""
+    api.append(queue, *range(6))
+    with api.work(queue, node="w", max=2) as stream, api.work(queue, node="other", max=1) as other:
+        held = seqs_of(stream.jobs(2))
+        other.jobs(1)
+        ok(api.nack(queue, held, node="w", count=False, last=True))
+        assert api.facts(queue, "in_flight") == (1,)
+        jobs = api.claimed(queue, "third", max=9)
+        assert [job["deliveries"] for job in jobs] == [1] * 5

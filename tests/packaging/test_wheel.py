@@ -64,7 +64,7 @@ def test_it_installs_the_command(wheel: zipfile.Path) -> None:
     entry_points = configparser.ConfigParser()
     entry_points.read_string(metadata(wheel, "entry_points.txt"))
     assert entry_points["console_scripts"]["logqueue"] == "logqueue.cli:main"
-    assert "logqueue/cli.py" in names(wheel)
+    assert "logqueue/cli/__init__.py" in names(wheel)
 
 
 def test_it_says_what_it_is(wheel: zipfile.Path) -> None:

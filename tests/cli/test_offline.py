@@ -1,0 +1,237 @@
+"""`check`, `backup`, `restore`: data directories that no server has open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logqueue.cli.unchanging import UnchangingFileSystem
+from logqueue.client import Client
+from logqueue.testing.process import ServerProcess
+from tests.cli.conftest import Cli
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server on a directory of this test's own, not started."""
+    process = ServerProcess(tmp_path / "data")
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def directory(own: ServerProcess, tmp_path: Path) -> Path:
+    """A data directory with something in it, after an orderly stop."""
+    fill(own)
+    assert own.stop() == 0
+    return tmp_path / "data"
+
+
+def fill(server: ServerProcess) -> None:
+    """Start a server, and write to it."""
+    server.start()
+    with Client(server.url) as client:
+        client.put_topic("jobs", type="queue", durable=True)
+        client.put_router("r", "log", "copy")
+        client.append("jobs", range(10))
+        client.append("log", ["x" * 1000] * 5)
+        client.ack("jobs", client.claim("jobs", max=3).jobs)
+        client.claim("jobs", max=2, lease_ms=60_000)
+
+
+def picture(directory: Path) -> dict[str, bytes]:
+    """Every file with its content."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def segment(directory: Path, log: str = "jobs") -> Path:
+    """The segment that holds what was written."""
+    return min((directory / log).glob("*.wal"))
+
+
+def spoil(path: Path, offset: int) -> None:
+    """Change one byte."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def test_a_sound_directory_is_counted(directory: Path, cli: Cli) -> None:
+    before = picture(directory)
+    shown = cli("check", str(directory))
+    assert shown.status == 0 and shown.out.endswith(f"{directory}: sound\n")
+    found = cli("check", str(directory), "--json").json
+    assert found["sound"] is True and found["problems"] == []
+    state = found["state"]
+    assert (state["topics"], state["queues"], state["routers"]) == (3, 1, 1)
+    assert (state["jobs"], state["records"]) == (7, 17)
+    assert picture(directory) == before
+
+
+def test_the_variable_of_the_server_names_the_directory(
+    directory: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGQUEUE_DATA_DIR", str(directory))
+    assert cli("check").status == 0
+
+
+def test_damage_is_found_and_named(directory: Path, cli: Cli) -> None:
+    spoil(segment(directory), 4200)
+    before = picture(directory)
+    shown = cli("check", str(directory))
+    assert shown.status == 1
+    assert f"PROBLEM: {segment(directory)}" in shown.out and "NOT SOUND" in shown.out
+    found = cli("check", str(directory), "--json").json
+    assert found["sound"] is False and found["state"] is None
+    assert picture(directory) == before
+
+
+def test_a_missing_segment_is_damage(own: ServerProcess, directory: Path, cli: Cli) -> None:
+    own.start()
+    own.stop()
+    segment(directory).unlink()
+    found = cli("check", str(directory), "--json")
+    assert found.status == 1 and "missing" in str(found.json["problems"])
+
+
+def test_a_torn_tail_is_no_damage_and_stays(own: ServerProcess, tmp_path: Path, cli: Cli) -> None:
+    fill(own)
+    own.kill()
+    directory = tmp_path / "data"
+    found = cli("check", str(directory), "--json").json
+    end = found["logs"]["jobs"]["bytes"]
+    newest = max((directory / "jobs").glob("*.wal"))
+    with newest.open("r+b") as file:
+        file.seek(end)
+        file.write(b"half a frame")
+    (directory / "jobs" / "LOCK").write_text("1 another-boot\n")
+    before = picture(directory)
+    torn = cli("check", str(directory), "--json")
+    assert torn.status == 0 and torn.json["logs"]["jobs"]["torn_bytes"] > 0
+    assert "will be cut" in cli("check", str(directory)).out
+    assert picture(directory) == before
+
+
+def test_a_server_keeps_everybody_out(own: ServerProcess, tmp_path: Path, cli: Cli) -> None:
+    own.start()
+    data = str(tmp_path / "data")
+    for arguments in (
+        ("check", data),
+        ("backup", data, str(tmp_path / "copy")),
+        ("restore", data, str(tmp_path / "copy")),
+    ):
+        refused = cli(*arguments)
+        assert refused.status == 1 and "stop it first" in refused.err
+    assert not (tmp_path / "copy").exists()
+    own.stop()
+
+
+def test_a_backup_is_restored_and_served(directory: Path, tmp_path: Path, cli: Cli) -> None:
+    copy, again = tmp_path / "copy", tmp_path / "again"
+    copy.mkdir()
+    backed_up = cli("backup", str(directory), str(copy))
+    assert backed_up.status == 0 and f"copied to {copy}" in backed_up.err
+    assert f"{copy}: sound" in backed_up.out
+    assert picture(copy) == picture(directory)
+    restored = cli("restore", str(copy), str(again), "--json")
+    assert restored.status == 0 and restored.json["state"]["jobs"] == 7
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == [
+        "again",
+        "copy",
+        "data",
+    ]
+    with ServerProcess(again) as served, Client(served.url) as client:
+        assert client.topic("jobs").count == 7 and client.topic("copy").count == 5
+
+
+def test_nothing_is_ever_written_over(directory: Path, tmp_path: Path, cli: Cli) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "file").touch()
+    for command in ("backup", "restore"):
+        for target in (full, full / "file", tmp_path / "no" / "such"):
+            refused = cli(command, str(directory), str(target))
+            assert refused.status == 2, refused.err
+    assert picture(full) == {"file": b""}
+
+
+def test_a_damaged_directory_is_backed_up_but_not_restored(
+    directory: Path, tmp_path: Path, cli: Cli
+) -> None:
+    spoil(segment(directory), 4200)
+    copy = tmp_path / "copy"
+    kept = cli("backup", str(directory), str(copy))
+    assert kept.status == 1 and "true copy of a damaged directory" in kept.err
+    assert picture(copy) == picture(directory)
+    refused = cli("restore", str(copy), str(tmp_path / "again"))
+    assert refused.status == 1 and "nothing was restored" in refused.err
+    assert not (tmp_path / "again").exists()
+
+
+def test_an_interrupted_copy_leaves_nothing(
+    directory: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: str, target: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = sorted(os.listdir(tmp_path))
+    monkeypatch.setattr(Path, "rename", full)
+    ended = cli("backup", str(directory), str(tmp_path / "copy"))
+    assert ended.status == 1 and "No space left on device" in ended.err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_no_data_directory_is_status_3(tmp_path: Path, cli: Cli) -> None:
+    ended = cli("check", str(tmp_path))
+    assert ended.status == 3 and "no data directory" in ended.err
+
+
+def test_what_is_written_to_the_pretence_stays_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    before = picture(tmp_path)
+    files = UnchangingFileSystem()
+
+    def path(name: str) -> str:
+        return str(tmp_path / name)
+
+    written = files.open(path("a"), writable=True)
+    written.pwrite(b"XY", 5)
+    written.allocate(7, 2)
+    assert files.open(path("a")).pread(100, 0) == b"abc\0\0XY\0\0"
+    written.truncate(1)
+    assert files.open(path("a")).size() == 1
+    files.create(path("b")).pwrite(b"b", 0)
+    files.rename(path("b"), path("c"))
+    assert files.listdir(str(tmp_path)) == ["a", "c"]
+    files.remove(path("a"))
+    assert files.listdir(str(tmp_path)) == ["c"]
+    with pytest.raises(FileNotFoundError):
+        files.open(path("a"))
+    assert files.create(path("a")).size() == 0
+    assert files.listdir(path("nowhere")) == []
+    assert picture(tmp_path) == before
+
+
+def test_a_log_that_no_server_could_read_is_not_sound(
+    directory: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from logqueue.cli import soundness
+
+    def broken(state: object) -> None:
+        raise AssertionError("jobs: 7 live, its batches hold 8")
+
+    monkeypatch.setattr(soundness, "check", broken)
+    found = cli("check", str(directory), "--json")
+    assert found.status == 1
+    assert found.json["problems"] == [
+        "the log contradicts itself: jobs: 7 live, its batches hold 8"
+    ]

@@ -1,0 +1,154 @@
+"""Every example does what its README says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+import socket
+import time
+from pathlib import Path
+from types import ModuleType
+
+import httpx
+import pytest
+from mypy import api
+
+from logqueue.cli.main import parser
+from logqueue.client import Client
+from tests import readme
+from tests.examples.conftest import END_S, Example
+from tests.house import ROOT, page
+
+FOLDERS = ("web-app", "thumbnails", "outbox", "shell", "fan-out")
+
+
+def of(name: str) -> pytest.MarkDecorator:
+    """Give a test this example."""
+    return pytest.mark.parametrize("example", [name], indirect=True)
+
+
+def loaded(path: Path) -> ModuleType:
+    """A module of an example, for tests of its parts."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_has_a_page_and_is_listed() -> None:
+    found = {path.parent.name for path in (ROOT / "examples").glob("*/README.md")}
+    assert found == set(FOLDERS)
+    for name in FOLDERS:
+        assert f"]({name}/README.md)" in page("examples/README.md")
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_commands_on_the_page_can_be_meant(name: str) -> None:
+    blocks = readme.shell_blocks(page(f"examples/{name}/README.md"))
+    commands = [shlex.split(command) for block in blocks for command in block.commands()]
+    ours = [command[1:] for command in commands if command[0] == "logqueue"]
+    assert commands and (ours or name == "outbox")
+    for arguments in ours:
+        parser().parse_args(arguments)  # ends the test if it can not
+
+
+def test_the_examples_are_what_a_type_checker_likes(tmp_path: Path) -> None:
+    files = sorted(str(path) for path in (ROOT / "examples").rglob("*.py"))
+    out, err, status = api.run(["--strict", "--cache-dir", str(tmp_path), *files])
+    assert status == 0, out + err
+
+
+@of("web-app")
+def test_the_web_application_answers_at_once_and_the_mail_goes_out(
+    example: Example, client: Client
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    example.start("uvicorn", "signup_web:web", "--port", str(port))
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as web:
+        ends = time.monotonic() + END_S
+        while True:
+            try:
+                reply = web.post("/signups", json={"mail": "ann@example.org"})
+                break
+            except httpx.ConnectError:
+                assert time.monotonic() < ends
+                time.sleep(0.05)
+    assert reply.status_code == 202 and reply.json() == {"job": 1}
+    assert client.topic("signups").count == 1
+    example.run("logqueue", "worker", "signup_tasks:app", "--once")
+    mail = example.folder / "mail" / "ann@example.org.txt"
+    assert mail.read_text().startswith("To: ann@example.org")
+    assert client.topic("signups").count == 0
+
+
+@of("thumbnails")
+def test_thumbnails_are_made(example: Example, client: Client) -> None:
+    from PIL import Image
+
+    assert example.run("python", "thumbnails.py", "images", "6") == "queued 6 jobs\n"
+    (example.folder / "images" / "broken.png").write_text("not an image")
+    task = {"task": "make_thumbnail", "args": ["images/broken.png"], "kwargs": {"size": 64}}
+    example.run("logqueue", "append", "thumbnails", "--data", json.dumps(task))
+    # A server that knows no reject lets a job come back a second later.
+    example.run("logqueue", "worker", "thumbnails:app", "--once")
+    made = sorted((example.folder / "images").glob("*.thumbnail.png"))
+    assert len(made) == 6
+    for path in made:
+        with Image.open(path) as image:
+            assert max(image.size) == 128
+    assert client.topic("thumbnails").count <= 1
+
+
+@of("outbox")
+def test_the_outbox_sends_each_order_once_whatever_happens(
+    example: Example, client: Client
+) -> None:
+    shop = example.folder / "orders.db"
+    example.run("python", "outbox.py", "order", str(shop), "ann", "book")
+    example.run("python", "outbox.py", "order", str(shop), "bob", "lamp")
+    assert example.run("python", "outbox.py", "relay", str(shop)) == "sent 2 jobs\n"
+    assert example.run("python", "outbox.py", "relay", str(shop)) == "sent 0 jobs\n"
+
+    outbox = loaded(example.folder / "outbox.py")
+    database = outbox.open_database(str(shop))
+    with pytest.raises(ZeroDivisionError), database:
+        database.execute("INSERT INTO orders (customer, item) VALUES ('eve', 'nothing')")
+        raise ZeroDivisionError
+    outbox.place_order(database, "cat", "desk")
+    batch = outbox.next_batch(database)
+    assert outbox.send(database, client, batch) == 1  # and then it died
+    outbox.place_order(database, "dan", "chair")
+    assert outbox.relay(database, client) == 2
+    database.close()
+    jobs = [record.data["item"] for record in client.diff("orders").records]
+    assert jobs == ["book", "lamp", "desk", "chair"]
+
+
+@of("shell")
+def test_the_shell_pipeline_counts_words(example: Example, client: Client) -> None:
+    text = example.folder / "text"
+    text.write_text("one two three\n\nfour\n")
+    printed = example.run("./run.sh", str(text))
+    counts = sorted((json.loads(line) for line in printed.splitlines()), key=lambda c: c["line"])
+    assert counts == [{"line": 1, "words": 3}, {"line": 3, "words": 1}]
+
+
+@of("fan-out")
+def test_orders_reach_all_their_readers(example: Example, client: Client) -> None:
+    program = ("python", "fan_out.py")
+    example.run(*program, "setup")
+    example.run(*program, "setup")
+    assert example.run(*program, "publish") == "published 3 orders\n"
+    seen = example.run(*program, "follow", "5").splitlines()
+    assert sorted(seen) == [
+        "orders.audit: order 1",
+        "orders.audit: order 2",
+        "orders.audit: order 3",
+        "orders.vip: order 2",
+        "orders.vip: order 3",
+    ]
+    assert client.claim("orders.mail", max=10).count == 3

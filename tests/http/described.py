@@ -1,0 +1,70 @@
+"""The served OpenAPI document, and strict judgement of replies by it.
+
+Owns: validators where unknown members are refused, which the document itself allows. Must not know:
+single routes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema_rs
+
+from logqueue.server.app import routes
+from logqueue.server.metrics import Metrics
+from logqueue.server.openapi.document import ROWS
+from logqueue.server.openapi.row import Row
+from logqueue.server.routing import Route
+from logqueue.server.service import Service
+from logqueue.server.settings import Settings
+from tests.http.expect import Json
+
+PATH = "/v0/openapi.json"
+_idle = Service(Settings())
+ROUTES: list[Route] = routes(_idle, Metrics(_idle))
+ROW_OF: dict[tuple[str, str], Row] = {(row.method, row.pattern): row for row in ROWS}
+
+
+class Judge:
+    """Validates against components of a document, unknown members refused."""
+
+    def __init__(self, document: Json) -> None:
+        self._schemas = {
+            name: {**schema, "additionalProperties": False} if "properties" in schema else schema
+            for name, schema in document["components"]["schemas"].items()
+        }
+
+    def require(self, component: str, value: Any) -> None:
+        """Refuse a value that is not exactly what a component says.
+
+        Raises:
+            jsonschema_rs.ValidationError: It is not.
+        """
+        schema = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$ref": f"#/components/schemas/{component}",
+            "components": {"schemas": self._schemas},
+        }
+        jsonschema_rs.validator_for(schema).validate(value)
+
+
+def references(value: Any) -> list[str]:
+    """Every `$ref` in a document."""
+    if isinstance(value, dict):
+        own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        return own + [ref for member in value.values() for ref in references(member)]
+    if isinstance(value, list):
+        return [ref for member in value for ref in references(member)]
+    return []
+
+
+def resolved(document: Json, reference: str) -> Any:
+    """What a reference points to.
+
+    Raises:
+        KeyError: Nothing.
+    """
+    value: Any = document
+    for segment in reference.removeprefix("#/").split("/"):
+        value = value[segment]
+    return value

@@ -1,0 +1,55 @@
+"""What the short cut does with an answer whose client has gone meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logqueue.server.requests import Reply
+from logqueue.server.shortcut import Shortcut
+
+
+class Line:
+    """A connection, the server behind it, and what was written."""
+
+    def __init__(self, reply: Reply, is_closing: bool) -> None:
+        self.reply = reply
+        self.closing = is_closing
+        self.written = b""
+        self.api = self.transport = self
+
+    def answer(self, request: object, route: object) -> Reply:
+        return self.reply
+
+    def leave(self, request: object, status: int) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def on_response_complete(self) -> None: ...
+
+
+class Asked:
+    """A whole request, and its route."""
+
+    body = b""
+    stream = None
+
+
+@pytest.mark.parametrize("how", ["here", "closing", "disconnected"])
+def test_an_answer_that_can_not_be_sent_is_told_so(how: str) -> None:
+    lost: list[str] = []
+    reply = Reply(b"{}")
+    reply.lost = lambda: lost.append(how)
+    line: Any = Line(reply, is_closing=how == "closing")
+    asked: Any = Asked()
+    short = Shortcut(line, keep_alive=True)
+    short.request = short.route = asked
+    short.disconnected = how == "disconnected"
+    short.answer()
+    assert bool(line.written) == (how == "here")
+    assert bool(lost) == (how != "here")

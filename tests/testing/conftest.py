@@ -1,0 +1,6 @@
+"""Fixtures of the testing kit, also where the package is not installed."""
+
+from __future__ import annotations
+
+from logqueue.testing.plugin import logqueue_memory as logqueue_memory
+from logqueue.testing.plugin import logqueue_server as logqueue_server

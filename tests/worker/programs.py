@@ -1,0 +1,143 @@
+"""Worker processes for tests, and the news that their handlers send.
+
+Owns: starting, signalling and ending the processes; the log topic that handlers report to. Must not
+know: what is tested.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from logqueue.client import Client
+from logqueue.shapes import Record
+from tests.house import ROOT
+
+END_S = 20.0
+
+PROGRAM = """
+import logging, sys
+from logqueue.worker import STOP_SIGNALS, run_worker
+logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s")
+logging.getLogger("httpx").setLevel(logging.WARNING)
+if __name__ == "__main__":
+    sys.exit(run_worker("tests.worker.acceptance_app:app", signals=STOP_SIGNALS, **{options!r}))
+"""
+
+
+class Program:
+    """One worker process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process = process
+        self._output = output
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal and do not wait."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self) -> int:
+        """Wait for the end; returns the exit status."""
+        try:
+            return self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the worker did not end\n{self.output()}") from None
+
+    def output(self) -> str:
+        """What it has printed."""
+        return self._output.read_text(errors="replace")
+
+
+class Programs:
+    """Worker processes of one test, on queues of its own."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.suite = f"t{secrets.token_hex(4)}"
+        self.folder = folder
+        self._url = url
+        self._started: list[Program] = []
+        self._client = Client(url, node="news")
+        self._client.put_topic(self.news_topic)
+        self._news = self._client.read(self.news_topic, follow=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for program in self._started:
+            program.kill()
+            if kind is not None:
+                print(program.output())
+        self._client.close()
+
+    @property
+    def queue(self) -> str:
+        """The queue of this test."""
+        return f"{self.suite}.jobs"
+
+    @property
+    def news_topic(self) -> str:
+        """Where handlers report."""
+        return f"{self.suite}.news"
+
+    def start(self, url: str | None = None, **options: Any) -> Program:
+        """Start a worker process with these options of `run_worker`, perhaps by way of a proxy."""
+        output = self.folder / f"worker-{len(self._started)}.log"
+        environment = {
+            **os.environ,
+            "LOGQUEUE_URL": url or self._url,
+            "NEWS_URL": self._url,
+            "ACCEPTANCE_SUITE": self.suite,
+            "PYTHONPATH": str(ROOT),
+        }
+        script = self.folder / "program.py"
+        script.write_text(PROGRAM.format(options=options))
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, str(script)],
+                env=environment,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        program = Program(process, output)
+        self._started.append(program)
+        return program
+
+    def news(self) -> Iterator[dict[str, Any]]:
+        """What handlers reported and was not read yet; waits for more."""
+        for item in self._news:
+            assert isinstance(item, Record)
+            yield {**item.data, "at_ms": item.ts}
+
+    def next_news(self, what: str) -> dict[str, Any]:
+        """The next report of this kind."""
+        return next(item for item in self.news() if item["what"] == what)
+
+    def all_news(self, what: str) -> list[dict[str, Any]]:
+        """Every report of this kind so far."""
+        records = self._client.read(self.news_topic)
+        return [r.data for r in records if isinstance(r, Record) and r.data["what"] == what]

@@ -1,0 +1,269 @@
+"""How a worker stops: in which order, what comes back when, and that nothing is counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from logqueue.testing import MemoryServer
+from logqueue.worker import App, Job, should_stop
+
+
+@pytest.fixture
+def server(logqueue_memory: MemoryServer) -> MemoryServer:
+    return logqueue_memory
+
+
+@pytest.fixture
+def app(server: MemoryServer) -> App:
+    app = App()
+    server.attach(app)
+    return app
+
+
+def put(server: MemoryServer, *data: Any) -> None:
+    """Jobs for a consumer of queue q."""
+    server.client.append("q", list(data), config={"type": "queue"})
+
+
+def in_flight(server: MemoryServer) -> int:
+    """Jobs that are leased now."""
+    queue = server.client.topic("q").queue
+    assert queue is not None
+    return queue.in_flight
+
+
+@pytest.mark.parametrize("source", ["sse", "poll"])
+def test_an_idle_worker_stops_at_once(server: MemoryServer, app: App, source: str) -> None:
+    @app.consumer("q")
+    async def handle(job: Job) -> None: ...
+
+    worker = server.start(app, source=source)
+    server.advance(10.0)
+    server.stop(worker)
+    assert server.now() < 11.0
+
+
+@pytest.mark.parametrize("source", ["sse", "poll"])
+def test_a_running_handler_may_finish_within_the_grace(
+    server: MemoryServer, app: App, source: str
+) -> None:
+    done: list[float] = []
+
+    @app.consumer("q")
+    async def handle(job: Job) -> None:
+        await asyncio.sleep(20.0)
+        done.append(server.now())
+
+    put(server, 1)
+    worker = server.start(app, source=source, grace=25.0)
+    server.advance(5.0)
+    counts = server.stop(worker)
+    assert len(done) == 1
+    assert (counts.acked, counts.handed_back) == (1, 0)
+    assert server.now() < 21.0, "it does not wait longer than its handlers do"
+
+
+@pytest.mark.parametrize("source", ["sse", "poll"])
+def test_a_stopping_worker_takes_no_more(server: MemoryServer, app: App, source: str) -> None:
+    began: list[int] = []
+
+    @app.consumer("q", concurrency=2)
+    async def handle(job: Job) -> None:
+        began.append(job.seq)
+        await asyncio.sleep(10.0)
+
+    put(server, 1)
+    worker = server.start(app, source=source)
+    server.advance(1.0)
+    worker.worker.stop()
+    server.advance(1.0)
+    put(server, 2)
+    server.run_until(lambda: worker.is_over)
+    assert worker.counts.acked == 1
+    server.advance(1.0)
+    (left,) = server.connect("other").claim("q").jobs
+    assert began == [1]
+    assert left.seq == 2
+
+
+@pytest.mark.parametrize("source", ["sse", "poll"])
+def test_prefetched_jobs_go_back_at_once(server: MemoryServer, app: App, source: str) -> None:
+    began: list[int] = []
+
+    @app.consumer("q", concurrency=1)
+    async def handle(job: Job) -> None:
+        began.append(job.seq)
+        await asyncio.sleep(20.0)
+
+    put(server, *range(5))
+    worker = server.start(app, source=source, prefetch=3)
+    server.advance(1.0)
+    assert in_flight(server) == 4
+    worker.worker.stop()
+    server.advance(0.1)
+    assert in_flight(server) == 1, "only the one that runs is still held"
+    server.run_until(lambda: worker.is_over)
+    assert began == [1]
+    assert worker.counts.acked == 1
+
+
+def test_a_claim_that_waits_for_jobs_ends_with_the_worker(server: MemoryServer, app: App) -> None:
+    @app.consumer("q")
+    async def handle(job: Job) -> None: ...
+
+    put(server)
+    worker = server.start(app, source="poll")
+    server.advance(5.0)
+    assert server.client.workers("q")[0].waiting == 1
+    server.stop(worker)
+    assert server.now() == 5.0
+    assert server.client.workers("q")[0].waiting == 0
+
+
+def test_what_is_handed_back_does_not_meet_a_claim_of_its_own(
+    server: MemoryServer, app: App
+) -> None:
+    @app.consumer("q", concurrency=2)
+    async def handle(job: Job) -> None:
+        await asyncio.sleep(1000.0)
+
+    put(server, 1)
+    worker = server.start(app, source="poll")
+    server.advance(5.0)
+    worker.worker.stop()
+    worker.worker.stop()
+    server.run_until(lambda: worker.is_over)
+    assert server.now() == 5.0
+    assert [job.deliveries for job in server.client.claim("q").jobs] == [1]
+
+
+@pytest.mark.parametrize("source", ["sse", "poll"])
+def test_what_is_handed_back_is_not_counted(server: MemoryServer, app: App, source: str) -> None:
+    @app.consumer("q", concurrency=1)
+    async def handle(job: Job) -> None:
+        await asyncio.sleep(1000.0)
+
+    put(server, *range(4))
+    worker = server.start(app, source=source, prefetch=3, grace=1.0)
+    server.advance(1.0)
+    server.stop(worker)
+    server.advance(5.0)
+    again = server.connect("other").claim("q", max=10).jobs
+    assert [(job.seq, job.deliveries) for job in again] == [(1, 1), (2, 1), (3, 1), (4, 1)]
+
+
+def test_without_prefetch_no_job_is_held_that_does_not_run(server: MemoryServer, app: App) -> None:
+    @app.consumer("q", concurrency=2)
+    async def handle(job: Job) -> None:
+        await asyncio.sleep(1000.0)
+
+    put(server, *range(10))
+    for source in ("sse", "poll"):
+        server.start(app, source=source)
+    server.advance(10.0)
+    assert in_flight(server) == 4
+
+
+def test_handlers_are_told_that_the_end_is_near(server: MemoryServer, app: App) -> None:
+    told: list[str] = []
+
+    @app.consumer("q")
+    async def on_the_loop(job: Job) -> None:
+        while not should_stop():
+            await asyncio.sleep(1.0)
+        told.append("loop")
+
+    @app.consumer("r")
+    def in_a_thread(job: Job) -> None:
+        while not should_stop():
+            server.sleep(1.0)
+        told.append("thread")
+
+    put(server, 1)
+    server.client.append("r", [1], config={"type": "queue"})
+    worker = server.start(app)
+    server.advance(5.0)
+    counts = server.stop(worker)
+    assert sorted(told) == ["loop", "thread"]
+    assert counts.acked == 2
+
+
+def test_a_second_stop_skips_the_grace(server: MemoryServer, app: App) -> None:
+    @app.consumer("q")
+    async def handle(job: Job) -> None:
+        await asyncio.sleep(1000.0)
+
+    put(server, 1)
+    worker = server.start(app, grace=500.0)
+    server.advance(1.0)
+    worker.worker.stop()
+    server.advance(1.0)
+    assert not worker.is_over
+    counts = server.stop(worker)
+    assert server.now() < 5.0
+    assert counts.handed_back == 1
+
+
+def test_a_handler_that_finishes_while_it_is_cancelled_is_done(
+    server: MemoryServer, app: App
+) -> None:
+    @app.consumer("q")
+    async def handle(job: Job) -> None:
+        try:
+            await asyncio.sleep(1000.0)
+        except asyncio.CancelledError:
+            return
+
+    put(server, 1)
+    worker = server.start(app, grace=1.0)
+    server.advance(1.0)
+    counts = server.stop(worker)
+    assert (counts.acked, counts.handed_back) == (1, 0)
+
+
+def test_an_error_of_a_cancelled_handler_is_the_stops_doing(server: MemoryServer, app: App) -> None:
+    @app.consumer("q")
+    async def handle(job: Job) -> None:
+        try:
+            await asyncio.sleep(1000.0)
+        finally:
+            raise ValueError("cleanup failed")
+
+    put(server, 1)
+    worker = server.start(app, grace=1.0)
+    server.advance(1.0)
+    counts = server.stop(worker)
+    assert (counts.nacked, counts.handed_back) == (0, 1)
+
+
+def test_a_server_that_does_not_answer_does_not_keep_the_worker(
+    server: MemoryServer, app: App
+) -> None:
+    @app.consumer("q")
+    async def handle(job: Job) -> None:
+        await asyncio.sleep(3.0)
+
+    put(server, 1)
+    worker = server.start(app, source="poll", grace=5.0)
+    server.advance(1.0)
+    server.cut_off(worker)
+    server.stop(worker)
+    assert server.now() < 20.0
+
+
+def test_once_ends_when_nothing_is_left(server: MemoryServer, app: App) -> None:
+    done: list[int] = []
+
+    @app.consumer("q", concurrency=3)
+    async def handle(job: Job) -> None:
+        await asyncio.sleep(10.0)
+        done.append(job.seq)
+
+    put(server, *range(10))
+    worker = server.start(app, once=True)
+    server.run_until(lambda: worker.is_over)
+    assert sorted(done) == list(range(1, 11))
+    assert server.client.topic("q").count == 0
