@@ -23,7 +23,7 @@ step = @start=$$(date +%s); $(2) && echo "$(1): ok, $$(( $$(date +%s) - start ))
 MAKEFLAGS += --no-print-directory
 export PIP_USER := 0
 
-.PHONY: help setup environment demo test check serve bench lock clean
+.PHONY: help setup environment demo test check serve soak bench lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -51,7 +51,7 @@ environment:
 $(READY): $(LOCK) pyproject.toml
 	@echo "setup: installing $$(grep -c == $(LOCK)) pinned packages"
 	$(call step,setup,\
-	  $(PY) $(PIP) install --require-hashes --only-binary :all: -r $(LOCK) && \
+	  $(PY) $(PIP) install --require-hashes --only-binary :all: --no-binary pyspark -r $(LOCK) && \
 	  $(PY) $(PIP) install --no-deps --no-build-isolation -e . && touch $@)
 
 demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
@@ -68,6 +68,9 @@ check: setup ## lint, format, types and the rules of the house
 
 serve: setup ## run a server in the foreground; ARGS="--port 4001" for its flags
 	@$(PY) -m logqueue serve $(ARGS)
+
+soak: setup ## ten minutes of churn: memory and descriptors must end where they began
+	@LOGQUEUE_SOAK_S=$${LOGQUEUE_SOAK_S:-600} $(PY) -m pytest tests/soak $(ARGS)
 
 bench: setup ## measure this machine and print a table
 	@$(PY) -m bench $(ARGS)
