@@ -6,6 +6,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 LOCK := requirements.lock
 LOCK_VENV := build/lock
+PROCESSES ?= 2
 PIP_TOOLS := pip-tools==7.6.2
 PIP := -m pip --quiet --disable-pip-version-check --no-input
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
@@ -57,8 +58,8 @@ $(READY): $(LOCK) pyproject.toml
 demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
 	@$(PY) -m logqueue.demo $(ARGS)
 
-test: check ## setup, check and all tests; ARGS="-k claim" to choose
-	@$(PY) -m pytest $(ARGS)
+test: check ## setup, check and all tests, two at a time; ARGS="-k claim" to choose
+	@$(PY) -m pytest -n $(PROCESSES) --dist loadgroup $(ARGS)
 
 check: setup ## lint, format, types and the rules of the house
 	$(call step,lint,$(PY) -m ruff check --quiet .)

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,6 +51,13 @@ class Cli(Protocol):
     """Runs a command."""
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Ended: ...
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Commands can be ended by Ctrl-C, even where the tests were started to ignore it (nohup)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

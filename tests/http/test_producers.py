@@ -115,6 +115,23 @@ def test_repeats(writer: Writer) -> None:
     assert writer.values() == [1]
 
 
+def test_the_digest_of_an_epoch(fresh_server: FreshServer, api_for: ApiFor) -> None:
+    """A repeat is told by its digest, whatever its chunks; after a restart, too."""
+    server = fresh_server()
+    for _ in range(2):
+        writer = Writer(api_for(server), "p", "t")
+        if not writer.api.json("GET", "/v0/producers/p", {}).is_success:
+            ok(writer.stage(3, [1, 2]))
+            ok(writer.commit(3, (0, "", 1, 2), content="one"))
+        assert ok(writer.commit(3, (1, "x", 2, 2), content="one"))["status"] == "already"
+        assert ok(writer.commit(3, (0, "", 1, 2)))["status"] == "already"
+        where = {"producer": "p", "epoch": 3, "reason": "content"}
+        refused(writer.commit(3, (0, "", 1, 2), content="two"), 409, "epoch_conflict", where)
+        assert writer.values() == [1, 2]
+        server.restart()
+    refused(writer.commit(4, content="x" * 129), 400, "invalid_request", None)
+
+
 def test_the_winning_attempt_and_several_topics(writer: Writer) -> None:
     """Losers are let go, topics come in the order of partitions."""
     api, other = writer.api, writer.topic + "2"
