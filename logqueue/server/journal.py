@@ -12,7 +12,7 @@ from contextlib import suppress
 from heapq import merge
 from itertools import chain
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -35,29 +35,33 @@ loop's turn, so that all that arrived in it rides one sync."""
 LEASES_SEGMENT_BYTES_MAX = 8 << 20
 """The end of a leases-log segment is synced in the event loop, so segments are short."""
 
-_CONTROL = (
-    ev.TopicCreated,
-    ev.TopicConfigured,
-    ev.TopicDropped,
-    ev.RouterCreated,
-    ev.RouterConfigured,
-    ev.RouterDropped,
-    ev.Checkpointed,
-    ev.SegmentsDropped,
+# Sets of types, which are looked up for every event of every write.
+_CONTROL: Final = frozenset(
+    {
+        ev.TopicCreated,
+        ev.TopicConfigured,
+        ev.TopicDropped,
+        ev.RouterCreated,
+        ev.RouterConfigured,
+        ev.RouterDropped,
+        ev.Checkpointed,
+        ev.SegmentsDropped,
+    }
 )
-
-_OF_PRODUCERS = (ev.EpochCommitted, ev.StagedDropped)
-_RESERVING = (ev.RecordsAppended, ev.RecordsForwarded, ev.ChunksCommitted)
+_OF_PRODUCERS: Final = frozenset({ev.EpochCommitted, ev.StagedDropped})
+_OF_NO_TOPIC: Final = _CONTROL | _OF_PRODUCERS
+_ALWAYS_SYNCED: Final = _CONTROL | {ev.RecordsTrimmed, ev.SeqsSkipped}
 # What stands in these is promised by a later event, or nobody has been told of it.
-_NEVER_SYNCED = (
+_NEVER_SYNCED: Final = _OF_PRODUCERS | {
     ev.RecordsMoved,
     ev.KeysRemembered,
     ev.RouterAdvanced,
     ev.ChunkStaged,
-    *_OF_PRODUCERS,
+}
+_APPENDS: Final = frozenset(
+    {ev.RecordsAppended, ev.RecordsForwarded, ev.ChunkStaged, ev.ChunksCommitted}
 )
-_APPENDS = (ev.RecordsAppended, ev.RecordsForwarded, ev.ChunkStaged, ev.ChunksCommitted)
-_REMOVALS = (ev.RecordsDeleted, ev.RecordsFinished, ev.JobsAcked)
+_REMOVALS: Final = frozenset({ev.RecordsDeleted, ev.RecordsFinished, ev.JobsAcked})
 
 logger = logging.getLogger("logqueue.journal")
 
@@ -364,7 +368,7 @@ class Journal:
 
 
 def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
-    if isinstance(event, (*_CONTROL, *_OF_PRODUCERS)):
+    if type(event) in _OF_NO_TOPIC:
         return True
     topic = state.instances.get(event.topic)
     if topic is None:
@@ -381,11 +385,12 @@ def is_kept(topic: Topic, event: ev.AnyEvent) -> bool:
 
 
 def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
-    if isinstance(event, (*_CONTROL, ev.RecordsTrimmed, ev.SeqsSkipped)):
+    kind = type(event)
+    if kind in _ALWAYS_SYNCED:
         return True
-    if isinstance(event, _NEVER_SYNCED):
+    if kind in _NEVER_SYNCED:
         return False
-    if isinstance(event, _RESERVING) and event.seqs_reserved:
+    if getattr(event, "seqs_reserved", 0):
         return True
     topic = state.instances.get(event.topic)
     config = topic.config if topic is not None else _created_config(event, events)
@@ -394,11 +399,11 @@ def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> b
 
 def _stands_unsynced(state: State, events: list[ev.AnyEvent]) -> bool:
     """Whether a transaction that was written but not synced has kept its promise."""
-    if any(isinstance(event, _CONTROL) for event in events):
+    if any(type(event) in _CONTROL for event in events):
         return False
     # Topics whose creation was never synced do not exist, nor does what was written to them.
     known = all(
-        event.topic in state.instances for event in events if not isinstance(event, _OF_PRODUCERS)
+        event.topic in state.instances for event in events if type(event) not in _OF_PRODUCERS
     )
     return known and not any(_must_sync(state, event, events) for event in events)
 

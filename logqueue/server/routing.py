@@ -60,6 +60,11 @@ class Route(NamedTuple):
     socket: SocketHandler | None = None
 
 
+MATCHES_MAX = 4096
+MATCHED_PATH_BYTES_MAX = 256
+"""Bounds of the memory of paths that were found: clients ask for the same few again and again."""
+
+
 class Match(NamedTuple):
     """What a path and method come to.
 
@@ -105,6 +110,7 @@ class Router:
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
         self._root = _Node()
+        self._matched: dict[tuple[str, bytes], Match] = {}
         for route in routes:
             node = self._root
             for segment in route.pattern.split("/"):
@@ -117,6 +123,16 @@ class Router:
         Raises:
             InvalidRequest: The path is no percent-encoded UTF-8.
         """
+        match = self._matched.get((method, raw_path))
+        if match is None:
+            match = self._find(method, raw_path)
+            if len(raw_path) <= MATCHED_PATH_BYTES_MAX and match.route is not None:
+                if len(self._matched) == MATCHES_MAX:
+                    self._matched.clear()
+                self._matched[method, raw_path] = match
+        return match
+
+    def _find(self, method: str, raw_path: bytes) -> Match:
         segments = [_decoded(segment) for segment in raw_path.split(b"/")]
         fallback, guarded = _fallback(segments)
         names: list[str] = []

@@ -62,6 +62,8 @@ class Workers:
 
     def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
         """Count what one applied event says of nodes."""
+        if type(event) is ev.RecordsAppended:
+            return
         if isinstance(event, ev.JobsClaimed):
             for node, _, _, seqs in event.grants:
                 self.seen(event.topic, node, event.at).claimed += len(seqs)
