@@ -15,7 +15,7 @@ from logqueue.core.block import write_string
 from logqueue.core.config import U64
 from logqueue.errors import InvalidRequest
 from logqueue.wire import U32, BodyReader
-from logqueue.wire_records import JobsBody
+from logqueue.wire_records import JobsBody, without_blanks
 
 Nodes = str | list[str] | None
 
@@ -131,7 +131,6 @@ class Ping(msgspec.Struct, tag="ping", tag_field="op"):
 Message = Subscribe | Unsubscribe | Publish | Ping
 
 _messages = msgspec.json.Decoder(Message)
-_BLANKS = b" \t\r\n"
 
 
 def read_message(text: bytes) -> Message:
@@ -144,9 +143,7 @@ def read_message(text: bytes) -> Message:
         InvalidRequest: Not JSON, an unknown `op`, a missing member or a wrong type.
     """
     try:
-        if len(text.translate(None, _BLANKS)) != len(text):
-            text = msgspec.json.format(text, indent=-1)
-        message: Message = _messages.decode(text)
+        message: Message = _messages.decode(without_blanks(text))
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"the message does not fit: {error}") from None
     except msgspec.DecodeError as error:

@@ -76,14 +76,24 @@ def compact(body: bytes) -> bytes:
         InvalidRequest: Not UTF-8; or not JSON, found out only where there are blanks.
     """
     require_utf8(body)
-    if len(body.translate(None, _BLANKS)) != len(body):
-        try:
-            body = msgspec.json.format(body, indent=-1)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f"the body is not valid JSON: {error}") from None
-        except RecursionError:
-            raise InvalidRequest("the body is nested too deeply") from None
-    return body
+    try:
+        return without_blanks(body)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+
+
+def without_blanks(text: bytes) -> bytes:
+    """JSON in UTF-8 without the blanks between its tokens.
+
+    Raises:
+        msgspec.DecodeError: Not JSON, found out only where there are blanks.
+        RecursionError: Nested too deeply.
+    """
+    if len(text.translate(None, _BLANKS)) != len(text):
+        return msgspec.json.format(text, indent=-1)
+    return text
 
 
 def read_append_body(body: bytes) -> AppendBody:
