@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from logqueue.errors import NotFound as NotFound
     from logqueue.errors import NotReady as NotReady
     from logqueue.errors import PayloadTooLarge as PayloadTooLarge
+    from logqueue.errors import RangeNotSatisfiable as RangeNotSatisfiable
     from logqueue.errors import RecordTooLarge as RecordTooLarge
     from logqueue.errors import RouterCycle as RouterCycle
     from logqueue.errors import RouterNotFound as RouterNotFound
+    from logqueue.errors import SegmentNotFound as SegmentNotFound
     from logqueue.errors import ShuttingDown as ShuttingDown
     from logqueue.errors import StorageFull as StorageFull
     from logqueue.errors import StorageReadOnly as StorageReadOnly
@@ -95,9 +97,11 @@ _HOMES = {
         "NotFound",
         "NotReady",
         "PayloadTooLarge",
+        "RangeNotSatisfiable",
         "RecordTooLarge",
         "RouterCycle",
         "RouterNotFound",
+        "SegmentNotFound",
         "ShuttingDown",
         "StorageFull",
         "StorageReadOnly",

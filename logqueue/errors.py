@@ -12,7 +12,8 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     ├── Forbidden               403 forbidden
     ├── NotFound                404 not_found
     │   ├── TopicNotFound       404 topic_not_found
-    │   └── RouterNotFound      404 router_not_found
+    │   ├── RouterNotFound      404 router_not_found
+    │   └── SegmentNotFound     404 segment_not_found
     ├── MethodNotAllowed        405 method_not_allowed
     ├── NotAcceptable           406 not_acceptable
     ├── RouterCycle             409 router_cycle
@@ -23,6 +24,7 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     ├── EpochConflict           409 epoch_conflict
     ├── PayloadTooLarge         413 payload_too_large
     ├── UnsupportedMediaType    415 unsupported_media_type
+    ├── RangeNotSatisfiable     416 range_not_satisfiable
     ├── TopicFull               422 topic_full
     ├── Throttled               429 throttled
     ├── Internal                500 internal
@@ -132,6 +134,22 @@ class RouterNotFound(NotFound):
         )
 
 
+class SegmentNotFound(NotFound):
+    """There is no such segment of a log, or not any more."""
+
+    code = "segment_not_found"
+
+    @classmethod
+    def named(cls, segment: str) -> SegmentNotFound:
+        """The usual message and detail for an absent segment."""
+        return cls(
+            f"there is no log segment {segment!r} (any more): list the segments with "
+            "GET /v0/log/segments; what the log has dropped is kept only in a log archive "
+            "(LOGQUEUE_ARCHIVE_DIR), for as long as its bounds allow",
+            {"segment": segment},
+        )
+
+
 class MethodNotAllowed(LogqueueError):
     """The path exists, the method does not."""
 
@@ -209,6 +227,13 @@ class UnsupportedMediaType(LogqueueError):
 
     code = "unsupported_media_type"
     status = 415
+
+
+class RangeNotSatisfiable(LogqueueError):
+    """A `Range` that begins behind the end of what it is of."""
+
+    code = "range_not_satisfiable"
+    status = 416
 
 
 class TopicFull(LogqueueError):

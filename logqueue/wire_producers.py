@@ -26,6 +26,7 @@ from logqueue.wire_records import (
 )
 
 ATTEMPT_BYTES_MAX = 128
+CONTENT_BYTES_MAX = 128
 
 
 class PlainStageBody(msgspec.Struct):
@@ -58,6 +59,7 @@ class CommitBody(msgspec.Struct):
     """`POST /v0/producers/:producer/epochs/:n/commit`."""
 
     parts: list[PartBody]
+    content: str = ""
 
 
 _plain = msgspec.json.Decoder(PlainStageBody)
@@ -125,6 +127,8 @@ def commit_command(producer: str, epoch: str, body: bytes) -> cmd.CommitEpoch:
     decoded: CommitBody = _read_commit_body(body)
     require_router_name(producer)
     number = read_epoch(epoch)
+    if len(decoded.content.encode()) > CONTENT_BYTES_MAX:
+        raise InvalidRequest(f"`content` is over {CONTENT_BYTES_MAX} bytes")
     partitions: set[int] = set()
     for index, part in enumerate(decoded.parts):
         _require_attempt(f"parts[{index}].attempt", part.attempt)
@@ -140,7 +144,7 @@ def commit_command(producer: str, epoch: str, body: bytes) -> cmd.CommitEpoch:
             {"chunks": chunks, "max": limits.CHUNKS_PER_EPOCH_MAX},
         )
     parts = (cmd.Part(p.partition, p.attempt, p.chunks, p.rows) for p in decoded.parts)
-    return cmd.CommitEpoch(producer, number, tuple(parts))
+    return cmd.CommitEpoch(producer, number, tuple(parts), content=decoded.content)
 
 
 def _require_attempt(where: str, attempt: str) -> None:

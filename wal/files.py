@@ -14,6 +14,10 @@ from typing import Final, Protocol
 # What a refusal for want of space looks like, and what a file system says that cannot allocate.
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+# What a file system says that cannot give this file a second name there.
+CANNOT_LINK: Final = frozenset(
+    {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+)
 
 
 class File(Protocol):
@@ -69,8 +73,11 @@ class FileSystem(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Rename, replacing `new`."""
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name, on the same file system; FileExistsError if it is taken."""
+
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file, or this one of its names."""
 
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents, durably; fine if it is there."""
@@ -195,6 +202,10 @@ class OsFileSystem:
     def rename(self, old: str, new: str) -> None:
         """See FileSystem."""
         os.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        """See FileSystem."""
+        os.link(old, new)
 
     def remove(self, path: str) -> None:
         """See FileSystem."""

@@ -29,6 +29,8 @@ class SegmentInfo(NamedTuple):
         first: number of the first frame in it, or of the next one if it has none.
         bytes: in use, header included, preallocation not.
         sealed: whether it takes no more frames.
+        last: number of the last frame in it; below `first` if it has none.
+        begun: whether its header is durable, and with it all of the segments before.
     """
 
     id: int
@@ -36,6 +38,8 @@ class SegmentInfo(NamedTuple):
     first: int
     bytes: int
     sealed: bool
+    last: int
+    begun: bool
 
 
 def segment_path(directory: str, id: int) -> str:
@@ -103,7 +107,8 @@ class Segment:
     @property
     def info(self) -> SegmentInfo:
         """Itself, as told to the owner of the log."""
-        return SegmentInfo(self.id, self.path, self.first, self.end, self._file is None)
+        sealed = self._file is None
+        return SegmentInfo(self.id, self.path, self.first, self.end, sealed, self.last, self.begun)
 
     def reserve(self, needed: int, wished: int) -> None:
         """Make sure that the first `needed` bytes of the file have disk space.

@@ -12,6 +12,7 @@ The fault model:
     - A write that is cut short by a crash leaves a prefix; any other operation happened or did not.
     - After a sync that failed, the blocks it should have written are forgotten: they still read
       back, but no later sync writes them. (Linux does this, hence no sync is ever tried again.)
+    - A second name is a name like others; all names of a file lead to the same bytes.
     - Directories themselves are durable at once; the log makes one, at the very start.
 """
 
@@ -225,7 +226,12 @@ class SimFileSystem:
             if rng.random() < chance:
                 _apply(names, change)
         clone._directories = set(self._directories)
-        clone._names = {path: names[path].after_crash(rng, chance) for path in sorted(names)}
+        survivors: dict[int, _Node] = {}
+        for path in sorted(names):
+            node = names[path]
+            if id(node) not in survivors:
+                survivors[id(node)] = node.after_crash(rng, chance)
+            clone._names[path] = survivors[id(node)]
         clone._durable_names = dict(clone._names)
         return clone
 
@@ -268,7 +274,9 @@ class SimFileSystem:
         """Refuse growth beyond the capacity."""
         if growth <= 0 or self.capacity_bytes is None:
             return
-        used = sum(len(node.data) for node in self._names.values())
+        # A file with several names takes its space once.
+        files = {id(node): len(node.data) for node in self._names.values()}
+        used = sum(files.values())
         if used + growth > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -299,6 +307,14 @@ class SimFileSystem:
         """See FileSystem."""
         self.count("rename", old)
         self._change({old: None, new: self._node(old)})
+
+    def link(self, old: str, new: str) -> None:
+        """See FileSystem."""
+        self.count("link", new)
+        node = self._node(old)
+        if new in self._names:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+        self._change({new: node})
 
     def remove(self, path: str) -> None:
         """See FileSystem."""

@@ -20,6 +20,7 @@ from logqueue.client import (
     appending,
     connecting,
     following,
+    log_calls,
     producer_calls,
     queue_calls,
     server_calls,
@@ -357,6 +358,11 @@ class Client(BlockingCalls):
     stage = calling(producer_calls.stage)
     commit = calling(producer_calls.commit)
     producer = calling(producer_calls.producer)
+
+    seq_at = calling(log_calls.seq_at)
+    segment_page = calling(log_calls.segment_page)
+    segments = listing(log_calls.segments)
+    segment = calling(log_calls.segment)
 
     put_router = calling(server_calls.put_router)
     router = calling(server_calls.router)

@@ -42,6 +42,7 @@ class Request:
         is_signed: The worker's name goes into the body as `node`, unless one is there.
         wait_ms: How long the server may hold the reply on purpose.
         is_probe: The answer as of now is wanted, also when it is a refusal: no second try.
+        range: What part of a long reply is wanted, as the Range header says it; None for all.
         is_endless: It is part of an iteration that has begun and goes on for ever, so it is tried
             again for as long as a broken stream is opened again.
     """
@@ -55,6 +56,7 @@ class Request:
     is_probe: bool = False
     is_endless: bool = False
     accept: str = "application/json"
+    range: str | None = None
 
     def content(self, node: str) -> bytes | None:
         """The body's bytes, signed with this name if it needs one."""

@@ -91,7 +91,8 @@ def _own_name() -> str:
 def headers(request: Request, content: bytes | None) -> dict[str, str]:
     """The headers of a request, beyond those of every request."""
     if content is None:
-        return {"accept": request.accept}
+        wanted = {} if request.range is None else {"range": request.range}
+        return {"accept": request.accept, **wanted}
     return {"accept": request.accept, "content-type": "application/json"}
 
 

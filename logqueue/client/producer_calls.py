@@ -71,19 +71,24 @@ def stage(
     return call(Request("POST", _epoch(producer, epoch, "stage"), body), Staged)
 
 
-def commit(producer: str, epoch: int, parts: Iterable[EpochPart]) -> Call[Committed]:
+def commit(
+    producer: str, epoch: int, parts: Iterable[EpochPart], *, content: str | None = None
+) -> Call[Committed]:
     """Make an epoch visible: everything that its parts have staged, in the order of partitions.
 
     Doing it again is answered as the first time, with the status `already`.
 
     Args:
         parts: One attempt of each partition; what others have staged is let go. May be empty.
+        content: A digest of what the epoch holds, up to 128 bytes: a repeat with another one is
+            refused. Without it a repeat is told by the number of records only.
 
     Raises:
-        EpochConflict: Another epoch is due, or what is staged is not what the parts say.
+        EpochConflict: Another epoch is due, what is staged is not what the parts say, or the epoch
+            was committed with other content.
         TopicFull: A topic refuses more, and did so until retries ran out.
     """
-    body = {"parts": [*parts]}
+    body = given(parts=[*parts], content=content)
     return call(Request("POST", _epoch(producer, epoch, "commit"), body), Committed)
 
 

@@ -372,12 +372,18 @@ class Part(NamedTuple):
 
 
 class CommitEpoch(msgspec.Struct, frozen=True):
-    """Make the parts of an epoch visible, all at once, in the order of their partitions."""
+    """Make the parts of an epoch visible, all at once, in the order of their partitions.
+
+    Attributes:
+        content: Text that stands for what the epoch holds, in whatever chunks and order; a repeat
+            with another one is refused. Empty: a repeat is told by the number of records only.
+    """
 
     producer: str
     epoch: int
     parts: tuple[Part, ...]
     topic: str = ""
+    content: str = ""
 
 
 class ExpireStaged(msgspec.Struct, frozen=True):

@@ -148,7 +148,9 @@ def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision:
     # The topics of the epoch come first: an archive may be one of them.
     for part in copies:
         line.add(line.behind(part))
-    digest = digest_of_all([chunk.digest for _, chunk in chunks])
+    digest = digest_of(command.content.encode())
+    if not command.content:
+        digest = digest_of_all([chunk.digest for _, chunk in chunks])
     line.add([ev.EpochCommitted(now, 0, command.producer, command.epoch, digest, ranges)])
     return Decision(line.events, lambda: cmd.Committed(True, tuple(ranges)))
 
@@ -212,11 +214,15 @@ def _repeated(producer: Producer, command: cmd.CommitEpoch) -> Decision:
     ranges = committed.ranges if command.epoch == committed.number else ()
     rows = sum(part.rows for part in command.parts)
     known = sum(last - first + 1 for _, first, last in committed.ranges)
+    where = {"producer": command.producer, "epoch": command.epoch, "reason": "content"}
     if command.epoch == committed.number and rows != known:
         raise EpochConflict(
             f"epoch {command.epoch} was committed with {known} records; this commit names {rows}",
-            {"producer": command.producer, "epoch": command.epoch, "reason": "content"},
+            where,
         )
+    is_other = committed.digest != digest_of(command.content.encode())
+    if command.epoch == committed.number and command.content and is_other:
+        raise EpochConflict(f"epoch {command.epoch} was committed with other content", where)
     return Decision([], lambda: cmd.Committed(False, ranges))
 
 

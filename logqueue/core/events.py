@@ -339,11 +339,13 @@ class JobsHeld(Event, frozen=True, array_like=True, tag=21):
 
     Attributes:
         jobs: (seq, deliveries, last error).
+        again: Nothing has happened: it was said before, in a segment that goes.
     """
 
     log: ClassVar[int] = BOTH
 
     jobs: list[tuple[int, int, str | None]]
+    again: bool = False
 
 
 class HoldsReleased(Event, frozen=True, array_like=True, tag=22):

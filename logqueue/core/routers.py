@@ -12,26 +12,16 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-import msgspec
-
 from logqueue.core import block as blocks
 from logqueue.core import limits
 from logqueue.core.batch import Batch, Record
 from logqueue.core.config import RouterOptions
+from logqueue.core.copy_blocks import pack_copies
 from logqueue.core.topic import Topic
-
-STAMP = "$router"
-"""Where the meta of an `exactly_once` copy says what it is a copy of."""
-
-UNSTAMPED_META = "$router_meta"
-"""Where such a copy keeps the original meta when that had no room for the stamp."""
 
 _SHARED_MIN = 64
 """Whole batches from this size on are copied alone, so that the copy shares their bytes; smaller
 ones are worth more when they make one batch together."""
-
-_encoder = msgspec.json.Encoder()
-_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Router:
@@ -162,33 +152,6 @@ def origin(source: Topic, seqs: Sequence[int]) -> tuple[int, int]:
 
 
 def _pack(router: Router, source: Topic, records: list[Record]) -> bytes:
-    options = router.options
-    columns = [[texts[c] for _, _, texts in records] for c in range(len(blocks.TEXT_COLUMNS))]
-    if options.guarantee == "exactly_once":
-        columns[blocks.META] = [
-            _stamped(texts[blocks.META], router, source, seq) for seq, _, texts in records
-        ]
-    if not options.preserve_tag:
-        columns[blocks.TAG] = []
-    if not options.preserve_node:
-        columns[blocks.NODE] = []
-    return blocks.pack([column if any(column) else None for column in columns])
-
-
-def _stamped(meta: bytes, router: Router, source: Topic, seq: int) -> bytes:
-    """A copy's meta: the original with what it is a copy of."""
-    keys: dict[str, msgspec.Raw] = {}
-    if meta.startswith(b"{"):
-        keys = _objects.decode(meta)
-    if meta and (not meta.startswith(b"{") or len(keys) >= limits.META_KEYS_MAX):
-        keys = {UNSTAMPED_META: msgspec.Raw(meta)}
-    stamp = {
-        "key": f"{router.name}/{router.number}/{source.number}/{seq}",
-        "router": router.name,
-        "source": source.name,
-        "source_instance": source.number,
-        "epoch": router.number,
-        "source_seq": seq,
-    }
-    keys[STAMP] = msgspec.Raw(_encoder.encode(stamp))
-    return _encoder.encode(keys)
+    edge = (router.name, router.number, source.name, source.number)
+    seqs = [seq for seq, _, _ in records]
+    return pack_copies(edge, router.options, seqs, [texts for _, _, texts in records])

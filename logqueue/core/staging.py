@@ -51,7 +51,7 @@ class Epoch(NamedTuple):
 
     Attributes:
         number: The epoch.
-        digest: Of all its chunks, in order.
+        digest: Of what its commit said of its content, else of all its chunks, in order.
         ranges: (topic name, first seq, last seq) of what it appended.
     """
 

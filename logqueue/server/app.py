@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from logqueue.server.auth import Scope as KeyScope
 from logqueue.server.http import HttpApi
 from logqueue.server.job_routes import JobRoutes
+from logqueue.server.log_routes import LogRoutes
 from logqueue.server.metrics import Metrics
 from logqueue.server.openapi import OpenApiRoute
 from logqueue.server.operations import OperationRoutes
@@ -31,6 +32,7 @@ TOPICS = "/v0/topics"
 TOPIC = "/v0/topics/*"
 PRODUCER = "/v0/producers/*"
 EPOCH = "/v0/producers/*/epochs/*"
+SEGMENTS = "/v0/log/segments"
 ROUTERS = "/v0/routers"
 ROUTER = "/v0/routers/*"
 
@@ -43,6 +45,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
     jobs = JobRoutes(service)
     producers = ProducerRoutes(service)
     operations = OperationRoutes(service, metrics)
+    logs = LogRoutes(service, metrics)
     work = WorkRoute(service).work
     watch = WatchRoutes(service)
     sockets = SocketRoutes(service)
@@ -57,6 +60,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("POST", TOPIC, WRITE, required, topics.append),
         Route("POST", TOPIC + "/diff", READ, optional, topics.diff),
         Route("POST", TOPIC + "/delete", DELETE, required, topics.delete),
+        Route("GET", TOPIC + "/seq_at", READ, none, topics.seq_at),
         Route("POST", TOPIC + "/claim", READ | WRITE, Body.NOT_EMPTY, queues.claim),
         Route("POST", TOPIC + "/ack", WRITE, required, queues.ack),
         Route("POST", TOPIC + "/nack", WRITE, required, queues.nack),
@@ -80,6 +84,8 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("PUT", ROUTER, ADMIN, required, routers.put),
         Route("GET", ROUTER, READ, none, routers.get),
         Route("DELETE", ROUTER, DELETE, none, routers.drop),
+        Route("GET", SEGMENTS, READ, none, logs.list),
+        Route("GET", SEGMENTS + "/*", READ, none, logs.fetch, bulk=True),
         Route("POST", "/v0/watch", READ, required, watch.create),
         Route("GET", "/v0/watch/*", NO_SCOPE, none, stream=watch.open, late_key=True),
         Route("GET", "/v0/ws", NO_SCOPE, none, sockets.refuse, socket=sockets.open),

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from logqueue.errors import LogqueueError
 from logqueue.server.engine import Engine
 from logqueue.server.gate import Gate
+from logqueue.server.stepping import Stepping
 from wal import WalError
 
 TIDY_INTERVAL_S = 1.0
 FLUSH_INTERVAL_S = 0.1
 FAILURE_POLL_INTERVAL_S = 0.1
+ARCHIVE_INTERVAL_S = 0.5
 
 logger = logging.getLogger("logqueue.background")
 
@@ -45,6 +47,23 @@ async def flush_forever(engine: Engine) -> None:
         await asyncio.sleep(FLUSH_INTERVAL_S)
         engine.journal.flush_leases()
         engine.journal.jobs.wake()
+
+
+async def archive_forever(engine: Engine, stepping: Stepping) -> None:
+    """Keep the log archive up to date.
+
+    Args:
+        engine: Its journal has an archive.
+        stepping: Where the archive, and nobody else, may touch the archive's files.
+    """
+    archive = engine.journal.archive
+    assert archive is not None
+    while True:
+        await asyncio.sleep(ARCHIVE_INTERVAL_S)
+        try:
+            await stepping.run(archive.steps(engine.clock.now_ms()))
+        except Exception:
+            logger.exception("archiving failed; it is tried again later")
 
 
 async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> None:

@@ -36,6 +36,7 @@ from logqueue.server.requests import (
     Begin,
     ClientGone,
     Connection,
+    Download,
     Held,
     Receive,
     Reply,
@@ -48,6 +49,8 @@ from logqueue.server.requests import (
 from logqueue.server.routing import Body, Match, Route, Router
 from logqueue.server.service import Service
 from logqueue.server.websocket import WebSocket, accept
+
+PART_BYTES = 256 << 10
 
 logger = logging.getLogger("logqueue.http")
 
@@ -188,7 +191,10 @@ class HttpApi:
         status = 0
         try:
             reply = await self._reply(request, receive, send, connection)
-            if reply is not None:
+            if isinstance(reply, Download):
+                status = reply.status
+                await _send_parts(send, reply, request)
+            elif reply is not None:
                 status = reply.status
                 await _send(send, reply)
         except ClientGone:
@@ -198,7 +204,7 @@ class HttpApi:
 
     async def _reply(
         self, request: Request, receive: Receive, send: Send, connection: Connection | None
-    ) -> Reply | None:
+    ) -> Reply | Download | None:
         try:
             route = self.admit(request)
             if route.stream is not None:
@@ -318,3 +324,27 @@ def error_reply(refusal: LogqueueError, *headers: tuple[bytes, bytes]) -> Reply:
 async def _send(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
     await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _send_parts(send: Send, download: Download, request: Request) -> None:
+    """Send a long answer part by part; the next is read when the connection has taken the last."""
+    gone = asyncio.ensure_future(request.gone())
+    try:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": download.status,
+                "headers": download.headers,
+            }
+        )
+        offset = download.stop if request.method == "HEAD" else download.start
+        while offset < download.stop and not gone.done():
+            data = await download.read(min(PART_BYTES, download.stop - offset), offset)
+            if not data:
+                raise OSError(f"{request.route}: the file ends at {offset}, not {download.stop}")
+            offset += len(data)
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+        download.close()

@@ -23,7 +23,9 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageFull, StorageReadOnly
 from logqueue.server.checkpoints import JobsCheckpoint, leases_parts
-from wal import FileSystem, Log, WalCorrupt, WalError, WalFull
+from logqueue.server.log_archive import LogArchive
+from logqueue.server.log_segments import LogSegments
+from wal import FileSystem, Log, OsFileSystem, WalCorrupt, WalError, WalFull
 
 SPARE_BYTES = 1 << 20
 """Space that producers must leave on a full disk, so that acks and deletes still find room."""
@@ -92,12 +94,27 @@ class Journal:
         order: Number of the next transaction.
         leases_lost: Lease transactions that could not be logged (best effort by design).
         refused_noted: Refusals for lack of disk space that tidying has already acted on.
+        fs: Where the logs are.
+        archive: Keeps the segments that are dropped; None when nobody asked for that.
+        segments: Which segments there are, and what is in them.
+        leases_kept_from: Segments of the leases log before this one are not needed any more.
     """
 
-    def __init__(self, jobs: Log, leases: Log, *, accept_loss: bool = False) -> None:
+    def __init__(
+        self,
+        jobs: Log,
+        leases: Log,
+        *,
+        accept_loss: bool = False,
+        fs: FileSystem | None = None,
+    ) -> None:
         self._accept_loss = accept_loss
         self.jobs = jobs
         self.leases = leases
+        self.fs = fs or OsFileSystem()
+        self.archive: LogArchive | None = None
+        self.segments = LogSegments(self)
+        self.leases_kept_from = 0
         self.order = 1
         self.leases_lost = 0
         self.refused_noted = 0
@@ -135,14 +152,27 @@ class Journal:
         except BaseException:
             jobs.close()
             raise
-        return cls(jobs, leases, accept_loss=set_damage_aside)
+        return cls(jobs, leases, accept_loss=set_damage_aside, fs=fs)
+
+    @property
+    def logs(self) -> dict[str, Log]:
+        """Both logs by the names of their directories."""
+        return {"jobs": self.jobs, "leases": self.leases}
+
+    def log_id_of(self, topic: Topic) -> str:
+        """What tells a topic from others of its name, earlier and elsewhere."""
+        return f"{self.jobs.identity.hex()}-{topic.number}"
 
     def close(self) -> None:
-        """Write, sync and release both logs."""
+        """Write, sync and release both logs, and the archive."""
         try:
             self.jobs.close()
         finally:
-            self.leases.close()
+            try:
+                self.leases.close()
+            finally:
+                if self.archive is not None:
+                    self.archive.close()
 
     # -- replay ----------------------------------------------------------------------------------
 
@@ -289,12 +319,16 @@ class Journal:
         self, state: State, events: list[ev.AnyEvent], sync: bool, spare: int
     ) -> Position:
         log = self.jobs
-        payload = ev.encode(self._next_order(), events)
+        order = self._next_order()
+        payload = ev.encode(order, events)
         try:
             if log.will_roll(len(payload)) and not self.is_checkpointing:
+                # The checkpoint comes first, in the log and so in the order.
+                self.order = order
                 # When there is no room for a checkpoint, a small frame may still find some.
                 with suppress(WalFull):
                     self.checkpoint(state, events[-1].at)
+                payload = ev.encode(self._next_order(), events)
             wake = len(payload) >= WAKE_BYTES_MIN
             number = log.append(payload, sync=sync, spare_bytes=spare, wake=wake)
         except WalFull as full:

@@ -81,6 +81,7 @@ class Metrics:
         self.jobs_released: Counter[str] = Counter()
         self.leases_extended = 0
         self.jobs_dead_lettered = 0
+        self.segment_bytes_served = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -286,6 +287,7 @@ class Metrics:
             return
         log = engine.journal.jobs
         stats = log.stats
+        archive = engine.journal.archive
         for name, value, text in (
             ("wal_frames", stats.frames, "Frames appended to the jobs log."),
             ("wal_batches", stats.rounds, "Group commits."),
@@ -294,6 +296,17 @@ class Metrics:
             ("wal_rotations", stats.rotations, "Segments begun."),
             ("wal_refused", stats.refused, "Appends refused for lack of disk space."),
             ("leases_lost", engine.journal.leases_lost, "Lease events that were not logged."),
+            ("segment_served_bytes", self.segment_bytes_served, "Bytes of segments sent."),
+            (
+                "archived_segments",
+                archive.archived if archive else 0,
+                "Segments that came into the archive.",
+            ),
+            (
+                "archive_failures",
+                archive.failures if archive else 0,
+                "Failed tries to archive; nothing is dropped meanwhile.",
+            ),
         ):
             yield CounterMetricFamily(PREFIX + name, text, value)
         free_bytes = disk_usage(self._service.settings.data_dir).free
@@ -304,6 +317,8 @@ class Metrics:
             ("wal_read_only", int(log.failure is not None), "1 after a failed write or sync."),
             ("wal_bytes", log.bytes_total, "Bytes of all jobs-log segments."),
             ("leases_wal_bytes", engine.journal.leases.bytes_total, "Bytes of the leases log."),
+            ("archive_segments", archive.count if archive else 0, "Segments in the archive."),
+            ("archive_bytes", archive.bytes_total if archive else 0, "Bytes of archived segments."),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, gauge)
         yield HistogramMetricFamily(

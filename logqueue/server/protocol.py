@@ -340,6 +340,9 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
             # Cold, and the body is not even looked at: the general way will find the same.
             self.api.leave(request, 0)
             return None
+        if route.bulk:
+            self.api.leave(request, 0)
+            return None
         short.request, short.route = request, route
         return short
 

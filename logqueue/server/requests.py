@@ -198,6 +198,30 @@ class Reply:
         return [self.content_type, length, *self.extra_headers]
 
 
+class Download(NamedTuple):
+    """An answer too long to be held in memory: read while it is sent, as fast as it is taken.
+
+    Attributes:
+        start, stop: Which bytes; `stop` is not among them.
+        read: Gives so many bytes from an offset on; fewer only where there are no more.
+        close: Called once, at the end, however it ends.
+    """
+
+    status: int
+    content_type: tuple[bytes, bytes]
+    extra_headers: tuple[tuple[bytes, bytes], ...]
+    start: int
+    stop: int
+    read: Callable[[int, int], Awaitable[bytes]]
+    close: Callable[[], None]
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """All headers, as ASGI wants them."""
+        length = (b"content-length", b"%d" % (self.stop - self.start))
+        return [self.content_type, length, *self.extra_headers]
+
+
 class Held(NamedTuple):
     """A reply that may leave once the jobs log has reached what it was computed from.
 
@@ -220,9 +244,10 @@ def raising(refusal: LogqueueError) -> Callable[[float], Reply]:
     return finish
 
 
-Answer = Reply | Held | Coroutine[Any, Any, Reply]
+Answer = Reply | Held | Coroutine[Any, Any, Reply] | Coroutine[Any, Any, Reply | Download]
 Handler = Callable[[Request], Answer]
-"""Answers a request: at once, when the log is ready, or (rarely) after other waiting."""
+"""Answers a request: at once, when the log is ready, or (rarely) after other waiting. Downloads
+come from routes that are `bulk` only."""
 
 Begin = Callable[[ByteStream], None]
 StreamHandler = Callable[[Request], Begin]

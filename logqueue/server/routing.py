@@ -46,6 +46,7 @@ class Route(NamedTuple):
         probe: Answered without a key unless probe authentication is on, and at any time.
         socket: Makes a WebSocket of the connection when the request offers one; not counted as in
             progress. `handler` answers those that do not.
+        bulk: Its answer may be a `Download`.
         late_key: The handler itself decides which key is good enough; none may be.
     """
 
@@ -58,6 +59,7 @@ class Route(NamedTuple):
     probe: bool = False
     late_key: bool = False
     socket: SocketHandler | None = None
+    bulk: bool = False
 
 
 MATCHES_MAX = 4096

@@ -27,13 +27,16 @@ from logqueue.core.limits import Quotas
 from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
 from logqueue.server.app import LogqueueApp
+from logqueue.server.background import archive_forever
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
 from logqueue.server.journal import Journal
+from logqueue.server.log_archive import ArchiveLocked, ArchiveRefused, LogArchive
 from logqueue.server.metrics import Metrics
 from logqueue.server.protocol import LogqueueHttpProtocol
 from logqueue.server.service import Phase, Service
 from logqueue.server.settings import Settings
+from logqueue.server.stepping import SteppingThread
 from wal import OsFileSystem, WalCorrupt, WalError, WalLocked
 from wal.files import DirectoryLock
 
@@ -133,9 +136,11 @@ class _Server:
         self.settings = settings
         self.bound = bound
         self.set_damage_aside = set_damage_aside
-        self.service = Service(settings)
+        self.stepping = SteppingThread()
+        self.service = Service(settings, self.stepping)
         self.metrics = Metrics(self.service)
         self.status = EXIT_OK
+        self.archiving: asyncio.Task[None] | None = None
         config = uvicorn.Config(
             LogqueueApp(self.service, self.metrics),
             loop="uvloop",
@@ -216,6 +221,9 @@ class _Server:
         except WalCorrupt as error:
             logger.error("%s", error)
             self.status = EXIT_CORRUPT
+        except ArchiveRefused as error:
+            logger.error("%s", error)
+            self.status = EXIT_LOCKED if isinstance(error, ArchiveLocked) else EXIT_FAILURE
         except (WalError, OSError) as error:
             logger.error("the data directory can not be used: %s", error)
             self.status = EXIT_FAILURE
@@ -237,6 +245,13 @@ class _Server:
         try:
             for loss in [*journal.jobs.losses, *journal.leases.losses]:
                 logger.error("damage was set aside and records are lost: %s", loss)
+            if settings.archive_dir is not None:
+                journal.archive = LogArchive.open(
+                    settings.archive_dir,
+                    journal,
+                    max_age_ms=settings.archive_max_age_ms,
+                    max_bytes=settings.archive_max_bytes,
+                )
             quotas = Quotas(settings.max_topics, settings.max_total_bytes, settings.max_routers)
             engine = Engine(journal, SystemClock(), quotas)
             engine.recover(self._note_progress)
@@ -259,6 +274,9 @@ class _Server:
         engine.on_event = note
         engine.journal.jobs.stats.on_sync = self.metrics.fsync
         coordinator.start()
+        if engine.journal.archive is not None:
+            archiving = archive_forever(engine, self.stepping)
+            self.archiving = coordinator.loop.create_task(archiving, name="archive")
         self.service.begin(coordinator)
         topics = len(engine.state.topics)
         live = sum(topic.live for topic in engine.state.instances.values())
@@ -274,6 +292,10 @@ class _Server:
             await serving
         if coordinator is not None:
             await coordinator.stop()
+            if self.archiving is not None:
+                self.archiving.cancel()
+            # Nobody may be at the logs or the archive when they are closed.
+            self.stepping.close()
             try:
                 coordinator.engine.shut_down()
             except WalError as error:

@@ -16,6 +16,7 @@ from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
 from logqueue.server.gate import Gate
 from logqueue.server.settings import Settings
+from logqueue.server.stepping import Stepping, SteppingInline
 from logqueue.server.watch import WatchSessions
 
 
@@ -36,10 +37,12 @@ class Service:
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
         watch_sessions: Who may open which watch stream.
+        stepping: Where long work is done.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, stepping: Stepping | None = None) -> None:
         self.settings = settings
+        self.stepping = stepping or SteppingInline()
         self.phase = Phase.RECOVERING
         self.failure = ""
         self.replay_progress = 0.0

@@ -78,6 +78,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         SEGMENT_BYTES_MIN,
         SEGMENT_BYTES_MAX,
     ),
+    Option("archive_dir", "directory where segments are kept that the logs drop", "DIR"),
+    Option(
+        "archive_max_age_ms",
+        "age in ms at which archived segments go; 0 = never",
+        "MS",
+        0,
+        QUOTA_MAX,
+    ),
+    _quota("archive_max_bytes", "bytes of archived segments"),
     _quota("max_topics", "topics"),
     _quota("max_routers", "routers"),
     _quota("max_watch_sessions", "watch sessions"),
@@ -111,6 +120,9 @@ class Settings:
     max_body_bytes: int = 67_108_864
     data_dir: str = "logqueue-data"
     segment_max_bytes: int = 67_108_864
+    archive_dir: str | None = None
+    archive_max_age_ms: int = 0
+    archive_max_bytes: int = 0
     max_topics: int = 100_000
     max_routers: int = 10_000
     max_watch_sessions: int = 10_000
@@ -150,6 +162,7 @@ class Settings:
                 values["port"] = port
         settings = cls(**values)
         settings._refuse_open_doors()
+        settings._refuse_idle_bounds()
         return settings
 
     @property
@@ -165,6 +178,13 @@ class Settings:
                 "(LOGQUEUE_API_KEYS=<secret>), listen on this machine only "
                 "(LOGQUEUE_HOST=127.0.0.1), or, when something in front of the server already "
                 "keeps strangers out, say so with LOGQUEUE_ALLOW_INSECURE_NO_AUTH=1"
+            )
+
+    def _refuse_idle_bounds(self) -> None:
+        if self.archive_dir is None and (self.archive_max_age_ms or self.archive_max_bytes):
+            raise SettingsError(
+                "LOGQUEUE_ARCHIVE_MAX_AGE_MS and LOGQUEUE_ARCHIVE_MAX_BYTES bound an archive, but "
+                "there is none: set LOGQUEUE_ARCHIVE_DIR too, or leave them out"
             )
 
 

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from logqueue.errors import LogqueueError
-from logqueue.server.requests import Begin, ClientGone, Held, Reply, Request
+from logqueue.server.requests import Begin, ClientGone, Download, Held, Reply, Request
 from logqueue.server.routing import Route
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Shortcut:
             self.is_held = True
             gate.when(held.written, held.durable, release)
 
-    async def _await(self, answer: Coroutine[Any, Any, Reply]) -> None:
+    async def _await(self, answer: Coroutine[Any, Any, Reply | Download]) -> None:
         api = self.protocol.api
         try:
             reply = await answer
@@ -128,6 +128,7 @@ class Shortcut:
             return
         except Exception as error:
             reply = api.refuse(self.request, error)
+        assert isinstance(reply, Reply), "bulk routes do not come this way"
         self._send(reply)
 
     def _send(self, reply: Reply) -> None:

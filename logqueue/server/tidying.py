@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.batch import Batch
@@ -19,6 +21,8 @@ from logqueue.core.topic import Topic
 
 if TYPE_CHECKING:
     from logqueue.server.engine import Engine
+    from logqueue.server.journal import Journal
+    from wal import Log
 
 SLACK_BYTES = 8 << 20
 """Garbage that is not worth a rewrite."""
@@ -98,6 +102,9 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
         live = yield from look_around(engine)
         if log.failure is not None:
             return
+        if not _drop_before(journal, log, engine.state.kept_from):
+            # Nothing of it is needed here any more, but the archive does not have it yet.
+            return
         yield from _end_checkpoint(engine)
         if log.bytes_total <= 2 * live + slack:
             return
@@ -120,8 +127,22 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
         while log.durable < moved and log.failure is None:
             yield
         if log.failure is None:
-            log.drop_before(kept_from)
+            _drop_before(journal, log, kept_from)
         yield
+
+
+def _drop_before(journal: Journal, log: Log, segment: int) -> bool:
+    """Delete the segments of a log with an id below this one: all of them, or none.
+
+    Returns:
+        False when the archive does not have them all yet.
+    """
+    if log.segments()[0].id >= segment:
+        return True
+    if journal.archive is not None and not journal.archive.holds_before(log, segment):
+        return False
+    log.drop_before(segment)
+    return True
 
 
 def _end_checkpoint(engine: Engine) -> Iterator[None]:
@@ -254,7 +275,8 @@ def _carry_holds(engine: Engine, topic: Topic, segment: int) -> Iterator[None]:
             return
         part = [seq for seq in held[start : start + KEYS_PER_EVENT] if seq in queue.held]
         if part:
-            engine.commit_housekeeping([hold(topic, part, engine.clock.now_ms())])
+            held_still = hold(topic, part, engine.clock.now_ms())
+            engine.commit_housekeeping([structs.replace(held_still, again=True)])
         yield
 
 
@@ -262,6 +284,8 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
     """Begin the leases log anew once its history is long enough."""
     journal = engine.journal
     log = journal.leases
+    if log.failure is not None or not _drop_before(journal, log, journal.leases_kept_from):
+        return
     durable = 0
     for count, topic in enumerate([*engine.state.instances.values()], 1):
         if topic.queue is not None and topic.config.leases_durable:
@@ -278,5 +302,6 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
     while log.durable < checkpointed and log.failure is None:
         yield
     if log.failure is None:
-        log.drop_before(kept_from)
+        journal.leases_kept_from = kept_from
+        _drop_before(journal, log, kept_from)
     yield

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
 from logqueue import replies, wire, wire_jobs, wire_records
 from logqueue.core import commands as cmd
-from logqueue.core.limits import DIFF_WAIT_MS_MAX
+from logqueue.core.limits import DIFF_WAIT_MS_MAX, U64_MAX
 from logqueue.core.reading import Page
+from logqueue.core.seeking import seek
 from logqueue.core.topic import Topic
+from logqueue.errors import InvalidRequest
 from logqueue.record_texts import shown
 from logqueue.server.appends import Timings, require_targets_allowed, submit_append
 from logqueue.server.coordinator import Coordinator
@@ -69,6 +72,7 @@ class TopicRoutes:
         if touch:
             topic.last_read_at = topic.touched_at = now
         state = replies.topic_state(topic, now)
+        state["log_id"] = engine.journal.log_id_of(topic)
 
         def finish(waited_ms: float) -> Reply:
             return Reply(replies.encode({**state, "performance": request.timings()}))
@@ -148,6 +152,29 @@ class TopicRoutes:
 
         def finish(waited_ms: float) -> Reply:
             return _paged(request, page, records)
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    def seq_at(self, request: Request) -> Held:
+        """`GET /v0/topics/:topic/seq_at`: where the records from a time on begin."""
+        engine = self._service.require_serving().engine
+        given = request.query.get("ts", "")
+        if not re.fullmatch("[0-9]{1,20}", given, re.ASCII) or int(given) > U64_MAX:
+            raise InvalidRequest("`ts` must be a time in milliseconds since the Unix epoch")
+        topic = engine.look(request.name)
+        found = seek(topic, int(given))
+        members = {
+            "topic": topic.name,
+            "log_id": engine.journal.log_id_of(topic),
+            "ts": int(given),
+            "seq": found.seq,
+            "previous_seq": found.previous,
+            "earliest_seq": topic.earliest_seq,
+            "head_seq": topic.head,
+        }
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode({**members, "performance": request.timings()}))
 
         return Held(topic.mark_written, topic.mark_durable, finish)
 

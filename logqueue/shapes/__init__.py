@@ -51,6 +51,15 @@ from logqueue.shapes.records import (
     Tombstone,
     WriteResult,
 )
+from logqueue.shapes.segments import (
+    BorrowedRecords,
+    Segment,
+    SegmentPage,
+    SegmentRouterFacts,
+    SegmentTopic,
+    SegmentTopicFacts,
+    SeqAt,
+)
 from logqueue.shapes.streams import (
     CaughtUp,
     Gap,
@@ -91,6 +100,7 @@ from logqueue.shapes.values import (
 __all__ = [
     "Acked",
     "Appended",
+    "BorrowedRecords",
     "Cancelled",
     "CaughtUp",
     "ClaimRate",
@@ -133,6 +143,12 @@ __all__ = [
     "RouterDropped",
     "RouterEntry",
     "RouterPage",
+    "Segment",
+    "SegmentPage",
+    "SegmentRouterFacts",
+    "SegmentTopic",
+    "SegmentTopicFacts",
+    "SeqAt",
     "Staged",
     "StagedEpochs",
     "StreamError",

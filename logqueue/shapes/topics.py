@@ -88,6 +88,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
         count: Records that are there.
         bytes: Their size.
         queue: None for logs.
+        log_id: Another one for a topic that is deleted and made anew, and for other data.
     """
 
     topic: str
@@ -102,6 +103,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_write_ts: int | None
     last_read_ts: int | None
     queue: QueueCounters | None = None
+    log_id: str = ""
     performance: Performance = {}
 
 

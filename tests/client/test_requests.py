@@ -298,10 +298,12 @@ PRODUCER_CASES = [
     ),
     Case(
         "POST", "/v0/producers/p/epochs/4/commit",
-        lambda c: c.commit("p", 4, [EpochPart(chunks=2, rows=5, partition=3, attempt="a")]),
+        lambda c: c.commit(
+            "p", 4, [EpochPart(chunks=2, rows=5, partition=3, attempt="a")], content="x1"
+        ),
         {"producer": "p", "epoch": 4, "status": "committed",
          "topics": [{"topic": "t", "first_seq": 1, "last_seq": 5, "count": 5}]},
-        {"parts": [{"chunks": 2, "rows": 5, "partition": 3, "attempt": "a"}]},
+        {"parts": [{"chunks": 2, "rows": 5, "partition": 3, "attempt": "a"}], "content": "x1"},
         lambda r: r.topics[0].last_seq == 5,
     ),
     Case("GET", "/v0/producers/p", lambda c: c.producer("p"),
@@ -309,7 +311,39 @@ PRODUCER_CASES = [
          check=lambda r: (r.last_epoch, r.staged.epochs) == (4, [5])),
 ]  # fmt: skip
 
-CASES = TOPIC_CASES + QUEUE_CASES + SERVER_CASES + PRODUCER_CASES
+SEGMENT = {
+    "id": "jobs-7", "sealed": True, "archived": False, "version": 1, "log": "jobs", "log_id": "ab",
+    "identity": "ab", "segment": 7, "first_frame": 1, "last_frame": 2, "bytes": 5000, "crc32": 9,
+    "first_order": 3, "last_order": 4, "first_at": 5, "last_at": 6,
+    "topics": [{"topic": 1, "name": "t", "log_id": "ab-1", "ranges": [[1, 3], [5, 5]], "rows": 4}],
+    "borrowed": [{"topic": 1, "first": 1, "count": 2, "chunk": ["p", 4, 3, "a", 1]}],
+}  # fmt: skip
+
+LOG_CASES = [
+    Case(
+        "GET", "/v0/log/segments?log=leases&topic=a%2Cb&since=7&cursor=x&page_size=2",
+        lambda c: c.segment_page(
+            "leases", topics=["a", "b"], since=7, cursor="x", page_size=2
+        ),
+        {"log": "leases", "log_id": "ab", "order": 8, "segments": [SEGMENT], "next_cursor": "y"},
+        check=lambda r: (r.order, r.segments[0].topics[0].ranges) == (8, [(1, 3), (5, 5)]),
+    ),
+    Case(
+        "GET", "/v0/log/segments?log=jobs&page_size=1000", lambda c: [*c.segments()],
+        {"log": "jobs", "log_id": "ab", "order": 8, "segments": [SEGMENT]},
+        check=lambda r: r[0].borrowed[0].chunk == ("p", 4, 3, "a", 1),
+    ),
+    Case("GET", "/v0/log/segments/jobs-7", lambda c: c.segment("jobs-7"), {"any": "bytes"},
+         check=lambda r: r == b'{"any":"bytes"}'),
+    Case(
+        "GET", "/v0/topics/t/seq_at?ts=5", lambda c: c.seq_at("t", 5),
+        {"topic": "t", "log_id": "ab-1", "ts": 5, "seq": 4, "previous_seq": 2, "earliest_seq": 2,
+         "head_seq": 9},
+        check=is_now(seq=4, previous_seq=2),
+    ),
+]  # fmt: skip
+
+CASES = TOPIC_CASES + QUEUE_CASES + SERVER_CASES + PRODUCER_CASES + LOG_CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method} {case.path}")
@@ -339,6 +373,19 @@ def test_every_method_is_here() -> None:
     told = {name for name in vars(Client) if not name.startswith("_")}
     called = {name for case in CASES for name in case.call.__code__.co_names}
     assert told - called == {"watch", "work"}, "these two are in test_streams.py"
+
+
+def test_a_part_of_a_segment(opened: Opened) -> None:
+    sent: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("range"))
+        return httpx.Response(206, content=b"part")
+
+    client = opened("http://queue.test", transport=httpx.MockTransport(answer))
+    assert client.segment("jobs-1", start=5) == client.segment("jobs-1", stop=7) == b"part"
+    client.segment("jobs-1", start=5, stop=7)
+    assert sent == ["bytes=5-", "bytes=0-6", "bytes=5-6"]
 
 
 def test_names_of_dots_are_no_steps_in_the_path(opened: Opened) -> None:

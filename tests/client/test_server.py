@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from decimal import Decimal
 from itertools import islice
+from zlib import crc32
 
 import httpx
 import msgspec
@@ -327,6 +328,30 @@ def test_keys(opened: Opened, fresh_server: FreshServer) -> None:
     for token in (None, "nobody"):
         with pytest.raises(errors.Unauthorized):
             opened(server.base_url, token).topics().__next__()
+
+
+# -- the logs themselves -------------------------------------------------------------------------
+
+
+def test_segments_and_seqs_by_time(client: Client, topic: str) -> None:
+    client.append(topic, [1, 2, 3])
+    state = client.topic(topic)
+    page = client.segment_page(topics=[topic])
+    *_, last = client.segments(topics=[topic])
+    (part,) = last.topics
+    assert (part.name, part.log_id, part.ranges[-1][1]) == (topic, state.log_id, 3)
+    assert page.log_id == last.log_id == state.log_id.rpartition("-")[0]
+    assert page.order > last.last_order
+    data = client.segment(last.id, stop=last.bytes)
+    assert crc32(data) == last.crc32
+    assert client.segment(last.id, start=100, stop=200) == data[100:200]
+    with pytest.raises(errors.SegmentNotFound):
+        client.segment("jobs-123456")
+    with pytest.raises(errors.RangeNotSatisfiable):
+        client.segment(last.id, start=1 << 50)
+    found = client.seq_at(topic, 0)
+    assert (found.seq, found.previous_seq, found.head_seq) == (1, 0, 3)
+    assert client.seq_at(topic, 1 << 60).seq == 4
 
 
 # -- routers, watching, looking after jobs -------------------------------------------------------

@@ -8,6 +8,7 @@ replies should say.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from logqueue.core.topic import Topic
 from logqueue.errors import StorageReadOnly
 from logqueue.server.engine import Engine, Outcome
 from logqueue.server.journal import Journal
+from logqueue.server.log_archive import LogArchive
+from logqueue.server.log_segments import Look, Place
 from wal import Log
 from wal.simfs import SimFileSystem
 
@@ -113,7 +116,14 @@ def open_journal(fs: SimFileSystem, segment_bytes: int) -> Journal:
             random_bytes=Random(name).randbytes,
         )
 
-    return Journal(log("jobs"), log("leases"))
+    return Journal(log("jobs"), log("leases"), fs=fs)
+
+
+class Bounds(NamedTuple):
+    """What an archive keeps; 0 for no bound."""
+
+    max_age_ms: int = 0
+    max_bytes: int = 0
 
 
 class World:
@@ -126,7 +136,9 @@ class World:
         quotas: Quotas | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         clock: ManualClock | None = None,
+        archive: Bounds | None = None,
     ) -> None:
+        self.bounds = archive
         self.fs = fs or SimFileSystem(Random(0))
         self.clock = clock or ManualClock(START_MS)
         self.quotas = quotas
@@ -134,7 +146,10 @@ class World:
         self.engine = self._open()
 
     def _open(self) -> Engine:
-        engine = Engine(open_journal(self.fs, self.segment_bytes), self.clock, self.quotas)
+        journal = open_journal(self.fs, self.segment_bytes)
+        if self.bounds is not None:
+            journal.archive = LogArchive.open("archive", journal, **self.bounds._asdict())
+        engine = Engine(journal, self.clock, self.quotas)
         engine.recover()
         return engine
 
@@ -373,6 +388,28 @@ class World:
         """Give disk space back."""
         for _ in self.engine.tidy():
             self.step()
+
+    @property
+    def archive(self) -> LogArchive:
+        """The log archive, which there must be."""
+        archive = self.engine.journal.archive
+        assert archive is not None
+        return archive
+
+    def keep(self, steps_max: int | None = None) -> None:
+        """Bring the archive up to date, or as far as some steps go."""
+        for _ in islice(self.archive.steps(self.now), steps_max):
+            pass
+
+    def look(self, place: Place) -> Look:
+        """What is in a segment, as far as it is durable."""
+        steps = self.engine.journal.segments.look(place, self.engine.journal.jobs.durable)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Look = end.value
+                return found
 
     # -- ends of a life --------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from zlib import crc32
 
 import pytest
 
@@ -34,6 +35,22 @@ def test_time_stands_still_until_it_is_told_to_pass(server: MemoryServer) -> Non
     server.client.append("q", [2])
     first, second = server.client.diff("q").records
     assert second.ts - first.ts == 1500
+
+
+def test_bulk_reads(server: MemoryServer) -> None:
+    client = server.client
+    client.append("q", [1], config={"type": "queue"})
+    server.advance(2)
+    client.append("q", [2])
+    client.claim("q", max=2)
+    for log in ("jobs", "leases"):
+        (segment,) = client.segments(log)
+        data = client.segment(segment.id, stop=segment.bytes)
+        assert crc32(data) == segment.crc32 and segment.topics[0].name == "q"
+        assert client.segment(segment.id, start=10, stop=20) == data[10:20]
+    assert client.seq_at("q", server.now_ms - 1000).seq == 2
+    server.restart()
+    assert next(segment.id for segment in client.segments()) == "jobs-1"
 
 
 def test_handlers_sleep_in_virtual_time(server: MemoryServer, app: App) -> None:

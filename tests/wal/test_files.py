@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from wal import OsFileSystem
+from wal.files import CANNOT_LINK
 
 
 @pytest.fixture
@@ -120,3 +121,22 @@ def test_names(tmp_path: Path) -> None:
     fs.sync_dir(str(tmp_path))
     assert fs.listdir(str(tmp_path)) == ["c"]
     assert fs.boot_id() == fs.boot_id()
+
+
+def test_a_second_name(tmp_path: Path, synced: list[str]) -> None:
+    fs = OsFileSystem()
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    (tmp_path / "old").write_bytes(b"abc")
+    fs.link(old, new)
+    assert os.path.samefile(old, new) and not synced, "durable only once the directory is synced"
+    with pytest.raises(FileExistsError):
+        fs.link(old, new)
+    with pytest.raises(FileNotFoundError):
+        fs.link(str(tmp_path / "none"), str(tmp_path / "other"))
+    fs.remove(old)
+    assert (tmp_path / "new").read_bytes() == b"abc"
+
+
+def test_what_can_not_be_linked_is_told_apart() -> None:
+    assert {errno.EXDEV, errno.EPERM, errno.ENOTSUP} <= CANNOT_LINK
+    assert not CANNOT_LINK & {errno.ENOSPC, errno.EACCES, errno.EEXIST, errno.ENOENT, errno.EIO}

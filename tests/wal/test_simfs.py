@@ -160,3 +160,49 @@ def test_missing_files_and_held_locks() -> None:
     fs.kill_clone().lock("d/LOCK")
     lock.release()
     assert fs.lock("d/LOCK").note() == "me"
+
+
+def test_a_second_name_leads_to_the_same_file() -> None:
+    fs = disk()
+    fs.mkdir("e")
+    file = fs.create("d/f")
+    file.pwrite(b"a" * 700, 0)
+    file.sync()
+    fs.link("d/f", "e/g")
+    assert fs.history[-1][1:3] == ("link", "e/g")
+    with pytest.raises(FileExistsError):
+        fs.link("d/f", "e/g")
+    with pytest.raises(FileNotFoundError):
+        fs.link("d/none", "e/h")
+    assert {tuple(after) for after in crashes(fs)} == {("d/f",), ("d/f", "e/g")}
+    fs.sync_dir("e")
+    assert {tuple(after) for after in crashes(fs)} == {("d/f", "e/g")}
+    # One file: what is written by one name is read, synced and lost by both.
+    fs.open("e/g").pwrite(b"b" * 700, 0)
+    assert fs.contents()["d/f"] == b"b" * 700
+    for after in crashes(fs):
+        assert after["d/f"] == after["e/g"]
+    assert len({after["d/f"] for after in crashes(fs)}) == 4, "block by block"
+    clone = fs.kill_clone()
+    clone.open("d/f").pwrite(b"c", 0)
+    assert clone.contents()["e/g"][:1] == b"c" and fs.contents()["e/g"][:1] == b"b"
+    fs.open("e/g").sync()
+    fs.remove("d/f")
+    assert fs.contents() == {"e/g": b"b" * 700}
+    fs.sync_dir("d")
+    assert {(*after.items(),) for after in crashes(fs)} == {(("e/g", b"b" * 700),)}
+
+
+def test_several_names_take_the_space_of_one_file() -> None:
+    fs = SimFileSystem(Random(1), capacity_bytes=1000)
+    fs.mkdir("d")
+    fs.create("d/f").pwrite(b"a" * 600, 0)
+    fs.link("d/f", "d/g")
+    fs.create("d/h").pwrite(b"a" * 400, 0)
+    with pytest.raises(OSError, match="No space"):
+        fs.create("d/i").pwrite(b"a", 0)
+    fs.remove("d/f")
+    with pytest.raises(OSError, match="No space"):
+        fs.create("d/i").pwrite(b"a", 0)
+    fs.remove("d/g")
+    fs.create("d/i").pwrite(b"a" * 600, 0)

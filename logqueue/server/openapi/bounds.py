@@ -101,6 +101,10 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (wire_producers.StageBody, "chunk"): {"maximum": limits.CHUNKS_PER_EPOCH_MAX - 1},
     (wire_producers.StageBody, "node"): _NODE,
     (wire_producers.CommitBody, "parts"): {"maxItems": limits.CHUNKS_PER_EPOCH_MAX},
+    (wire_producers.CommitBody, "content"): {
+        "maxLength": wire_producers.CONTENT_BYTES_MAX,
+        "description": "A digest of what the epoch holds: a repeat with another one is refused.",
+    },
     (wire_producers.PartBody, "attempt"): _ATTEMPT,
     (wire.RouterBody, "source"): _TOPIC,
     (wire.RouterBody, "dest"): _TOPIC,

@@ -24,6 +24,7 @@ from logqueue.errors import (
 from logqueue.server.auth import Scope
 from logqueue.server.openapi import (
     jobs,
+    logs,
     operations,
     producers,
     queues,
@@ -54,6 +55,7 @@ ROWS: tuple[Row, ...] = (
     *queues.ROWS,
     *jobs.ROWS,
     *producers.ROWS,
+    *logs.ROWS,
     *streams.ROWS,
     *routers.ROWS,
     *operations.ROWS,
@@ -65,6 +67,7 @@ _GROUPS = {
     "queues": "Leasing jobs and settling them. Delivery is at least once.",
     "jobs": "Looking after jobs: without leasing them, and for operators.",
     "producers": "Transactional appends: chunks that become visible all at once, exactly once.",
+    "logs": "The logs themselves, for bulk readers and archives.",
     "streams": "Following topics by server-sent events or WebSocket.",
     "routers": "Copying every new record of one topic to another.",
     "operations": "For supervisors, dashboards and tools.",
@@ -98,6 +101,7 @@ _NAMES: dict[str, _Name] = {
         {"type": "string", "pattern": ROUTER_NAME},
     ),
     "epochs": _Name("epoch", 7, "One above the last committed epoch; any for the first.", U64),
+    "segments": _Name("id", "jobs-1", "Id of a segment, as the list tells it."),
     "watch": _Name("wid", "wid_2q0dEXAMPLEexample0xyz", "Id of a watch session."),
     "routers": _Name(
         "router", "audit", "Name of a router: as of topics, and `>` behind the first."

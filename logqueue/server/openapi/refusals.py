@@ -28,6 +28,7 @@ EXAMPLES: tuple[LogqueueError, ...] = (
     errors.NotFound("there is no such route; the API lives below /v0"),
     errors.TopicNotFound.named("transcode"),
     errors.RouterNotFound.named("audit"),
+    errors.SegmentNotFound.named("jobs-1"),
     errors.MethodNotAllowed("this path takes GET, PUT, DELETE, POST"),
     errors.NotAcceptable("this route answers with an event stream: accept text/event-stream"),
     errors.RouterCycle(
@@ -46,6 +47,9 @@ EXAMPLES: tuple[LogqueueError, ...] = (
     errors.EpochConflict("epoch 9 of producer 'etl' does not follow 7"),
     errors.PayloadTooLarge("the body is over the limit of 67108864 bytes"),
     errors.UnsupportedMediaType("send the body as JSON: `content-type: application/json`"),
+    errors.RangeNotSatisfiable(
+        "the range begins behind the end: there are 8192 bytes", {"bytes": 8192}
+    ),
     errors.TopicFull(
         "topic 'transcode' is full",
         {

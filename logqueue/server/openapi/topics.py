@@ -189,6 +189,7 @@ ROWS = [
             "effective_priority": 500,
             "last_write_ts": 1795211102560,
             "last_read_ts": 1795211102632,
+            "log_id": "0f8d2a9c5b7e41d3a6c4e2f190b3d587-1",
             "queue": COUNTERS,
             "performance": {"server_total_ms": 0.13},
         },

@@ -1,0 +1,447 @@
+"""Which segments of both logs there are in some directories, and their bytes.
+
+Owns: data directories, archives and copies of either, alone or together; one read of a place that a
+server may be writing to. Takes no lock and changes nothing. Must not know: what is read of them.
+
+A directory holds `jobs/` and `leases/` with segment files `00000000000000000007.wal`; beside a file
+there may be its index, `00000000000000000007.wal.idx`. A data directory and its archive are of one
+log and are read as one: where both have a segment, the sealed one counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from logqueue.segments.index import (
+    SUFFIX,
+    IndexBuilder,
+    IndexDamaged,
+    LogName,
+    SegmentDamaged,
+    SegmentIndex,
+    decode_index,
+    encode_index,
+)
+from logqueue.segments.known import Known
+from logqueue.segments.plan import SegmentRead, topics_of
+from wal.format import HEADER_BYTES, End, HeaderState, decode_header, frames_behind, salt_of
+
+LOGS: tuple[LogName, ...] = ("jobs", "leases")
+
+_NAME = re.compile(r"(\d{20})\.wal", re.ASCII)
+_TRIES = 3
+"""How often a directory is looked at again when a segment went away meanwhile."""
+
+
+class CatalogError(ValueError):
+    """Directories that hold no log, or not one log."""
+
+
+class SegmentFile(msgspec.Struct):
+    """A segment that is at hand.
+
+    Attributes:
+        log: Which log it is of.
+        segment: Its id.
+        path: Of the file.
+        is_sealed: Whether nothing more will come; the last one of a data directory is not.
+        index: What it holds.
+    """
+
+    log: LogName
+    segment: int
+    path: str
+    is_sealed: bool
+    index: SegmentIndex
+
+
+class Problem(msgspec.Struct):
+    """What is wrong with a file.
+
+    Attributes:
+        path: Of the file, or of the directory that lacks one.
+        log: "jobs" or "leases".
+        segment: Id of the segment.
+        offset: Where it goes wrong, in bytes.
+        problem: What is wrong there.
+    """
+
+    path: str
+    log: str
+    segment: int
+    offset: int
+    problem: str
+
+
+class IndexCache:
+    """Indexes of sealed segments that lie where nothing can be written."""
+
+    def __init__(self, directory: str | Path | None = None) -> None:
+        """Keep them in a directory.
+
+        Args:
+            directory: Made when something is kept; None for `logqueue/segments` in the user's
+                cache directory.
+        """
+        if directory is None:
+            home = os.environ.get("XDG_CACHE_HOME") or os.path.join(
+                os.path.expanduser("~"), ".cache"
+            )
+            directory = Path(home) / "logqueue" / "segments"
+        self._directory = Path(directory)
+
+    def find(self, log: LogName, identity: str, segment: int, size: int) -> SegmentIndex | None:
+        """The index of a segment file of this size, if it was kept."""
+        try:
+            index = decode_index(self._path(log, identity, segment, size).read_bytes())
+        except (OSError, IndexDamaged):
+            return None
+        return index if (index.identity, index.segment) == (identity, segment) else None
+
+    def keep(self, index: SegmentIndex, size: int) -> None:
+        """Keep an index; where that cannot be done it is made anew next time."""
+        path = self._path(index.log, index.identity, index.segment, size)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.write_bytes(encode_index(index))
+            draft.replace(path)
+        except OSError:
+            return
+
+    def _path(self, log: LogName, identity: str, segment: int, size: int) -> Path:
+        return self._directory / identity / f"{log}-{segment}-{size}{SUFFIX}"
+
+
+class Catalog(NamedTuple):
+    """The segments of both logs.
+
+    Attributes:
+        identity: Of the jobs log in hex; of the leases log when there is no jobs log.
+        jobs, leases: Segments, ascending.
+    """
+
+    identity: str
+    jobs: list[SegmentFile]
+    leases: list[SegmentFile]
+
+    @property
+    def known(self) -> Known:
+        """All topics and routers that the segments tell of."""
+        return topics_of(self.jobs_indexes)
+
+    @property
+    def jobs_indexes(self) -> list[SegmentIndex]:
+        """What `plan_records` asks for."""
+        return [file.index for file in self.jobs]
+
+    @property
+    def leases_indexes(self) -> list[SegmentIndex]:
+        """What `plan_events` asks for, besides those of the jobs log."""
+        return [file.index for file in self.leases]
+
+    def file(self, log: LogName, segment: int) -> SegmentFile:
+        """A segment by its id.
+
+        Raises:
+            CatalogError: It is not at hand.
+        """
+        for file in self.jobs if log == "jobs" else self.leases:
+            if file.segment == segment:
+                return file
+        raise CatalogError(f"segment {segment} of the {log} log is not at hand")
+
+    def bytes_of(self, read: SegmentRead) -> bytes:
+        """The bytes that a read asks for."""
+        return read_segment(self.file(read.log, read.segment).path, read.bytes)
+
+    def lend(self, segment: int) -> bytes:
+        """The bytes of a segment of the jobs log, for reads that need others besides their own."""
+        file = self.file("jobs", segment)
+        return read_segment(file.path, file.index.bytes)
+
+    def gaps(self, log: LogName) -> list[tuple[int, int]]:
+        """Ids of segments that are missing between others, first and last of each gap."""
+        ids = [file.segment for file in (self.jobs if log == "jobs" else self.leases)]
+        return [(low + 1, high - 1) for low, high in pairwise(ids) if high > low + 1]
+
+
+def read_segment(path: str | Path, length: int | None = None) -> bytes:
+    """The bytes of a segment file.
+
+    Args:
+        path: Of the file.
+        length: As many at most; None for all.
+
+    Raises:
+        SegmentDamaged: There are fewer.
+    """
+    with open(path, "rb") as file:
+        data = file.read() if length is None else file.read(length)
+    if length is not None and len(data) < length:
+        raise SegmentDamaged(str(path), len(data), f"the file ends before byte {length}")
+    return data
+
+
+def open_catalog(directories: Sequence[str | Path], *, cache: IndexCache | None = None) -> Catalog:
+    """Look at some directories that hold one log together.
+
+    Args:
+        directories: Data directories, archives, copies of them; or directories of one log alone.
+        cache: Where indexes are kept that had to be made; None for the user's cache directory.
+
+    Raises:
+        CatalogError: They hold no log, or different ones.
+        SegmentDamaged: A segment is damaged elsewhere than at the end of the last one.
+    """
+    cache = cache or IndexCache()
+    for left in reversed(range(_TRIES)):
+        try:
+            return _Opening(directories, cache).catalog()
+        except FileNotFoundError:
+            # The server has dropped a segment meanwhile; with an archive it is there by now.
+            if not left:
+                raise
+    raise AssertionError("the last try has returned or raised")
+
+
+class _Found(NamedTuple):
+    """A segment file as it was found. `is_last`: no later one in its directory has a header."""
+
+    log: LogName
+    segment: int
+    path: Path
+    identity: str
+    is_last: bool
+
+
+class _Opening:
+    """One look at some directories."""
+
+    def __init__(self, directories: Sequence[str | Path], cache: IndexCache) -> None:
+        self._cache = cache
+        self._found: dict[LogName, dict[int, list[_Found]]] = {"jobs": {}, "leases": {}}
+        identities: dict[LogName, _Found] = {}
+        for directory in directories:
+            for found in _segments_in(Path(directory)):
+                first = identities.setdefault(found.log, found)
+                if first.identity != found.identity:
+                    raise CatalogError(
+                        f"{first.path} and {found.path} are of different logs ("
+                        f"{first.identity} and {found.identity}); read one log at a time"
+                    )
+                self._found[found.log].setdefault(found.segment, []).append(found)
+        if not identities:
+            names = ", ".join(str(directory) for directory in directories) or "no directory"
+            raise CatalogError(
+                f"{names}: there is no log; give a data directory or an archive, which holds "
+                "`jobs/` with files like 00000000000000000001.wal"
+            )
+        self._identity = identities.get("jobs", identities.get("leases", first)).identity
+
+    def catalog(self) -> Catalog:
+        """All that was found."""
+        known = Known()
+        jobs = self._files("jobs", known)
+        return Catalog(self._identity, jobs, self._files("leases", known))
+
+    def _files(self, log: LogName, known: Known) -> list[SegmentFile]:
+        files = []
+        for segment in sorted(self._found[log]):
+            copies = self._found[log][segment]
+            is_sealed = self._is_sealed(log, segment)
+            file = None
+            for copy in sorted(copies, key=lambda found: found.is_last):
+                index = self._index(copy, is_sealed, known)
+                if file is None or index.bytes > file.index.bytes:
+                    file = SegmentFile(log, segment, str(copy.path), is_sealed, index)
+                if file.index.bytes and not copy.is_last:
+                    break
+            assert file is not None
+            files.append(file)
+            if log == "jobs":
+                known.add(file.index.learned, file.index.routers)
+        return files
+
+    def _is_sealed(self, log: LogName, segment: int) -> bool:
+        """Whether a later segment was begun, or an archive has it."""
+        if any(not found.is_last for found in self._found[log][segment]):
+            return True
+        if max(self._found[log]) > segment:
+            return True
+        return any(index_path(f.path).exists() for f in self._found[log][segment])
+
+    def _index(self, found: _Found, is_sealed: bool, known: Known) -> SegmentIndex:
+        size = found.path.stat().st_size
+        for index in self._ready(found, is_sealed, size):
+            if (index.log, index.identity) == (found.log, found.identity) and (
+                index.segment == found.segment and index.bytes <= size
+            ):
+                return index
+        index = scan(
+            found.path, found.log, log_id=self._identity, known=known, may_be_torn=not is_sealed
+        )
+        if is_sealed:
+            self._cache.keep(index, size)
+        return index
+
+    def _ready(self, found: _Found, is_sealed: bool, size: int) -> Iterator[SegmentIndex]:
+        with suppress(OSError, IndexDamaged):
+            yield decode_index(index_path(found.path).read_bytes())
+        if is_sealed:
+            kept = self._cache.find(found.log, found.identity, found.segment, size)
+            if kept is not None:
+                yield kept
+
+
+def index_path(path: str | Path) -> Path:
+    """Where the index of a segment file lies beside it."""
+    return Path(f"{path}{SUFFIX}")
+
+
+def _segments_in(directory: Path) -> Iterator[_Found]:
+    """The segment files of both logs in a directory, ascending."""
+    places: list[tuple[LogName, Path]] = [(log, directory / log) for log in LOGS]
+    if not any(place.is_dir() for _, place in places):
+        if not directory.is_dir():
+            raise CatalogError(f"{directory} is not a directory")
+        places = [("leases" if directory.name == "leases" else "jobs", directory)]
+    for log, place in places:
+        yield from _segments_of(log, place)
+
+
+def _segments_of(log: LogName, place: Path) -> Iterator[_Found]:
+    if not place.is_dir():
+        return
+    names = sorted(name for name in os.listdir(place) if _NAME.fullmatch(name))
+    begun: list[tuple[Path, int, str]] = []
+    for name in names:
+        path = place / name
+        with open(path, "rb") as file:
+            state, header = decode_header(file.read(HEADER_BYTES))
+        if header is None and name == names[-1] and state is not HeaderState.FOREIGN:
+            # Created, and nothing written yet.
+            continue
+        if header is None:
+            raise SegmentDamaged(str(path), 0, f"its segment header is {state.value}")
+        if header.id != int(name[:20]):
+            raise SegmentDamaged(str(path), 16, f"it says that it is segment {header.id}")
+        begun.append((path, header.id, header.identity.hex()))
+    for path, segment, identity in begun:
+        is_last = segment == begun[-1][1] and not index_path(path).exists()
+        yield _Found(log, segment, path, identity, is_last)
+
+
+def scan(
+    path: str | Path,
+    log: LogName,
+    *,
+    log_id: str | None = None,
+    known: Known | None = None,
+    may_be_torn: bool = False,
+) -> SegmentIndex:
+    """Make the index of a segment file.
+
+    Args:
+        path: Of the file.
+        log: Which log it is of.
+        log_id: Identity of the jobs log in hex; may be left out for a jobs log.
+        known: What earlier segments have told of topics and routers.
+        may_be_torn: Whether it may end in bytes that are no whole frame, since nothing says that
+            they were ever promised.
+
+    Raises:
+        SegmentDamaged: It is damaged.
+    """
+    data = read_segment(path)
+    builder = IndexBuilder(data[:HEADER_BYTES], log, log_id=log_id, known=known, path=str(path))
+    builder.feed(data[HEADER_BYTES:])
+    if builder.end is End.BAD:
+        header = builder.header
+        salt = salt_of(header.identity, header.id)
+        number = builder.index().last_frame + 1
+        behind, watermark = frames_behind(data, builder.bytes, salt, number)
+        if not may_be_torn or (behind and watermark >= number):
+            raise SegmentDamaged(str(path), builder.bytes, f"frame {number}: {builder.problem}")
+    return builder.index()
+
+
+def verify(directories: Sequence[str | Path]) -> list[Problem]:
+    """Check every byte of the segments in some directories.
+
+    Returns:
+        All that is wrong: damage, missing segments, copies that differ, indexes that do not fit.
+        A torn end of the last segment is none.
+    """
+    problems: list[Problem] = []
+    seen: dict[tuple[str, int], tuple[Path, SegmentIndex]] = {}
+    identities: dict[str, tuple[Path, str]] = {}
+    for directory in directories:
+        for log in LOGS:
+            place = Path(directory) / log
+            try:
+                found = [*_segments_of(log, place)]
+            except SegmentDamaged as damage:
+                problems.append(_problem(damage, log))
+                continue
+            problems += _missing(log, place, found)
+            for file in found:
+                first = identities.setdefault(log, (file.path, file.identity))
+                if first[1] != file.identity:
+                    text = f"it is of log {file.identity}, but {first[0]} of {first[1]}"
+                    problems.append(Problem(str(file.path), log, file.segment, 32, text))
+                    continue
+                problems += _verify_file(file, seen)
+    return problems
+
+
+def _verify_file(
+    file: _Found, seen: dict[tuple[str, int], tuple[Path, SegmentIndex]]
+) -> list[Problem]:
+    try:
+        index = scan(file.path, file.log, may_be_torn=file.is_last)
+    except SegmentDamaged as damage:
+        return [_problem(damage, file.log, file.segment)]
+    problems = []
+
+    def note(path: Path, text: str) -> None:
+        problems.append(Problem(str(path), file.log, file.segment, 0, text))
+
+    beside = index_path(file.path)
+    if beside.exists():
+        try:
+            told = decode_index(beside.read_bytes())
+            if (told.bytes, told.crc32) != (index.bytes, index.crc32):
+                note(beside, "the index is not of the segment beside it")
+        except IndexDamaged as error:
+            note(beside, f"{error}; it will be made anew")
+    other = seen.setdefault((file.log, file.segment), (file.path, index))
+    length = min(index.bytes, other[1].bytes)
+    if other[0] != file.path and _crc(file.path, length) != _crc(other[0], length):
+        note(file.path, f"it differs from {other[0]} in its first {length} bytes")
+    return problems
+
+
+def _crc(path: Path, length: int) -> int:
+    return crc32(read_segment(path, length))
+
+
+def _missing(log: LogName, place: Path, found: Sequence[_Found]) -> Iterator[Problem]:
+    for before, after in pairwise(found):
+        for segment in range(before.segment + 1, after.segment):
+            yield Problem(str(place), log, segment, 0, f"segment {segment} is missing")
+
+
+def _problem(damage: SegmentDamaged, log: str, segment: int = 0) -> Problem:
+    name = os.path.basename(damage.path)
+    number = int(name[:20]) if _NAME.fullmatch(name) else segment
+    return Problem(damage.path, log, number, damage.offset, damage.problem)

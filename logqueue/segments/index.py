@@ -1,0 +1,476 @@
+"""What one segment of a log holds: its topics and seqs, without its records.
+
+Owns: the structs, their bytes, and finding them out frame by frame. Must not know: files, other
+segments, who asks. The server extends the index of the active segment as it grows and writes that
+of a sealed one beside its archived copy, as NAME.wal.idx.
+
+Seqs of a topic appear in three ways. *Originals* are appended in this segment. Of these, *borrowed*
+ones name records that stand in earlier segments (a router's copies, committed chunks). *Moved*
+ones are written anew here, because their first segment was about to be dropped; they count only
+where no earlier segment is at hand.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+
+from logqueue.core import events as ev
+from logqueue.core.block import TS, View
+from logqueue.segments import ranges as rg
+from logqueue.segments.job_events import count_rows
+from logqueue.segments.known import Known, RouterFacts, TopicFacts
+from wal.format import (
+    HEADER_BYTES,
+    End,
+    HeaderState,
+    SegmentHeader,
+    Walk,
+    decode_header,
+    salt_of,
+)
+from wal.log import FRAME_BYTES_MAX
+
+VERSION = 1
+SUFFIX = ".idx"
+"""Behind the name of the segment file."""
+
+LogName = Literal["jobs", "leases"]
+
+ChunkKey = tuple[str, int, int, str, int]
+"""A staged chunk: producer, epoch, partition, attempt, number."""
+
+
+class IndexDamaged(ValueError):
+    """Bytes that are no index this version can read; the index is then made anew."""
+
+
+class SegmentDamaged(ValueError):
+    """A segment that cannot be read.
+
+    Attributes:
+        path: Of the file, or what stands for it.
+        offset: Where it goes wrong, in bytes.
+        problem: What is wrong there.
+    """
+
+    def __init__(self, path: str, offset: int, problem: str) -> None:
+        super().__init__(f"{path}: damaged at byte {offset}: {problem}")
+        self.path = path
+        self.offset = offset
+        self.problem = problem
+
+
+class TopicPart(msgspec.Struct, omit_defaults=True):
+    """What a segment holds of one topic instance.
+
+    Attributes:
+        topic: Number of the instance.
+        name: Of the topic; "" when the segment and those before it do not tell.
+        log_id: "IDENTITY-NUMBER", the identity being that of the jobs log.
+        ranges: Seqs of originals, borrowed ones among them.
+        rows: How many.
+        bytes: Of their data and meta.
+        first_ts, last_ts: When they were appended, ms since the epoch; 0 without originals.
+        moved: Spans of seqs that were written anew, holes included.
+        moved_rows: Records in them, each counted once per time it was written.
+        moved_bytes: Of their data and meta.
+        moved_first_ts, moved_last_ts: When these were appended; 0 without any.
+        events: Rows of job events that this segment tells; 0 for topics that are no queues.
+    """
+
+    topic: int
+    name: str
+    log_id: str
+    ranges: list[tuple[int, int]] = []
+    rows: int = 0
+    bytes: int = 0
+    first_ts: int = 0
+    last_ts: int = 0
+    moved: list[tuple[int, int]] = []
+    moved_rows: int = 0
+    moved_bytes: int = 0
+    moved_first_ts: int = 0
+    moved_last_ts: int = 0
+    events: int = 0
+
+
+class Borrowed(msgspec.Struct, omit_defaults=True):
+    """Originals whose bytes are not in this segment, or depend on such. In order of their frames.
+
+    Attributes:
+        topic: Instance that they are of.
+        first, count: Their seqs.
+        source, source_first: Instance and first seq of the records they copy; they follow on.
+        chunk: Instead of these, the staged chunk that they are.
+    """
+
+    topic: int
+    first: int
+    count: int
+    source: int = 0
+    source_first: int = 0
+    chunk: ChunkKey | None = None
+
+
+class SegmentIndex(msgspec.Struct, omit_defaults=True):
+    """What one segment holds, up to the last frame that was looked at.
+
+    Attributes:
+        log: Which of the two logs.
+        log_id: Identity of the jobs log that the data belongs to, in hex.
+        identity: Of this log, in hex; the same for the jobs log.
+        segment: Its id.
+        first_frame, last_frame: Frame numbers; `last_frame` is one less when there is none.
+        bytes: Header and whole frames.
+        crc32: Of these bytes.
+        first_order, last_order: Orders of its transactions; 0 when there is none.
+        first_at, last_at: Lowest and highest time of an event, ms since the epoch.
+        topics: By number of the instance.
+        learned: Topics it tells of, as they are at its end.
+        routers: The same of routers.
+        borrowed: See there.
+        staged: Chunks laid down here that were not committed here.
+    """
+
+    version: int
+    log: LogName
+    log_id: str
+    identity: str
+    segment: int
+    first_frame: int
+    last_frame: int
+    bytes: int
+    crc32: int
+    first_order: int
+    last_order: int
+    first_at: int
+    last_at: int
+    topics: list[TopicPart] = []
+    learned: list[TopicFacts] = []
+    routers: list[RouterFacts] = []
+    borrowed: list[Borrowed] = []
+    staged: list[ChunkKey] = []
+
+    def part(self, topic: int) -> TopicPart | None:
+        """What it holds of a topic instance, None when nothing."""
+        return next((part for part in self.topics if part.topic == topic), None)
+
+
+class _Ending(msgspec.Struct):
+    crc32: int
+
+
+_encoder = msgspec.json.Encoder()
+_indexes = msgspec.json.Decoder(SegmentIndex)
+_endings = msgspec.json.Decoder(_Ending)
+
+
+def encode_index(index: SegmentIndex) -> bytes:
+    """The bytes of an index file: a line of JSON, and a line with its checksum."""
+    text = _encoder.encode(index)
+    return b"%b\n%b\n" % (text, _encoder.encode(_Ending(crc32(text))))
+
+
+def decode_index(data: bytes) -> SegmentIndex:
+    """Read an index file.
+
+    Raises:
+        IndexDamaged: It is torn, damaged or of another version.
+    """
+    lines = data.split(b"\n")
+    if len(lines) != 3 or lines[2]:
+        raise IndexDamaged("the index is not whole")
+    try:
+        if _endings.decode(lines[1]).crc32 != crc32(lines[0]):
+            raise IndexDamaged("the index fails its checksum")
+        index = _indexes.decode(lines[0])
+    except msgspec.MsgspecError as error:
+        raise IndexDamaged(f"the index does not read: {error}") from error
+    if index.version != VERSION:
+        raise IndexDamaged(f"the index is of version {index.version}, not {VERSION}")
+    return index
+
+
+def read_header(data: bytes, path: str) -> SegmentHeader:
+    """The header of a segment.
+
+    Raises:
+        SegmentDamaged: There is none that this version can read.
+    """
+    state, header = decode_header(data[:HEADER_BYTES])
+    if header is None:
+        what = {
+            HeaderState.ABSENT: "there is no segment header",
+            HeaderState.TORN: "the segment header is torn or is none",
+            HeaderState.FOREIGN: "the segment is of a version this program does not know",
+        }[state]
+        raise SegmentDamaged(path, 0, what)
+    return header
+
+
+class IndexBuilder:
+    """Makes the index of a segment while its frames come in.
+
+    Attributes:
+        bytes: How far the segment was looked at; the next `feed` begins there.
+        end: How the last `feed` ended: CLEAN, ZEROS, or BAD at bytes that are no whole frame (a
+            torn tail, or a damage).
+        problem: What stands at `bytes` when `end` is BAD.
+    """
+
+    def __init__(
+        self,
+        header_page: bytes,
+        log: LogName,
+        *,
+        log_id: str | None = None,
+        known: Known | None = None,
+        path: str = "segment",
+    ) -> None:
+        """Begin with the first 4096 bytes of a segment.
+
+        Args:
+            header_page: These bytes.
+            log: Which of the two logs it is of.
+            log_id: Identity of the jobs log in hex; may be left out for a jobs log.
+            known: What earlier segments have told of topics and routers; it is copied. The leases
+                log names no topics, so its indexes have names only from here.
+            path: How errors name the segment.
+
+        Raises:
+            SegmentDamaged: These bytes are no header.
+        """
+        self.header = read_header(header_page, path)
+        self.log: LogName = log
+        self.identity = self.header.identity.hex()
+        self.log_id = log_id or self.identity
+        self.bytes = HEADER_BYTES
+        self.end = End.CLEAN
+        self.problem = ""
+        self.known = known.copy() if known is not None else Known()
+        self._path = path
+        self._salt = salt_of(self.header.identity, self.header.id)
+        self._crc = crc32(header_page[:HEADER_BYTES])
+        self._frame = self.header.first
+        self._orders = [0, 0]
+        self._times: list[int] = []
+        self._parts: dict[int, TopicPart] = {}
+        self._borrowed: list[Borrowed] = []
+        self._lent: dict[int, rg.Ranges] = {}
+        self._staged: dict[ChunkKey, bool] = {}
+
+    def feed(self, data: bytes) -> int:
+        """Look at more of the segment.
+
+        Args:
+            data: Its bytes from `self.bytes` on, perhaps ending inside a frame.
+
+        Returns:
+            How many of them were whole frames; give the others again, with more behind them.
+
+        Raises:
+            SegmentDamaged: A whole frame does not follow, or says what this version cannot read.
+        """
+        walk = Walk(data, self._salt, self._frame, self.header.id, FRAME_BYTES_MAX)
+        walk.offset = 0
+        for frame in walk:
+            try:
+                transaction = ev.decode(frame.payload)
+            except msgspec.MsgspecError as error:
+                raise SegmentDamaged(
+                    self._path, self.bytes, f"frame {frame.number} is no transaction: {error}"
+                ) from error
+            self._take(transaction)
+        if walk.end is End.MISNUMBERED:
+            raise SegmentDamaged(self._path, self.bytes + walk.offset, walk.problem)
+        self._crc = crc32(data[: walk.offset] if walk.offset < len(data) else data, self._crc)
+        self._frame = walk.number
+        self.bytes += walk.offset
+        self.end, self.problem = walk.end, walk.problem
+        return walk.offset
+
+    def index(self) -> SegmentIndex:
+        """The index of what was looked at so far; what comes later does not change it."""
+        known = self.known
+        parts = []
+        for number, part in sorted(self._parts.items()):
+            # The leases log tells of queues only, and not which topics are queues.
+            tells = self.log == "leases" or known.is_queue(number)
+            events = part.events if tells else 0
+            told = msgspec.structs.replace(
+                part,
+                name=known.name(number),
+                ranges=list(part.ranges),
+                moved=list(part.moved),
+                events=events,
+            )
+            if told.rows or told.moved or told.events:
+                parts.append(told)
+        replace = msgspec.structs.replace
+        return SegmentIndex(
+            VERSION,
+            self.log,
+            self.log_id,
+            self.identity,
+            self.header.id,
+            self.header.first,
+            self._frame - 1,
+            self.bytes,
+            self._crc,
+            self._orders[0],
+            self._orders[1],
+            min(self._times, default=0),
+            max(self._times, default=0),
+            parts,
+            [replace(known.topics[number]) for number in sorted(known.told)],
+            [replace(known.routers[number]) for number in sorted(known.told_routers)],
+            [replace(borrowed) for borrowed in self._borrowed],
+            [key for key, is_open in self._staged.items() if is_open],
+        )
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _take(self, transaction: ev.Transaction) -> None:
+        first, _ = self._orders
+        self._orders = [first or transaction.order, transaction.order]
+        for event in transaction.events:
+            self._note_time(event.at)
+            kind = type(event)
+            if kind is ev.RecordsAppended:
+                assert isinstance(event, ev.RecordsAppended)
+                size = event.size or View(event.block).size_total()
+                self._append(event.topic, event.first_seq, event.count, size, event.at)
+                if not event.cap_floor:
+                    continue
+            elif kind in _OF_RECORDS:
+                self._of_records(event)
+            else:
+                self.known.learn(event)
+            rows = count_rows(event, self.log, self.known)
+            if rows:
+                self._part(event.topic).events += rows
+
+    def _note_time(self, at: int) -> None:
+        times = self._times
+        if not times:
+            self._times = [at, at]
+        elif at > times[1]:
+            times[1] = at
+        elif at < times[0]:
+            times[0] = at
+
+    def _part(self, topic: int) -> TopicPart:
+        part = self._parts.get(topic)
+        if part is None:
+            part = TopicPart(topic, "", f"{self.log_id}-{topic}", ranges=[], moved=[])
+            self._parts[topic] = part
+        return part
+
+    def _append(self, topic: int, first: int, count: int, size: int, at: int) -> TopicPart:
+        part = self._parts.get(topic) or self._part(topic)
+        rg.add(part.ranges, first, first + count - 1)
+        part.rows += count
+        part.bytes += size
+        if at > part.last_ts:
+            part.last_ts = at
+        if at < part.first_ts or not part.first_ts:
+            part.first_ts = at
+        return part
+
+    def _of_records(self, event: ev.AnyEvent) -> None:
+        if isinstance(event, ev.RecordsMoved):
+            self._move(event.topic, event.span, event.block)
+        elif isinstance(event, ev.RecordsReplaced):
+            for block in event.blocks:
+                seq = View(block).number(0, 0)
+                self._move(event.topic, (seq, seq), block)
+        elif isinstance(event, ev.RecordsForwarded):
+            self._append(event.topic, event.first_seq, event.count, event.size, event.at)
+            self._note_copies(event)
+        elif isinstance(event, ev.ChunkStaged):
+            self._staged[_key_of(event)] = True
+        elif isinstance(event, ev.ChunksCommitted):
+            seq = event.first_seq
+            for chunk, count in zip(event.chunks, event.counts, strict=True):
+                # The size of a chunk stands beside its records, which may be elsewhere.
+                self._append(event.topic, seq, count, 0, event.at)
+                key = (event.producer, event.epoch, *chunk)
+                if key in self._staged:
+                    self._staged[key] = False
+                else:
+                    self._borrow(Borrowed(event.topic, seq, count, chunk=key))
+                seq += count
+
+    def _move(self, topic: int, span: tuple[int, int], block: bytes) -> None:
+        part = self._part(topic)
+        view = View(block)
+        times = view.numbers(TS) or (0,)
+        rg.add(part.moved, *span)
+        part.moved_rows += view.count
+        part.moved_bytes += view.size_total()
+        part.moved_first_ts = min(part.moved_first_ts or min(times), *times)
+        part.moved_last_ts = max(part.moved_last_ts, *times)
+
+    def _note_copies(self, event: ev.RecordsForwarded) -> None:
+        """Tell the copies whose originals are in this segment from those that are not."""
+        router = self.known.routers.get(event.router)
+        source = router.source if router is not None else 0
+        seqs = event.source_seqs
+        here = self._parts.get(source)
+        if here is not None and self._is_here(here, seqs[0], seqs[-1]):
+            return
+        runs: list[Borrowed] = []
+        for copy, seq in enumerate(seqs, event.first_seq):
+            if here is not None and self._is_here(here, seq, seq):
+                continue
+            run = runs[-1] if runs else None
+            if run is not None and (run.source_first + run.count, run.first + run.count) == (
+                seq,
+                copy,
+            ):
+                run.count += 1
+            else:
+                runs.append(Borrowed(event.topic, copy, 1, source, seq))
+        for run in runs:
+            self._borrow(run)
+
+    def _is_here(self, part: TopicPart, first: int, last: int) -> bool:
+        if rg.holds(part.moved, first, last):
+            return True
+        lent = self._lent.get(part.topic)
+        if lent and rg.cut(lent, first, last):
+            return False
+        return rg.holds(part.ranges, first, last)
+
+    def _borrow(self, borrowed: Borrowed) -> None:
+        last = borrowed.first + borrowed.count - 1
+        rg.add(self._lent.setdefault(borrowed.topic, []), borrowed.first, last)
+        before = self._borrowed[-1] if self._borrowed else None
+        if (
+            before is not None
+            and borrowed.chunk is None is before.chunk
+            and (before.topic, before.source) == (borrowed.topic, borrowed.source)
+            and before.first + before.count == borrowed.first
+            and before.source_first + before.count == borrowed.source_first
+        ):
+            before.count += borrowed.count
+        else:
+            self._borrowed.append(borrowed)
+
+
+def _key_of(event: ev.ChunkStaged) -> ChunkKey:
+    return event.producer, event.epoch, event.partition, event.attempt, event.number
+
+
+_OF_RECORDS = frozenset(
+    (
+        ev.RecordsMoved,
+        ev.RecordsReplaced,
+        ev.RecordsForwarded,
+        ev.ChunkStaged,
+        ev.ChunksCommitted,
+    )
+)

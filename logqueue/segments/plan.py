@@ -1,0 +1,320 @@
+"""Which segments to read for which records, each record once.
+
+Owns: the rule that the earliest segment at hand in which a record can be read is the one it is read
+from, and what else has to be at hand for that. Pure. Must not know: files, how records are decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from logqueue.segments import ranges as rg
+from logqueue.segments.index import Borrowed, ChunkKey, LogName, SegmentIndex
+from logqueue.segments.known import Known, RouterFacts, TopicFacts
+from logqueue.segments.ranges import Ranges
+
+
+class Seeds(msgspec.Struct):
+    """What is known of topics and routers where a segment begins, as far as a read needs it."""
+
+    topics: list[TopicFacts] = []
+    routers: list[RouterFacts] = []
+
+    def known(self) -> Known:
+        """The same as a start for reading on."""
+        known = Known()
+        known.add(self.topics, self.routers)
+        return known
+
+
+class TopicRead(msgspec.Struct):
+    """What to take of one topic instance.
+
+    Attributes:
+        topic, name, log_id: Which one.
+        ranges: Originals to take.
+        moved: Seqs to take of those that are written anew; those that are not there are gone.
+    """
+
+    topic: int
+    name: str
+    log_id: str
+    ranges: Ranges = []
+    moved: Ranges = []
+
+    @property
+    def rows_max(self) -> int:
+        """No more records than this come of it."""
+        return rg.count(self.ranges) + rg.count(self.moved)
+
+
+class Lender(msgspec.Struct):
+    """An earlier segment that bytes of a read's records stand in."""
+
+    segment: int
+    bytes: int
+    crc32: int
+    seeds: Seeds
+
+
+class SegmentRead(msgspec.Struct):
+    """One segment to read, with all that is needed to read it by itself. It can be pickled.
+
+    Attributes:
+        log, identity, segment: Which segment.
+        log_id: Identity of the jobs log in hex.
+        bytes: Read up to here.
+        crc32: Of these bytes.
+        topics: What to take.
+        seeds: What is known where it begins.
+        lenders: Other segments that have to be at hand, ascending.
+        first_order, last_order: Of job events, the orders to take.
+    """
+
+    log: LogName
+    identity: str
+    log_id: str
+    segment: int
+    bytes: int
+    crc32: int
+    topics: list[TopicRead]
+    seeds: Seeds
+    lenders: list[Lender] = []
+    first_order: int = 0
+    last_order: int = (1 << 63) - 1
+
+    @property
+    def name(self) -> str:
+        """As rows tell it, "jobs-7"."""
+        return f"{self.log}-{self.segment}"
+
+
+def topics_of(indexes: Iterable[SegmentIndex]) -> Known:
+    """All topics and routers that some segments tell of, as they are at the end.
+
+    Args:
+        indexes: Of the jobs log, ascending.
+    """
+    known = Known()
+    for index in indexes:
+        known.add(index.learned, index.routers)
+    return known
+
+
+def choose(known: Known, topics: Iterable[str] | None = None, pattern: str | None = None) -> Ranges:
+    """The instances of some topics, dropped ones among them, as ranges of their numbers.
+
+    Args:
+        known: Of the whole log.
+        topics: Names; None for any.
+        pattern: Regular expression that a whole name has to match; None for any.
+    """
+    names = None if topics is None else set(topics)
+    found = re.compile(pattern) if pattern is not None else None
+    return rg.union(
+        (number, number)
+        for number, facts in known.topics.items()
+        if facts.name
+        and (names is None or facts.name in names)
+        and (found is None or found.fullmatch(facts.name) is not None)
+    )
+
+
+def plan_records(
+    indexes: Sequence[SegmentIndex], wanted: Mapping[int, Ranges | None]
+) -> list[SegmentRead]:
+    """The reads that give every wanted record once, as far as it is in these segments.
+
+    Args:
+        indexes: Of all segments of the jobs log that are at hand, ascending. Leave none out: a
+            record that was written anew counts only where no earlier segment has it.
+        wanted: Seqs by topic instance; None for all of an instance.
+    """
+    names = topics_of(indexes)
+    plan = _Plan(names)
+    reads = []
+    for index in indexes:
+        read = plan.step(index, wanted)
+        if read is not None:
+            reads.append(read)
+    return reads
+
+
+class _Had(msgspec.Struct):
+    """What can be read of a segment: by topic, seqs of all, and of those that are borrowed."""
+
+    segment: int
+    seqs: dict[int, Ranges]
+    lent: dict[int, Ranges]
+    borrowed: list[Borrowed]
+
+
+class _Plan:
+    """Goes over the segments, oldest first."""
+
+    def __init__(self, names: Known) -> None:
+        self._names = names
+        self._known = Known()
+        self._had: list[_Had] = []
+        self._covered: dict[int, Ranges] = {}
+        self._chunks: dict[ChunkKey, int] = {}
+        self._lenders: dict[int, tuple[SegmentIndex, Seeds]] = {}
+
+    def step(self, index: SegmentIndex, wanted: Mapping[int, Ranges | None]) -> SegmentRead | None:
+        """What to read of the next segment, None when nothing."""
+        lent = self._lent(index)
+        all_lent: dict[int, Ranges] = {}
+        for borrowed in index.borrowed:
+            last = borrowed.first + borrowed.count - 1
+            rg.add(all_lent.setdefault(borrowed.topic, []), borrowed.first, last)
+        had = _Had(index.segment, {}, lent, index.borrowed)
+        topics = []
+        needed: dict[int, Ranges] = {}
+        for part in index.topics:
+            originals = rg.without(part.ranges, all_lent.get(part.topic, []))
+            originals = rg.union(originals, lent.get(part.topic, []))
+            covered = self._covered.get(part.topic, [])
+            if part.topic in wanted:
+                take = rg.without(_wanted(originals, wanted[part.topic]), covered)
+                anew = rg.without(_wanted(part.moved, wanted[part.topic]), covered)
+                anew = rg.without(anew, originals)
+                if take or anew:
+                    name = self._names.name(part.topic)
+                    topics.append(TopicRead(part.topic, name, part.log_id, take, anew))
+                    needed[part.topic] = rg.both(take, lent.get(part.topic, []))
+            had.seqs[part.topic] = rg.union(originals, part.moved)
+            self._covered[part.topic] = rg.union(covered, had.seqs[part.topic])
+        segments = self._segments_for(had, needed)
+        read = None
+        if topics:
+            read = SegmentRead(
+                index.log, index.identity, index.log_id, index.segment, index.bytes, index.crc32,
+                topics, self._seeds(index), self._as_lenders(segments),
+            )  # fmt: skip
+        self._lenders[index.segment] = index, self._seeds(index)
+        self._had.append(had)
+        self._chunks.update((key, index.segment) for key in index.staged)
+        self._known.add(index.learned, index.routers)
+        return read
+
+    def _lent(self, index: SegmentIndex) -> dict[int, Ranges]:
+        """The borrowed originals whose bytes are at hand."""
+        lent: dict[int, Ranges] = {}
+        for borrowed in index.borrowed:
+            if borrowed.chunk is not None:
+                found = [(0, borrowed.count - 1)] if borrowed.chunk in self._chunks else []
+            else:
+                first, last = _sources(borrowed)
+                earlier = rg.cut(self._covered.get(borrowed.source, []), first, last)
+                here = rg.cut(lent.get(borrowed.source, []), first, last)
+                found = [(a - first, b - first) for a, b in rg.union(earlier, here)]
+            for start, end in found:
+                into = lent.setdefault(borrowed.topic, [])
+                rg.add(into, borrowed.first + start, borrowed.first + end)
+        return lent
+
+    def _segments_for(self, had: _Had, needed: Mapping[int, Ranges]) -> set[int]:
+        """The earlier segments that borrowed seqs of a segment take their bytes from."""
+        found: set[int] = set()
+        asked: dict[int, Ranges] = {topic: ranges for topic, ranges in needed.items() if ranges}
+        # Backwards: a copy's originals may be borrowed by the same segment, before it.
+        for borrowed in reversed(had.borrowed):
+            last = borrowed.first + borrowed.count - 1
+            for start, end in rg.cut(asked.get(borrowed.topic, []), borrowed.first, last):
+                if borrowed.chunk is not None:
+                    found.add(self._chunks[borrowed.chunk])
+                    continue
+                shift = borrowed.source_first - borrowed.first
+                rest: Ranges = [(start + shift, end + shift)]
+                here = rg.both(rest, had.lent.get(borrowed.source, []))
+                asked[borrowed.source] = rg.union(asked.get(borrowed.source, []), here)
+                found |= self._holders(borrowed.source, rest, had.segment)
+        return found
+
+    def _holders(self, topic: int, seqs: Ranges, before: int) -> set[int]:
+        """The latest segments before one that have some seqs, and those which they borrow from."""
+        found: set[int] = set()
+        for had in reversed(self._had):
+            if had.segment >= before:
+                continue
+            hit = rg.both(seqs, had.seqs.get(topic, []))
+            if hit:
+                found.add(had.segment)
+                borrowed = rg.both(hit, had.lent.get(topic, []))
+                if borrowed:
+                    found |= self._segments_for(had, {topic: borrowed})
+                seqs = rg.without(seqs, hit)
+            if not seqs:
+                break
+        return found
+
+    def _as_lenders(self, segments: Iterable[int]) -> list[Lender]:
+        lenders = []
+        for segment in sorted(segments):
+            index, seeds = self._lenders[segment]
+            lenders.append(Lender(segment, index.bytes, index.crc32, seeds))
+        return lenders
+
+    def _seeds(self, index: SegmentIndex) -> Seeds:
+        """What decoding copies in a segment needs to know at its beginning."""
+        parts = {part.topic for part in index.topics if part.rows}
+        routers = [router for router in self._known.routers.values() if router.dest in parts]
+        later = [router for router in index.routers if router.dest in parts]
+        sources = sorted({router.source for router in [*routers, *later]})
+        topics = [_facts(self._names, self._known, topic) for topic in sources]
+        return Seeds(topics, [msgspec.structs.replace(router) for router in routers])
+
+
+def _facts(names: Known, known: Known, topic: int) -> TopicFacts:
+    """A topic as known where a segment begins; what never changes, as known at the end."""
+    facts = known.topics.get(topic, TopicFacts(topic))
+    told = names.topics.get(topic, facts)
+    return msgspec.structs.replace(facts, name=told.name, is_queue=told.is_queue)
+
+
+def _wanted(ranges: Ranges, wanted: Ranges | None) -> Ranges:
+    return ranges if wanted is None else rg.both(ranges, wanted)
+
+
+def _sources(borrowed: Borrowed) -> tuple[int, int]:
+    return borrowed.source_first, borrowed.source_first + borrowed.count - 1
+
+
+def plan_events(
+    jobs: Sequence[SegmentIndex],
+    leases: Sequence[SegmentIndex],
+    wanted: Iterable[int],
+    *,
+    first_order: int = 0,
+    last_order: int = (1 << 63) - 1,
+) -> list[SegmentRead]:
+    """The reads that give every job event of some topics once.
+
+    Args:
+        jobs, leases: Of all segments at hand, each ascending.
+        wanted: Topic instances; those that are no queues have no job events.
+        first_order, last_order: Take the transactions from one to the other, both included.
+    """
+    names = topics_of(jobs)
+    queues = [topic for topic in sorted(set(wanted)) if names.is_queue(topic)]
+    reads = []
+    known = Known()
+    for index in [*jobs, *leases]:
+        parts = {part.topic: part for part in index.topics}
+        topics = [
+            TopicRead(topic, names.name(topic), f"{index.log_id}-{topic}")
+            for topic in queues
+            if topic in parts and parts[topic].events
+        ]
+        if topics and index.first_order <= last_order and index.last_order >= first_order:
+            facts = [_facts(names, known, read.topic) for read in topics]
+            read = SegmentRead(
+                index.log, index.identity, index.log_id, index.segment, index.bytes, index.crc32,
+                topics, Seeds(facts), [], first_order, last_order,
+            )  # fmt: skip
+            reads.append(read)
+        known.add(index.learned, index.routers)
+    return reads

@@ -1,0 +1,206 @@
+"""From the bytes of a segment to batches of records and to job events.
+
+Owns: which events hold records, and which of them a read takes. Must not know: files, Arrow, how
+rows are shown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+
+import msgspec
+
+from logqueue.core import events as ev
+from logqueue.core.block import SEQ, View, select
+from logqueue.segments import ranges as rg
+from logqueue.segments.index import SegmentDamaged
+from logqueue.segments.job_events import JobEvent, rows_of
+from logqueue.segments.known import Known
+from logqueue.segments.lending import Committed, Copies, Lend, Library, Shelf
+from logqueue.segments.narrow import PASSED, Records, decode_records
+from logqueue.segments.payloads import payloads
+from logqueue.segments.plan import SegmentRead
+
+
+class _Want:
+    """What is still to be taken of one topic."""
+
+    __slots__ = ("high", "is_source", "low", "moved", "ranges", "taken")
+
+    def __init__(self, ranges: rg.Ranges, moved: rg.Ranges) -> None:
+        self.ranges = ranges
+        self.moved = moved
+        # The range that the last seqs were found in: most often all there is.
+        self.low, self.high = ranges[0] if ranges else (1, 0)
+        self.taken: set[int] = set()
+        # Whether wanted records may be copies of its records.
+        self.is_source = False
+
+    def parts(self, first: int, last: int) -> rg.Ranges:
+        """The wanted ones of some originals."""
+        found = rg.cut(self.ranges, first, last)
+        if found:
+            around = bisect_right(self.ranges, found[-1][0], key=itemgetter(0)) - 1
+            self.low, self.high = self.ranges[around]
+        return found
+
+    def anew(self, seqs: Sequence[int]) -> list[int]:
+        """Places of those seqs that are wanted of records written anew, each once."""
+        moved, taken = self.moved, self.taken
+        if not moved:
+            return []
+        found = []
+        for place, seq in enumerate(seqs):
+            if seq not in taken and rg.holds(moved, seq, seq):
+                taken.add(seq)
+                found.append(place)
+        return found
+
+
+def read_records(
+    data: bytes, read: SegmentRead, lend: Lend | None = None, path: str = ""
+) -> Iterator[Records]:
+    """The records that a read takes of its segment, in the order of the log.
+
+    Args:
+        data: The segment from its first byte.
+        read: What to take; made by `plan_records`.
+        lend: Gives the bytes of `read.lenders`; may be None when there are none.
+        path: How errors name the segment.
+
+    Raises:
+        SegmentDamaged: The bytes are not what they were, or a lender has not what it should.
+    """
+    path = path or f"segment {read.name}"
+    wants = {topic.topic: _Want(topic.ranges, topic.moved) for topic in read.topics}
+    known = read.seeds.known()
+    shelf = Shelf((), wants)
+    _note_sources(known, wants, shelf)
+    library = Library(read.segment, shelf, path, read.lenders, lend)
+    records, passed, want_of, decode = Records, PASSED, wants.get, decode_records
+    for offset, payload in payloads(data, path, length=read.bytes, checksum=read.crc32):
+        try:
+            events = decode(payload).events
+        except msgspec.MsgspecError as error:
+            raise _no_transaction(path, offset, error) from error
+        for event in events:
+            kind = type(event)
+            if kind is records:
+                want = want_of(event.topic)
+                if want is None:
+                    continue
+                first = event.first_seq
+                last = first + event.count - 1
+                if want.is_source:
+                    shelf.keep(event.topic, offset, first, event.count, event.block)
+                if want.low <= first and last <= want.high:
+                    yield event
+                else:
+                    for start, end in want.parts(first, last):
+                        yield _part(event, range(start - first, end - first + 1))
+            elif kind not in passed:
+                known.learn(event)
+                if kind is ev.RouterCreated or kind is ev.Checkpointed:
+                    _note_sources(known, wants, shelf)
+                shelf.note(offset, event, known)
+                want = want_of(event.topic)
+                if want is not None:
+                    yield from _others(event, offset, want, library, known)
+
+
+def _note_sources(known: Known, wants: dict[int, _Want], shelf: Shelf) -> None:
+    """Have the records kept that wanted ones may be copied from, however many routers away."""
+    pending = {topic for topic, want in wants.items() if want.ranges or want.is_source}
+    while pending:
+        sources = {r.source for r in known.routers.values() if r.dest in pending} - shelf.topics
+        shelf.topics |= sources
+        for topic in sources:
+            wants.setdefault(topic, _Want([], [])).is_source = True
+        pending = sources
+
+
+def _part(records: Records, places: Sequence[int]) -> Records:
+    """Some of the records of an event; they follow on, or bring seqs of their own."""
+    if len(places) == records.count:
+        return records
+    block = select(View(records.block), places)
+    first = records.first_seq + places[0]
+    return Records(records.at, records.topic, first, len(places), block)
+
+
+def _no_transaction(path: str, offset: int, error: Exception) -> SegmentDamaged:
+    return SegmentDamaged(path, offset, f"the frame is no transaction: {error}")
+
+
+def _others(
+    event: ev.AnyEvent, offset: int, want: _Want, library: Library, known: Known
+) -> Iterator[Records]:
+    """The wanted records of an event that is no plain append."""
+    if isinstance(event, ev.RecordsMoved):
+        yield from _anew(event, event.block, want)
+    elif isinstance(event, ev.RecordsReplaced):
+        for block in event.blocks:
+            yield from _anew(event, block, want)
+    elif isinstance(event, ev.RecordsForwarded):
+        router = known.routers.get(event.router)
+        first = event.first_seq
+        for start, end in want.parts(first, first + event.count - 1):
+            if router is None:
+                problem = f"it is of router {event.router}, which no segment at hand tells of"
+                raise SegmentDamaged(library.path, offset, problem)
+            copies = Copies(event, router)
+            block = library.copies(copies, known, offset, start - first, end - first + 1)
+            yield Records(event.at, event.topic, start, end - start + 1, block)
+    elif isinstance(event, ev.ChunksCommitted):
+        first = event.first_seq
+        for chunk, count in zip(event.chunks, event.counts, strict=True):
+            committed = Committed((event.producer, event.epoch, *chunk), event.topic)
+            for start, end in want.parts(first, first + count - 1):
+                block = library.chunk(committed, offset)
+                whole = Records(event.at, event.topic, first, count, block)
+                yield _part(whole, range(start - first, end - first + 1))
+            first += count
+
+
+def _anew(event: ev.AnyEvent, block: bytes, want: _Want) -> Iterator[Records]:
+    view = View(block)
+    places = want.anew(view.numbers(SEQ) or ())
+    if places:
+        yield _part(Records(event.at, event.topic, 0, view.count, block), places)
+
+
+def read_events(data: bytes, read: SegmentRead, path: str = "") -> Iterator[JobEvent]:
+    """The job events that a read takes of its segment, in the order of the log.
+
+    Args:
+        data: The segment from its first byte.
+        read: What to take; made by `plan_events`.
+        path: How errors name the segment.
+
+    Raises:
+        SegmentDamaged: The bytes are not what they were.
+    """
+    path = path or f"segment {read.name}"
+    wanted = {topic.topic for topic in read.topics}
+    known = read.seeds.known()
+    first, last, log = read.first_order, read.last_order, read.log
+    for offset, payload in payloads(data, path, length=read.bytes, checksum=read.crc32):
+        try:
+            transaction = ev.decode(payload)
+        except msgspec.MsgspecError as error:
+            raise _no_transaction(path, offset, error) from error
+        order = transaction.order
+        if order > last:
+            return
+        for event in transaction.events:
+            if event.topic in wanted:
+                told = rows_of(event, order, log, known)
+                if order >= first:
+                    yield from told
+                else:
+                    # Floors move all the same.
+                    for _ in told:
+                        pass
+            known.learn(event)
