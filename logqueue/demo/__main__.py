@@ -9,12 +9,13 @@ import signal
 import sys
 from pathlib import Path
 
+from logqueue.demo import pipeline
 from logqueue.demo.checks import judge
 from logqueue.demo.crew import WorkerFailed
 from logqueue.demo.directory import NotOurs
 from logqueue.demo.progress import Narrator
 from logqueue.demo.report import as_json, render
-from logqueue.demo.run import Options, Stalled, run
+from logqueue.demo.run import SERVER, Options, Stalled, run
 from logqueue.demo.server import ServerFailed
 from logqueue.errors import LogqueueError
 
@@ -32,25 +33,42 @@ def main() -> int:
     try:
         with Narrator(sys.stderr) as narrator:
             facts = run(Options(options.data_dir, options.files, options.workers), narrator)
+            found = _reckon(options, narrator)
     except NotOurs as refusal:
         sys.stderr.write(f"{refusal}\n")
         return EXIT_NOT_RUN
-    except (ServerFailed, WorkerFailed, Stalled, LogqueueError) as failure:
+    except (ServerFailed, WorkerFailed, Stalled, pipeline.Unfinished, LogqueueError) as failure:
         sys.stderr.write(f"FAILED: {failure}\n")
         return EXIT_CHECK_FAILED
     checks = judge(facts)
+    if found is not None:
+        checks += pipeline.judge(facts, found)
     if options.json:
-        sys.stdout.write(json.dumps(as_json(facts, checks), indent=2) + "\n")
+        sys.stdout.write(json.dumps(as_json(facts, found, checks), indent=2) + "\n")
     else:
-        render(facts, checks, sys.stdout)
+        render(facts, found, checks, sys.stdout)
     return EXIT_OK if all(check.kept for check in checks) else EXIT_CHECK_FAILED
+
+
+def _reckon(options: argparse.Namespace, narrator: Narrator) -> pipeline.Reckoning | None:
+    """What the log itself says of the run; None without Spark."""
+    if options.no_pipeline:
+        return None
+    if not pipeline.can_run():
+        narrator.event(
+            f"without Spark the demo ends here; with it (pip install '{pipeline.EXTRA}') it goes "
+            "on to archive, report on and audit the log"
+        )
+        return None
+    return pipeline.reckon(options.data_dir / SERVER, options.data_dir / "pipeline", narrator)
 
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m logqueue.demo",
         description="Parses every source file of the standard library as jobs of a queue, kills "
-        "the server half-way, and checks that no job was lost.",
+        "the server half-way, and checks that no job was lost: by what the workers saw, and with "
+        "Spark by what the server's log says.",
     )
     parser.add_argument(
         "--data-dir",
@@ -65,6 +83,9 @@ def _read_options() -> argparse.Namespace:
         type=_positive,
         default=max(4, os.cpu_count() or 1),
         help="worker processes, half pollers and half work streams (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--no-pipeline", action="store_true", help="end before the data pipeline on Spark"
     )
     parser.add_argument("--json", action="store_true", help="the report as JSON on stdout")
     return parser.parse_args()

@@ -33,6 +33,7 @@ class Narrator:
         self._task = self._bar.add_task("jobs", total=None, note="", visible=False)
         self._jobs = 0
         self._next_line = 0.0
+        self._step = ""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -49,6 +50,13 @@ class Narrator:
     def event(self, text: str) -> None:
         """Something worth a line of its own."""
         self._console.print(text, soft_wrap=True, markup=False)
+
+    def step(self, text: str) -> None:
+        """One step of what has no count: the bar says it, or a line when it is a new one."""
+        if self._plain and text != self._step:
+            self.event(f"  {text}")
+        self._step = text
+        self._bar.update(self._task, description=text, note="", total=None, visible=True)
 
     def expect(self, jobs: int) -> None:
         """From now on this many jobs are to be done."""

@@ -11,19 +11,24 @@ from rich.console import Console
 from rich.table import Table
 
 from logqueue.demo.checks import Check, Facts
+from logqueue.demo.pipeline import Reckoning
 
 SLOWEST = 8
 REASON_CHARS_MAX = 160
 PLAIN_WIDTH = 120
 
 
-def render(facts: Facts, checks: list[Check], out: TextIO) -> None:
+def render(facts: Facts, found: Reckoning | None, checks: list[Check], out: TextIO) -> None:
     """Print all tables, and the verdict as the last line."""
     console = Console(file=out, highlight=False)
     if not console.is_terminal:
         console = Console(file=out, highlight=False, width=PLAIN_WIDTH)
-    for table in (_summary(facts), _slowest(facts), _dead(facts), _checks(checks)):
+    tables = [_summary(facts), _slowest(facts), _dead(facts)]
+    tables += [_pipeline(found)] if found is not None else []
+    for table in (*tables, _checks(checks)):
         console.print(table)
+    if found is not None:
+        console.print(f"The report, for a browser: {found.page}", markup=False, soft_wrap=True)
     broken = [check.what for check in checks if not check.kept]
     if broken:
         console.print(f"FAILED: {'; '.join(broken)}", markup=False)
@@ -35,7 +40,7 @@ def render(facts: Facts, checks: list[Check], out: TextIO) -> None:
         )
 
 
-def as_json(facts: Facts, checks: list[Check]) -> dict[str, object]:
+def as_json(facts: Facts, found: Reckoning | None, checks: list[Check]) -> dict[str, object]:
     """The same as one JSON object."""
     return {
         "ok": all(check.kept for check in checks),
@@ -60,6 +65,7 @@ def as_json(facts: Facts, checks: list[Check]) -> dict[str, object]:
         },
         "retries": facts.retries(),
         "results_kept_single": sum(tally.deduped for tally in facts.tallies),
+        "pipeline": _pipeline_json(found) if found is not None else None,
         "checks": [
             {"what": check.what, "kept": check.kept, "found": check.found} for check in checks
         ],
@@ -91,6 +97,33 @@ def _summary(facts: Facts) -> Table:
     ]
     for what, value in rows:
         table.add_row(what, value)
+    return table
+
+
+def _pipeline_json(found: Reckoning) -> dict[str, object]:
+    return {
+        "archive": found.archived,
+        "lifecycle": found.jobs,
+        "audit": found.audit,
+        "report": str(found.page),
+        "seconds": round(found.seconds, 3),
+    }
+
+
+def _pipeline(found: Reckoning) -> Table:
+    table = Table(title="What the log tells, read by Spark", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    rows = {
+        "records archived": found.archived["tables"]["records"]["rows"],
+        "lease events archived": found.archived["tables"]["lease_events"]["rows"],
+        "jobs": found.jobs["rows"]["jobs"],
+        "attempts": found.jobs["rows"]["attempts"],
+        "findings of the audit": found.findings,
+    }
+    for what, count in rows.items():
+        table.add_row(what, f"{count:,}")
+    table.add_row("time, start of Spark included", f"{found.seconds:.1f} s")
     return table
 
 

@@ -24,6 +24,9 @@ from logqueue.demo.workers import DEAD, JOBS, PATIENT, RESULTS, Result
 DELIVERIES_MAX = 5
 """Above what the workers try: it is there for jobs that would kill a worker."""
 
+SERVER = "server"
+"""The server's data directory, in that of the demo."""
+
 KILL_SHARE = 0.5
 WATCH_EVERY_S = 0.05
 STALL_S = 60.0
@@ -49,7 +52,7 @@ def run(options: Options, narrator: Narrator) -> Facts:
     everything = standard_library()
     sources = everything if options.files_max is None else sample(everything, options.files_max)
     sources = sources + truncated_copies(everything, directory / "truncated")
-    server = ServerProcess(directory / "server", directory)
+    server = ServerProcess(directory / SERVER, directory)
     crew = Crew(options.workers, directory)
     try:
         narrator.event(f"server ready after {server.start():.2f} s on {server.url}")

@@ -1,0 +1,64 @@
+"""Text into HTML, whatever somebody wrote into a topic's name or an error.
+
+Owns: escaping, cutting, isolating. Must not know: what a text says.
+
+Everything that comes out of a log is hostile until it went through here. Nothing of it is ever put
+into a script: what the page's script shows it takes from the page's own tables.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+LONGEST = 300
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
+)
+"""What XML forbids, and the marks that would turn the direction of what follows."""
+
+
+def text(value: object) -> str:
+    """Any text as HTML that is well-formed XML too, in content and in attributes alike."""
+    return html.escape(_UNPRINTABLE.sub("\ufffd", str(value)), quote=True)
+
+
+def foreign(value: object, longest: int = LONGEST) -> str:
+    """A text from the log: isolated in its direction, cut when very long, whole as a tooltip."""
+    whole = "" if value is None else str(value)
+    if not whole:
+        return '<span class="none">none</span>'
+    if len(whole) <= longest:
+        return f"<bdi>{text(whole)}</bdi>"
+    return f'<bdi title="{text(whole[:4000])}">{text(whole[:longest])}…</bdi>'
+
+
+def plain(value: object, longest: int = 120) -> str:
+    """A text from the log where no element may stand, as in titles."""
+    whole = str(value)
+    return text(whole if len(whole) <= longest else whole[:longest] + "…")
+
+
+def table(
+    columns: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "", caption: str = ""
+) -> str:
+    """A table of ready cells. A column whose name begins with # holds numbers."""
+    names = list(columns)
+    classes = [' class="n"' if name.startswith("#") else "" for name in names]
+    head = "".join(
+        f'<th scope="col"{mark}>{text(name.removeprefix("#"))}</th>'
+        for name, mark in zip(names, classes, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(row, classes, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    said = f"<caption>{caption}</caption>" if caption else ""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="table">'
+        f'<table class="{kind}">{said}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        "</div>"
+    )

@@ -1,0 +1,8 @@
+"""Makes Spark know the format `logqueue-wal`: it imports every package named pyspark_* it finds.
+
+Owns: nothing. Must not know: more than the class; Spark imports this for any Python data source.
+"""
+
+from logqueue.spark.wal_source import LogQueueWalSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,162 @@
+"""What all reports read: jobs, their steps and attempts, over one range and in equal buckets.
+
+Owns: the inputs of a report as DataFrames, buckets, percentiles. Must not know: any single report.
+
+Times inside are ms since the epoch, so that buckets are whole numbers; `as_bucket` makes times.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logqueue.spark.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ACCURACY = 10_000
+"""Of percentiles: the rank is right to one part in so many, and exact for fewer values."""
+WORST_MAX = 1000
+"""Rows of each topic where a report tells the worst of something only."""
+
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+BUCKETS = ("1m", "5m", "1h", "1d")
+
+
+@dataclass(frozen=True)
+class Lives:
+    """What became of the jobs of a range.
+
+    Attributes:
+        jobs, attempts: The tables.
+        start, end: Of the range, ms since the epoch.
+        bucket: Length of a bucket, ms.
+        exact: Percentiles without approximation; sorts all values of a group in memory.
+    """
+
+    jobs: DataFrame
+    attempts: DataFrame
+    start: int
+    end: int
+    bucket: int
+    exact: bool = False
+
+    def bucket_of(self, at: Column) -> Column:
+        """The beginning of the bucket of a time, both in ms."""
+        from pyspark.sql import functions as F
+
+        return at - F.pmod(at, F.lit(self.bucket))
+
+    def steps(self) -> DataFrame:
+        """A row per step of a job: topic, log_id, seq, its activity, at (ms), state and worker, and
+        the next two steps' activity and time as (next, next_at) and (after, after_at)."""
+        from pyspark.sql import functions as F
+
+        several = F.size("steps")
+        shifted = self.jobs.select(
+            "topic",
+            "log_id",
+            "seq",
+            "ready_at",
+            "steps",
+            F.slice("steps", 2, several).alias("nexts"),
+            F.slice("steps", 3, several).alias("afters"),
+        )
+        zipped = shifted.select(
+            "topic",
+            "log_id",
+            "seq",
+            F.unix_millis("ready_at").alias("ready_at"),
+            F.explode(F.arrays_zip("steps", "nexts", "afters")).alias("z"),
+        )
+        return zipped.select(
+            "topic",
+            "log_id",
+            "seq",
+            "ready_at",
+            F.col("z.steps.activity").alias("activity"),
+            F.unix_millis(F.col("z.steps.at")).alias("at"),
+            F.col("z.steps.state").alias("state"),
+            F.col("z.steps.worker").alias("worker"),
+            F.col("z.nexts.activity").alias("next"),
+            F.unix_millis(F.col("z.nexts.at")).alias("next_at"),
+            F.col("z.afters.activity").alias("after"),
+            F.unix_millis(F.col("z.afters.at")).alias("after_at"),
+        )
+
+    def percentile(self, value: str | Column, share: float) -> Column:
+        """The smallest value that at least this share of the values does not exceed."""
+        from pyspark.sql import functions as F
+
+        column = F.col(value) if isinstance(value, str) else value
+        if not self.exact:
+            return F.percentile_approx(column, share, ACCURACY)
+        # An array of all values, then the one at the rank: exact, and as heavy as it sounds.
+        values = F.sort_array(F.collect_list(column))
+        rank = F.greatest(F.ceil(F.size(values) * F.lit(share)).cast("int"), F.lit(1))
+        return F.try_element_at(values, rank)
+
+
+def as_bucket(milliseconds: Column) -> Column:
+    """A bucket as a time; null stays null."""
+    from pyspark.sql import functions as F
+
+    return F.timestamp_millis(milliseconds)
+
+
+def worst(rows: DataFrame, *order: Column, within: tuple[str, ...] = ("topic",)) -> DataFrame:
+    """The first rows of each topic in an order."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    place = F.row_number().over(Window.partitionBy(*within).orderBy(*order))
+    return rows.withColumn("_place", place).where(F.col("_place") <= WORST_MAX).drop("_place")
+
+
+def first_line(text: Column) -> Column:
+    """The first line of an error, cut to what can be grouped by."""
+    from pyspark.sql import functions as F
+
+    return F.substring(F.substring_index(text, "\n", 1), 1, 200)
+
+
+def is_failure() -> Column:
+    """Of an attempt: it ended, not in an ack, and was not handed back unstarted."""
+    from pyspark.sql import functions as F
+
+    handed_back = F.coalesce(F.col("reason") == "hand_back", F.lit(False))
+    return ~F.col("outcome").isin("acked", "open") & ~handed_back
+
+
+def parse_duration(text: str, name: str) -> int:
+    """A duration such as `30s`, `1.5h` or `250ms`, in ms.
+
+    Raises:
+        PipelineError: It is none, or nothing is left of it.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if length <= 0:
+        raise PipelineError(f"{name} must be a duration such as 30s, 5m or 1h, not {text!r}")
+    return length
+
+
+def parse_rules(text: str) -> dict[str, int]:
+    """Limits such as `wait=30s,e2e=5m`, in ms by rule.
+
+    Raises:
+        PipelineError: There is no such rule, or its limit is no duration.
+    """
+    rules = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        rule, _, limit = part.partition("=")
+        if rule.strip() not in ("wait", "run", "e2e"):
+            raise PipelineError(
+                f"{part!r} is no limit; write wait=30s (until the first claim), run=1m (of one "
+                "lease) or e2e=5m (until the job ends), with commas between"
+            )
+        rules[rule.strip()] = parse_duration(limit, f"the limit of {rule.strip()}")
+    return rules

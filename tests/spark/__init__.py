@@ -1,0 +1,1 @@
+"""The data pipeline: pure parts, and parts on a real Spark session."""

@@ -1,0 +1,178 @@
+"""Bulk loads: each row once, through crashes, and never other rows under the same name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from logqueue.shapes import Record
+from logqueue.spark.backfill import run_backfill
+from logqueue.spark.errors import PipelineError
+from tests.spark.sinking import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    yield from Target.opened(tmp_path_factory.mktemp("backfill"))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of JSON lines, some rows of which are alike."""
+    folder = tmp_path_factory.mktemp("rows")
+    for name, start in (("a", 0), ("b", ROWS // 2)):
+        rows = [{"n": n % 390, "who": f"w{n % 7}"} for n in range(start, start + ROWS // 2)]
+        (folder / f"{name}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def counted(values: list[Any]) -> Counter[str]:
+    return Counter(json.dumps(value, sort_keys=True) for value in values)
+
+
+def test_rows_come_once_in_order_and_a_repeat_does_nothing(
+    spark: SparkSession, target: Target, source: Path
+) -> None:
+    def load(**changes: Any) -> dict[str, Any]:
+        given: dict[str, Any] = {
+            "slices": 3,
+            "map_sql": "CAST(n AS STRING) AS data, who AS tag",
+            "order_by": "tag",
+        }
+        return run_backfill(
+            spark, str(source), "json", target.url, "sorted", "load-1", **(given | changes)
+        )
+
+    summary = load()
+    assert summary["rows"] == summary["written"] == ROWS
+    assert summary["epochs"] == [0, 2] and summary["already"] == 0
+    with target.client() as client:
+        records = [record for record in client.read("sorted") if isinstance(record, Record)]
+    tags = [record.tag or "" for record in records]
+    assert tags == sorted(tags)
+    assert Counter(record.data for record in records) == Counter(n % 390 for n in range(ROWS))
+    again = load()
+    assert (again["written"], again["already"], again["epochs"]) == (0, ROWS, None)
+    with pytest.raises(PipelineError, match="other content or settings"):
+        load(map_sql="CAST(n + 1 AS STRING) AS data, who AS tag")
+    with pytest.raises(PipelineError, match="other content or settings"):
+        load(slices=2)
+    assert len(target.values("sorted")) == ROWS
+
+
+CHILD = """
+    import os, signal, sys
+    from logqueue.spark import backfill, session
+    from tests.spark.conftest import SETTINGS
+
+    source, url, dies_before = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+    def note(text, share):
+        if text.startswith(f"slice {dies_before} of"):
+            os.killpg(0, signal.SIGKILL)
+
+    spark = session.open_session("local[2]", conf=SETTINGS)
+    backfill.run_backfill(
+        spark, source, "json", url, "killed", "load-2", slices=4, note=note
+    )
+"""
+
+
+def test_a_load_that_was_killed_goes_on_behind_its_last_slice(
+    spark: SparkSession, target: Target, source: Path
+) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CHILD), str(source), target.url, "3"],
+        start_new_session=True,
+        capture_output=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
+    before = len(target.values("killed"))
+    assert 0 < before < ROWS
+    summary = run_backfill(spark, str(source), "json", target.url, "killed", "load-2", slices=4)
+    assert summary["epochs"] == [2, 3]
+    assert summary["already"] == before and summary["written"] == ROWS - before
+    expected = [{"n": n % 390, "who": f"w{n % 7}"} for n in range(ROWS)]
+    assert counted(target.values("killed")) == counted(expected)
+
+
+def test_the_cut_does_not_depend_on_how_files_are_read(
+    spark: SparkSession, target: Target, source: Path, tmp_path: Path
+) -> None:
+    def load(path: Path, **changes: Any) -> dict[str, Any]:
+        return run_backfill(
+            spark, str(path), "json", target.url, "cut", "load-3", slices=3, **changes
+        )
+
+    load(source)
+    lines = [line for path in sorted(source.iterdir()) for line in path.read_text().splitlines()]
+    # The same rows in other files and another order are the same load.
+    (tmp_path / "one.json").write_text("\n".join(reversed(lines)))
+    assert load(tmp_path)["written"] == 0
+    assert len(target.values("cut")) == ROWS
+
+
+def test_csv_and_parquet_and_what_a_record_is_made_of(
+    spark: SparkSession, target: Target, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("id,name\n1,one\n2,\n")
+    run_backfill(spark, str(tmp_path / "rows.csv"), "csv", target.url, "csv", "load-4")
+    assert counted(target.values("csv")) == counted(
+        [{"id": "1", "name": "one"}, {"id": "2", "name": None}]
+    )
+    spark.sql(
+        "SELECT 'elsewhere' AS topic, named_struct('a', 1) AS Data, 't' AS tag, "
+        "map('k', 'v') AS meta"
+    ).write.parquet(str(tmp_path / "rows"))
+    run_backfill(spark, str(tmp_path / "rows"), "parquet", target.url, "parquet", "load-5")
+    with target.client() as client:
+        [record] = client.read("parquet")
+    assert isinstance(record, Record)
+    assert (record.data, record.tag, record.meta) == ({"a": 1}, "t", {"k": "v"})
+
+
+def test_refusals_say_what_to_do(spark: SparkSession, target: Target, source: Path) -> None:
+    def load(**changes: Any) -> None:
+        given: dict[str, Any] = {
+            "source": str(source),
+            "format": "json",
+            "url": target.url,
+            "to_topic": "refused",
+            "write_id": "load-6",
+        }
+        run_backfill(spark, **(given | changes))
+
+    for changes, says in (
+        ({"format": "avro"}, "write parquet, json, csv"),
+        ({"slices": 0}, "slices is 0"),
+        ({"write_id": "not a name"}, "writeId is 'not a name'"),
+        ({"map_sql": "nosuch AS data"}, "which has the columns n, who"),
+        ({"map_sql": "n AS data, who AS whom"}, "column whom is none of a record's"),
+        ({"order_by": "when"}, "can not be ordered by when"),
+        ({"source": str(source / "nowhere")}, "(?i)path does not exist"),
+        ({"url": "nonsense"}, "url or token"),
+    ):
+        with pytest.raises(PipelineError, match=says):
+            load(**changes)
+    with target.client() as client:
+        assert "refused" not in [topic.topic for topic in client.topics()]

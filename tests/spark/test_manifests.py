@@ -1,0 +1,322 @@
+"""An archive without Spark: files, manifests, ends, locks, compaction, Delta."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from logqueue.spark import manifests
+from logqueue.spark.archive import resume
+from logqueue.spark.archive_sink import ArchiveWriter, FileWritten, PartArchived, settle
+from logqueue.spark.compaction import KEPT_S, run_compact
+from logqueue.spark.delta import sync
+from logqueue.spark.errors import PipelineError
+from logqueue.spark.manifests import Table
+
+LOG = "ab12-3"
+DAY_MS = 86_400_000
+TS = pa.timestamp("us", "UTC")
+
+
+def rows(
+    seqs: Iterable[int], topic: str = "orders", log_id: str = LOG, day: int = 0, place: str = "seq"
+) -> pa.RecordBatch:
+    """Rows with these places, a millisecond apart, on this day since the epoch."""
+    places = [*seqs]
+    return pa.record_batch(
+        {
+            "topic": pa.array([topic] * len(places)),
+            place: pa.array(places, pa.int64()),
+            "ts": pa.array([(day * DAY_MS + n) * 1000 for n in places], TS),
+            "data": pa.array([f'{{"n":{n}}}' for n in places]),
+            "log_id": pa.array([log_id] * len(places)),
+        }
+    )
+
+
+class Archive:
+    """An archive in a new directory."""
+
+    def __init__(self, root: Path, table: Table = "records") -> None:
+        self.root = root
+        self.table: Table = table
+        manifests.begin(root)
+
+    def write(self, *batches: pa.RecordBatch) -> list[FileWritten]:
+        """What a task does."""
+        part = ArchiveWriter(self.root, self.table, "records-0001").write(iter(batches))
+        return [*part.files]
+
+    def epoch(self, number: int, *batches: pa.RecordBatch, archive: str = "") -> manifests.Manifest:
+        """A whole micro-batch, in one task."""
+        name = archive or f"{self.table}-0001"
+        return settle(self.root, self.table, name, number, self.write(*batches))
+
+    def seqs(self) -> list[int]:
+        """What a reader that follows the manifests gets."""
+        files = manifests.archive_files(str(self.root), self.table)
+        tables = [pq.read_table(file, partitioning=None) for file in files]
+        place = manifests.PLACE_COLUMNS[self.table]
+        return [n for table in tables for n in table.column(place).to_pylist()]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(tmp_path / "archive")
+
+
+def test_a_file_is_named_by_its_range_and_is_what_the_manifest_says(archive: Archive) -> None:
+    manifest = archive.epoch(0, rows([3, 1]), rows([2]), rows([7], topic="a:b", log_id="ab12-4"))
+    first, second = manifest.files
+    assert first.path == (
+        "records/topic=a%3Ab/date=1970-01-01/"
+        "00000000000000000007-00000000000000000007-ab12-4.parquet"
+    )
+    assert (second.topic, second.first, second.last, second.rows) == ("orders", 1, 3, 3)
+    assert (second.min_ts, second.max_ts) == (1, 3)
+    table = pq.read_table(archive.root / second.path, partitioning=None)
+    assert table.column("seq").to_pylist() == [1, 2, 3]
+    assert (archive.root / second.path).stat().st_size == second.bytes
+    again = archive.write(rows([1]), rows([2, 3]))
+    assert again[0].entry == second, "the same rows make the same bytes"
+    assert manifests.load(manifests.manifest_path(archive.root, "records-0001", 0)) == manifest
+
+
+def test_a_long_name_fits_into_a_path(archive: Archive) -> None:
+    names = ["x" * 255, "x" * 254 + "y"]
+    files = archive.epoch(0, *[rows([1], name, f"l-{name[-1]}") for name in names]).files
+    assert len({file.path.split("/")[1] for file in files}) == 2
+    assert archive.seqs() == [1, 1]
+
+
+def test_an_orphan_never_counts_and_another_content_gets_another_name(archive: Archive) -> None:
+    (left_over,) = archive.write(rows([1, 2]))
+    archive.epoch(0, rows([1]))
+    assert archive.seqs() == [1]
+    other = rows([1, 2]).set_column(3, "data", pa.array(["0", "0"]))
+    (written,) = archive.write(other)
+    assert written.entry.path != left_over.entry.path
+    assert (archive.root / left_over.entry.path).exists()
+
+
+def test_a_repeat_is_held_against_the_manifest(archive: Archive) -> None:
+    """The same files, or the same rows in other files; other rows are refused."""
+    first = archive.epoch(0, rows([1, 2, 3, 4]))
+    assert archive.epoch(0, rows([1, 2, 3, 4])) == first
+    halves = archive.write(rows([3, 4])) + archive.write(rows([1, 2]))
+    assert settle(archive.root, "records", "records-0001", 0, halves) == first
+    for wrong in (rows([1, 2, 3]), rows([1, 2, 3, 4], log_id="ab12-9")):
+        with pytest.raises(PipelineError, match="was archived with other rows"):
+            archive.epoch(0, wrong)
+    assert archive.seqs() == [1, 2, 3, 4]
+
+
+def test_what_does_not_follow_is_refused(archive: Archive) -> None:
+    archive.epoch(0, rows([1, 2]))
+    with pytest.raises(PipelineError, match="epoch 1 has no manifest"):
+        archive.epoch(2, rows([3]))
+    with pytest.raises(PipelineError, match="archived up to 2, and these rows begin at 2"):
+        archive.epoch(1, rows([2, 3]))
+    with pytest.raises(PipelineError, match="gave seq 4 of topic orders twice"):
+        archive.epoch(1, rows([4, 4]))
+    with pytest.raises(PipelineError, match="gave seq 4 of topic orders twice"):
+        twice = archive.write(rows([3, 4])) + archive.write(rows([4, 5]))
+        settle(archive.root, "records", "records-0001", 1, twice)
+    with pytest.raises(PipelineError, match="a task gave no answer"):
+        ArchiveWriter(archive.root, "records", "records-0001").commit([None], 1)
+    ArchiveWriter(archive.root, "records", "records-0001").commit([PartArchived(())], 1)
+    assert archive.seqs() == [1, 2]
+
+
+def test_holes_are_declared(archive: Archive) -> None:
+    """Before the first, between epochs, between the files of one, within a file."""
+    archive.epoch(0, rows([5, 6]))
+    archive.epoch(1, rows([1], topic="other", log_id="ab12-4"))
+    parts = archive.write(rows([10, 12])) + archive.write(rows([20]))
+    settle(archive.root, "records", "records-0001", 2, parts)
+    archive.epoch(3, rows([21]))
+    holes = [(hole.first, hole.last) for hole in manifests.holes(archive.root, "records")]
+    assert holes == [(1, 4), (7, 9), (11, 11), (13, 19)]
+
+
+def test_ends_are_noted_and_can_be_made_anew(archive: Archive) -> None:
+    """A topic that was deleted and made again goes on as the new one."""
+    archive.epoch(0, rows([1, 2]), rows([5], topic="b", log_id="ab12-4"))
+    archive.epoch(1, rows([1], log_id="ab12-8"))
+    noted = archive.root / "_manifest" / "records.ends.json"
+    before = manifests.ends(archive.root, "records", ("records-0001", 2))
+    noted.unlink()
+    assert manifests.ends(archive.root, "records", ("records-0001", 2)) == before
+    assert manifests.ends(archive.root, "records", ("records-0001", 1)).keys() == {
+        ("orders", LOG),
+        ("b", "ab12-4"),
+    }
+    told = json.loads(manifests.restart_offsets(archive.root, "records") or "")
+    assert told["topics"] == {
+        "b": {"log": "ab12-4", "next": 6},
+        "orders": {"log": "ab12-8", "next": 2},
+    }
+
+
+def test_where_to_go_on(archive: Archive) -> None:
+    """With a checkpoint Spark knows; a lost one is made up for by the manifests."""
+    assert resume(archive.root, "records") == ("records-0001", None)
+    archive.epoch(0, rows([1]))
+    started = '{"v":1,"topics":{"orders":{"log":"ab12-3","next":2}}}'
+    assert resume(archive.root, "records") == ("records-0002", started)
+    offsets = archive.root / "_checkpoint" / "records-0002" / "offsets"
+    offsets.mkdir(parents=True)
+    assert resume(archive.root, "records") == ("records-0002", started)
+    (offsets / "0").touch()
+    assert resume(archive.root, "records") == ("records-0002", None)
+    archive.epoch(0, rows([2]), archive="records-0002")
+    assert archive.seqs() == [1, 2]
+
+
+def test_lease_events_share_orders(tmp_path: Path) -> None:
+    """Files of both logs interleave; ends and the restart are orders of the whole log."""
+    archive = Archive(tmp_path / "archive", "lease_events")
+    parts = archive.write(rows([1, 1, 5], place="lseq")) + archive.write(rows([3, 9], place="lseq"))
+    settle(archive.root, "lease_events", "lease_events-0001", 0, parts)
+    assert sorted(archive.seqs()) == [1, 1, 3, 5, 9]
+    assert manifests.holes(archive.root, "lease_events") == []
+    with pytest.raises(PipelineError, match="archived up to 9"):
+        archive.epoch(1, rows([8], place="lseq"))
+    told = '{"v":1,"log":"ab12","next":10}'
+    assert manifests.restart_offsets(archive.root, "lease_events") == told
+
+
+def test_one_process_at_a_time(archive: Archive) -> None:
+    """The other is named; a lock file whose holder is gone holds nobody up."""
+    hold = (
+        "import sys; from pathlib import Path; from logqueue.spark.manifests import Lock\n"
+        "with Lock(Path(sys.argv[1]), 'archive'): print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", hold, str(archive.root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        with pytest.raises(PipelineError, match=f"process {other.pid} on .* is working on"):
+            manifests.Lock(archive.root, "archive").__enter__()
+        with manifests.Lock(archive.root, "compact"):
+            pass
+        other.kill()
+    assert (archive.root / "_lock-archive").read_text().startswith(f"process {other.pid} ")
+    with manifests.Lock(archive.root, "archive"):
+        assert f"process {os.getpid()} " in (archive.root / "_lock-archive").read_text()
+
+
+def test_what_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    cases: list[tuple[Any, str]] = [
+        (lambda: manifests.begin(tmp_path / "full"), "not empty"),
+        (lambda: manifests.archive_files(str(tmp_path), "records"), "holds no archive"),
+        (lambda: manifests.archive_files(str(tmp_path), "jobs"), "no table 'jobs'"),
+        (lambda: manifests.local_root("s3://bucket/a"), "no directory"),
+        (lambda: run_compact(str(tmp_path)), "holds no archive"),
+    ]
+    for call, message in cases:
+        with pytest.raises(PipelineError, match=message):
+            call()
+    archive = Archive(tmp_path / "archive")
+    archive.epoch(0, rows([1]))
+    path = manifests.manifest_path(archive.root, "records-0001", 0)
+    whole = path.read_bytes()
+    for damaged in (whole[:-9], whole.replace(b'"v": 1', b'"v": 2')):
+        path.write_bytes(damaged)
+        with pytest.raises(PipelineError, match=r"can not be read|later version"):
+            archive.seqs()
+
+
+# -- compaction -----------------------------------------------------------------------------------
+
+
+def test_compaction(archive: Archive) -> None:
+    """Days that are over are merged, whole; readers that began before find their files."""
+    for epoch, (day, seqs) in enumerate([(0, [1, 2]), (0, [3]), (0, [5]), (1, [6]), (1, [7])]):
+        archive.epoch(epoch, rows(seqs, day=day))
+    before = manifests.archive_files(str(archive.root), "records")
+    (left_over,) = archive.write(rows([8, 9], day=1))
+    told = run_compact(str(archive.root))
+    assert told["tables"]["records"] == {"merged": 3, "made": 1, "deleted": 0, "bytes_deleted": 0}
+    assert sorted(archive.seqs()) == [1, 2, 3, 5, 6, 7]
+    assert len(manifests.archive_files(str(archive.root), "records")) == 3
+    assert all(Path(path).exists() for path in before)
+    assert [hole.first for hole in manifests.holes(archive.root, "records")] == [4]
+    assert run_compact(str(archive.root))["tables"]["records"]["made"] == 0
+    later = max(path.stat().st_mtime for path in archive.root.rglob("*")) + KEPT_S + 1
+    told = run_compact(str(archive.root), now_s=lambda: later)
+    assert told["tables"]["records"]["deleted"] == 4
+    assert not (archive.root / left_over.entry.path).exists()
+    archive.epoch(5, rows([10], day=2))
+    assert sorted(archive.seqs()) == [1, 2, 3, 5, 6, 7, 10]
+    assert run_compact(str(archive.root))["tables"]["records"]["merged"] == 2
+
+
+def test_compaction_in_parts(archive: Archive) -> None:
+    """Files grow up to the target; those of another shape stay apart."""
+    for seq in range(1, 7):
+        archive.epoch(seq - 1, rows([seq]))
+    odd = rows([7]).append_column("more", pa.array([1]))
+    archive.epoch(6, odd)
+    archive.epoch(7, rows([8], day=1))
+    size = manifests.live_entries(archive.root, "records")[0].bytes
+    told = run_compact(str(archive.root), target_bytes=round(size * 3.5))
+    assert told["tables"]["records"]["merged"] == 6 and told["tables"]["records"]["made"] == 2
+    assert sorted(archive.seqs()) == [*range(1, 9)]
+
+
+def test_a_damaged_file_is_not_merged(archive: Archive) -> None:
+    for epoch, day in enumerate((0, 0, 1)):
+        archive.epoch(epoch, rows([epoch + 1], day=day))
+    path = Path(manifests.archive_files(str(archive.root), "records")[1])
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(PipelineError, match="damaged: its manifest has another sha256"):
+        run_compact(str(archive.root))
+    assert manifests.epochs(archive.root, "records-compact") == []
+
+
+# -- delta ----------------------------------------------------------------------------------------
+
+
+def delta_seqs(root: Path) -> list[int]:
+    """What a reader of the Delta table gets."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(root / "records")).to_pyarrow_table()
+    return sorted(table.column("seq").to_pylist())
+
+
+def test_a_delta_table_holds_what_the_manifests_say(archive: Archive) -> None:
+    """Every epoch once, however often it is told; compacted files too."""
+    pytest.importorskip("deltalake")
+    from deltalake import DeltaTable
+
+    assert sync(archive.root, "records") == 0
+    writer = ArchiveWriter(archive.root, "records", "records-0001", delta=True)
+    for epoch, (day, seqs) in enumerate([(0, [1, 2]), (0, [3]), (1, [4])]):
+        for _ in range(2):
+            part = writer.write(iter([rows(seqs, topic="a:b", day=day)]))
+            writer.commit([part], epoch)
+    assert delta_seqs(archive.root) == [1, 2, 3, 4]
+    table = DeltaTable(str(archive.root / "records"))
+    assert (table.version(), table.transaction_version("records-0001")) == (2, 2)
+    archive.epoch(3, rows([5], topic="a:b", day=1))
+    assert delta_seqs(archive.root) == [1, 2, 3, 4], "a crash between manifest and Delta"
+    assert sync(archive.root, "records") == 1
+    assert sync(archive.root, "records") == 0
+    assert run_compact(str(archive.root))["tables"]["records"]["made"] == 1
+    later = max(path.stat().st_mtime for path in archive.root.rglob("*")) + KEPT_S + 1
+    assert run_compact(str(archive.root), now_s=lambda: later)["tables"]["records"]["deleted"] == 2
+    assert delta_seqs(archive.root) == [1, 2, 3, 4, 5]
+    stats = DeltaTable(str(archive.root / "records")).get_add_actions(flatten=True)
+    assert sum(pa.table(stats).column("num_records").to_pylist()) == 5

@@ -1,0 +1,399 @@
+"""Topics, gaps, micro-batches and tasks from indexes of segments, without files or Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logqueue.segments import ranges as rg
+from logqueue.segments.index import SegmentIndex, TopicPart
+from logqueue.segments.known import TopicFacts
+from logqueue.segments.plan import SegmentRead
+from logqueue.spark import options
+from logqueue.spark.advancing import EventsCourse, Limit, RecordsCourse
+from logqueue.spark.errors import PipelineError
+from logqueue.spark.holdings import Held, Piece, Range
+from logqueue.spark.narrowing import Narrowing
+from logqueue.spark.offsets import DataLossError
+from logqueue.spark.options import Reading, Selection
+from logqueue.spark.planning import SegmentTask, Survey, weight
+
+LOG = "ab" * 16
+ALL = Selection(pattern=".*")
+MIB = 1 << 20
+
+
+def reading(**given: str) -> Reading:
+    return options.offline({"path": "/data", "topicPattern": ".*", **given}).reading
+
+
+def index(
+    segment: int,
+    parts: Sequence[TopicPart] = (),
+    learned: Sequence[TopicFacts] = (),
+    *,
+    log: str = "jobs",
+    orders: tuple[int, int] | None = None,
+    size: int = MIB,
+) -> SegmentIndex:
+    first, last = orders or (segment * 100, segment * 100 + 99)
+    return SegmentIndex(
+        1, "jobs" if log == "jobs" else "leases", LOG, LOG, segment, 1, 2, size, 0, first, last,
+        first, last, list(parts), list(learned),
+    )  # fmt: skip
+
+
+def part(topic: int, first: int, last: int, *, moved: rg.Ranges | None = None) -> TopicPart:
+    rows = last - first + 1
+    seqs = [(first, last)] if rows else []
+    anew = rg.count(moved or [])
+    return TopicPart(
+        topic, "", f"{LOG}-{topic}", seqs, rows, rows * 100, first, last, moved or [], anew,
+        anew * 100, 1, 1,
+    )  # fmt: skip
+
+
+def facts(topic: int, name: str, head: int = 0) -> TopicFacts:
+    return TopicFacts(topic, name, True, 0, 0, head=head)
+
+
+def taken(tasks: Sequence[SegmentTask], topic: int) -> list[tuple[int, int]]:
+    """All ranges that tasks take of a topic, sorted."""
+    reads = [read for task in tasks for read in task.reads]
+    parts = [part for read in reads for part in read.topics if part.topic == topic]
+    return sorted(pair for part in parts for pair in [*part.ranges, *part.moved])
+
+
+def in_order(pairs: Sequence[tuple[int, int]]) -> bool:
+    return all(before[1] < after[0] for before, after in pairwise(pairs))
+
+
+# -- packing ---------------------------------------------------------------------------------------
+
+sizes = st.lists(
+    st.tuples(st.integers(0, 5000), st.integers(0, 300), st.integers(4096, 64 * MIB)),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(sizes, st.data())
+def test_tasks_cover_a_range_exactly_once(
+    segments: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    nexts, indexes = [1, 1], []
+    for number, (rows, others, size) in enumerate(segments, 1):
+        parts = []
+        for topic, count in enumerate((rows, others), 1):
+            if count:
+                parts.append(part(topic, nexts[topic - 1], nexts[topic - 1] + count - 1))
+                nexts[topic - 1] += count
+        known = [facts(1, "a"), facts(2, "b")] if number == 1 else []
+        indexes.append(index(number, parts, known, size=size))
+    first = data.draw(st.integers(1, nexts[0]))
+    end = data.draw(st.integers(first, nexts[0]))
+    wanted = [Range("a", f"{LOG}-1", first, end)] if first < end else []
+    if nexts[1] > 1:
+        wanted.append(Range("b", f"{LOG}-2", 1, nexts[1]))
+    partition_bytes = data.draw(st.integers(64 << 10, 128 * MIB))
+    minimum = data.draw(st.integers(1, 9))
+    asked = reading(partitionBytes=str(partition_bytes), minPartitions=str(minimum))
+    tasks = Survey(indexes, [], ALL).record_tasks(wanted, asked, Narrowing())
+    for topic, range in ((1, (first, end - 1)), (2, (1, nexts[1] - 1))):
+        pairs = taken(tasks, topic)
+        assert in_order(pairs)
+        assert rg.union(pairs) == ([range] if range[0] <= range[1] else [])
+    uncut = {(read.segment, weight(read)) for task in tasks for read in task.reads}
+    total = sum(size for _, size in uncut)
+    assert len(tasks) <= max(-(-total // partition_bytes), minimum)
+    # A pure function of the range and the list: nothing else, no time, no memory.
+    assert Survey(indexes, [], ALL).record_tasks(wanted, asked, Narrowing()) == tasks
+
+
+def test_small_segments_share_a_task_and_large_ones_do_not() -> None:
+    indexes = [index(1, [part(1, 1, 10)], [facts(1, "a")])]
+    indexes += [index(n, [part(1, n * 10 - 9, n * 10)]) for n in range(2, 101)]
+    survey = Survey(indexes, [], ALL)
+    wanted = [Range("a", f"{LOG}-1", 1, 1001)]
+    assert len(survey.record_tasks(wanted, reading(), Narrowing())) == 2
+    assert len(survey.record_tasks(wanted, reading(partitionBytes="10m"), Narrowing())) == 10
+    one = survey.record_tasks([Range("a", f"{LOG}-1", 15, 16)], reading(), Narrowing())
+    assert [read.segment for task in one for read in task.reads] == [2]
+
+
+def test_segments_are_cut_only_for_the_least_number_of_tasks() -> None:
+    survey = Survey([index(1, [part(1, 1, 10)], [facts(1, "a")], size=64 * MIB)], [], ALL)
+    wanted = [Range("a", f"{LOG}-1", 1, 11)]
+    assert len(survey.record_tasks(wanted, reading(partitionBytes="1m"), Narrowing())) == 1
+    tasks = survey.record_tasks(wanted, reading(minPartitions="4"), Narrowing())
+    assert len(tasks) == 4
+    assert taken(tasks, 1) == [(1, 3), (4, 5), (6, 8), (9, 10)]
+
+
+def test_filters_leave_out_segments_by_topic_seq_and_time() -> None:
+    indexes = [index(1, [part(1, 1, 10)], [facts(1, "a"), facts(2, "b")])]
+    indexes += [index(n, [part(1, n * 10 - 9, n * 10), part(2, n, n)]) for n in range(2, 11)]
+    survey = Survey(indexes, [], ALL)
+    wanted = [Range("a", f"{LOG}-1", 1, 101), Range("b", f"{LOG}-2", 2, 11)]
+
+    def segments(narrowing: Narrowing) -> list[int]:
+        tasks = survey.record_tasks(narrowing.of_ranges(wanted), reading(), narrowing)
+        return [read.segment for task in tasks for read in task.reads]
+
+    assert segments(Narrowing()) == [*range(1, 11)]
+    assert segments(Narrowing(topics=frozenset({"a"}), first=85)) == [9, 10]
+    assert segments(Narrowing(topics=frozenset({"b"}), last=3)) == [2, 3]
+    assert segments(Narrowing(topics=frozenset({"a"}), to_micros=19_999)) == [1, 2]
+    assert segments(Narrowing(from_ms=95, topics=frozenset({"a"}))) == [10]
+    assert segments(Narrowing(topics=frozenset())) == []
+    assert Narrowing(first=5, last=4).of_ranges(wanted) == []
+
+
+# -- what is held ----------------------------------------------------------------------------------
+
+
+def test_a_log_from_its_begin_tells_of_everything() -> None:
+    indexes = [
+        index(1, [part(1, 1, 10)], [facts(1, "a")]),
+        # Seqs 11 to 4106 were promised before a crash and handed out to nobody.
+        index(2, [part(1, 4107, 4110)], [facts(1, "a", head=4106)]),
+    ]
+    held = Survey(indexes, [], ALL).held()["a"]
+    assert (held.log, held.next, held.told, held.untold) == (f"{LOG}-1", 4111, 1, [])
+    assert held.rows(1, 4111) == 14
+
+
+def test_dropped_segments_leave_untold_seqs_and_live_records() -> None:
+    moved: rg.Ranges = [(5, 9)]
+    indexes = [
+        index(7, [part(1, 101, 110)], [facts(1, "a", head=100)]),
+        index(8, [part(1, 111, 120, moved=moved)], [facts(1, "a", head=110)]),
+    ]
+    held = Survey(indexes, [], ALL).held()["a"]
+    assert (held.next, held.told, held.untold) == (121, 101, [(1, 100)])
+    assert [(piece.first, piece.last) for piece in held.pieces] == [(5, 9), (101, 110), (111, 120)]
+    # A hole in the archive, too.
+    indexes = [
+        index(1, [part(1, 1, 10)], [facts(1, "a")]),
+        index(4, [part(1, 31, 40)], [facts(1, "a", head=30)]),
+    ]
+    assert Survey(indexes, [], ALL).held()["a"].untold == [(11, 30)]
+
+
+def test_a_topic_of_which_all_is_over_still_has_its_head() -> None:
+    held = Survey([index(9, [], [facts(1, "a", head=500)])], [], ALL).held()["a"]
+    assert (held.next, held.untold, held.pieces) == (501, [(1, 500)], [])
+
+
+def test_the_newest_instance_of_a_name_is_the_one() -> None:
+    indexes = [
+        index(1, [part(1, 1, 10)], [facts(1, "a"), facts(2, "b")]),
+        index(2, [part(3, 1, 2)], [TopicFacts(1, "a", True, 0, 0, True, 10), facts(3, "a")]),
+    ]
+    held = Survey(indexes, [], ALL).held()
+    assert {name: (topic.log, topic.next) for name, topic in held.items()} == {
+        "a": (f"{LOG}-3", 3),
+        "b": (f"{LOG}-2", 1),
+    }
+    assert set(Survey(indexes, [], Selection(names=("b",))).held()) == {"b"}
+
+
+def test_orders_of_dropped_segments_are_untold_in_either_log() -> None:
+    jobs = [index(n, orders=(n * 10, n * 10 + 8)) for n in (1, 2, 3)]
+    leases = [index(n, log="leases", orders=(n * 10 + 9, n * 10 + 9)) for n in (2, 3)]
+    held = Survey(jobs, leases, ALL).held_events()
+    assert (held.log, held.next, held.untold) == (LOG, 40, [(0, 28)])
+    assert Survey(jobs, leases, ALL).held_events(end=35).next == 35
+
+
+# -- starts and micro-batches ----------------------------------------------------------------------
+
+
+def topic(name: str, next: int, *, first: int = 1, log: str = "l", untold: int = 0) -> Held:
+    pieces = [Piece(first, next - 1, next - first, (next - first) * 10)] if next > first else []
+    return Held(name, log, next, pieces, [(1, untold)] if untold else [])
+
+
+def vector(**places: int) -> dict[str, object]:
+    return {
+        "v": 1,
+        "topics": {name: {"log": "l", "next": next} for name, next in sorted(places.items())},
+    }
+
+
+def test_bounds_are_shared_and_kept() -> None:
+    course = RecordsCourse(reading())
+    held = {name: topic(name, next) for name, next in (("a", 1001), ("b", 11), ("c", 501))}
+    start = course.initial(held)
+    assert start == vector(a=1, b=1, c=1)
+    assert course.latest(start, held, Limit(), None) == vector(a=1001, b=11, c=501)
+    once = course.latest(start, held, Limit(rows=100), None)
+    assert once == vector(a=46, b=11, c=46)
+    assert course.latest(start, held, Limit(rows=100), None) == once
+    assert course.latest(start, held, Limit(bytes=1000), None) == once
+    assert course.latest(start, held, Limit(bytes=1), None) == vector(a=2, b=1, c=1)
+    steps = 0
+    while start != vector(a=1001, b=11, c=501):
+        start, steps = course.latest(start, held, Limit(rows=100), None), steps + 1
+    assert steps == 16
+
+
+def test_sparse_survivors_do_not_hold_a_micro_batch_up() -> None:
+    pieces = [Piece(5, 1_000_000, 3, 30), Piece(1_000_001, 1_000_100, 100, 9)]
+    held = Held("a", "l", 1_000_101, pieces)
+    assert held.after_rows(1, 1_000_101, 50) == 1_000_048
+    assert held.after_rows(1, 1_000_101, 2) == 7
+
+
+def test_available_now_goes_to_its_target_and_no_further() -> None:
+    course = RecordsCourse(reading())
+    target = course.end({"a": topic("a", 11)})
+    later = {"a": topic("a", 31), "new": topic("new", 5)}
+    assert course.latest(vector(a=1), later, Limit(), target) == vector(a=11)
+    assert course.latest(vector(a=11), later, Limit(), target) == vector(a=11)
+    assert course.latest(vector(a=20), later, Limit(), target) == vector(a=20)
+
+
+def test_topics_that_come_later_begin_at_their_earliest() -> None:
+    course = RecordsCourse(reading())
+    held = {"a": topic("a", 11), "late": topic("late", 51, first=41, untold=40)}
+    end = course.latest(vector(a=5), held, Limit(), None)
+    assert end["topics"]["late"] == {"log": "l", "next": 51, "told": 41}
+    assert course.between(vector(a=5), end, held) == [
+        Range("a", "l", 5, 11),
+        Range("late", "l", 1, 51),
+    ]
+    # What was over before the topic was first seen is forgotten with the next step.
+    assert course.latest(end, held, Limit(), None) == end
+    held["late"] = topic("late", 61, first=41, untold=40)
+    assert course.latest(end, held, Limit(), None) == vector(a=11, late=61)
+    # A topic without records stays unknown.
+    held["z"] = topic("z", 1)
+    later = course.latest(vector(a=5), held, Limit(), None)
+    assert later["topics"].keys() == {"a", "late"}
+
+
+@pytest.mark.parametrize(
+    ("start", "held", "said"),
+    [
+        (vector(a=5), {}, "topic 'a' was deleted; seqs from 5 on"),
+        (vector(a=5), {"a": topic("a", 9, log="m")}, "'a' is another one now .* seqs from 5 on"),
+        (vector(a=50), {"a": topic("a", 9)}, "seqs 9 to 49 of topic 'a' are gone.*older backup"),
+    ],
+)
+def test_what_happened_behind_a_streams_back_is_told(
+    start: dict[str, object], held: dict[str, Held], said: str
+) -> None:
+    with pytest.raises(DataLossError, match=said):
+        RecordsCourse(reading()).latest(start, held, Limit(), None)
+
+
+def test_losses_are_noted_and_passed_over_when_they_are_accepted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    course = RecordsCourse(reading(failOnDataLoss="false"))
+    made_anew = {"a": topic("a", 9, log="m")}
+    end = course.latest(vector(a=5), made_anew, Limit(), None)
+    assert end["topics"] == {"a": {"log": "m", "next": 9}}
+    assert course.between(vector(a=5), end, made_anew) == [Range("a", "m", 1, 9)]
+    assert course.latest(vector(a=5), {}, Limit(), None) == vector(a=5)
+    held = {"a": topic("a", 60, first=41, untold=40)}
+    assert course.between(vector(a=5), vector(a=60), held) == [Range("a", "l", 5, 60)]
+    assert course.between(vector(a=5), vector(a=60), {}) == []
+    assert "seqs 5 to 40 of topic 'a' are gone" in caplog.text
+    assert "going on without it (failOnDataLoss=false)" in caplog.text
+
+
+def test_unread_seqs_that_are_untold_are_a_loss() -> None:
+    course = RecordsCourse(reading())
+    held = {"a": topic("a", 60, first=41, untold=40)}
+    with pytest.raises(DataLossError, match=r"seqs 5 to 40 of topic 'a' are gone"):
+        course.between(vector(a=5), vector(a=60), held)
+    assert course.between(vector(a=41), vector(a=60), held) == [Range("a", "l", 41, 60)]
+    # A stream that began when they were untold already has lost nothing, until more goes.
+    start = course.initial(held)
+    assert start["topics"]["a"] == {"log": "l", "next": 1, "told": 41}
+    assert course.between(start, vector(a=60), held) == [Range("a", "l", 1, 60)]
+    held = {"a": topic("a", 60, first=51, untold=50)}
+    with pytest.raises(DataLossError, match=r"seqs 41 to 50 of topic 'a' are gone"):
+        course.between(start, vector(a=60), held)
+    assert course.between(start, vector(a=21), held) == [Range("a", "l", 1, 21)]
+
+
+def test_a_checkpoint_of_something_else_is_refused() -> None:
+    course = RecordsCourse(reading())
+    with pytest.raises(PipelineError, match=r"before its begin 9"):
+        course.between(vector(a=9), vector(a=5), {"a": topic("a", 20)})
+    with pytest.raises(PipelineError, match=r"no offset of records"):
+        course.latest({"v": 1, "log": "l", "next": 3}, {}, Limit(), None)
+
+
+def test_explicit_starts_are_checked_against_what_is_there() -> None:
+    held = {"a": topic("a", 60, first=41, untold=40)}
+    start = reading(startingOffsets='{"a": 45}')
+    assert RecordsCourse(start).initial(held) == vector(a=45)
+    assert RecordsCourse(start).batch(held, lambda *_: 1) == [Range("a", "l", 45, 60)]
+    gone = RecordsCourse(reading(startingOffsets='{"a": 5}'))
+    with pytest.raises(DataLossError, match=r"seqs 5 to 40"):
+        gone.batch(held, lambda *_: 1)
+    with pytest.raises(DataLossError, match=r"seqs 60 to 98"):
+        RecordsCourse(reading(startingOffsets='{"a": 99}')).batch(held, lambda *_: 1)
+    with pytest.raises(PipelineError, match=r"names topic 'b', and there is no such"):
+        RecordsCourse(reading(startingOffsets='{"b": 5}')).initial(held)
+    with pytest.raises(DataLossError, match=r"'a' is another one now"):
+        of_other = '{"v":1,"topics":{"a":{"log":"m","next":45}}}'
+        RecordsCourse(reading(startingOffsets=of_other)).batch(held, lambda *_: 1)
+
+
+def test_batches_end_where_they_are_told_to() -> None:
+    held = {"a": topic("a", 60), "b": topic("b", 30)}
+    ends = reading(endingOffsets='{"a": 20, "b": -1}')
+    assert RecordsCourse(ends).batch(held, lambda *_: 1) == [
+        Range("a", "l", 1, 20),
+        Range("b", "l", 1, 30),
+    ]
+    times = reading(startingTimestamp="10000", endingTimestamp="20000")
+    seqs = {10_000: 7, 20_000: 9}
+    assert RecordsCourse(times).batch(held, lambda _, at: seqs[at]) == [
+        Range("a", "l", 7, 9),
+        Range("b", "l", 7, 9),
+    ]
+
+
+def test_events_advance_by_orders() -> None:
+    course = EventsCourse(reading(events="leases"))
+    held = Survey(
+        [index(n, [TopicPart(1, "", "", events=50)], [facts(1, "a")]) for n in (1, 2)], [], ALL
+    ).held_events()
+    start = course.initial(held)
+    assert start == {"v": 1, "log": LOG, "next": 0}
+    assert course.latest(start, held, Limit(), None) == {"v": 1, "log": LOG, "next": 300}
+    some = course.latest(start, held, Limit(rows=25), None)
+    assert some == {"v": 1, "log": LOG, "next": 150}
+    assert course.between(start, some, held) == [Range("", LOG, 0, 150)]
+    assert course.latest(some, held, Limit(rows=1), course.end(held))["next"] == 152
+    with pytest.raises(DataLossError, match=r"orders 300 to 899 are gone"):
+        course.latest({"v": 1, "log": LOG, "next": 900}, held, Limit(), None)
+    with pytest.raises(DataLossError, match=r"the log is another one now"):
+        course.latest({"v": 1, "log": "other", "next": 9}, held, Limit(), None)
+
+
+def test_events_of_dropped_segments_are_a_loss_for_who_was_there() -> None:
+    course = EventsCourse(reading(events="leases"))
+    held = Survey([index(2), index(3)], [], ALL).held_events()
+    start = course.initial(held)
+    assert start == {"v": 1, "log": LOG, "next": 0, "told": 200}
+    assert course.between(start, course.end(held), held) == [Range("", LOG, 0, 400)]
+    with pytest.raises(DataLossError, match=r"orders 150 to 199 are gone"):
+        course.between({"v": 1, "log": LOG, "next": 150}, course.end(held), held)
+
+
+def test_a_read_knows_what_it_weighs() -> None:
+    survey = Survey([index(1, [part(1, 1, 10)], [facts(1, "a")])], [], ALL)
+    (task,) = survey.record_tasks([Range("a", f"{LOG}-1", 1, 11)], reading(), Narrowing())
+    assert task.bytes == MIB
+    assert isinstance(task.reads[0], SegmentRead)

@@ -1,0 +1,284 @@
+"""The report page: true to its tables, whole without a network or a script, safe with any text."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyarrow.compute as pc
+import pytest
+from PIL import Image
+
+from logqueue.spark.page import numbers
+from logqueue.spark.page.steps import MOST_STEPS, steps_over
+from logqueue.spark.page.style import SCRIPT
+from logqueue.spark.report_page import page, write_page
+from tests.spark.sample_report import MONDAY, Tables, busy_week, tables
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "]]> --> \"double\" 'single' `tick`",
+    "\u202eturned \u05d0\u05d1\u05d2",
+    "x" * 5000,
+    "\x00\x08control\x1b",
+    "</title></style></script><img src=https://example.org/x onerror=alert(3)>",
+)
+CASES: dict[str, Callable[[], Tables]] = {
+    "one topic": busy_week,
+    "three topics": lambda: busy_week(("mail", "thumbnails", "billing.invoices"), buckets=48),
+    "two hundred": lambda: busy_week([f"q{n:03}" for n in range(200)], buckets=4, workers=2),
+    "nothing": tables,
+    "no tables": dict,
+    "one bucket, one worker": lambda: busy_week(buckets=1, workers=1),
+    "minutes of days": lambda: busy_week(buckets=3000, minutes=1, workers=2),
+    "hostile": lambda: busy_week(HOSTILE, buckets=3, reasons=HOSTILE, workers=2),
+}
+EMPTY_ELEMENTS = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Reading(HTMLParser):
+    """A page read strictly: every element is closed where it must be."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs), f"an attribute twice: {tag} {attrs}"
+        self.tags.append((tag, dict(attrs)))
+        if tag not in EMPTY_ELEMENTS:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        where = self.open[-1] if self.open else ""
+        if where == "script":
+            self.scripts.append(data)
+        elif where != "style":
+            self.text.append(data)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_page_is_sound_and_alone(case: str) -> None:
+    html = page(CASES[case](), title=f"Queues: {case}")
+    read = Reading(html)
+    assert "".join(read.scripts) == SCRIPT, "no text ever becomes a part of the script"
+    names = {name for _, attrs in read.tags for name in attrs}
+    assert not {"src", "onerror", "onload", "onclick", "xlink:href", "background"} & names
+    assert {attrs["href"] or "" for tag, attrs in read.tags if "href" in attrs} <= {
+        f"#{attrs.get('id')}" for _, attrs in read.tags
+    }, "links lead to places of the page only"
+    assert not {"link", "iframe", "img", "object", "base", "form"} & {tag for tag, _ in read.tags}
+    assert "url(" not in html and "@import" not in html
+    ids = [attrs["id"] for _, attrs in read.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    drawings = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        assert root.get("role") == "img"
+        labels = (root.get("aria-labelledby") or "").split()
+        assert root.get("aria-label") or {e.get("id") for e in root} >= set(labels) > set()
+        for path in root.iter("path"):
+            assert re.fullmatch(r"[MLHVhvz0-9. -]+", path.get("d") or ""), path.get("d")
+    assert bool(drawings) is case.startswith(("one", "three", "two", "minutes", "hostile"))
+    assert html.count("<details><summary>Numbers") == html.count('data-steps="')
+
+
+def test_hostile_texts_are_shown_not_obeyed() -> None:
+    html = page(CASES["hostile"](), title=HOSTILE[0])
+    shown = "".join(Reading(html).text)
+    assert HOSTILE[0] in shown and HOSTILE[1] in shown and "onerror=alert(3)" in shown
+    assert "\u202e" not in html and "\x00" not in html and "\x08" not in html
+    assert "x" * 301 not in shown, "long texts are cut where they are read"
+    assert "default-src 'none'" in html and "script-src 'sha256-" in html
+
+
+def cells(html: str, title: str) -> dict[str, list[str]]:
+    """The columns of the numbers behind the first chart with this title."""
+    figure = html.partition(f"<b>{title}</b>")[2].partition("</figure>")[0]
+    root = ElementTree.fromstring(
+        "<t>" + figure.partition("<table")[2].partition(">")[2][:-24] + "</t>"
+    )
+    heads = ["".join(cell.itertext()) for cell in root.iter("th")]
+    rows = [["".join(cell.itertext()) for cell in row] for row in root.iter("tr")][1:]
+    return {name: [row[n] for row in rows] for n, name in enumerate(heads)}
+
+
+def whole(texts: list[str]) -> list[int]:
+    """Numbers as they were before they were written for people."""
+    return [int(text.replace(",", "")) for text in texts]
+
+
+def test_gathering_loses_no_job_and_no_peak() -> None:
+    made = busy_week(("a", "b"), buckets=2 * 24 * 60, minutes=1, workers=2)
+    html = page(made, title="Two days of minutes")
+    flow = made["report_throughput"]
+    assert len(cells(html, "In and out")["in: appended"]) <= MOST_STEPS
+    assert sum(whole(cells(html, "In and out")["in: appended"])) == pc.sum(flow["appended"]).as_py()
+    ended = sum(pc.sum(flow[name]).as_py() for name in ("acked", "dead", "dropped"))
+    assert sum(whole(cells(html, "In and out")["out: ended"])) == ended
+    ready = made["report_backlog"].group_by("bucket").aggregate([("ready", "sum")])["ready_sum"]
+    assert max(whole(cells(html, "Backlog")["ready"])) == pc.max(ready).as_py()
+    assert "holds the sum of its buckets of 1 min" in html
+    assert "shows the highest of its buckets of 1 min" in html
+
+
+def test_the_summary_says_what_the_tables_say() -> None:
+    html = page(busy_week(), title="One")
+    text = "|".join(Reading(html).text)
+    for said in ("Jobs|143,459", "Done|141,220", "Dead|612", "Open at the end|1,317"):
+        assert said in text
+
+
+def test_the_same_tables_give_the_same_page(tmp_path: Path) -> None:
+    first = page(busy_week(("a", "b")), title="Twice")
+    path = write_page(busy_week(("a", "b")), str(tmp_path / "to" / "report.html"), title="Twice")
+    assert Path(path).read_text(encoding="utf-8") == first
+    assert [file.name for file in (tmp_path / "to").iterdir()] == ["report.html"]
+
+
+def test_questions_are_answered() -> None:
+    growing = [
+        {"topic": "t", "bucket": MONDAY + timedelta(minutes=n), "ready": n * 10, "in_flight": 1}
+        | {"delayed": 0, "held": 0, "oldest_age_ms": n * 1000}
+        for n in range(10)
+    ]
+    waits = [
+        {"topic": "t", "bucket": MONDAY + timedelta(minutes=n), "metric": metric, "n": 5}
+        | dict.fromkeys(
+            ("p50", "p90", "p95", "p99", "max"), 100 if n < 5 or metric == "wait" else 900
+        )
+        for n in range(10)
+        for metric in ("wait", "run")
+    ]
+    hands = [
+        {"topic": "t", "worker": f"w{n}", "bucket": None, "claims": 9, "acks": 9, "failures": 0}
+        | {"busy_ms": 1, "utilisation": 0.1, "p95_run": 4000 if n == 3 else 1000}
+        for n in range(4)
+    ]
+    needed = [
+        {"topic": "t", "bucket": MONDAY + timedelta(hours=n), "needed_workers": need}
+        | {"seen_workers": 2, "arrivals": 1}
+        for n, need in enumerate((1.0, 1.2, 6.5))
+    ]
+    html = page(
+        tables(
+            report_backlog=growing,
+            report_latency=waits,
+            report_workers=hands,
+            report_capacity=needed,
+        ),
+        title="Answers",
+    )
+    text = " ".join("".join(Reading(html).text).split())
+    assert "Yes 90 jobs waited at the end, the oldest for 9 s." in text
+    assert "p95 of running went from 100 ms to 900 ms" in text and "The work itself" in text
+    assert "w3 needs 4.0 times as long in t as is usual there: a p95 of 4 s." in text
+    assert "7 workers to keep up in the busiest bucket, 2 in a usual one, if Monday" in text
+    assert "This report was made without limits." in text
+
+
+def test_what_is_missing_says_why() -> None:
+    html = page(tables(), title="Empty", range=(MONDAY, MONDAY + timedelta(days=1)))
+    text = "".join(Reading(html).text)
+    assert "2026-03-02 00:00 to 2026-03-03 00:00 UTC" in text
+    for why in ("No job came in", "No job was claimed", "--sla wait=30s", "No lease looks stuck"):
+        assert why in text
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "–"),
+        (0, "0 ms"),
+        (0.25, "0.2 ms"),
+        (999, "999 ms"),
+        (1250, "1.25 s"),
+        (59_999, "1 min"),
+        (125_000, "2 min 5 s"),
+        (3_600_000, "1 h"),
+        (100 * numbers.HOUR, "4 d 4 h"),
+        (400 * numbers.DAY, "400 d"),
+        (-1500, "-1.5 s"),
+    ],
+)
+def test_durations_in_words(value: float | None, said: str) -> None:
+    assert numbers.duration(value) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0.0, "0.0%"), (0.00001, "<0.1%"), (0.99999, ">99.9%"), (0.5, "50%"), (1.0, "100%")],
+)
+def test_shares_are_not_rounded_to_nothing_or_all(value: float, said: str) -> None:
+    assert numbers.share(value) == said
+
+
+@pytest.mark.parametrize("length", [1, 1000, 61_000, 86_400_000, 31 * 86_400_000, 9e11])
+def test_axes_of_any_length_have_some_ticks(length: float) -> None:
+    start = 1_772_409_600_000
+    ticks = numbers.time_ticks(start, start + int(length))
+    assert 1 <= len(ticks) <= 9
+    assert all(start <= tick.at <= start + length for tick in ticks)
+    upright = numbers.duration_ticks(length)
+    assert 2 <= len(upright) <= 6 and upright[-1].at >= length
+    counted = numbers.linear_ticks(length)
+    assert 2 <= len(counted) <= 6 and counted[-1].at >= length * 0.999
+
+
+def test_steps_hold_whole_buckets() -> None:
+    steps = steps_over([0, 60_000, 600_000_000], bucket=60_000)
+    assert steps.count <= MOST_STEPS and steps.width % 60_000 == 0 and steps.end > 600_000_000
+    assert steps_over([]).count == 1
+    assert steps_over([5], start=0, end=10, bucket=5).count == 2
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine to look with")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_it(tmp_path: Path, width: int) -> None:
+    html, shot = tmp_path / "report.html", tmp_path / "report.png"
+    write_page(busy_week(("mail", HOSTILE[0]), buckets=30), str(html), title="Queues")
+    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync --hide-scrollbars"
+    more = "--disable-background-networking --disable-component-update --dump-dom"
+    size = [f"--window-size={width},3000", f"--screenshot={shot}"]
+    assert CHROMIUM is not None
+    shown = subprocess.run(
+        [
+            CHROMIUM,
+            *flags.split(),
+            *more.split(),
+            f"--user-data-dir={tmp_path / 'profile'}",
+            *size,
+            html.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "<label>Topic" in shown.stdout, "the script runs, and shows what needs it"
+    assert shown.stdout.count("<script") == 1
+    with Image.open(shot) as image:
+        colours = image.convert("RGB").getcolors(1 << 24)
+        assert image.size == (width, 3000)
+        assert colours is not None and len(colours) > 50
