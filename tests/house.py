@@ -34,6 +34,15 @@ class Import:
     at_top: bool
 
 
+def _is_for_types(node: ast.AST) -> bool:
+    """Whether what is inside is never run: `if TYPE_CHECKING:`."""
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
+
+
 @dataclass(frozen=True)
 class Source:
     """One Python file.
@@ -71,7 +80,7 @@ class Source:
         lazy = {
             id(inner)
             for node in ast.walk(self.tree)
-            if isinstance(node, Function)
+            if isinstance(node, Function) or _is_for_types(node)
             for inner in ast.walk(node)
         }
         for node in ast.walk(self.tree):

@@ -87,6 +87,9 @@ def is_ours(name: str) -> bool:
     return inside(*PRODUCT)(name)
 
 
+FRAMES = tuple(f"logqueue.core.{name}" for name in ("events", "block", "copy_blocks", "config"))
+"""What the frames of a log hold, for those that read it without a server."""
+
 ROOMS = (
     Room(
         "wal",
@@ -138,9 +141,27 @@ ROOMS = (
         outside("logqueue.server", "logqueue.spark", "logqueue.cli", "logqueue.testing"),
     ),
     Room(
+        "logqueue.segments",
+        "segments imports itself, wal, msgspec, the standard library, and what frames hold",
+        lambda name: (
+            inside("logqueue.segments", "wal", *FRAMES, "msgspec")(name) or is_stdlib(name)
+        ),
+    ),
+    Room(
         "logqueue.spark",
-        "of our own code, spark imports client and wal only",
-        lambda name: inside("logqueue.spark", "logqueue.client", "wal")(name) or not is_ours(name),
+        "of our own code, spark imports client, segments, shapes, errors, wal and frames only",
+        lambda name: (
+            inside(
+                "logqueue.spark",
+                "logqueue.client",
+                "logqueue.segments",
+                "logqueue.shapes",
+                "logqueue.errors",
+                "wal",
+                *FRAMES,
+            )(name)
+            or not is_ours(name)
+        ),
     ),
 )
 

@@ -21,6 +21,7 @@ from logqueue.cli import (
     offline,
     operating,
     output,
+    pipeline,
     records,
     routers,
     serving,
@@ -75,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         routers,
         measuring,
         offline,
+        pipeline,
     ):
         noun.add_to(commands)
     completion.add_to(commands, parser)

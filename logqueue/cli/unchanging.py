@@ -109,6 +109,12 @@ class UnchangingFileSystem:
         self._gone.discard(new)
         self.remove(old)
 
+    def link(self, old: str, new: str) -> None:
+        """See FileSystem."""
+        self.open(old, writable=True)
+        self._written[new] = self._written[old]
+        self._gone.discard(new)
+
     def remove(self, path: str) -> None:
         """See FileSystem."""
         self._written.pop(path, None)

@@ -1,4 +1,4 @@
-"""The wheel that the tree builds: both packages, their types, and the command."""
+"""The wheel that the tree builds: our packages, their types, the command, and Spark's way in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.house import ROOT, project_files
+
+
+REGISTRATION = "logqueue/spark/registration/"
+"""Holds packages that are at the top of the wheel, where Spark looks for them."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,7 @@ def metadata(wheel: zipfile.Path, name: str) -> str:
 
 def test_it_holds_every_module_and_nothing_else(wheel: zipfile.Path) -> None:
     expected = {
-        path
+        path.removeprefix(REGISTRATION)
         for path in project_files()
         if path.startswith(("wal/", "logqueue/")) and path.endswith((".py", "/py.typed"))
     }
@@ -72,3 +76,11 @@ def test_it_says_what_it_is(wheel: zipfile.Path) -> None:
     for line in ("Name: logqueue", "License-Expression: MIT", "Requires-Python: >=3.11"):
         assert f"\n{line}\n" in text
     assert any(Path(name).name == "LICENSE" for name in names(wheel))
+
+
+def test_spark_finds_both_formats_in_it(wheel: zipfile.Path) -> None:
+    top = {name.partition("/")[0] for name in names(wheel)}
+    assert {name for name in top if name.startswith("pyspark_")} == {
+        "pyspark_logqueue",
+        "pyspark_logqueue_wal",
+    }

@@ -1,0 +1,376 @@
+"""`logqueue pipeline`: the data pipeline on Spark, as commands.
+
+Owns: the group, its actions and their flags. Must not know: Spark, how any job works. Nothing heavy
+is imported here: `--help` must be quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from logqueue.cli import ending
+from logqueue.cli.arguments import HELP_WIDTH, Commands, Run, add_json, duration_s, positive
+
+FORMATS_READ = ("parquet", "json", "csv")
+FORMATS_WRITTEN = ("parquet", "csv", "json", "md", "html")
+
+EXAMPLES = (
+    "logqueue pipeline doctor",
+    "logqueue pipeline archive --path logqueue-data --topics orders --to archive",
+    "logqueue pipeline report --archive archive --to reports",
+    "logqueue pipeline audit --path logqueue-data --to findings",
+    'logqueue pipeline sql --archive archive "select topic, count(*) from records group by topic"',
+)
+
+
+class _Actions:
+    """Takes in the actions of the group, one after the other."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(
+        self, name: str, run: Run, what: str, *, more: str = "", examples: Sequence[str]
+    ) -> argparse.ArgumentParser:
+        """Declare an action; arguments as for a command."""
+        told = f"{what[0].upper()}{what[1:]}." + (f" {more}" if more else "")
+        parser: argparse.ArgumentParser = self._parsers.add_parser(
+            name,
+            help=what,
+            description=textwrap.fill(told, HELP_WIDTH),
+            epilog="examples:\n" + "\n".join(f"  {example}" for example in examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.set_defaults(run=run)
+        return parser
+
+
+def add_to(commands: Commands) -> None:
+    """Declare the command and its actions."""
+    group = commands.add(
+        "pipeline",
+        _named_only,
+        "archive, report on, audit and copy in bulk, with Spark",
+        more="Each action starts a Spark of its own on this machine unless --master or --remote "
+        "says where one is. Needs `pip install 'logqueue[spark]'` and Java 17 or newer; "
+        "`logqueue pipeline doctor` says what is missing.",
+        examples=EXAMPLES,
+    )
+    actions = _Actions(group)
+    _add_archiving(actions)
+    _add_reading(actions)
+    _add_writing(actions)
+    _add_sql(actions)
+    _add_cluster(actions)
+
+
+def _named_only(arguments: argparse.Namespace) -> int:
+    """The group by itself; its parser asks for an action before this is called."""
+    arguments.parser.print_help()
+    return ending.USAGE
+
+
+def _lazily(module: str, name: str) -> Run:
+    """A function of a module that is imported when it is called."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        import importlib
+
+        work: Callable[[argparse.Namespace], int] = getattr(
+            importlib.import_module(f"logqueue.cli.{module}"), name
+        )
+        return work(arguments)
+
+    return run
+
+
+def _job(name: str) -> Run:
+    return _lazily("pipeline_jobs", name)
+
+
+# -- flags that many actions share ---------------------------------------------------------------
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    """Where Spark runs."""
+    spark = parser.add_argument_group("spark")
+    where = spark.add_mutually_exclusive_group()
+    where.add_argument(
+        "--master", metavar="URL", help="Spark's master (default: local[*], all cores from here)"
+    )
+    where.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT")
+    spark.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Spark; may be repeated",
+    )
+    add_json(parser)
+
+
+def _add_key(parser: Any) -> None:
+    """The key for a server."""
+    parser.add_argument("--token", metavar="KEY", help="the key to call with [LOGQUEUE_TOKEN]")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="a file with the key, readable where tasks run"
+    )
+
+
+def _add_input(
+    parser: argparse.ArgumentParser, *, archive: bool = True, tables: bool = False
+) -> None:
+    """What is read: an archive, a data directory, or a server; or tables made of one."""
+    source = parser.add_argument_group("input (one of them)").add_mutually_exclusive_group(
+        required=True
+    )
+    if archive:
+        source.add_argument(
+            "--archive", metavar="DIR", help="what `logqueue pipeline archive` wrote"
+        )
+    source.add_argument(
+        "--path", metavar="DIR", help="a data directory, its log archive, or a backup of it"
+    )
+    source.add_argument("--url", metavar="URL", help="a server")
+    if tables:
+        source.add_argument("--lifecycle", metavar="DIR", help="the tables that `lifecycle` wrote")
+    _add_key(parser)
+    topics = parser.add_mutually_exclusive_group()
+    topics.add_argument("--topics", metavar="A,B", help="only these topics (default: all)")
+    topics.add_argument(
+        "--pattern", metavar="REGEX", help="only topics whose whole name fits this expression"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--to", required=True, metavar="DIR", help=what)
+
+
+# -- actions -------------------------------------------------------------------------------------
+
+
+def _add_archiving(actions: _Actions) -> None:
+    archive = actions.add(
+        "archive",
+        _job("archive"),
+        "copy records and what happened to jobs into Parquet files, each exactly once",
+        more="It goes on where it ended, also after a crash. One archive has one writer at a time.",
+        examples=(
+            "logqueue pipeline archive --path logqueue-data --topics orders --to archive",
+            "logqueue pipeline archive --url http://127.0.0.1:4000 --pattern 'mail.*' --to archive "
+            "--every 1m",
+        ),
+    )
+    _add_input(archive, archive=False)
+    _add_output(archive, "the archive; made if it is not there")
+    often = archive.add_mutually_exclusive_group()
+    often.add_argument(
+        "--once", action="store_true", help="end when all there is has been copied (the default)"
+    )
+    often.add_argument(
+        "--every", type=duration_s, metavar="TIME", help="go on, looking this often, until stopped"
+    )
+    archive.add_argument(
+        "--max-records", type=positive, metavar="N", help="at most so many records per epoch"
+    )
+    archive.add_argument(
+        "--variant", action="store_true", help="data as VARIANT too: slow to write, quick to query"
+    )
+    archive.add_argument(
+        "--delta", action="store_true", help="Delta tables too; needs 'logqueue[delta]'"
+    )
+    _add_session(archive)
+    compact = actions.add(
+        "compact",
+        _job("compact"),
+        "merge the small files of an archive",
+        more="Readers see the old files or the new one, never both.",
+        examples=("logqueue pipeline compact --archive archive",),
+    )
+    compact.add_argument("--archive", required=True, metavar="DIR")
+    add_json(compact)
+
+
+def _add_reading(actions: _Actions) -> None:
+    lifecycle = actions.add(
+        "lifecycle",
+        _job("lifecycle"),
+        "make the tables of attempts and jobs: who had what, when, for how long, and how it ended",
+        examples=(
+            "logqueue pipeline lifecycle --archive archive --to tables",
+            "logqueue pipeline lifecycle --path logqueue-data --topics thumbnails --to tables",
+        ),
+    )
+    _add_input(lifecycle)
+    lifecycle.add_argument(
+        "--since",
+        metavar="TIME",
+        help="only renew by what came since then: 2026-03-01T00:00:00Z, or `last`, the last run",
+    )
+    lifecycle.add_argument("--end", metavar="TIME", help="leave out what came later")
+    _add_output(lifecycle, "where the tables are written")
+    _add_session(lifecycle)
+    report = actions.add(
+        "report",
+        _job("report"),
+        "say how queues did: throughput, waiting, failures, workers, backlog, capacity",
+        examples=(
+            "logqueue pipeline report --archive archive --to reports",
+            "logqueue pipeline report --path logqueue-data --name latency,failures --bucket 1h "
+            "--sla wait=30s,e2e=5m --to reports --format csv,html",
+        ),
+    )
+    _add_input(report, tables=True)
+    report.add_argument("--name", default="all", metavar="A,B", help="which reports (default: all)")
+    report.add_argument("--bucket", default="1m", metavar="TIME", help="width of a bucket of time")
+    report.add_argument("--sla", metavar="RULE=TIME,..", help="limits: wait=30s,run=1m,e2e=5m")
+    report.add_argument(
+        "--format",
+        default="parquet",
+        metavar="A,B",
+        help=f"of {', '.join(FORMATS_WRITTEN)} (default: parquet)",
+    )
+    _add_output(report, "where the reports are written")
+    _add_session(report)
+    audit = actions.add(
+        "audit",
+        _job("audit"),
+        "hold what a log says against the rules of the queue",
+        more="Status 0: all rules hold. Status 3: findings, one row for each.",
+        examples=(
+            "logqueue pipeline audit --path logqueue-data --to findings",
+            "logqueue pipeline audit --archive archive --against logqueue-data --to findings",
+        ),
+    )
+    _add_input(audit)
+    audit.add_argument(
+        "--against", metavar="DIR", help="an archive or data directory that must say the same"
+    )
+    audit.add_argument("--rules", metavar="A,B", help="only these rules (default: all)")
+    _add_output(audit, "where the findings are written")
+    _add_session(audit)
+
+
+def _add_writing(actions: _Actions) -> None:
+    backfill = actions.add(
+        "backfill",
+        _job("backfill"),
+        "write files into a topic, each row exactly once",
+        more="A run that was cut short is finished by the same command with the same --write-id.",
+        examples=(
+            "logqueue pipeline backfill --from orders.parquet --format parquet --to-topic orders "
+            "--url http://127.0.0.1:4000 --write-id orders-2026-03",
+        ),
+    )
+    backfill.add_argument("--from", dest="source", required=True, metavar="PATH")
+    backfill.add_argument("--format", required=True, choices=FORMATS_READ)
+    backfill.add_argument("--to-topic", required=True, metavar="TOPIC")
+    backfill.add_argument(
+        "--map", dest="map_sql", metavar="SQL", help="a query over the table `input`: data, tag, .."
+    )
+    backfill.add_argument(
+        "--slices", type=positive, metavar="N", help="epochs to write it in (default: by size)"
+    )
+    backfill.add_argument(
+        "--order-by", metavar="COLUMN", help="write rows in the order of this (default: any order)"
+    )
+    redrive = actions.add(
+        "redrive",
+        _job("redrive"),
+        "write chosen dead letters into a topic again, each exactly once",
+        examples=(
+            "logqueue pipeline redrive --url http://127.0.0.1:4000 --dead-topic thumbnails.dead "
+            "--where \"tag = 'cat'\" --write-id cats-1 --dry-run",
+        ),
+    )
+    redrive.add_argument("--dead-topic", required=True, metavar="TOPIC")
+    redrive.add_argument(
+        "--where", metavar="SQL", help="a condition on records (default: all of them)"
+    )
+    redrive.add_argument(
+        "--to-topic", metavar="TOPIC", help="where to (default: the queue each came from)"
+    )
+    redrive.add_argument("--limit", type=positive, metavar="N", help="at most so many")
+    redrive.add_argument("--dry-run", action="store_true", help="count, write nothing")
+    for parser in (backfill, redrive):
+        parser.add_argument(
+            "--url", help="where the server is (default: LOGQUEUE_URL, else http://127.0.0.1:4000)"
+        )
+        _add_key(parser)
+        parser.add_argument(
+            "--write-id",
+            required=True,
+            metavar="ID",
+            help="names this write; the same id never writes twice",
+        )
+        _add_session(parser)
+
+
+def _add_sql(actions: _Actions) -> None:
+    sql = actions.add(
+        "sql",
+        _lazily("pipeline_sql", "sql"),
+        "run a query over records, lease_events and tables made of them",
+        more="Tables: records and lease_events, and with --tables those that `lifecycle` and "
+        "`report` wrote.",
+        examples=(
+            "logqueue pipeline sql --archive archive "
+            '"select topic, count(*) from records group by topic"',
+            "logqueue pipeline sql --path logqueue-data --format csv "
+            "\"select * from lease_events where event = 'dead_lettered'\"",
+        ),
+    )
+    sql.add_argument("query", metavar="QUERY")
+    _add_input(sql)
+    sql.add_argument(
+        "--tables",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="what `lifecycle` or `report` wrote as parquet; may be repeated",
+    )
+    sql.add_argument("--limit", type=positive, metavar="N", help="rows shown (default: 1000)")
+    sql.add_argument("--format", choices=("table", "csv", "json"), help="default: table")
+    _add_session(sql)
+
+
+def _add_cluster(actions: _Actions) -> None:
+    pack = actions.add(
+        "pack",
+        _lazily("pipeline_cluster", "pack"),
+        "write our code as a zip for the executors of a cluster",
+        examples=("logqueue pipeline pack -o logqueue.zip",),
+    )
+    pack.add_argument("-o", "--output", default="logqueue.zip", metavar="FILE")
+    add_json(pack)
+    submit = actions.add(
+        "submit",
+        _lazily("pipeline_cluster", "submit"),
+        "print, or run, the spark-submit command for a pipeline action on a cluster",
+        examples=(
+            "logqueue pipeline submit --master spark://host:7077 --py-files logqueue.zip -- "
+            "report --archive /mnt/archive --to /mnt/reports",
+        ),
+    )
+    submit.add_argument("--master", required=True, metavar="URL", help="the cluster's master")
+    submit.add_argument(
+        "--py-files",
+        default="logqueue.zip",
+        metavar="FILE",
+        help="what `pack` wrote (default: logqueue.zip; made if it is not there)",
+    )
+    submit.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark"
+    )
+    submit.add_argument("--run", dest="is_run", action="store_true", help="run it, too")
+    submit.add_argument("words", nargs="+", metavar="ACTION ..", help="behind --: what to run")
+    doctor = actions.add(
+        "doctor",
+        _lazily("pipeline_doctor", "doctor"),
+        "say whether this machine can run the pipeline, and what is missing",
+        examples=("logqueue pipeline doctor", "logqueue pipeline doctor --json"),
+    )
+    add_json(doctor)

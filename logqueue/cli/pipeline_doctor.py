@@ -1,0 +1,28 @@
+"""`logqueue pipeline doctor`: what this machine has and lacks.
+
+Owns: how findings are shown. Must not know: what is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from logqueue.cli import ending, output
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Look at everything; status 1 says that something essential is missing."""
+    from logqueue.spark import doctor as looking
+
+    findings = looking.examine()
+    is_fit = looking.is_fit(findings)
+    if arguments.json:
+        output.json_line({"fit": is_fit, "findings": [asdict(finding) for finding in findings]})
+    else:
+        width = max(len(finding.name) for finding in findings)
+        for finding in findings:
+            hint = f"; {finding.hint}" if finding.hint else ""
+            text = f"{finding.state:<7}  {finding.name:<{width}}  {finding.detail}{hint}"
+            output.line(output.printable(text))
+    return ending.OK if is_fit else ending.FAILURE

@@ -1,0 +1,279 @@
+"""`logqueue pipeline archive`, `compact`, `lifecycle`, `report`, `audit`, `backfill`, `redrive`.
+
+Owns: flags turned into arguments of the jobs, and what people are told of the result. Must not
+know: how any job works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logqueue.cli import ending, output
+from logqueue.cli.connection import url_of
+from logqueue.cli.ending import UsageError
+from logqueue.cli.pipeline_runs import progress, refusals, run, stopped_by_sigterm, to_people
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from logqueue.spark.inputs import Input
+    from logqueue.spark.progress import Note
+
+
+def names_of(text: str | None, flag: str) -> list[str]:
+    """Names from `a,b`.
+
+    Raises:
+        UsageError: One is empty.
+    """
+    if text is None:
+        return []
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise UsageError(f"{flag} {text!r} is not a list of names, a,b,c")
+    return found
+
+
+def key_of(arguments: argparse.Namespace) -> str | None:
+    """The key to call a server with.
+
+    Raises:
+        UsageError: Both flags are given, or the file can not be read.
+    """
+    if arguments.token and arguments.token_file:
+        raise UsageError("give --token or --token-file, not both")
+    if not arguments.token_file:
+        given: str | None = arguments.token or os.environ.get("LOGQUEUE_TOKEN")
+        return given
+    try:
+        with open(arguments.token_file, encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file {arguments.token_file}: {error}") from error
+
+
+def input_of(arguments: argparse.Namespace) -> Input:
+    """What a job reads, from the flags.
+
+    Raises:
+        CommandError: They do not fit together.
+    """
+    from logqueue.spark.inputs import Input
+
+    key = key_of(arguments)
+    with refusals():
+        return Input(
+            archive=getattr(arguments, "archive", None),
+            path=arguments.path,
+            url=arguments.url,
+            token=key if arguments.url and not arguments.token_file else None,
+            token_file=arguments.token_file if arguments.url else None,
+            topics=names_of(arguments.topics, "--topics"),
+            pattern=arguments.pattern,
+        )
+
+
+def directories(arguments: argparse.Namespace) -> tuple[str | None, ...]:
+    """What is read, where that is a directory."""
+    return (
+        getattr(arguments, "lifecycle", None)
+        or getattr(arguments, "archive", None)
+        or arguments.path,
+    )
+
+
+# -- archive and compact -------------------------------------------------------------------------
+
+
+def archive(arguments: argparse.Namespace) -> int:
+    """Copy records and lease events into Parquet files."""
+
+    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+        from logqueue.spark.archive import run_archive
+
+        return run_archive(
+            spark,
+            _source(arguments),
+            arguments.to,
+            topics=names_of(arguments.topics, "--topics") or None,
+            pattern=arguments.pattern,
+            once=arguments.every is None,
+            every_s=arguments.every,
+            max_records=arguments.max_records,
+            variant=arguments.variant,
+            delta=arguments.delta,
+            note=note,
+        )
+
+    # What goes on may come to hold much.
+    inputs = directories(arguments) if arguments.every is None else ()
+    summary = run(arguments, work, *inputs)
+    rows = {name: told["rows"] for name, told in summary["tables"].items()}
+    to_people(arguments, {**rows, "archive": summary["to"]})
+    return ending.OK
+
+
+def _source(arguments: argparse.Namespace) -> dict[str, str]:
+    """Where records come from, as options of one of our formats."""
+    if arguments.path is not None:
+        options = {"path": arguments.path}
+    else:
+        options = {"url": arguments.url}
+        if arguments.token_file:
+            options["tokenFile"] = arguments.token_file
+        elif key := key_of(arguments):
+            options["token"] = key
+    return options
+
+
+def compact(arguments: argparse.Namespace) -> int:
+    """Merge small files of an archive; no Spark takes part."""
+    began = time.monotonic()
+    with stopped_by_sigterm(), progress(arguments) as note, refusals():
+        from logqueue.spark.compaction import run_compact
+
+        summary = run_compact(arguments.archive, note=note)
+    summary["seconds"] = round(time.monotonic() - began, 3)
+    output.json_line(summary)
+    return ending.OK
+
+
+# -- lifecycle, report, audit --------------------------------------------------------------------
+
+
+def lifecycle(arguments: argparse.Namespace) -> int:
+    """Make the tables of attempts and jobs."""
+    source = input_of(arguments)
+
+    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+        from logqueue.spark.lifecycle import run_lifecycle
+
+        return run_lifecycle(
+            spark, source, arguments.to, since=arguments.since, end=arguments.end, note=note
+        )
+
+    summary = run(arguments, work, *directories(arguments))
+    to_people(arguments, {**_rows(summary), "tables": arguments.to})
+    return ending.OK
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Say how queues did."""
+    source = arguments.lifecycle or input_of(arguments)
+
+    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+        from logqueue.spark.reports import run_report
+
+        return run_report(
+            spark,
+            source,
+            arguments.to,
+            names=names_of(arguments.name, "--name"),
+            bucket=arguments.bucket,
+            sla=arguments.sla,
+            formats=names_of(arguments.format, "--format"),
+            note=note,
+        )
+
+    summary = run(arguments, work, *directories(arguments))
+    to_people(arguments, {**_rows(summary), "reports": arguments.to})
+    return ending.OK
+
+
+def audit(arguments: argparse.Namespace) -> int:
+    """Hold a log against the rules; status 3 says that there are findings."""
+    source = input_of(arguments)
+    against = arguments.against and _other(arguments)
+
+    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+        from logqueue.spark.audit import run_audit
+
+        return run_audit(
+            spark,
+            source,
+            arguments.to,
+            against=against,
+            rules=names_of(arguments.rules, "--rules") or None,
+            note=note,
+        )
+
+    summary = run(arguments, work, *directories(arguments))
+    # What can not be checked ("info") is no fault of the log.
+    found = summary["findings"]["error"] + summary["findings"]["warning"]
+    to_people(arguments, {"findings": found, **summary["rules"], "written to": arguments.to})
+    return ending.NOTHING if found else ending.OK
+
+
+def _other(arguments: argparse.Namespace) -> Input:
+    """What must say the same: a server, an archive, or a data directory."""
+    from logqueue.spark.inputs import Input
+
+    named: str = arguments.against
+    topics = names_of(arguments.topics, "--topics")
+    with refusals():
+        if named.startswith(("http://", "https://")):
+            key = {"token": key_of(arguments), "token_file": arguments.token_file}
+            return Input(url=named, **key, topics=topics, pattern=arguments.pattern)
+        if (Path(named) / "_schema.json").is_file():
+            return Input(archive=named, topics=topics, pattern=arguments.pattern)
+        return Input(path=named, topics=topics, pattern=arguments.pattern)
+
+
+def _rows(summary: dict[str, Any]) -> dict[str, object]:
+    """Rows of each table, or in all."""
+    rows = summary.get("rows")
+    return dict(rows) if isinstance(rows, dict) else {"rows": rows}
+
+
+# -- backfill and redrive ------------------------------------------------------------------------
+
+
+def backfill(arguments: argparse.Namespace) -> int:
+    """Write files into a topic."""
+
+    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+        from logqueue.spark.backfill import run_backfill
+
+        return run_backfill(
+            spark,
+            arguments.source,
+            arguments.format,
+            url_of(arguments),
+            arguments.to_topic,
+            arguments.write_id,
+            token=key_of(arguments),
+            map_sql=arguments.map_sql,
+            slices=arguments.slices,
+            order_by=arguments.order_by,
+            note=note,
+        )
+
+    run(arguments, work, arguments.source)
+    return ending.OK
+
+
+def redrive(arguments: argparse.Namespace) -> int:
+    """Write chosen dead letters again."""
+
+    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+        from logqueue.spark.redrive import run_redrive
+
+        return run_redrive(
+            spark,
+            url_of(arguments),
+            arguments.dead_topic,
+            arguments.write_id,
+            where=arguments.where,
+            to_topic=arguments.to_topic,
+            limit=arguments.limit,
+            dry_run=arguments.dry_run,
+            token=key_of(arguments),
+            note=note,
+        )
+
+    run(arguments, work)
+    return ending.OK

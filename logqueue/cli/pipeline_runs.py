@@ -1,0 +1,201 @@
+"""One run of a pipeline job: its session, its progress, its summary, and its end.
+
+Owns: all of that. Must not know: any job. The summary is one line of JSON on stdout; everything
+else is talk, on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logqueue.cli import output
+from logqueue.cli.ending import CommandError, UsageError
+from logqueue.errors import LogqueueError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from pyspark.sql import SparkSession
+
+    from logqueue.spark.progress import Note
+
+SMALL_BYTES = 64 << 20
+"""Up to so much input, compiling costs more than it saves."""
+
+REFRESHES_PER_S = 4
+
+
+def settings(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings given with `--conf`.
+
+    Raises:
+        UsageError: One is not NAME=VALUE.
+    """
+    found = {}
+    for text in arguments.conf:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError(f"--conf {text!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+@contextmanager
+def session(
+    arguments: argparse.Namespace, note: Note, *inputs: str | None
+) -> Iterator[SparkSession]:
+    """A Spark session as the flags say, ended with the context.
+
+    Args:
+        note: Told that it starts.
+        inputs: Directories that are read; for small ones a local session starts quicker.
+
+    Raises:
+        CommandError: Spark can not be had.
+    """
+    given = settings(arguments)
+    with refusals():
+        from logqueue.spark import session as sessions
+
+        is_local = arguments.master is None and arguments.remote is None
+        note("starting Spark", None)
+        if is_local and is_small(inputs):
+            given = sessions.for_small_input(given)
+        with sessions.opened(arguments.master, arguments.remote, given) as spark:
+            yield spark
+        if is_local:
+            sessions.quicken_later()
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What goes wrong inside becomes one line for people.
+
+    Raises:
+        CommandError: In place of a refusal of the pipeline, or a failure of Spark.
+    """
+    try:
+        yield
+    except (CommandError, LogqueueError, OSError):
+        raise
+    except Exception as error:
+        if not _is_foreseen(error):
+            raise
+        from logqueue.spark.errors import told
+
+        raise CommandError(told(error)) from error
+
+
+def _is_foreseen(error: Exception) -> bool:
+    """Whether an error is a refusal of ours, or a failure of what runs the job."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    if packages & {"pyspark", "py4j", "pyarrow", "grpc", "deltalake"}:
+        return True
+    from logqueue.spark.errors import PipelineError
+
+    return isinstance(error, PipelineError)
+
+
+def run(
+    arguments: argparse.Namespace,
+    work: Callable[[SparkSession, Note], dict[str, Any]],
+    *inputs: str | None,
+) -> dict[str, Any]:
+    """Run a job in a session, and print its summary.
+
+    Args:
+        work: Gets the session and who to tell of progress; returns the summary.
+        inputs: Directories that it reads.
+
+    Returns:
+        The summary, with `seconds`, from start to end.
+    """
+    began = time.monotonic()
+    with stopped_by_sigterm(), progress(arguments) as note:
+        with session(arguments, note, *inputs) as spark:
+            summary = work(spark, note)
+        summary["seconds"] = round(time.monotonic() - began, 3)
+    output.json_line(summary)
+    return summary
+
+
+def is_small(inputs: tuple[str | None, ...]) -> bool:
+    """Whether all that is read lies in directories, and is little; a server may have much."""
+    held = 0
+    for name in inputs:
+        if name is None or not Path(name).is_dir():
+            return False
+        for folder, _, files in os.walk(name):
+            for file in files:
+                try:
+                    held += os.stat(os.path.join(folder, file)).st_size
+                except OSError:
+                    continue
+                if held > SMALL_BYTES:
+                    return False
+    return bool(inputs)
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does: sessions are closed, temporary files removed."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def progress(arguments: argparse.Namespace) -> Iterator[Note]:
+    """A line on stderr that says what is done at present, where somebody sees it."""
+    if not sys.stderr.isatty() or getattr(arguments, "json", False):
+        yield lambda text, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
+        transient=True,
+        refresh_per_second=REFRESHES_PER_S,
+    )
+    with bar:
+        task = bar.add_task("", total=None)
+
+        def note(text: str, share: float | None) -> None:
+            done = None if share is None else 100 * share
+            bar.update(task, description=output.printable(text), completed=done or 0)
+            bar.update(task, total=None if done is None else 100)
+
+        yield note
+
+
+def to_people(arguments: argparse.Namespace, lines: Mapping[str, object]) -> None:
+    """Facts of a run for people, on stderr."""
+    if arguments.json:
+        return
+    width = max((len(name) for name in lines), default=0)
+    for name, value in lines.items():
+        if value is not None:
+            shown = f"{value:,}" if isinstance(value, int) else output.printable(str(value))
+            output.say(f"{name:<{width}}  {shown}")
