@@ -81,9 +81,9 @@ def write_tables(
             write_text(path, markdown(tables, {n: told(t) for n, t in tables.items()}))
             files.append(path)
     except OSError as failure:
+        place = failure.filename2 or failure.filename or to
         raise PipelineError(
-            f"can not write {failure.filename or to}: {failure.strerror}; make room or choose "
-            "another directory"
+            f"can not write {place}: {failure.strerror}; make room or choose another directory"
         ) from failure
     return files
 

@@ -63,7 +63,7 @@ def asked(names: Sequence[str] = ("all",), bucket: str = "1m", sla: str | None =
     """
     known = [kind.name for kind in tables.REPORTS]
     rules = parse_rules(sla or "")
-    chosen = set()
+    chosen: set[str] = set()
     for name in names or ("all",):
         full = name if name in known else f"report_{name}"
         if name == "all":
@@ -184,6 +184,7 @@ def run_report(
         start, end = (datetime.fromtimestamp(at / 1000, UTC) for at in (lives.start, lives.end))
         page = os.path.join(to, "report.html")
         write_page(made, page, title="Queues", range=(start, end), bucket_ms=what.bucket)
+        files.append(page)
     note("done", 1.0)
     return {
         "job": "report",

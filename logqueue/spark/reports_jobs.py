@@ -98,14 +98,14 @@ def measured(lives: Lives, rules: Mapping[str, int]) -> DataFrame:
 
     end = F.lit(lives.end)
     finished = F.unix_millis("finished_at")
-    parts = {
-        "wait": (lives.jobs, "seq", "ready_at", F.unix_millis("first_claim_at"), finished),
-        "run": (lives.attempts, "job_seq", "claimed_at", F.unix_millis("ended_at")),
-        "e2e": (lives.jobs, "seq", "ready_at", finished),
+    parts: dict[str, tuple[DataFrame, str, str, tuple[Column, ...]]] = {
+        "wait": (lives.jobs, "seq", "ready_at", (F.unix_millis("first_claim_at"), finished)),
+        "run": (lives.attempts, "job_seq", "claimed_at", (F.unix_millis("ended_at"),)),
+        "e2e": (lives.jobs, "seq", "ready_at", (finished,)),
     }
     frames = [
         told(rows, rule, seq, since, F.coalesce(*until, end))
-        for rule, (rows, seq, since, *until) in parts.items()
+        for rule, (rows, seq, since, until) in parts.items()
         if rule in rules
     ]
     return reduce(Frame.unionAll, frames)
@@ -194,7 +194,7 @@ def follows(lives: Lives) -> DataFrame:
 
     # That a delay is over is no step of anybody: it is passed over.
     passed = F.col("next") == "ready"
-    pairs = lives.steps().where(F.col("activity") != "ready").select(
+    pairs = lives.steps(ahead=2).where(F.col("activity") != "ready").select(
         "topic",
         F.col("activity").alias("from_step"),
         F.when(passed, F.col("after")).otherwise(F.col("next")).alias("to_step"),
@@ -282,23 +282,31 @@ def poison(lives: Lives) -> DataFrame:
             .where(F.col("value").isNotNull())
         )
 
+    # A job has one key and one tag, so jobs are counted before these are taken apart.
+    failed_jobs = (
+        lives.attempts.where(is_failure())
+        .groupBy("topic", "key", "tag", "log_id", "job_seq")
+        .agg(
+            F.count(F.lit(1)).alias("n"),
+            F.max("ended_at").alias("at"),
+            F.max(first_line(F.col("error"))).alias("told"),
+        )
+    )
     names = ["topic", "kind", "value"]
     failing = (
-        named(lives.attempts.where(is_failure()))
+        named(failed_jobs)
         .groupBy(*names)
         .agg(
-            F.count(F.lit(1)).alias("failures"),
-            F.count_distinct("log_id", "job_seq").alias("jobs"),
-            F.max("ended_at").alias("last_at"),
-            F.max(first_line(F.col("error"))).alias("sample_error"),
+            F.sum("n").alias("failures"),
+            F.count(F.lit(1)).alias("jobs"),
+            F.max("at").alias("last_at"),
+            F.max("told").alias("sample_error"),
         )
         .where("jobs >= 2")
     )
     bad = worst(failing, F.desc("failures"), F.asc("kind"), F.asc("value"))
+    acked = lives.attempts.where("outcome = 'acked'").groupBy("topic", "key", "tag")
     acks = (
-        named(lives.attempts.where("outcome = 'acked'"))
-        .join(F.broadcast(bad.select(*names)), names, "left_semi")
-        .groupBy(*names)
-        .agg(F.count(F.lit(1)).alias("acks"))
+        named(acked.agg(F.count(F.lit(1)).alias("n"))).groupBy(*names).agg(F.sum("n").alias("acks"))
     )
     return bad.join(acks, names, "left").fillna(0, subset=["acks"])

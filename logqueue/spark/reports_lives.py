@@ -8,6 +8,7 @@ Times inside are ms since the epoch, so that buckets are whole numbers; `as_buck
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,42 +51,54 @@ class Lives:
 
         return at - F.pmod(at, F.lit(self.bucket))
 
-    def steps(self) -> DataFrame:
-        """A row per step of a job: topic, log_id, seq, its activity, at (ms), state and worker, and
-        the next two steps' activity and time as (next, next_at) and (after, after_at)."""
+    def steps(self, ahead: int = 0) -> DataFrame:
+        """A row per step of a job: topic, log_id, seq, ready_at (ms), its activity, at (ms), state
+        and worker.
+
+        Args:
+            ahead: 1 adds the activity and time of the next step (next, next_at), 2 those of the
+                one after it, too (after, after_at).
+        """
         from pyspark.sql import functions as F
 
+        names = ("next", "after")[:ahead]
         several = F.size("steps")
-        shifted = self.jobs.select(
-            "topic",
-            "log_id",
-            "seq",
-            "ready_at",
-            "steps",
-            F.slice("steps", 2, several).alias("nexts"),
-            F.slice("steps", 3, several).alias("afters"),
+        shifted = (F.slice("steps", place, several).alias(n) for place, n in enumerate(names, 2))
+        key = ("topic", "log_id", "seq")
+        ready = F.unix_millis("ready_at").alias("ready_at")
+        if ahead:
+            rows = self.jobs.select(*key, "ready_at", "steps", *shifted).select(
+                *key, ready, F.explode(F.arrays_zip("steps", *names)).alias("z")
+            )
+        else:
+            rows = self.jobs.select(*key, ready, F.explode("steps").alias("s"))
+            rows = rows.select(*key, "ready_at", F.struct(F.col("s").alias("steps")).alias("z"))
+        further = (
+            part
+            for name in names
+            for part in (
+                F.col(f"z.{name}.activity").alias(name),
+                F.unix_millis(F.col(f"z.{name}.at")).alias(f"{name}_at"),
+            )
         )
-        zipped = shifted.select(
-            "topic",
-            "log_id",
-            "seq",
-            F.unix_millis("ready_at").alias("ready_at"),
-            F.explode(F.arrays_zip("steps", "nexts", "afters")).alias("z"),
-        )
-        return zipped.select(
-            "topic",
-            "log_id",
-            "seq",
+        return rows.select(
+            *key,
             "ready_at",
             F.col("z.steps.activity").alias("activity"),
             F.unix_millis(F.col("z.steps.at")).alias("at"),
             F.col("z.steps.state").alias("state"),
             F.col("z.steps.worker").alias("worker"),
-            F.col("z.nexts.activity").alias("next"),
-            F.unix_millis(F.col("z.nexts.at")).alias("next_at"),
-            F.col("z.afters.activity").alias("after"),
-            F.unix_millis(F.col("z.afters.at")).alias("after_at"),
+            *further,
         )
+
+    def percentiles(self, value: str, shares: Mapping[str, float]) -> list[Column]:
+        """Several percentiles of a column by name; together they cost little more than one."""
+        from pyspark.sql import functions as F
+
+        if self.exact:
+            return [self.percentile(value, share).alias(name) for name, share in shares.items()]
+        every = F.percentile_approx(value, [*shares.values()], ACCURACY)
+        return [every[place].alias(name) for place, name in enumerate(shares)]
 
     def percentile(self, value: str | Column, share: float) -> Column:
         """The smallest value that at least this share of the values does not exceed."""

@@ -67,12 +67,17 @@ def latency(lives: Lives) -> DataFrame:
         .unionAll(measured(lives.jobs.where("state = 'acked'"), "e2e", "finished_at", "e2e_ms"))
     )
     shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-    grouped = values.groupingSets(
-        [["topic", "metric", "bucket"], ["topic", "metric"]], "topic", "metric", "bucket"
-    ).agg(
+    measures = (
         F.count(F.lit(1)).alias("n"),
-        *(lives.percentile("value", share).alias(name) for name, share in shares.items()),
+        *lives.percentiles("value", shares),
         F.max("value").alias("max"),
+    )
+    # Not as grouping sets: percentiles of many groups are made by sorting, those of few are not.
+    whole = values.groupBy("topic", "metric").agg(*measures)
+    grouped = (
+        values.groupBy("topic", "metric", "bucket")
+        .agg(*measures)
+        .unionByName(whole.withColumn("bucket", F.lit(None).cast("long")))
     )
     return grouped.withColumn("bucket", as_bucket(F.col("bucket"))).select(
         *kinds.REPORT_LATENCY.names
@@ -207,7 +212,7 @@ def backlog(lives: Lives) -> DataFrame:
     number = F.floor(F.col("at") / lives.bucket).cast("long")
     left = F.coalesce(F.floor(F.col("next_at") / lives.bucket).cast("long"), F.lit(-1))
     stays = (
-        lives.steps()
+        lives.steps(ahead=1)
         .where(F.col("state").isin(*OPEN_STATES))
         .groupBy("topic", "state", number.alias("came"), left.alias("left"))
         .agg(

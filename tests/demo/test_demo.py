@@ -13,11 +13,13 @@ import pytest
 from logqueue.demo.checks import DeadLetter, Facts, Kill, Standing, judge
 from logqueue.demo.directory import MARKER, NotOurs, fresh
 from logqueue.demo.jobs import Source, measure, sample, standard_library, truncated_copies
-from logqueue.demo.workers import Delivery, Result, Tally
+from logqueue.demo.pipeline import Reckoning
+from logqueue.demo.pipeline import judge as judge_log
+from logqueue.demo.workers import JOBS, Delivery, Result, Tally
 from logqueue.shapes import QueueCounters
 
 DEMO = (sys.executable, "-m", "logqueue.demo")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -37,6 +39,20 @@ def test_every_job_is_accounted_for_across_a_sigkill(tmp_path: Path) -> None:
     assert all(one["reason"].startswith("SyntaxError") for one in truncated)
     assert report["kill"]["held_by_workers"] >= report["kill"]["delivered_again"]
     assert "server killed (SIGKILL)" in ended.stderr
+    told = report["pipeline"]
+    account = told["audit"]["account"]["by_topic"]["demo.jobs"]
+    assert account["appended"] == report["jobs"] and account["unaccounted"] == 0
+    assert told["lifecycle"]["rows"]["jobs"] == report["jobs"]
+    page = Path(told["report"]).read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>") and "demo.jobs" in page
+
+
+def test_it_can_end_before_the_pipeline(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    ended = run_demo("--files", "5", "--no-pipeline", "--json", "--data-dir", str(directory))
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    assert json.loads(ended.stdout)["pipeline"] is None
+    assert not (directory / "pipeline").exists()
 
 
 def test_a_directory_the_demo_did_not_make_stays_untouched(tmp_path: Path) -> None:
@@ -123,6 +139,38 @@ def test_a_good_run_passes_every_check() -> None:
 def test_a_broken_promise_is_found(run: Facts, promise: str) -> None:
     found = broken(run)
     assert len(found) == 1 and found[0].startswith(promise)
+
+
+def reckoning(*, appended: int, archived: int, findings: int, unaccounted: int) -> Reckoning:
+    """What the pipeline says of a run with three jobs done and one dead."""
+    account = {"appended": appended, "acked": 3, "dead_lettered": 1, "unaccounted": unaccounted}
+    return Reckoning(
+        archived={"tables": {"records": {"rows": archived}}},
+        jobs={},
+        audit={
+            "findings": {"error": findings, "warning": 0, "info": 2},
+            "account": {"by_topic": {JOBS: account}},
+        },
+        page=Path("report.html"),
+        seconds=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "promise"),
+    [
+        (reckoning(appended=4, archived=8, findings=0, unaccounted=0), None),
+        (reckoning(appended=3, archived=8, findings=0, unaccounted=0), "the log knows every job"),
+        (reckoning(appended=4, archived=8, findings=0, unaccounted=1), "each ended exactly once"),
+        (reckoning(appended=4, archived=7, findings=0, unaccounted=0), "the archive holds"),
+        (reckoning(appended=4, archived=8, findings=1, unaccounted=0), "the audit of log and"),
+    ],
+)
+def test_what_the_log_says_is_held_against_the_run(found: Reckoning, promise: str | None) -> None:
+    run = facts(done={1, 2, 3}, dead={4})
+    told = [check.what for check in judge_log(run, found) if not check.kept]
+    assert len(told) == (promise is not None)
+    assert promise is None or told[0].startswith(promise)
 
 
 def test_a_result_stored_twice_and_an_acked_job_that_comes_back_are_found() -> None:

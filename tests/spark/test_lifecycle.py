@@ -122,7 +122,8 @@ def told_of(*events: tuple[Any, ...], end: int = 10_000, appended: int | None = 
     if appended is not None:
         job.append(appended, 0)
     for name, ts, *more in events:
-        due, worker, lease, reason, detail = [*more, *[0, None, None, None, None][len(more) :]]
+        none: list[Any] = [0, None, None, None, None]
+        due, worker, lease, reason, detail = [*more, *none[len(more) :]]
         job.take(EVENTS.index(name), ts, due, worker, lease, reason, detail)
     job.close(end)
     return job

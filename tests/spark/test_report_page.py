@@ -174,7 +174,7 @@ def test_questions_are_answered() -> None:
         for n in range(4)
     ]
     needed = [
-        {"topic": "t", "bucket": MONDAY + timedelta(hours=n), "needed_workers": need}
+        {"topic": "t", "bucket": MONDAY + timedelta(minutes=n), "needed_workers": need}
         | {"seen_workers": 2, "arrivals": 1}
         for n, need in enumerate((1.0, 1.2, 6.5))
     ]
@@ -261,6 +261,7 @@ def test_a_browser_shows_it(tmp_path: Path, width: int) -> None:
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync --hide-scrollbars"
     more = "--disable-background-networking --disable-component-update --dump-dom"
     size = [f"--window-size={width},3000", f"--screenshot={shot}"]
+    size.append(f"--user-data-dir={tmp_path / 'profile'}")
     assert CHROMIUM is not None
     shown = subprocess.run(
         [
