@@ -25,6 +25,14 @@ from bench.report import for_machine, render
 from bench.rows import FULL, QUICK, Row
 from bench.sending import client_append
 from bench.session import Session
+from bench.spark_jobs import pipeline_report, spark_audit, spark_lifecycle, spark_reports
+from bench.spark_reads import (
+    spark_append_p99,
+    spark_live,
+    spark_parquet,
+    spark_read,
+    spark_write,
+)
 from bench.spread import router_hop, topics_10000
 from bench.stalls import tidy_stall
 from bench.starting import help_time, import_time
@@ -32,6 +40,7 @@ from bench.streams import work_latency, work_throughput
 from bench.watching import watch_fanout, watch_idle, watch_latency
 from bench.writer import lone_writer, raw_device
 from logqueue.demo.server import ServerFailed
+from logqueue.spark.errors import PipelineError
 
 MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "append-100": append_100,
@@ -57,6 +66,15 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "worker-idle": worker_idle,
     "import-time": import_time,
     "help-time": help_time,
+    "spark-read": spark_read,
+    "spark-parquet": spark_parquet,
+    "spark-live": spark_live,
+    "spark-write": spark_write,
+    "spark-lifecycle": spark_lifecycle,
+    "spark-reports": spark_reports,
+    "spark-audit": spark_audit,
+    "pipeline-report": pipeline_report,
+    "spark-append-p99": spark_append_p99,
 }
 
 
@@ -89,7 +107,7 @@ def main() -> int:
 def _measure(name: str, measure: Callable[[Session], list[Row]], session: Session) -> list[Row]:
     try:
         return measure(session)
-    except (LoadFailed, ServerFailed, OSError) as failure:
+    except (LoadFailed, ServerFailed, PipelineError, OSError) as failure:
         session.tell(f"  {name} failed: {failure}")
         return [Row(name, name, "", failure=str(failure) or repr(failure))]
 

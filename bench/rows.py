@@ -33,6 +33,12 @@ class Scale:
     idle_s: float
     idle_jobs: int
     starts: int
+    spark_records: int
+    spark_live_records: int
+    spark_written: int
+    spark_jobs: int
+    spark_appends: int
+    spark_starts: int
 
 
 FULL = Scale(
@@ -54,6 +60,12 @@ FULL = Scale(
     idle_s=10.0,
     idle_jobs=300,
     starts=10,
+    spark_records=5_000_000,
+    spark_live_records=1_000_000,
+    spark_written=1_000_000,
+    spark_jobs=1_000_000,
+    spark_appends=2_000,
+    spark_starts=3,
 )
 QUICK = Scale(
     name="quick",
@@ -74,6 +86,12 @@ QUICK = Scale(
     idle_s=0.2,
     idle_jobs=5,
     starts=1,
+    spark_records=20_000,
+    spark_live_records=20_000,
+    spark_written=2_000,
+    spark_jobs=1_000,
+    spark_appends=20,
+    spark_starts=1,
 )
 
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -24,12 +24,19 @@ from logqueue.demo.server import ServerProcess
 
 
 class Session:
-    """One run of the benchmarks."""
+    """One run of the benchmarks.
+
+    Attributes:
+        shared: What several measurements use and one of them made, by name.
+        at_end: Closed when the run ends.
+    """
 
     def __init__(self, scale: Scale, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
         self.scale = scale
         self.directory = Path(tempfile.mkdtemp(prefix="run-", dir=parent)).resolve()
+        self.shared: dict[str, Any] = {}
+        self.at_end = ExitStack()
         self._numbers = itertools.count(1)
 
     @contextmanager
@@ -52,6 +59,7 @@ class Session:
 
     def close(self) -> None:
         """Remove what the run left on the disk."""
+        self.at_end.close()
         shutil.rmtree(self.directory)
 
 

@@ -126,9 +126,9 @@ class Shelf:
         return bool(self._anew)
 
     def chunk(self, topic: int, key: ChunkKey, before: int) -> bytes | None:
-        """The block of a staged chunk."""
+        """The block of a staged chunk. A commit may stage it anew in its own frame."""
         for offset, block in reversed(self._chunks.get((topic, key), ())):
-            if offset < before:
+            if offset <= before:
                 return block
         return None
 

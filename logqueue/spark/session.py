@@ -51,8 +51,10 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 SMALL = {
     JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 LOG_SETTINGS = """\

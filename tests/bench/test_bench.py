@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.__main__ import MEASUREMENTS
 from bench.load import JOB_BYTES, LoadFailed, expect_acked, expect_count, job, read_reply
 from bench.rows import FULL, QUICK, Row, Target
 
 BENCH = (sys.executable, "-m", "bench")
 TIMEOUT_S = 120.0
+ON_SPARK = {name for name in MEASUREMENTS if name.startswith(("spark-", "pipeline-"))}
 
 ROWS = {
     "append-100",
@@ -87,7 +89,15 @@ UNTARGETED = {
 
 def test_a_quick_run_measures_every_row(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [*BENCH, "--quick", "--json", "--dir", str(tmp_path / "results")],
+        [
+            *BENCH,
+            "--quick",
+            "--json",
+            "--dir",
+            str(tmp_path / "results"),
+            "--only",
+            *(name for name in MEASUREMENTS if name not in ON_SPARK),
+        ],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -102,6 +112,26 @@ def test_a_quick_run_measures_every_row(tmp_path: Path) -> None:
         assert len(row["values"]) == QUICK.repeats and row["failure"] == ""
         assert row["reached"] is None, "a quick run judges nothing"
     assert {name for name, row in rows.items() if row["target"] is None} == UNTARGETED
+    assert not any((tmp_path / "results").iterdir()), "the data of a run is gone afterwards"
+
+
+@pytest.mark.spark
+def test_a_quick_run_measures_spark(tmp_path: Path) -> None:
+    assert len(ON_SPARK) == 9
+    # Reports and audits of little data take as long as those of much; their own tests run them.
+    chosen = sorted(ON_SPARK - {"spark-reports", "spark-audit", "spark-parquet"})
+    ended = subprocess.run(
+        [*BENCH, "--quick", "--json", "--dir", str(tmp_path / "results"), "--only", *chosen],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    rows = {row["name"]: row for row in json.loads(ended.stdout)["rows"]}
+    beside = {"spark-append-ratio", "spark-append-idle-p99", "spark-append-busy-p99"}
+    assert rows.keys() == {*chosen, *beside, "raw-p50", "raw-p99"} - {"spark-append-p99"}
+    assert all(row["values"] and not row["failure"] for row in rows.values())
     assert not any((tmp_path / "results").iterdir()), "the data of a run is gone afterwards"
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from tests.house import ROOT, project_files
 
-
 REGISTRATION = "logqueue/spark/registration/"
 """Holds packages that are at the top of the wheel, where Spark looks for them."""
 

@@ -28,6 +28,7 @@ SETTINGS = {
 """For tables of a few rows: compiling and planning are what costs."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share the session stay in one process, where they run several at a time."""
     for item in items:

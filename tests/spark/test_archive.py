@@ -68,7 +68,7 @@ def test_an_archive_from_first_to_last(spark: SparkSession, target: Target, tmp_
             with target.client() as client:
                 client.append("log", [{"m": n} for n in range(230, 240)])
 
-    going = {"once": False, "every_s": 0.1, "tables": ["records"], "variant": True}
+    going: dict[str, Any] = {"once": False, "every_s": 0.1, "tables": ["records"], "variant": True}
     second = run_archive(spark, source, str(root), note=end, **going)["tables"]["records"]
     assert (second["rows"], second["first_epoch"]) == (40, "records-0002/0")
     assert seqs(root) == {"log": [*range(1, 241)], "q:1": [*range(1, 301)]}

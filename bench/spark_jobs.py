@@ -1,0 +1,127 @@
+"""How long the jobs of the data pipeline take.
+
+Owns: the rows spark-lifecycle, spark-reports, spark-audit and pipeline-report.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.load import LoadFailed
+from bench.rows import Row, Target
+from bench.session import Session
+from bench.spark_logs import write_jobs
+from bench.spark_session import JOBS_TOPIC, jobs_log, records_log, spark_of, timed
+
+SMALL_JOBS = 2_000
+TIMEOUT_S = 300.0
+
+
+def spark_lifecycle(session: Session) -> list[Row]:
+    """Tables of jobs and attempts from the files of a log."""
+    from logqueue.spark.inputs import Input
+    from logqueue.spark.lifecycle import run_lifecycle
+
+    jobs = session.scale.spark_jobs
+    row = Row(
+        "spark-lifecycle",
+        f"Spark: jobs and attempts of {jobs:,} jobs, 3.4 events each",
+        "s",
+        Target(25.0, at_most=True),
+    )
+    spark, source = spark_of(session), Input(path=str(jobs_log(session)))
+    for _ in range(session.scale.repeats):
+        to = _fresh(session, "lifecycle")
+        timed(session, row, lambda: run_lifecycle(spark, source, str(to)))  # noqa: B023
+        found = spark.read.parquet(str(to / "jobs")).count()
+        if found != jobs:
+            raise LoadFailed(f"{jobs:,} jobs were expected, the tables have {found:,}")
+    return [row]
+
+
+def spark_reports(session: Session) -> list[Row]:
+    """All reports, every format, from tables of jobs and attempts."""
+    from logqueue.spark.inputs import Input
+    from logqueue.spark.lifecycle import run_lifecycle
+    from logqueue.spark.reports import run_report
+
+    row = Row(
+        "spark-reports",
+        f"Spark: all reports on {session.scale.spark_jobs:,} jobs",
+        "s",
+        Target(30.0, at_most=True),
+    )
+    spark, tables = spark_of(session), session.directory / "lifecycle"
+    if not tables.exists():
+        run_lifecycle(spark, Input(path=str(jobs_log(session))), str(tables))
+    for _ in range(session.scale.repeats):
+        to = _fresh(session, "reports")
+
+        def report(to: Path = to) -> None:
+            formats = ("parquet", "csv", "json", "md", "html")
+            run_report(spark, str(tables), str(to), sla="wait=1s,e2e=1m", formats=formats)
+
+        timed(session, row, report)
+        if not (to / "report.html").is_file():
+            raise LoadFailed("there is no report.html")
+    return [row]
+
+
+def spark_audit(session: Session) -> list[Row]:
+    """Every rule, over the files of a log without faults."""
+    from logqueue.spark.audit import run_audit
+    from logqueue.spark.inputs import Input
+
+    records = session.scale.spark_records
+    row = Row(
+        "spark-audit", f"Spark: audit of {records:,} records", "s", Target(45.0, at_most=True)
+    )
+    spark, source = spark_of(session), Input(path=str(records_log(session)))
+    for _ in range(session.scale.repeats):
+        to, found = _fresh(session, "findings"), dict[str, int]()
+
+        def audit(to: Path = to, found: dict[str, int] = found) -> None:
+            found.update(run_audit(spark, source, str(to))["findings"])
+
+        timed(session, row, audit)
+        if found.get("error") or found.get("warning"):
+            raise LoadFailed(f"a log without faults has findings: {found}")
+    return [row]
+
+
+def pipeline_report(session: Session) -> list[Row]:
+    """The command from its start to its exit, on a small archive."""
+    from logqueue.spark.archive import run_archive
+
+    row = Row(
+        "pipeline-report",
+        f"logqueue pipeline report, {SMALL_JOBS:,} jobs, start to exit, warm",
+        "s",
+        Target(8.0, at_most=True),
+    )
+    data, archive = session.directory / "small", session.directory / "small-archive"
+    write_jobs(data, SMALL_JOBS, JOBS_TOPIC)
+    run_archive(spark_of(session), {"path": str(data)}, str(archive))
+    to = _fresh(session, "small-reports")
+    words = ["pipeline", "report", "--archive", str(archive), "--to", str(to)]
+    command = [sys.executable, "-m", "logqueue", *words, "--format", "parquet,html", "--json"]
+    _run(command)
+    for _ in range(session.scale.spark_starts):
+        timed(session, row, lambda: _run(command))
+    return [row]
+
+
+def _run(command: list[str]) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if ended.returncode != 0:
+        raise LoadFailed(f"status {ended.returncode}: {ended.stderr[-400:]}")
+
+
+def _fresh(session: Session, name: str) -> Path:
+    """A directory that is not there."""
+    directory = session.directory / name
+    shutil.rmtree(directory, ignore_errors=True)
+    return directory
