@@ -30,7 +30,7 @@ def spark_of(session: Session) -> SparkSession:
     """
     if "spark" not in session.shared:
         from logqueue.spark.errors import PipelineError
-        from logqueue.spark.session import opened
+        from logqueue.spark.running.session import opened
 
         session.tell("  starting Spark")
         try:

@@ -22,7 +22,7 @@ ACTIONS = ("archive", "lifecycle", "report", "audit", "backfill", "redrive", "sq
 def pack(arguments: argparse.Namespace) -> int:
     """Write our code as a zip."""
     with refusals():
-        from logqueue.spark import packing
+        from logqueue.spark.running import packing
 
         packed = packing.pack(Path(arguments.output))
     if arguments.json:
@@ -46,7 +46,7 @@ def submit(arguments: argparse.Namespace) -> int:
     if words[0] not in ACTIONS:
         raise UsageError(f"{words[0]!r} does not run on a cluster; {', '.join(ACTIONS)} do")
     with refusals():
-        from logqueue.spark import packing
+        from logqueue.spark.running import packing
 
         packing.require_usable(arguments.py_files.split(","))
         zipped = Path(arguments.py_files)

@@ -20,8 +20,8 @@ from logqueue.cli.pipeline_runs import progress, refusals, run, stopped_by_sigte
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from logqueue.spark.inputs import Input
     from logqueue.spark.progress import Note
+    from logqueue.spark.reading.inputs import Input
 
 
 def names_of(text: str | None, flag: str) -> list[str]:
@@ -62,7 +62,7 @@ def input_of(arguments: argparse.Namespace) -> Input:
     Raises:
         CommandError: They do not fit together.
     """
-    from logqueue.spark.inputs import Input
+    from logqueue.spark.reading.inputs import Input
 
     key = key_of(arguments)
     with refusals():
@@ -93,7 +93,7 @@ def archive(arguments: argparse.Namespace) -> int:
     """Copy records and lease events into Parquet files."""
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.archive import run_archive
+        from logqueue.spark.archive.job import run_archive
 
         return run_archive(
             spark,
@@ -134,7 +134,7 @@ def compact(arguments: argparse.Namespace) -> int:
     """Merge small files of an archive; no Spark takes part."""
     began = time.monotonic()
     with stopped_by_sigterm(), progress(arguments) as note, refusals():
-        from logqueue.spark.compaction import run_compact
+        from logqueue.spark.archive.compaction import run_compact
 
         summary = run_compact(arguments.archive, note=note)
     summary["seconds"] = round(time.monotonic() - began, 3)
@@ -150,7 +150,7 @@ def lifecycle(arguments: argparse.Namespace) -> int:
     source = input_of(arguments)
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.lifecycle import run_lifecycle
+        from logqueue.spark.lifecycle.job import run_lifecycle
 
         return run_lifecycle(
             spark, source, arguments.to, since=arguments.since, end=arguments.end, note=note
@@ -166,7 +166,7 @@ def report(arguments: argparse.Namespace) -> int:
     source = arguments.lifecycle or input_of(arguments)
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.reports import run_report
+        from logqueue.spark.reports.job import run_report
 
         return run_report(
             spark,
@@ -190,7 +190,7 @@ def audit(arguments: argparse.Namespace) -> int:
     against = arguments.against and _other(arguments)
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.audit import run_audit
+        from logqueue.spark.audit.job import run_audit
 
         return run_audit(
             spark,
@@ -210,7 +210,7 @@ def audit(arguments: argparse.Namespace) -> int:
 
 def _other(arguments: argparse.Namespace) -> Input:
     """What must say the same: a server, an archive, or a data directory."""
-    from logqueue.spark.inputs import Input
+    from logqueue.spark.reading.inputs import Input
 
     named: str = arguments.against
     topics = names_of(arguments.topics, "--topics")
@@ -236,7 +236,7 @@ def backfill(arguments: argparse.Namespace) -> int:
     """Write files into a topic."""
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.backfill import run_backfill
+        from logqueue.spark.writing.backfill import run_backfill
 
         return run_backfill(
             spark,
@@ -260,7 +260,7 @@ def redrive(arguments: argparse.Namespace) -> int:
     """Write chosen dead letters again."""
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.redrive import run_redrive
+        from logqueue.spark.writing.redrive import run_redrive
 
         return run_redrive(
             spark,

@@ -64,7 +64,7 @@ def session(
     """
     given = settings(arguments)
     with refusals():
-        from logqueue.spark import session as sessions
+        from logqueue.spark.running import session as sessions
 
         is_local = arguments.master is None and arguments.remote is None
         note("starting Spark", None)

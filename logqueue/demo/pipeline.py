@@ -77,12 +77,8 @@ def reckon(data_dir: Path, to: Path, narrator: Narrator) -> Reckoning:
 
 
 def _reckon(data_dir: Path, to: Path, narrator: Narrator) -> Reckoning:
-    from logqueue.spark.archive import run_archive
-    from logqueue.spark.audit import run_audit
-    from logqueue.spark.inputs import Input
-    from logqueue.spark.lifecycle import run_lifecycle
-    from logqueue.spark.reports import run_report
-    from logqueue.spark.session import for_small_input, opened
+    from logqueue.spark import Input, opened, run_archive, run_audit, run_lifecycle, run_report
+    from logqueue.spark.running.session import for_small_input
 
     def note(text: str, share: float | None) -> None:
         narrator.step(text)

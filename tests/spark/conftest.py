@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from logqueue.spark import class_archive, java, session
 from logqueue.spark.errors import PipelineError
+from logqueue.spark.running import class_archive, java, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from logqueue.spark import manifests
-from logqueue.spark.archive import COLUMNS, read_archive, run_archive
+from logqueue.spark.archive import manifests
+from logqueue.spark.archive.job import COLUMNS, read_archive, run_archive
 from logqueue.spark.errors import PipelineError
 from tests.spark.sinking import Target
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from logqueue.spark import manifests
-from logqueue.spark.archive_sink import sha256_of
+from logqueue.spark.archive import manifests
+from logqueue.spark.archive.archive_sink import sha256_of
 from tests.spark.sinking import Target
 
 pytestmark = pytest.mark.spark
@@ -29,7 +29,8 @@ PAUSE_S = 0.05
 
 JOB = """
 import json, sys
-from logqueue.spark import archive, session
+from logqueue.spark.archive import job as archive
+from logqueue.spark.running import session
 from tests.spark.conftest import SETTINGS
 
 url, root, per_epoch = sys.argv[1:]

@@ -17,8 +17,8 @@ from logqueue.core.config import TopicConfig
 from logqueue.segments.index import SegmentDamaged, SegmentIndex
 from logqueue.segments.plan import SegmentRead, plan_events, plan_records, topics_of
 from logqueue.segments.walk import read_events
-from logqueue.spark import arrow, arrow_columns
-from logqueue.spark.arrow import (
+from logqueue.spark.reading import arrow, arrow_columns
+from logqueue.spark.reading.arrow import (
     EVENTS_SCHEMA,
     RECORDS_SCHEMA,
     NotText,

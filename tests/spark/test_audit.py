@@ -12,11 +12,11 @@ import pytest
 from logqueue.client import Client, EpochPart, NewRecord
 from logqueue.core import events as ev
 from logqueue.core.config import TopicConfig
-from logqueue.spark.archive import run_archive
-from logqueue.spark.audit import RULES, run_audit
+from logqueue.spark.archive.job import run_archive
+from logqueue.spark.audit.job import RULES, run_audit
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.inputs import Input
-from logqueue.spark.tables import AUDIT_FINDINGS
+from logqueue.spark.lifecycle.tables import AUDIT_FINDINGS
+from logqueue.spark.reading.inputs import Input
 from logqueue.testing.process import ServerProcess
 from tests.spark.crafted import (
     CraftedLog,

@@ -11,10 +11,11 @@ from logqueue.core import events as ev
 from logqueue.core.config import RouterOptions, TopicConfig
 from logqueue.core.kept import TopicKept
 from logqueue.core.predicate import Predicate
-from logqueue.spark import audit_log, audit_producers
-from logqueue.spark.audit_history import History
+from logqueue.spark.audit import log as audit_log
+from logqueue.spark.audit import producers as audit_producers
+from logqueue.spark.audit.findings import Finding
+from logqueue.spark.audit.history import History
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.findings import Finding
 from logqueue.spark.progress import silent
 from tests.spark.crafted import CraftedLog, appended, segments
 

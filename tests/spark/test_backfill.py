@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logqueue.shapes import Record
-from logqueue.spark.backfill import run_backfill
 from logqueue.spark.errors import PipelineError
+from logqueue.spark.writing.backfill import run_backfill
 from tests.spark.sinking import Target
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def test_rows_come_once_in_order_and_a_repeat_does_nothing(
 
 CHILD = """
     import os, signal, sys
-    from logqueue.spark import backfill, session
+    from logqueue.spark.writing import backfill
+    from logqueue.spark.running import session
     from tests.spark.conftest import SETTINGS
 
     source, url, dies_before = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -18,7 +18,7 @@ import pytest
 
 from logqueue.client import Client
 from logqueue.shapes import Record
-from logqueue.spark import class_archive, java, packing
+from logqueue.spark.running import class_archive, java, packing
 from logqueue.testing.process import ServerProcess
 from tests.house import ROOT
 
@@ -33,7 +33,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DRIVER = """\
 import json, sys
 from pyspark.sql import functions as f
-from logqueue.spark import session
+from logqueue.spark.running import session
 
 master, path, url = sys.argv[1:]
 conf = {

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.export import FORMATS, told, write_tables
+from logqueue.spark.reports.export import FORMATS, told, write_tables
 from tests.spark.sample_report import MONDAY, Rows, busy_week, tables
 
 RANGE = {

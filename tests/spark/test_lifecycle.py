@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from logqueue.spark import lifecycle, tables
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.history_range import Span, read_span
-from logqueue.spark.job_history import EVENTS, JobHistory
+from logqueue.spark.lifecycle import job as lifecycle
+from logqueue.spark.lifecycle import tables
+from logqueue.spark.lifecycle.history_range import Span, read_span
+from logqueue.spark.lifecycle.job_history import EVENTS, JobHistory
 from tests.spark.histories import Row, Told
 from tests.spark.reference import START, plays
 

@@ -12,9 +12,10 @@ import pytest
 
 from logqueue.client import Client, NewRecord
 from logqueue.shapes import Record
-from logqueue.spark import lifecycle, tables
-from logqueue.spark.inputs import Input
-from logqueue.spark.reports import RANGE_KEY, run_report
+from logqueue.spark.lifecycle import job as lifecycle
+from logqueue.spark.lifecycle import tables
+from logqueue.spark.reading.inputs import Input
+from logqueue.spark.reports.job import RANGE_KEY, run_report
 from logqueue.testing import ServerProcess
 
 if TYPE_CHECKING:

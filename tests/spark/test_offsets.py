@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logqueue.spark import offsets, options
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.offsets import EventsOffset, Place, RecordsOffset, share
+from logqueue.spark.reading import offsets, options
+from logqueue.spark.reading.offsets import EventsOffset, Place, RecordsOffset, share
 
 OFFLINE = {"path": "/data", "topics": "orders"}
 LIVE = {"url": "http://127.0.0.1:4000", "topics": "orders"}

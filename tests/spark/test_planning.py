@@ -13,14 +13,14 @@ from logqueue.segments import ranges as rg
 from logqueue.segments.index import SegmentIndex, TopicPart
 from logqueue.segments.known import TopicFacts
 from logqueue.segments.plan import SegmentRead
-from logqueue.spark import options
-from logqueue.spark.advancing import EventsCourse, Limit, RecordsCourse
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.holdings import Held, Piece, Range
-from logqueue.spark.narrowing import Narrowing
-from logqueue.spark.offsets import DataLossError
-from logqueue.spark.options import Reading, Selection
-from logqueue.spark.planning import SegmentTask, Survey, weight
+from logqueue.spark.reading import options
+from logqueue.spark.reading.advancing import EventsCourse, Limit, RecordsCourse
+from logqueue.spark.reading.holdings import Held, Piece, Range
+from logqueue.spark.reading.narrowing import Narrowing
+from logqueue.spark.reading.offsets import DataLossError
+from logqueue.spark.reading.options import Reading, Selection
+from logqueue.spark.reading.planning import SegmentTask, Survey, weight
 
 LOG = "ab" * 16
 ALL = Selection(pattern=".*")

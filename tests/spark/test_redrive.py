@@ -9,9 +9,9 @@ import pytest
 
 from logqueue.client import Client, NewRecord
 from logqueue.shapes import Record
-from logqueue.spark import redrive
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.redrive import run_redrive
+from logqueue.spark.writing import redrive
+from logqueue.spark.writing.redrive import run_redrive
 from tests.spark.sinking import Target
 
 if TYPE_CHECKING:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from logqueue.spark import lifecycle, reports, tables
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.history_range import read_span
-from logqueue.spark.reports_lives import Lives
-from logqueue.spark.reports_time import depths
+from logqueue.spark.lifecycle import job as lifecycle
+from logqueue.spark.lifecycle import tables
+from logqueue.spark.lifecycle.history_range import read_span
+from logqueue.spark.reports import job as reports
+from logqueue.spark.reports.lives import Lives
+from logqueue.spark.reports.over_time import depths
 from tests.spark.histories import Told
 from tests.spark.reference import START, plays
 

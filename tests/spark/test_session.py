@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from logqueue.spark import doctor, java, scratch, session
 from logqueue.spark.errors import PipelineError, told
+from logqueue.spark.running import doctor, java, scratch, session
 from tests.house import ROOT
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ def test_what_killed_processes_left_is_removed(
 
 def test_importing_it_imports_neither_spark_nor_arrow() -> None:
     ask = (
-        "import sys, logqueue.spark.session, logqueue.spark.doctor, logqueue.spark.packing\n"
+        "import sys\n"
+        "from logqueue.spark.running import doctor, packing, session\n"
         "sys.exit(', '.join({'pyspark', 'pyarrow', 'grpc'} & sys.modules.keys()) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True)

@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 
 from logqueue.shapes import Record
 from logqueue.spark.errors import PipelineError, told
-from logqueue.spark.sink import batch_writer, stream_writer
-from logqueue.spark.sink_bodies import Chunk, Chunks, Sum, digest_of
-from logqueue.spark.sink_options import SinkOptions, producer_of, read_options
+from logqueue.spark.writing.sink import batch_writer, stream_writer
+from logqueue.spark.writing.sink_bodies import Chunk, Chunks, Sum, digest_of
+from logqueue.spark.writing.sink_options import SinkOptions, producer_of, read_options
 from tests.spark.sinking import Target, numbers
 
 if TYPE_CHECKING:

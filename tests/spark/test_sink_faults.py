@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 from logqueue.errors import EpochConflict, LogqueueError
-from logqueue.spark import sink
 from logqueue.spark.errors import PipelineError, told
-from logqueue.spark.sink import BatchWriter, PartWritten, StreamWriter
-from logqueue.spark.sink_bodies import Sum
-from logqueue.spark.sink_options import read_options
+from logqueue.spark.writing import sink
+from logqueue.spark.writing.sink import BatchWriter, PartWritten, StreamWriter
+from logqueue.spark.writing.sink_bodies import Sum
+from logqueue.spark.writing.sink_options import read_options
 from logqueue.testing.process import ServerProcess
 from tests.client.proxy import Proxy
 from tests.spark.sinking import Target, files, numbers, texts
@@ -194,7 +194,7 @@ def test_a_stream_through_lost_answers(
 DRIVER = """
 import sys
 from pathlib import Path
-from logqueue.spark import session
+from logqueue.spark.running import session
 from tests.spark.conftest import SETTINGS
 from tests.spark.sinking import FORMAT, texts
 

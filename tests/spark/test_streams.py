@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from logqueue.client import Client
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.offsets import DataLossError, resolve
-from logqueue.spark.readers import StreamReader
+from logqueue.spark.reading.offsets import DataLossError, resolve
+from logqueue.spark.reading.readers import StreamReader
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
 from tests.spark.written import NOTES, ORDERS, SMALL, Written, keys, live, offline, read, stream

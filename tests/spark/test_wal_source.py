@@ -22,13 +22,13 @@ from pyspark.sql.datasource import (
 )
 
 from logqueue.core import events as ev
-from logqueue.spark import options
-from logqueue.spark.arrow import EVENTS_SCHEMA, RECORDS_SCHEMA
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.inputs import Input
-from logqueue.spark.offsets import DataLossError, resolve
-from logqueue.spark.readers import PushingReader
-from logqueue.spark.wal_source import LEASES_SETTLED_MS, LogQueueWalSource, WalStore
+from logqueue.spark.reading import options
+from logqueue.spark.reading.arrow import EVENTS_SCHEMA, RECORDS_SCHEMA
+from logqueue.spark.reading.inputs import Input
+from logqueue.spark.reading.offsets import DataLossError, resolve
+from logqueue.spark.reading.readers import PushingReader
+from logqueue.spark.reading.wal_source import LEASES_SETTLED_MS, LogQueueWalSource, WalStore
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
 from tests.spark.crafted import CraftedLog
@@ -163,7 +163,9 @@ def test_the_end_of_job_events_waits_for_both_logs(
         store = WalStore(options.offline(offline(tmp_path / "data", events="leases")))
 
         def end_at(now_ms: int) -> int:
-            monkeypatch.setattr("logqueue.spark.wal_source.time.time", lambda: now_ms / 1000)
+            monkeypatch.setattr(
+                "logqueue.spark.reading.wal_source.time.time", lambda: now_ms / 1000
+            )
             return store.look().held_events(settled=True).next
 
         assert end_at(crafted.at + 100) == claimed + 1

@@ -14,9 +14,9 @@ from typing import Any
 
 from logqueue.client import Client, NewRecord
 from logqueue.shapes import Appended
-from logqueue.spark.live_source import LogQueueSource
-from logqueue.spark.readers import BatchReader, StreamReader
-from logqueue.spark.wal_source import LogQueueWalSource
+from logqueue.spark.reading.live_source import LogQueueSource
+from logqueue.spark.reading.readers import BatchReader, StreamReader
+from logqueue.spark.reading.wal_source import LogQueueWalSource
 from logqueue.testing import ServerProcess
 
 SMALL = "65536"
