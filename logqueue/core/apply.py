@@ -412,6 +412,8 @@ def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
         topic.seqs_reserved = max(topic.seqs_reserved, kept.seqs_reserved)
         topic.cap_floor = max(topic.cap_floor, kept.cap_floor)
         topic.ttl_floor = max(topic.ttl_floor, kept.ttl_floor)
+        # What has raised a floor is not in the log when it was of class `ephemeral`.
+        state.discarded.extend(topic.evict(topic.floor))
         topic.last_write_at = max(topic.last_write_at, kept.last_write_at)
         topic.holes = list(kept.holes)
         if topic.queue is not None:

@@ -271,3 +271,23 @@ def test_dead_letters_find_the_room_that_time_has_made(world: World) -> None:
     world.wait(2001)
     assert world.take() == []
     assert world.counters() == (0, 0, 1)
+
+
+@pytest.mark.parametrize("end", ["restart", "kill"])
+def test_what_an_unlogged_write_evicted_stays_gone_once_a_checkpoint_tells_its_floor(
+    world: World, end: str
+) -> None:
+    world.put(durability="fsync", cap_records=3)
+    world.fill(3)
+    world.take(1)
+    world.patch(durability="ephemeral")
+    world.fill(2)
+    world.step()
+    assert world.seqs() == [3, 4, 5]
+    if end == "kill":
+        world.engine.journal.checkpoint(world.state, world.now)
+        world.step()
+    getattr(world, end)()
+    check(world.state)
+    assert world.seqs() == [3]
+    assert (world.topic("q").floor, world.topic("q").head) == (2, 5)
