@@ -334,8 +334,10 @@ class IndexBuilder:
     # -- events ----------------------------------------------------------------------------------
 
     def _take(self, transaction: ev.Transaction) -> None:
-        first, _ = self._orders
-        self._orders = [first or transaction.order, transaction.order]
+        # In logs of early versions the order steps back by one where a segment begins.
+        first, last = self._orders
+        order = transaction.order
+        self._orders = [min(first or order, order), max(last, order)]
         for event in transaction.events:
             self._note_time(event.at)
             kind = type(event)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logqueue.core import events as ev
+from logqueue.core.config import TopicConfig
 from logqueue.segments import ranges as rg
+from logqueue.segments.catalog import read_segment, scan
 from logqueue.segments.index import VERSION, Borrowed, SegmentIndex, TopicPart
 from logqueue.segments.known import TopicFacts
-from logqueue.segments.plan import SegmentRead, plan_records
+from logqueue.segments.plan import SegmentRead, plan_events, plan_records
+from logqueue.segments.walk import read_events
+from wal import Log
 
 pairs = st.tuples(st.integers(1, 60), st.integers(0, 9)).map(lambda p: (p[0], p[0] + p[1]))
 many = st.lists(pairs, max_size=12)
@@ -162,3 +168,25 @@ def _lenders_have_what_is_borrowed(indexes: list[SegmentIndex], reads: list[Segm
                 run.source_first + place for place in range(run.count) if run.first + place in taken
             }
             assert needed <= lent
+
+
+def test_orders_that_step_back_where_a_segment_begins_lose_no_event(tmp_path: Path) -> None:
+    """A checkpoint of an early version has the order behind that of the frame it goes before."""
+    log = Log.open(str(tmp_path))
+    queue = TopicConfig(type="queue").resolved()
+    kept = ev.TopicKept(1, "q", queue, 9, 0, 0, 0, 0, 0)
+    for order, event in (
+        (1, ev.TopicCreated(5, 1, "q", queue)),
+        (3, ev.Checkpointed(5, 0, [kept], 2, 1)),
+        (2, ev.JobsAcked(5, 1, "w", [7])),
+        (4, ev.JobsAcked(5, 1, "w", [8])),
+    ):
+        log.append(ev.encode(order, [event]), sync=True)
+    log.close()
+    (path,) = tmp_path.glob("*.wal")
+    index = scan(path, "jobs")
+    assert (index.first_order, index.last_order) == (1, 4)
+    for first, last, expected in ((1, 2, [7]), (2, 2, [7]), (3, 9, [8]), (1, 9, [7, 8])):
+        (read,) = plan_events([index], [], [1], first_order=first, last_order=last)
+        told = [event.seq for event in read_events(read_segment(path), read)]
+        assert told == expected
