@@ -288,7 +288,10 @@ class LogArchive:
         for room in self._rooms.values():
             for segment in [*room.kept.values()]:
                 if not segment.has_index and not segment.is_damaged:
-                    yield from self._index(room, segment)
+                    try:
+                        yield from self._index(room, segment)
+                    except FileNotFoundError:
+                        self._require_lost(room, segment)
 
     def _index(self, room: _Room, segment: Archived) -> Iterator[None]:
         if room.name != "jobs":
@@ -324,24 +327,55 @@ class LogArchive:
             for room in self._rooms.values():
                 segment = room.kept[min(room.kept)] if room.kept else None
                 if segment is not None and segment.id < room.log.segments()[0].id:
-                    oldest.append(((yield from self._last_at(room, segment)), room, segment))
+                    oldest.append(((yield from self._ended_at(room, now)), room, segment))
             if not oldest:
                 return
             last_at, room, segment = min(oldest, key=lambda found: found[0])
             is_old = self._max_age_ms > 0 and last_at < now - self._max_age_ms
             if not is_old and not 0 < self._max_bytes < self.bytes_total:
                 return
-            self._fs.remove(segment.path)
+            try:
+                self._fs.remove(segment.path)
+            except FileNotFoundError:
+                self._require_lost(room, segment)
             room.forget(segment)
             if segment.has_index:
-                self._fs.remove(segment.index_path)
+                with suppress(FileNotFoundError):
+                    self._fs.remove(segment.index_path)
             self._fs.sync_dir(room.directory)
             yield
+
+    def _ended_at(self, room: _Room, now: int) -> Generator[None, None, int]:
+        """When the oldest segment of a room ended, as far as that can be told.
+
+        A clock that was ahead has left times behind that are still to come, and a damage may have
+        left none. Such a segment is no younger than those that came after it.
+        """
+        for _, segment in sorted(room.kept.items()):
+            try:
+                last_at = yield from self._last_at(room, segment)
+            except FileNotFoundError:
+                self._require_lost(room, segment)
+                continue
+            if 0 < last_at <= now:
+                return last_at
+        return now
 
     def _last_at(self, room: _Room, segment: Archived) -> Generator[None, None, int]:
         if segment.last_at is None:
             segment.last_at = (yield from self._look(room, segment)).index.last_at
         return segment.last_at
+
+    def _require_lost(self, room: _Room, segment: Archived) -> None:
+        """Forget a segment whose file somebody has removed. What the log still has is then archived
+        anew.
+
+        Raises:
+            OSError: It is not only this file: the directory is not there, or can not be read.
+        """
+        if os.path.basename(segment.path) not in self._fs.listdir(room.directory):
+            logger.warning("the archived segment %s is gone: somebody removed it", segment.path)
+            room.forget(segment)
 
     def _look(self, room: _Room, segment: Archived) -> Looking:
         place = Place(

@@ -354,3 +354,77 @@ def test_a_missing_or_damaged_index_is_made_anew() -> None:
     assert found.index.segment == 2 and found.damage is None
     world.keep()
     assert decode_index(world.fs.contents()[second]) == found.index
+
+
+# -- what somebody else has done to it -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bounds", [ALL, Bounds(max_age_ms=150), Bounds(max_bytes=1)])
+def test_files_that_somebody_removed_hold_nothing_up(bounds: Bounds) -> None:
+    """An operator made space by hand: with index, without, and an index alone."""
+    world = new_world()
+    work(world, 6)
+    world.keep(5)
+    world.tidy()
+    world.kill()
+    world.bounds = bounds
+    world.restart()
+    removed = ids(world, "archive")[:3]
+    for id, suffixes in zip(removed, [["", ".idx"], [""], [".idx"]], strict=True):
+        for suffix in suffixes:
+            path = segment_path("archive/jobs", id) + suffix
+            if path in world.fs.contents():
+                world.fs.remove(path)
+    work(world, 6)
+    for _ in range(3):
+        world.keep()
+        world.tidy()
+    world.wait(1000)
+    world.keep()
+    assert world.archive.failures == 0
+    here = ids(world, "data")
+    assert set(ids(world, "archive")) >= set(here[:-1])
+    if bounds != ALL:
+        assert ids(world, "archive")[0] == here[0]
+
+
+@pytest.mark.parametrize("bounds", [Bounds(max_age_ms=150), Bounds(max_bytes=1)])
+def test_a_directory_that_is_not_there_is_not_taken_for_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch, bounds: Bounds
+) -> None:
+    """It may be on a disk that is not mounted just now."""
+    world = new_world()
+    work(world, 6)
+    world.keep()
+    world.tidy()
+    world.bounds = bounds
+    world.kill()
+    world.wait(1000)
+    count = world.archive.count
+
+    def away(fs: SimFileSystem, *paths: str) -> None:
+        raise FileNotFoundError(errno.ENOENT, "not mounted", paths[-1])
+
+    with monkeypatch.context() as patch:
+        for name in ("open", "listdir", "remove", "link"):
+            patch.setattr(SimFileSystem, name, away)
+        world.keep()
+    assert world.archive.failures > 0 and world.archive.count == count
+    world.keep()
+    assert ids(world, "archive")[0] == ids(world, "data")[0] > 1
+
+
+def test_times_still_to_come_do_not_keep_what_is_old() -> None:
+    """The clock was years ahead for a while."""
+    world = new_world(Bounds(max_age_ms=150))
+    work(world, 2)
+    world.wait(10**9)
+    work(world, 2)
+    world.wait(-(10**9))
+    for _ in range(6):
+        work(world, 6)
+        world.keep()
+        world.tidy()
+    world.wait(1000)
+    world.keep()
+    assert ids(world, "archive")[0] == ids(world, "data")[0] > 4
