@@ -10,10 +10,14 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Collection, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from logqueue.core import events as ev
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 from logqueue.segments.index import (
     VERSION,
@@ -26,7 +30,15 @@ from logqueue.segments.index import (
 )
 from logqueue.segments.known import Known
 from wal import File
-from wal.format import FRAME_FIELDS, FRAME_HEADER_BYTES, FRAME_MAGIC, HEADER_BYTES, frame_bytes
+from wal.format import (
+    FRAME_FIELDS,
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    HEADER_BYTES,
+    HeaderState,
+    decode_header,
+    frame_bytes,
+)
 
 if TYPE_CHECKING:
     from logqueue.server.journal import Journal
@@ -89,6 +101,8 @@ class LogSegments:
         self._growing: dict[tuple[str, int], IndexBuilder] = {}
         # What the jobs log tells of topics. The leases log names none.
         self._known = Known()
+        # The same up to one segment, that one included.
+        self._past: tuple[int, Known] = (0, Known())
 
     @property
     def log_id(self) -> str:
@@ -123,13 +137,14 @@ class LogSegments:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def look(self, place: Place, through: int = 0) -> Looking:
+    def look(self, place: Place, through: int = 0, known: Known | None = None) -> Looking:
         """Find out what is in a segment.
 
         Args:
             place: Where it is.
             through: Of a segment that grows, the last frame that may be told of: whatever the
                 caller knows to be durable.
+            known: What those before it tell, for callers who know; they are looked at if need be.
 
         Returns:
             What is in it; of a growing one, up to `through` at least.
@@ -153,7 +168,9 @@ class LogSegments:
             try:
                 builder = self._growing.get(key)
                 if builder is None:
-                    builder = self._growing[key] = self._begin(place, file)
+                    begun = yield from self._begin(place, file, known)
+                    # Somebody else may have begun with it meanwhile.
+                    builder = self._growing.setdefault(key, begun)
             except SegmentDamaged as error:
                 return self._remember(key, Look(self._nothing(place), error.problem))
             try:
@@ -187,7 +204,9 @@ class LogSegments:
         """
         jobs = self._journal.jobs
         for place in self.places("jobs"):
-            yield from self.look(place, jobs.durable)
+            # One that was dropped meanwhile has nothing that those behind it do not tell.
+            with suppress(FileNotFoundError):
+                yield from self.look(place, jobs.durable)
 
     def forget_all_but(self, log: LogName, ids: Iterable[int]) -> None:
         """Let go of what was found out about segments that are no more."""
@@ -198,12 +217,11 @@ class LogSegments:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _begin(self, place: Place, file: File) -> IndexBuilder:
-        known = None
-        before = self._whole.get((place.log, place.id - 1))
-        if before is not None and place.log == "jobs":
-            known = Known()
-            known.add(before.index.learned, before.index.routers)
+    def _begin(
+        self, place: Place, file: File, known: Known | None = None
+    ) -> Generator[None, None, IndexBuilder]:
+        if known is None and place.log == "jobs" and not _stands_alone(file):
+            known = yield from self._known_before(place)
         return IndexBuilder(
             file.pread(HEADER_BYTES, 0),
             place.log,
@@ -211,6 +229,21 @@ class LogSegments:
             known=known,
             path=place.path,
         )
+
+    def _known_before(self, place: Place) -> Generator[None, None, Known]:
+        """What the jobs log tells of topics and routers before a segment."""
+        # Whoever comes meanwhile begins at the first segment.
+        (last, known), self._past = self._past, (0, Known())
+        if last >= place.id:
+            last, known = 0, Known()
+        for earlier in self.places("jobs"):
+            if last < earlier.id < place.id:
+                with suppress(FileNotFoundError):
+                    look = yield from self.look(earlier, self._journal.jobs.durable, known)
+                    known.add(look.index.learned, look.index.routers)
+                last = earlier.id
+        self._past = last, known
+        return known
 
     def _nothing(self, place: Place) -> SegmentIndex:
         """The index of a segment of which not even the header can be read."""
@@ -238,15 +271,45 @@ class LogSegments:
                 index = decode_index(file.pread(file.size(), 0))
             finally:
                 file.close()
-            if index.bytes == place.bytes:
+            identity = self._journal.logs[place.log].identity.hex()
+            found = index.log, index.log_id, index.identity, index.segment, index.bytes
+            if found == (place.log, self.log_id, identity, place.id, place.bytes):
                 return index
-            problem = f"it is of {index.bytes} bytes, the segment has {place.bytes}"
+            problem = (
+                f"it is of {index.log}-{index.segment} with {index.bytes} bytes, the segment is "
+                f"{place.name} with {place.bytes}"
+            )
         except (OSError, IndexDamaged) as error:
             problem = str(error)
         logger.warning("the index %s is made anew: %s", path, problem)
         if self._journal.archive is not None:
             self._journal.archive.distrust_index(place.log, place.id)
         return None
+
+
+def _stands_alone(file: File) -> bool:
+    """Whether a segment of the jobs log begins with all there is to know of topics.
+
+    The first does, and those that have a whole checkpoint at their head.
+    """
+    data = file.pread(HEADER_BYTES + FRAME_HEADER_BYTES, 0)
+    state, header = decode_header(data[:HEADER_BYTES])
+    if header is None or state is not HeaderState.OK or header.id == 1:
+        return True
+    if len(data) < HEADER_BYTES + FRAME_HEADER_BYTES:
+        return False
+    magic, length, _, _ = FRAME_FIELDS.unpack_from(data, HEADER_BYTES)
+    if magic != FRAME_MAGIC:
+        return False
+    payload = file.pread(length, HEADER_BYTES + FRAME_HEADER_BYTES)
+    try:
+        event = ev.decode(payload).events[0]
+    except (msgspec.MsgspecError, IndexError):
+        return False
+    if not isinstance(event, ev.Checkpointed):
+        return False
+    # The last part of an earlier checkpoint may stand there too.
+    return not event.more and event.begun in (0, header.id)
 
 
 def _read_on(

@@ -6,7 +6,7 @@ not know: HTTP, how what is in a segment is found out.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -71,8 +71,9 @@ def list_segments(
         keep, numbers = _needed(wish.log, [look.index for _, look in seen], numbers)
     else:
         first = max(wish.since, wish.after + 1)
-        wanted = [place for place in places if place.id >= first][: wish.limit + 1]
-        seen = yield from _look_at(segments, wanted, through)
+        wanted = [place for place in places if place.id >= first]
+        # One more than fits tells that there is another page.
+        seen = yield from _look_at(segments, wanted, through, wish.limit + 1)
     entries: list[bytes] = []
     size = last = 0
     for place, look in seen:
@@ -92,10 +93,12 @@ def list_segments(
 
 
 def _look_at(
-    segments: LogSegments, places: Iterable[Place], through: int
+    segments: LogSegments, places: Sequence[Place], through: int, enough: int | None = None
 ) -> Generator[None, None, list[tuple[Place, Look]]]:
-    seen = []
+    seen: list[tuple[Place, Look]] = []
     for place in places:
+        if len(seen) == enough:
+            break
         try:
             look = yield from segments.look(place, through)
         except FileNotFoundError:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 
 from logqueue.clock import ManualClock
-from logqueue.server import log_segments, tidying
-from logqueue.server.log_segments import Place
+from logqueue.segments.index import LogName, decode_index, encode_index
+from logqueue.server import checkpoints, log_segments, tidying
+from logqueue.server.log_segments import LOG_NAMES, Place
+from logqueue.server.segment_listing import Page, Wish, list_segments
 from tests.core.world import START_MS, Bounds, World
+from tests.segments.histories import indexes_of
 from tests.sim.archived import segments
+from wal.segment import segment_path
 from wal.simfs import SimFileSystem
 
 
@@ -108,3 +115,96 @@ def test_damage(offset: int) -> None:
         found = world.look(active)
         assert found.damage and found.index.bytes == seen
     assert world.fs.contents()[damaged.path] == segments(world.fs, "jobs")[damaged.id]
+
+
+def busy_world() -> World:
+    """A server whose checkpoints go in parts, with router copies between them."""
+    world = new_world()
+    for name in ("a", "b"):
+        world.put(name, type="log", durability="fsync")
+    world.put_router("ab", "a", "b")
+    for number in range(40):
+        world.write("a", *["x" * 100] * 3)
+        world.write("q", number, number)
+        world.ack(*world.take(1))
+        world.forward()
+    world.step()
+    return world
+
+
+def test_a_segment_tells_the_same_whatever_was_looked_at_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its checkpoint may end in a later one: names, queues and routers stand in earlier ones."""
+    monkeypatch.setattr(checkpoints, "TOPICS_PER_PART", 1)
+    world = busy_world()
+    journal = world.engine.journal
+    data = segments(world.fs, "jobs", "data")
+    expected = {index.segment: index for index in indexes_of(data)}
+    assert any(part.events for index in expected.values() for part in index.topics)
+    for order in (1, -1):
+        journal.segments = log_segments.LogSegments(journal)
+        for place in places(world)[:-1][::order]:
+            assert world.look(place).index == expected[place.id]
+    world.keep()
+    world.kill()
+    world.write("a", *["x" * 900] * 6)
+    world.step()
+    world.keep()
+    for path, told in world.fs.contents().items():
+        if path.startswith("archive/jobs") and path.endswith(".idx"):
+            index = decode_index(told)
+            assert index.segment not in expected or index == expected[index.segment]
+            assert all(part.name for part in index.topics)
+
+
+def test_an_index_of_another_segment_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be as long as the right one, when files were copied about."""
+    world = new_world()
+    for _ in range(12):
+        world.write("q", *["x" * 100] * 4)
+    world.step()
+    world.keep()
+    first, second = places(world)[:2]
+    right = world.look(second).index
+    wrong = msgspec.structs.replace(world.look(first).index, bytes=second.bytes)
+    world.engine.journal.segments = log_segments.LogSegments(world.engine.journal)
+    path = segment_path("archive/jobs", second.id) + ".idx"
+    world.fs.create(path).pwrite(encode_index(wrong), 0)
+    assert world.look(second).index == right
+    assert "is made anew" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("log", "topics", "expected"),
+    [
+        ("jobs", None, (1, 3)),
+        ("leases", None, (3, 4)),
+        ("jobs", frozenset({"q"}), (1, 3)),
+        ("leases", frozenset({"q"}), (3, 4)),
+    ],
+)
+def test_a_listing_goes_on_when_segments_are_dropped_meanwhile(
+    log: LogName, topics: frozenset[str] | None, expected: tuple[int, int]
+) -> None:
+    world = World(clock=ManualClock(START_MS))
+    world.put(durability="disk")
+    for _ in range(80):
+        world.write("q", *["x" * 100] * 4)
+        world.ack(*world.take(4))
+    world.engine.journal.jobs.sync()
+    world.step()
+    journal = world.engine.journal
+    wish = Wish(log, topics, 0, 0, 2)
+    steps = list_segments(journal.segments, wish, places(world, log), journal.logs[log].appended)
+    # The first segment of the jobs log is open now.
+    next(steps)
+    for name in LOG_NAMES:
+        assert journal.logs[name].drop_before(places(world, name)[2].id)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+    page: Page = end.value.value
+    named = [json.loads(entry)["id"] for entry in page.entries]
+    assert named == [f"{log}-{id}" for id in expected]
+    assert page.next_after == expected[-1]
