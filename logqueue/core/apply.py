@@ -308,11 +308,12 @@ def _records_forwarded(state: State, event: ev.RecordsForwarded, segment: int) -
     _advance(router, event.cursor, event.count)
     if event.first_seq <= topic.head:
         return
-    source = state.instances[router.source]
+    # Checkpoints of earlier versions may have left out a source that was dropped soon after.
+    source = state.instances.get(router.source)
     seqs = event.source_seqs
-    block = copies(router, source, seqs)
+    block = copies(router, source, seqs) if source is not None else None
     batch = None
-    if block is not None:
+    if block is not None and source is not None:
         hops, oldest = origin(source, seqs)
         # The payload is where the originals are; without a frame of its own the copy has none.
         place = oldest if segment else 0

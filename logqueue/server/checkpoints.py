@@ -29,10 +29,16 @@ class JobsCheckpoint:
 
     def __init__(self, state: State, segment: int) -> None:
         self.segment = segment
+        routers = [*state.routers_by_number.values()]
+        # The first part tells of all that routers copy from: replay needs these to make the copies
+        # that come next, and a topic that is dropped before its part is in none.
+        sources = {router.source for router in routers}
+        topics = sorted(state.instances.values(), key=lambda topic: topic.number not in sources)
         # Replay begins with the configs as they are now; later changes are in the log behind.
-        self._unstated = [(topic, topic.config) for topic in state.instances.values()]
+        self._unstated = [(topic, topic.config) for topic in topics]
         self._unstated.reverse()
-        self._routers = [_router_kept(router) for router in state.routers_by_number.values()]
+        self._size = max(TOPICS_PER_PART, len(sources))
+        self._routers = [_router_kept(router) for router in routers]
         self._producers = [_producer_kept(producer) for producer in state.producers.values()]
         self.is_complete = False
 
@@ -47,10 +53,10 @@ class JobsCheckpoint:
         """
         kept = [
             _topic_kept(topic, config)
-            for topic, config in reversed(self._unstated[-TOPICS_PER_PART:])
+            for topic, config in reversed(self._unstated[-self._size :])
             if state.instances.get(topic.number) is topic
         ]
-        more = len(self._unstated) > TOPICS_PER_PART
+        more = len(self._unstated) > self._size
         return ev.Checkpointed(
             at,
             0,
@@ -67,8 +73,9 @@ class JobsCheckpoint:
 
     def advance(self) -> None:
         """That part is logged."""
-        self.is_complete = len(self._unstated) <= TOPICS_PER_PART
-        del self._unstated[-TOPICS_PER_PART:]
+        self.is_complete = len(self._unstated) <= self._size
+        del self._unstated[-self._size :]
+        self._size = TOPICS_PER_PART
         self._routers = []
         self._producers = []
 

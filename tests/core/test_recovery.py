@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from typing import Any
 
 import pytest
+from msgspec import structs
 
+from logqueue.core import events as ev
 from logqueue.core.invariants import check, portrait
 from logqueue.errors import StorageReadOnly
-from logqueue.server import tidying
+from logqueue.server import checkpoints, tidying
 from tests.core.world import World
 from wal.simfs import Op, SimFileSystem
 
@@ -291,3 +294,38 @@ def test_what_an_unlogged_write_evicted_stays_gone_once_a_checkpoint_tells_its_f
     check(world.state)
     assert world.seqs() == [3]
     assert (world.topic("q").floor, world.topic("q").head) == (2, 5)
+
+
+@pytest.mark.parametrize("knows_source", [True, False])
+def test_copies_of_a_topic_that_is_dropped_while_a_checkpoint_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, knows_source: bool
+) -> None:
+    """The log may begin with that checkpoint. Earlier versions left the topic out of it."""
+    monkeypatch.setattr(checkpoints, "TOPICS_PER_PART", 1)
+    for name in ("other", "source", "copies"):
+        world.put(name, type="log", durability="fsync")
+    world.put_router("r", "source", "copies")
+    if not knows_source:
+        first_part = checkpoints.JobsCheckpoint.next_part
+
+        def without(self: Any, *args: Any, **options: Any) -> ev.Checkpointed:
+            part = first_part(self, *args, **options)
+            return structs.replace(part, topics=[t for t in part.topics if t.name != "source"])
+
+        monkeypatch.setattr(checkpoints.JobsCheckpoint, "next_part", without)
+    journal = world.engine.journal
+    journal.checkpoint(world.state, world.now)
+    world.write("source", 1, 2)
+    world.forward()
+    world.drop("source")
+    while journal.is_checkpointing:
+        journal.go_on_with_checkpoint(world.state, world.now)
+    begun = journal.jobs.segment
+    world.engine.commit_housekeeping([ev.SegmentsDropped(world.now, 0, begun)])
+    journal.jobs.sync()
+    world.step()
+    journal.jobs.drop_before(begun)
+    world.kill()
+    check(world.state)
+    assert world.topic("copies").head == 2
+    assert world.values("copies") == ([1, 2] if knows_source else [])
