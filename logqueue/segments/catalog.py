@@ -38,6 +38,7 @@ from wal.format import HEADER_BYTES, End, HeaderState, decode_header, frames_beh
 LOGS: tuple[LogName, ...] = ("jobs", "leases")
 
 _NAME = re.compile(r"(\d{20})\.wal", re.ASCII)
+_ENDING_BYTES = 4 << 10
 _TRIES = 3
 """How often a directory is looked at again when a segment went away meanwhile."""
 
@@ -99,17 +100,19 @@ class IndexCache:
             directory = Path(home) / "logqueue" / "segments"
         self._directory = Path(directory)
 
-    def find(self, log: LogName, identity: str, segment: int, size: int) -> SegmentIndex | None:
-        """The index of a segment file of this size, if it was kept."""
+    def find(
+        self, log: LogName, identity: str, segment: int, size: int, ending: int
+    ) -> SegmentIndex | None:
+        """The index of a segment file of this size with this ending, if it was kept."""
         try:
-            index = decode_index(self._path(log, identity, segment, size).read_bytes())
+            index = decode_index(self._path(log, identity, segment, size, ending).read_bytes())
         except (OSError, IndexDamaged):
             return None
         return index if (index.identity, index.segment) == (identity, segment) else None
 
-    def keep(self, index: SegmentIndex, size: int) -> None:
+    def keep(self, index: SegmentIndex, size: int, ending: int) -> None:
         """Keep an index; where that cannot be done it is made anew next time."""
-        path = self._path(index.log, index.identity, index.segment, size)
+        path = self._path(index.log, index.identity, index.segment, size, ending)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_suffix(f".{os.getpid()}")
@@ -118,8 +121,8 @@ class IndexCache:
         except OSError:
             return
 
-    def _path(self, log: LogName, identity: str, segment: int, size: int) -> Path:
-        return self._directory / identity / f"{log}-{segment}-{size}{SUFFIX}"
+    def _path(self, log: LogName, identity: str, segment: int, size: int, ending: int) -> Path:
+        return self._directory / identity / f"{log}-{segment}-{size}-{ending:08x}{SUFFIX}"
 
 
 class Catalog(NamedTuple):
@@ -291,16 +294,24 @@ class _Opening:
             found.path, found.log, log_id=self._identity, known=known, may_be_torn=not is_sealed
         )
         if is_sealed:
-            self._cache.keep(index, size)
+            self._cache.keep(index, size, _ending(found.path, size))
         return index
 
     def _ready(self, found: _Found, is_sealed: bool, size: int) -> Iterator[SegmentIndex]:
         with suppress(OSError, IndexDamaged):
             yield decode_index(index_path(found.path).read_bytes())
         if is_sealed:
-            kept = self._cache.find(found.log, found.identity, found.segment, size)
+            ending = _ending(found.path, size)
+            kept = self._cache.find(found.log, found.identity, found.segment, size, ending)
             if kept is not None:
                 yield kept
+
+
+def _ending(path: Path, size: int) -> int:
+    """Tells a file from one of its size that was written after a backup was restored."""
+    with open(path, "rb") as file:
+        file.seek(max(size - _ENDING_BYTES, 0))
+        return crc32(file.read(_ENDING_BYTES))
 
 
 def index_path(path: str | Path) -> Path:

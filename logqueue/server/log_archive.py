@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 DRAFT_SUFFIX = ".new"
 ASIDE_SUFFIX = ".aside"
 COPY_STEP_BYTES = 1 << 20
+ENDING_BYTES = 4 << 10
 
 logger = logging.getLogger("logqueue.archive")
 
@@ -395,7 +396,7 @@ def _survey(fs: FileSystem, room: _Room) -> None:
     for id in segment_ids(fs, room.directory):
         path = segment_path(room.directory, id)
         size, problem = _judge(fs, path, id, room)
-        if id >= active or (id in sealed and sealed[id].bytes != size):
+        if id >= active or (id in sealed and not _is_alike(fs, path, size, sealed[id])):
             # The log is from an older backup, or damage was set aside: it goes on without this.
             problem = "the log that is archived has no such segment"
         if problem:
@@ -410,6 +411,24 @@ def _survey(fs: FileSystem, room: _Room) -> None:
             fs.remove(path)
     # Names that a killed process has left count as archived only after this.
     fs.sync_dir(room.directory)
+
+
+def _is_alike(fs: FileSystem, path: str, size: int, info: SegmentInfo) -> bool:
+    """Whether an archived file ends as the segment of the log does.
+
+    What came after a backup, and what was written after it was restored, may be as long, but never
+    has the same orders and times.
+    """
+    if size != info.bytes:
+        return False
+    ends = []
+    for place in (path, info.path):
+        file = fs.open(place)
+        try:
+            ends.append(file.pread(ENDING_BYTES, max(size - ENDING_BYTES, 0)))
+        finally:
+            file.close()
+    return ends[0] == ends[1]
 
 
 def _judge(fs: FileSystem, path: str, id: int, room: _Room) -> tuple[int, str]:

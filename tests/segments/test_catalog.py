@@ -193,3 +193,25 @@ def test_reading_segments_needs_neither_spark_nor_arrow() -> None:
     subprocess.run([sys.executable, "-c", ask], check=True)
     ask = "import sys, logqueue.spark.reading.arrow; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", ask], check=True)
+
+
+def test_an_index_is_not_taken_for_a_segment_that_is_as_long(
+    tmp_path: Path, cache: IndexCache
+) -> None:
+    """A backup was restored, and the log went on otherwise."""
+    seen = []
+    for word in ("one", "two"):
+        place = tmp_path / word / "jobs"
+        log = Log.open(str(place), segment_bytes_max=1, random_bytes=lambda count: b"x" * count)
+        for order in (1, 2):
+            kept = blocks.pack([[b'"%b"' % word.encode()]])
+            event = ev.RecordsAppended(5, 1, order, 1, kept)
+            log.append(ev.encode(order, [event]), sync=True)
+            while log.step():
+                pass
+        log.close()
+        catalog = open_catalog([tmp_path / word], cache=cache)
+        (first, *_) = plan_records(catalog.jobs_indexes, {1: None})
+        told = [*read_records(catalog.bytes_of(first), first)]
+        seen.append((catalog.jobs[0].index.bytes, told[0].block == kept))
+    assert seen[0] == seen[1] and seen[0][1]

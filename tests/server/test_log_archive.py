@@ -428,3 +428,29 @@ def test_times_still_to_come_do_not_keep_what_is_old() -> None:
     world.wait(1000)
     world.keep()
     assert ids(world, "archive")[0] == ids(world, "data")[0] > 4
+
+
+def test_segments_as_long_as_those_of_the_log_may_still_be_others() -> None:
+    """A backup was restored, and the server ran for a while without the archive."""
+    world = new_world()
+    work(world, 3)
+    world.step()
+    backup = world.fs.kill_clone()
+    work(world, 6)
+    world.keep()
+    newer = segments(world.fs, "jobs", "archive")
+    again = World(backup, clock=ManualClock(START_MS + 10_000))
+    work(again, 6)
+    again.engine.shut_down()
+    for id, data in newer.items():
+        backup.mkdir("archive/jobs")
+        file = backup.create(segment_path("archive/jobs", id))
+        file.pwrite(data, 0)
+        file.sync()
+    last = World(backup, archive=ALL, clock=ManualClock(START_MS + 20_000))
+    here = segments(backup, "jobs", "data")
+    alike = [id for id, data in newer.items() if len(here.get(id, b"")) == len(data)]
+    assert any(here[id] != newer[id] for id in alike), "else this shows nothing"
+    last.keep()
+    kept = segments(backup, "jobs", "archive")
+    assert kept and all(here[id] == data for id, data in kept.items() if id in here)
