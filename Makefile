@@ -59,7 +59,7 @@ demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
 	@$(PY) -m logqueue.demo $(ARGS)
 
 test: check ## setup, check and all tests, two at a time; ARGS="-k claim" to choose
-	@$(PY) -m pytest -n $(PROCESSES) --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup ## lint, format, types and the rules of the house
 	$(call step,lint,$(PY) -m ruff check --quiet .)

@@ -30,7 +30,7 @@ ELSEWHERE = ("pip install", "logqueue serve")
 """Commands that the test stands in for."""
 
 DIRECTORY_FLAGS = frozenset(
-    {"--to", "--archive", "--tables", "--from", "--path", "--against", "-o"}
+    {"--to", "--archive", "--tables", "--from", "--path", "--against", "--py-files", "-o"}
 )
 DIRECTORIES = (
     "archive",

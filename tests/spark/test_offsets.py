@@ -205,7 +205,7 @@ def test_mistakes_of_live_options_name_the_option(given: dict[str, str], named: 
 )
 def test_a_stream_refuses_a_start_that_moves(given: dict[str, str]) -> None:
     reading = options.offline({**OFFLINE, **given}).reading
-    with pytest.raises(PipelineError, match=r"logqueue\.spark\.offsets\.resolve"):
+    with pytest.raises(PipelineError, match=r"logqueue\.spark\.resolve"):
         options.require_stream(reading)
 
 

@@ -154,7 +154,7 @@ def test_an_offset_goes_from_the_server_to_its_files_and_back(shared: Written) -
 @pytest.mark.parametrize("start", ["latest", '{"orders": -1}'])
 def test_starts_that_move_are_refused(shared: Written, start: str) -> None:
     for given in both(shared, topics="orders", startingOffsets=start):
-        with pytest.raises(PipelineError, match=r"logqueue\.spark\.offsets\.resolve"):
+        with pytest.raises(PipelineError, match=r"logqueue\.spark\.resolve"):
             stream(given)
 
 
