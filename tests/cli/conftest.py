@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,14 +96,27 @@ def cli(
     def run(*arguments: str, stdin: bytes = b"") -> Ended:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capsys.readouterr()
-        try:
-            status = main(arguments)
-        except SystemExit as ended:  # argparse ends the program itself
-            status = ended.code if isinstance(ended.code, int) else 1
+        with logging_kept():
+            try:
+                status = main(arguments)
+            except SystemExit as ended:  # argparse ends the program itself
+                status = ended.code if isinstance(ended.code, int) else 1
         said = capsys.readouterr()
         return Ended(status, said.out, said.err)
 
     return run
+
+
+@contextmanager
+def logging_kept() -> Iterator[None]:
+    """What a command logs, and where, ends with it: its stderr is closed after the test."""
+    root = logging.getLogger()
+    handlers, level = [*root.handlers], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 class Shell:

@@ -282,7 +282,7 @@ class TestLifecycle(LifecycleMachine.TestCase):  # type: ignore[misc,valid-type]
     """Runs the machine."""
 
     settings = settings(
-        max_examples=250 * EFFORT,
+        max_examples=150 * EFFORT,
         stateful_step_count=50,
         deadline=None,
         derandomize=EFFORT == 1,

@@ -471,7 +471,7 @@ class TestCore(CoreMachine.TestCase):  # type: ignore[misc,valid-type]
     """Runs the machine."""
 
     settings = settings(
-        max_examples=350 * EFFORT,
+        max_examples=220 * EFFORT,
         stateful_step_count=50,
         deadline=None,
         derandomize=EFFORT == 1,

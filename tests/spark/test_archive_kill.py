@@ -24,7 +24,8 @@ pytestmark = pytest.mark.spark
 
 RECORDS = 2400
 PER_EPOCH = 200
-KILLS = 2
+KILLS = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
+"""Each is a Spark that starts anew."""
 PAUSE_S = 0.05
 
 JOB = """

@@ -30,7 +30,8 @@ from tests.spark.sinking import Target, files, numbers, texts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KILLS = 2
+KILLS = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
+"""Each is a Spark that starts anew."""
 PAUSE_S = 0.05
 
 

@@ -245,10 +245,10 @@ def _run_on(spark: SparkSession, streams: Sequence[_Stream], every_s: float, not
     trigger = {"processingTime": f"{round(every_s * 1000)} milliseconds"}
     queries: list[StreamingQuery] = []
     try:
-        for stream in streams:
-            queries.append(stream.start(spark, trigger))
         # An interrupt is the ordinary end: what is under way is left to the next run.
         with suppress(KeyboardInterrupt):
+            for stream in streams:
+                queries.append(stream.start(spark, trigger))
             while True:
                 for stream, query in zip(streams, queries, strict=True):
                     if query.awaitTermination(POLL_S):
