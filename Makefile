@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 LOCK := requirements.lock
 LOCK_VENV := build/lock
-PROCESSES ?= 2
+PROCESSES ?= 3
 PIP_TOOLS := pip-tools==7.6.2
 PIP := -m pip --quiet --disable-pip-version-check --no-input
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
@@ -58,7 +58,7 @@ $(READY): $(LOCK) pyproject.toml
 demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
 	@$(PY) -m logqueue.demo $(ARGS)
 
-test: check ## setup, check and all tests, two at a time; ARGS="-k claim" to choose
+test: check ## setup, check and all tests, three at a time; ARGS="-k claim" to choose
 	@$(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup ## lint, format, types and the rules of the house

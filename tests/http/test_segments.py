@@ -190,7 +190,9 @@ def test_archived_soon_after_sealing(stage: Api, archived: ServerProcess) -> Non
         if segment["sealed"]:
             path = directory / f"{segment['segment']:020d}.wal"
             assert path.read_bytes() == fetched(stage, segment["id"]).content
-            index = msgspec.json.decode(Path(f"{path}.idx").read_bytes().splitlines()[0])
+            beside = Path(f"{path}.idx")
+            assert eventually(beside.exists), "the index follows its segment"
+            index = msgspec.json.decode(beside.read_bytes().splitlines()[0])
             assert index["crc32"] == segment["crc32"]
 
 
