@@ -24,11 +24,11 @@ step = @start=$$(date +%s); $(2) && echo "$(1): ok, $$(( $$(date +%s) - start ))
 MAKEFLAGS += --no-print-directory
 export PIP_USER := 0
 
-.PHONY: help setup environment demo test check serve soak bench lock clean
+.PHONY: help setup environment demo test test-slow check serve soak bench lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: environment ## make .venv with the pinned dependencies and the project in it
 	@$(MAKE) --silent $(READY)
@@ -60,6 +60,9 @@ demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
 
 test: check ## setup, check and all tests, three at a time; ARGS="-k claim" to choose
 	@$(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-slow: setup ## all tests of the Spark part, the slow ones too, and more kills
+	@LOGQUEUE_TEST_EFFORT=2 $(PY) -m pytest -n $(PROCESSES) --dist loadfile tests/spark $(ARGS)
 
 check: setup ## lint, format, types and the rules of the house
 	$(call step,lint,$(PY) -m ruff check --quiet .)

@@ -36,6 +36,7 @@ with session.opened(remote="local[2]", conf=session.for_small_input({})) as spar
 """
 
 
+@pytest.mark.slow
 def test_batches_and_streams_run_over_connect(tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc") is None:
         pytest.skip("needs Spark Connect: pip install 'logqueue[spark-connect]'")

