@@ -183,6 +183,7 @@ def test_a_query_in_a_session_that_is_open_leaves_it_open(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_sigterm_ends_an_archive_that_goes_on(place: Place, ended: Mapping[str, Ended]) -> None:
     command, how = place.command(
         *("archive", "--url", place.url, "--topics", "filled", "--to", "going", "--every", "1h")
