@@ -192,6 +192,13 @@ class Consuming:
         if job.is_settled or job.lease.is_lost:
             return
         policy = handler.policy if handler is not None else AckPolicy.NACK_ON_ERROR
+        if job in self._cancelled:
+            # It caught the cancellation, which is one more way to see a stop.
+            job.stop_seen = True
+        if error is None and job.is_cut_short and policy is not AckPolicy.MANUAL:
+            logger.info("%r returned after a stop was seen: handed back", job)
+            self._hand_back(job)
+            return
         retry = handler.retry if handler is not None else Retry()
         outcome = decide(policy, retry, error, job.deliveries, self._chance)
         if outcome is not None:

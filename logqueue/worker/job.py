@@ -64,8 +64,8 @@ class Job:
     """
 
     __slots__ = (
-        "_extend", "_settle", "data", "deliveries", "is_settled", "key", "last_error", "lease",
-        "meta", "queue", "seq", "state", "stop_asked", "tag", "task", "ts",
+        "_extend", "_settle", "data", "deliveries", "is_done", "is_settled", "key", "last_error",
+        "lease", "meta", "queue", "seq", "state", "stop_asked", "stop_seen", "tag", "task", "ts",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +85,9 @@ class Job:
         self.task = ""
         self.state: Mapping[str, Any] = {}
         self.is_settled = False
+        self.is_done = False
         self.stop_asked = False
+        self.stop_seen = False
         self._settle = settle
         self._extend = extend
 
@@ -109,7 +111,17 @@ class Job:
 
     @property
     def must_stop(self) -> bool:
-        """What `should_stop()` says about this job."""
+        """What `should_stop()` says about this job; the worker notes that True was read."""
+        must_stop = self._is_stopping()
+        self.stop_seen |= must_stop
+        return must_stop
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a return now means that work is left, because the handler saw the stop."""
+        return self.stop_seen and not self.is_done
+
+    def _is_stopping(self) -> bool:
         return self.stop_asked or self.lease.is_lost
 
     def decode(self, kind: type[T]) -> T:
@@ -122,6 +134,15 @@ class Job:
             return msgspec.convert(self.data, kind, str_keys=True)
         except msgspec.ValidationError as error:
             raise BadPayload(f"the data is no {kind.__name__}: {error}") from error
+
+    def done(self) -> None:
+        """Say that the work is complete, so that returning acks the job.
+
+        Needed only after `should_stop()` was true or the handler was cancelled: a handler that
+        returns then hands its job back. Works in threads and processes too. Sends nothing by
+        itself; an exception after it still fails the job.
+        """
+        self.is_done = True
 
     # -- by hand ---------------------------------------------------------------------------------
 
@@ -179,8 +200,8 @@ class Job:
         if self.is_settled:
             return RuntimeError(f"{self!r} is settled already")
         return RuntimeError(
-            f"{self!r} can not be settled from here: a handler in a process of its own returns or "
-            "raises, and the worker settles"
+            f"{self!r} cannot be settled from here: a handler in a process of its own returns or "
+            "raises, and the worker settles; call done() to have a return ack the job after a stop"
         )
 
 
@@ -204,6 +225,10 @@ def should_stop() -> bool:
 
     True once the worker stops, the handler's time is up, or the job turned out to be somebody
     else's. False where no job is being handled, so that code may run outside a worker too.
+
+    A handler that returns after it has seen True hands its job back: the delivery is not counted,
+    and another worker does the job from its start. Call `current_job().done()` before returning
+    when the work is complete all the same.
     """
     job = _current.get()
     return job is not None and job.must_stop

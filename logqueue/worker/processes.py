@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from logqueue.worker.job import Job, enter
 from logqueue.worker.leases import Lease
@@ -51,11 +51,14 @@ class _Child:
 
     def call(
         self, reference: tuple[str, str], payload: bytes, started: Callable[[], object]
-    ) -> None:
+    ) -> bool:
         """Run one call to its end; blocks.
 
         Args:
             started: Called when the process is up, has the module, and the handler begins.
+
+        Returns:
+            Whether the handler returned because it was asked to stop, with work left.
 
         Raises:
             ChildDied: The process is gone.
@@ -76,8 +79,9 @@ class _Child:
             status = self.process.exitcode
             how = f"signal {-status}" if status is not None and status < 0 else f"status {status}"
             raise ChildDied(f"the handler's process ended with {how}") from broken
-        if error is not None:
-            raise error
+        if isinstance(error, _Returned):
+            return error.is_cut_short
+        raise error
 
     def ask_to_stop(self) -> None:
         """Make `should_stop()` true in the handler."""
@@ -130,7 +134,7 @@ class HandlerProcesses:
         payload = pickle.dumps((_plain(job), list(args), kwargs))
         child = self._take(job)
         try:
-            child.call(reference, payload, started)
+            job.stop_seen = child.call(reference, payload, started)
         finally:
             self._put_back(job, child)
 
@@ -199,6 +203,12 @@ class _Started:
 _STARTED = _Started()
 
 
+class _Returned(NamedTuple):
+    """The handler has returned."""
+
+    is_cut_short: bool
+
+
 def _plain(job: Job) -> tuple[Any, ...]:
     lease = job.lease
     return (job.queue, job.task, lease.job, lease.lease_s)
@@ -214,16 +224,16 @@ def _serve(pipe: Connection, stop: Event) -> None:
         except (EOFError, OSError):
             return
         try:
-            _run(reference, payload, stop, lambda: pipe.send(_STARTED))
+            is_cut_short = _run(reference, payload, stop, lambda: pipe.send(_STARTED))
         except BaseException as error:
             pipe.send(_portable(error))
         else:
-            pipe.send(None)
+            pipe.send(_Returned(is_cut_short))
 
 
 def _run(
     reference: tuple[str, str], payload: bytes, stop: Event, started: Callable[[], object]
-) -> None:
+) -> bool:
     module, qualname = reference
     found = attrgetter(qualname)(importlib.import_module(module))
     function = getattr(found, "function", found)
@@ -233,6 +243,7 @@ def _run(
     enter(job)
     started()
     function(*[job if argument is _JOB else argument for argument in args], **kwargs)
+    return job.is_cut_short
 
 
 class _ChildJob(Job):
@@ -244,9 +255,7 @@ class _ChildJob(Job):
         super().__init__(lease)
         self._stop = stop
 
-    @property
-    def must_stop(self) -> bool:
-        """See Job."""
+    def _is_stopping(self) -> bool:
         return self._stop.is_set()
 
 

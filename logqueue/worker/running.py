@@ -59,7 +59,10 @@ class Running:
         except TimeoutError as error:
             if not bound.expired():
                 raise
-            raise JobTimeout(f"{handler.name} took longer than {handler.timeout:g} s") from error
+            raise _overdue(handler) from error
+        if bound.expired() and not job.is_done:
+            # The handler caught the cancellation and returned.
+            raise _overdue(handler)
 
     async def _in_thread(self, call: Callable[[], Any], job: Job) -> None:
         try:
@@ -114,6 +117,10 @@ class Running:
         """End processes, and threads as they get idle."""
         self._processes.close()
         self._threads.shutdown()
+
+
+def _overdue(handler: Handler) -> JobTimeout:
+    return JobTimeout(f"{handler.name} took longer than {handler.timeout:g} s")
 
 
 def _caught(call: Callable[[], Any]) -> BaseException | None:

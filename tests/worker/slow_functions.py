@@ -26,13 +26,15 @@ def hold_until_told(folder: str) -> None:
 
 
 @app.task(queue="processes", run_in="process")
-def stop_when_asked(folder: str) -> None:
+def stop_when_asked(folder: str, is_done: bool) -> None:
     """Note that it runs, and go on until `should_stop()`."""
     here = Path(folder)
     (here / "runs").write_text(str(os.getpid()))
     while not should_stop():
         time.sleep(0.001)
     (here / "asked").touch()
+    if is_done:
+        current_job().done()
 
 
 @app.task(queue="processes", run_in="process", retry=Retry.constant(1.0))

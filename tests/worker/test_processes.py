@@ -81,13 +81,16 @@ def test_an_error_that_can_not_travel_is_told_in_words(
     assert "Local: odd" in told and "in the handler's process" in told
 
 
-def test_a_child_is_asked_to_stop_and_may_finish(server: MemoryServer, tmp_path: Path) -> None:
-    stop_when_asked.send(str(tmp_path))
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_child_that_returns_when_asked_hands_back_unless_done(
+    server: MemoryServer, tmp_path: Path, is_done: bool
+) -> None:
+    stop_when_asked.send(str(tmp_path), is_done)
     worker = server.start(slow_functions.app)
     until((tmp_path / "runs").exists)
     counts = server.stop(worker)
     assert (tmp_path / "asked").exists()
-    assert counts.acked == 1
+    assert (counts.acked, counts.handed_back) == (is_done, not is_done)
 
 
 def test_a_child_that_does_not_finish_is_ended(server: MemoryServer, tmp_path: Path) -> None:

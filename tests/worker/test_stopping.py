@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logqueue.testing import MemoryServer
-from logqueue.worker import App, Job, should_stop
+from logqueue.worker import AckPolicy, App, Job, Retry, current_job, should_stop
 
 
 @pytest.fixture
@@ -188,7 +188,97 @@ def test_handlers_are_told_that_the_end_is_near(server: MemoryServer, app: App) 
     server.advance(5.0)
     counts = server.stop(worker)
     assert sorted(told) == ["loop", "thread"]
-    assert counts.acked == 2
+    assert (counts.acked, counts.handed_back) == (0, 2)
+
+
+POLICIES = [policy for policy in AckPolicy if policy not in (AckPolicy.MANUAL, AckPolicy.ACK_FIRST)]
+
+
+@pytest.mark.parametrize("source", ["sse", "poll"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_returning_after_a_stop_was_seen_hands_the_job_back(
+    server: MemoryServer, app: App, policy: AckPolicy, source: str
+) -> None:
+    @app.task(queue="q", ack_policy=policy)
+    async def in_task() -> None:
+        while not should_stop():
+            await asyncio.sleep(1.0)
+
+    @app.task(queue="q", ack_policy=policy)
+    def in_thread() -> None:
+        while not should_stop():
+            server.sleep(1.0)
+
+    @app.consumer("r", ack_policy=policy)
+    async def by_attribute(job: Job) -> None:
+        while not job.must_stop:
+            await asyncio.sleep(1.0)
+
+    in_task.send()
+    in_thread.send()
+    server.client.append("r", [1], config={"type": "queue"})
+    worker = server.start(app, source=source)
+    server.advance(5.0)
+    counts = server.stop(worker)
+    assert (counts.acked, counts.handed_back) == (0, 3)
+    server.advance(5.0)
+    again = [job for queue in "qr" for job in server.client.claim(queue, max=9).jobs]
+    assert [(job.deliveries, job.last_error) for job in again] == [(1, None)] * 3
+
+
+def test_a_handler_that_says_done_is_acked_after_a_stop(server: MemoryServer, app: App) -> None:
+    @app.task(queue="q")
+    async def says_done() -> None:
+        while not should_stop():
+            await asyncio.sleep(1.0)
+        current_job().done()
+
+    @app.task(queue="q")
+    def says_done_in_thread() -> None:
+        while not should_stop():
+            server.sleep(1.0)
+        current_job().done()
+
+    @app.consumer("r")
+    async def acks(job: Job) -> None:
+        while not should_stop():
+            await asyncio.sleep(1.0)
+        job.ack()
+
+    says_done.send()
+    says_done_in_thread.send()
+    server.client.append("r", [1], config={"type": "queue"})
+    worker = server.start(app)
+    server.advance(5.0)
+    counts = server.stop(worker)
+    assert (counts.acked, counts.handed_back) == (3, 0)
+
+
+def test_a_handler_that_never_asks_is_acked_after_a_stop(server: MemoryServer, app: App) -> None:
+    @app.consumer("q")
+    def handle(job: Job) -> None:
+        assert not should_stop(), "it runs yet"
+        server.sleep(10.0)
+
+    put(server, 1)
+    worker = server.start(app)
+    server.advance(5.0)
+    counts = server.stop(worker)
+    assert (counts.acked, counts.handed_back) == (1, 0)
+
+
+def test_an_error_after_a_stop_was_seen_counts(server: MemoryServer, app: App) -> None:
+    @app.consumer("q")
+    async def handle(job: Job) -> None:
+        while not should_stop():
+            await asyncio.sleep(1.0)
+        raise ValueError("broken")
+
+    put(server, 1)
+    worker = server.start(app)
+    server.advance(5.0)
+    counts = server.stop(worker)
+    assert (counts.nacked, counts.handed_back) == (1, 0)
 
 
 def test_a_second_stop_skips_the_grace(server: MemoryServer, app: App) -> None:
@@ -207,21 +297,40 @@ def test_a_second_stop_skips_the_grace(server: MemoryServer, app: App) -> None:
     assert counts.handed_back == 1
 
 
-def test_a_handler_that_finishes_while_it_is_cancelled_is_done(
-    server: MemoryServer, app: App
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_handler_that_catches_its_cancellation_is_handed_back_unless_done(
+    server: MemoryServer, app: App, is_done: bool
 ) -> None:
     @app.consumer("q")
     async def handle(job: Job) -> None:
         try:
             await asyncio.sleep(1000.0)
         except asyncio.CancelledError:
-            return
+            if is_done:
+                job.done()
 
     put(server, 1)
     worker = server.start(app, grace=1.0)
     server.advance(1.0)
     counts = server.stop(worker)
-    assert (counts.acked, counts.handed_back) == (1, 0)
+    assert (counts.acked, counts.handed_back) == (is_done, not is_done)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_handler_that_catches_its_timeout_has_failed_unless_done(
+    server: MemoryServer, app: App, is_done: bool
+) -> None:
+    @app.consumer("q", timeout=5.0, retry=Retry.none())
+    async def handle(job: Job) -> None:
+        try:
+            await asyncio.sleep(1000.0)
+        except asyncio.CancelledError:
+            if is_done:
+                job.done()
+
+    put(server, 1)
+    counts = server.drain(app)
+    assert (counts.acked, counts.rejected) == (is_done, not is_done)
 
 
 def test_an_error_of_a_cancelled_handler_is_the_stops_doing(server: MemoryServer, app: App) -> None:
