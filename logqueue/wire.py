@@ -172,6 +172,7 @@ read_reject_body = BodyReader(RejectBody).read
 read_extend_body = BodyReader(ExtendBody).read
 read_diff_body = BodyReader(DiffBody).read
 read_config_body = BodyReader(TopicConfig).read
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 read_router_body = BodyReader(RouterBody).read
 _read_delete_body = BodyReader(DeleteBody).read
 
@@ -259,6 +260,17 @@ def delete_command(topic: str, body: bytes) -> cmd.DeleteRecords:
     if decoded.before_seq is None and match is None:
         raise InvalidRequest("name what to delete: `before_seq`, `match`, or both")
     return cmd.DeleteRecords(topic, decoded.before_seq, match)
+
+
+def ensure_command(topic: str, body: bytes) -> cmd.EnsureTopic:
+    """The command of a config body that only creates.
+
+    Raises:
+        InvalidRequest: It is not a config.
+    """
+    config: TopicConfig = read_config_body(body)
+    sent = decode(_members, body)
+    return cmd.EnsureTopic(topic, config.resolved(), frozenset(sent))
 
 
 def read_page(topic: Topic, body: DiffBody, now: int) -> Page:

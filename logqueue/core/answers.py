@@ -5,8 +5,8 @@ Owns: one struct per reply. Must not know: how a wish is decided, HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from logqueue.core.config import TopicConfig
 
@@ -14,10 +14,24 @@ JobState = Literal["ready", "delayed", "in_flight", "held"]
 
 
 class Put(NamedTuple):
-    """Reply to PutTopic and PatchTopic."""
+    """Reply to PutTopic, PatchTopic and SetPaused."""
 
     created: bool
     config: TopicConfig
+
+
+class Ensured(NamedTuple):
+    """Reply to EnsureTopic.
+
+    Attributes:
+        created: Whether the topic was.
+        config: The config that the topic has now.
+        differs: Per field that was sent and has another value: the present and the wanted value.
+    """
+
+    created: bool
+    config: TopicConfig
+    differs: Mapping[str, tuple[Any, Any]] = {}
 
 
 class Dropped(NamedTuple):
@@ -238,6 +252,7 @@ class Done(NamedTuple):
 
 Reply = (
     Put
+    | Ensured
     | Dropped
     | Appended
     | Claimed

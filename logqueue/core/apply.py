@@ -141,6 +141,8 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
         if topic.queue is not None:
             topic.queue.change_rate(topic.config.claim_rate, event.config.claim_rate, event.at)
         topic.config = event.config
+        if topic.queue is None and event.config.is_queue:
+            topic.queue = Queue()
         # Records once logged need their removal logged, whatever the class is later.
         topic.is_on_disk = topic.is_on_disk or event.config.is_logged
         # A window that is shortened and lengthened again must not bring keys back.

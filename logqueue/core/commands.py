@@ -30,6 +30,9 @@ from logqueue.core.answers import (
     Dropped as Dropped,
 )
 from logqueue.core.answers import (
+    Ensured as Ensured,
+)
+from logqueue.core.answers import (
     Extended as Extended,
 )
 from logqueue.core.answers import (
@@ -82,10 +85,26 @@ from logqueue.core.predicate import Predicate
 
 
 class PutTopic(msgspec.Struct, frozen=True):
-    """Create a topic or replace its whole config. `config` is resolved."""
+    """Create a topic or replace its whole config. `config` is resolved.
+
+    An existing topic keeps its `paused`, which only `SetPaused` changes.
+    """
 
     topic: str
     config: TopicConfig
+
+
+class EnsureTopic(msgspec.Struct, frozen=True):
+    """Create a topic unless it exists; never change an existing one.
+
+    Attributes:
+        config: Resolved; used only to create the topic and to compare.
+        sent: The fields of `config` that the caller named, which are the ones to compare.
+    """
+
+    topic: str
+    config: TopicConfig
+    sent: frozenset[str]
 
 
 class PatchTopic(msgspec.Struct, frozen=True):
@@ -93,11 +112,18 @@ class PatchTopic(msgspec.Struct, frozen=True):
 
     Attributes:
         changes: The decoded patch: null sets a field back to its default, objects are merged,
-            fields that no config has are ignored. Pause is `{"paused": True}`.
+            fields that no config has are ignored, and so is `paused`: see `SetPaused`.
     """
 
     topic: str
     changes: Mapping[str, Any]
+
+
+class SetPaused(msgspec.Struct, frozen=True):
+    """Pause a queue, which then hands out nothing, or resume it."""
+
+    topic: str
+    paused: bool
 
 
 class DropTopic(msgspec.Struct, frozen=True):
@@ -394,7 +420,9 @@ class ExpireStaged(msgspec.Struct, frozen=True):
 
 Command = (
     PutTopic
+    | EnsureTopic
     | PatchTopic
+    | SetPaused
     | DropTopic
     | Append
     | Claim

@@ -42,7 +42,9 @@ def decide(state: State, command: cmd.Command, now: int) -> Decision:
 
 _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     cmd.PutTopic: topics.put_topic,
+    cmd.EnsureTopic: topics.ensure_topic,
     cmd.PatchTopic: topics.patch_topic,
+    cmd.SetPaused: topics.set_paused,
     cmd.DropTopic: topics.drop_topic,
     cmd.Append: topics.append,
     cmd.DeleteRecords: topics.delete_records,

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from msgspec.structs import replace
+
 from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
@@ -29,22 +31,69 @@ def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
     require_topic_name(command.topic)
     command.config.require_targets(command.topic)
     topic: Topic | None = state.topics.get(command.topic)
-    config = command.config
     if topic is None:
-        created = new_topic(state, command.topic, config, now)
-        return Decision([created], lambda: cmd.Put(True, config))
+        created = new_topic(state, command.topic, command.config, now)
+        return Decision([created], lambda: cmd.Put(True, created.config))
+    becomes_queue = command.config.is_queue and not topic.config.is_queue and not topic.head
+    if not becomes_queue:
+        _require_same_type(topic, command.config)
+    # A declaration made at every start of a program must not resume what an operator has paused.
+    config = command.config
+    if not becomes_queue:
+        config = replace(config, paused=topic.config.paused)
+    return Decision(_configured(state, topic, config, now), lambda: cmd.Put(False, config))
+
+
+def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
+    """Create a topic unless it exists; report how an existing one differs from what is wanted.
+
+    `paused` is state, not config: it is never compared.
+    """
+    topic: Topic | None = state.topics.get(command.topic)
+    wanted = command.config
+    if topic is None:
+        created = new_topic(state, command.topic, wanted, now)
+        return Decision([created], lambda: cmd.Ensured(True, created.config))
+    require_topic_name(command.topic)
+    wanted.require_targets(command.topic)
+    if "type" in command.sent:
+        _require_same_type(topic, wanted)
+    config = topic.config
+    pairs = {
+        field: (getattr(config, field), getattr(wanted, field))
+        for field in TopicConfig.__struct_fields__
+        if field in command.sent and field != "paused"
+    }
+    differs = {field: pair for field, pair in pairs.items() if pair[0] != pair[1]}
+    return Decision([], lambda: cmd.Ensured(False, config, differs))
+
+
+def _require_same_type(topic: Topic, config: TopicConfig) -> None:
     if topic.config.type != config.type:
         raise TopicExistsIncompatible(
-            f"topic {topic.name!r} is a {topic.config.type} and can not become a {config.type} "
-            "(PUT replaces the whole config, so name the type); delete it first or use "
-            "another name",
+            f"topic {topic.name!r} is a {topic.config.type} and cannot become a {config.type} "
+            "(PUT replaces the whole config, so name the type; only a log that was never written "
+            "to can become a queue); delete it first or use another name",
             {
                 "topic": topic.name,
                 "existing_type": topic.config.type,
                 "requested_type": config.type,
             },
         )
-    return Decision(_configured(state, topic, config, now), lambda: cmd.Put(False, config))
+
+
+def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
+    """Pause or resume a queue.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    topic = state.queue(command.topic)
+    config = replace(topic.config, paused=command.paused)
+    reply = cmd.Put(False, config)
+    if config.paused == topic.config.paused:
+        return Decision([], lambda: reply)
+    return Decision([ev.TopicConfigured(now, topic.number, config)], lambda: reply)
 
 
 def _configured(state: State, topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:

@@ -56,6 +56,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("PUT", TOPIC, ADMIN, optional, topics.put),
         Route("GET", TOPIC, READ, none, topics.get),
         Route("PATCH", TOPIC, ADMIN, Body.MERGE_PATCH, topics.patch),
+        Route("POST", TOPIC + "/ensure", ADMIN, optional, topics.ensure),
         Route("DELETE", TOPIC, DELETE, none, topics.drop),
         Route("POST", TOPIC, WRITE, required, topics.append),
         Route("POST", TOPIC + "/diff", READ, optional, topics.diff),

@@ -45,6 +45,28 @@ class TopicRoutes:
         require_targets_allowed(request.key, changes.get("dead_letter"), changes.get("archive"))
         return coordinator.submit(command, _configured(request))
 
+    def ensure(self, request: Request) -> Held:
+        """`POST /v0/topics/:topic/ensure`: create the topic if it is missing, else compare."""
+        coordinator = self._service.require_serving()
+        command = wire.ensure_command(request.name, request.body or b"{}")
+        require_targets_allowed(request.key, command.config.dead_letter, command.config.archive)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Ensured)
+            body = {
+                "topic": request.name,
+                "created": reply.created,
+                "differs": {
+                    field: {"have": have, "want": want}
+                    for field, (have, want) in reply.differs.items()
+                },
+                "config": replies.config_members(reply.config),
+                "performance": request.timings(),
+            }
+            return Reply(replies.encode(body), 201 if reply.created else 200)
+
+        return coordinator.submit(command, finish)
+
     def pause(self, request: Request) -> Held:
         """`POST /v0/topics/:q/pause`: hand out nothing from now on."""
         return self._set_paused(request, True)
@@ -55,13 +77,12 @@ class TopicRoutes:
 
     def _set_paused(self, request: Request, paused: bool) -> Held:
         coordinator = self._service.require_serving()
-        coordinator.engine.state.queue(request.name)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             body = {"topic": request.name, "paused": paused, "performance": request.timings()}
             return Reply(replies.encode(body))
 
-        return coordinator.submit(cmd.PatchTopic(request.name, {"paused": paused}), finish)
+        return coordinator.submit(cmd.SetPaused(request.name, paused), finish)
 
     def get(self, request: Request) -> Held:
         """`GET /v0/topics/:topic`: state and counters as of now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -135,6 +135,29 @@ class TopicPut(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     config: TopicConfig
     created: bool = False
+    performance: Performance = {}
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """A config member whose present value is not the one that was sent."""
+
+    have: Any
+    want: Any
+
+
+class TopicEnsured(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to ensuring a topic.
+
+    Attributes:
+        created: Whether this call created it.
+        differs: Per config member that was sent and differs; empty when the topic is as wanted.
+        config: The config that the topic has.
+    """
+
+    topic: str
+    config: TopicConfig
+    created: bool = False
+    differs: dict[str, Drift] = {}
     performance: Performance = {}
 
 

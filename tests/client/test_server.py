@@ -37,6 +37,7 @@ def test_the_life_of_a_topic(client: Client, topic: str) -> None:
     state = client.topic(topic)
     assert (state.type, state.count, state.queue) == ("log", 0, None)
     assert state.config.cap_records == 0
+    client.append(topic, ["a"])
     with pytest.raises(errors.TopicExistsIncompatible) as caught:
         client.put_topic(topic, type="queue")
     assert caught.value.detail == {
@@ -44,7 +45,6 @@ def test_the_life_of_a_topic(client: Client, topic: str) -> None:
         "existing_type": "log",
         "requested_type": "queue",
     }
-    client.append(topic, ["a"])
     with pytest.raises(errors.TopicNotEmpty):
         client.drop_topic(topic, if_empty=True)
     assert client.drop_topic(topic).deleted

@@ -209,7 +209,8 @@ class Model:
         if topic is None:
             self.create(name, config)
             return True
-        if topic.config.type != config.type:
+        becomes_queue = config.type == "queue" and not topic.head
+        if topic.config.type != config.type and not becomes_queue:
             raise Refused("TopicExistsIncompatible")
         topic.config = config
         topic.tick(now)

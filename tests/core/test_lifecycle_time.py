@@ -237,11 +237,11 @@ def test_a_late_look_finds_what_an_early_one_does(world: World) -> None:
 
 
 def test_paused_queues_hand_out_nothing(world: World) -> None:
-    world.patch(paused=True)
+    world.pause()
     assert why(world) == ("paused", None)
     world.fill(1)
     assert why(world) == ("paused", None)
-    world.patch(paused=None)
+    world.pause(False)
     assert world.take() == [1]
 
 

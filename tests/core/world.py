@@ -338,6 +338,10 @@ class World:
         reply: cmd.Put = self.run(cmd.PatchTopic(topic, changes))
         return reply.config
 
+    def pause(self, paused: bool = True, topic: str = "q") -> None:
+        """Pause a queue, or resume it."""
+        self.run(cmd.SetPaused(topic, paused))
+
     def reject(
         self, *seqs: int, node: str = "w", error: str | None = None, topic: str = "q"
     ) -> tuple[int, list[int]]:

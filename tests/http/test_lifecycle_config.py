@@ -48,7 +48,6 @@ GOOD: list[Json] = [
     {"claim_rate": {"per_s": 1, "burst": 1}},
     {"claim_rate": {"per_s": 0.5}},
     {"max_in_flight": 2**64 - 1},
-    {"paused": True},
     {"archive": "done"},
 ]
 
@@ -244,13 +243,88 @@ def test_pausing_twice(api: Api, queue: str) -> None:
             assert ok(call(queue))["paused"] is paused
 
 
-def test_pause_is_a_config_field(api: Api, queue: str) -> None:
-    """Seen there, and changed there."""
-    ok(api.pause(queue))
-    assert config_of(api, queue)["paused"] is True
-    ok(api.put(queue, type="queue", durability="memory"))
-    api.append(queue, 1)
-    assert seqs_of(api.claimed(queue)) == [1]
+def test_only_pause_and_resume_change_paused(api: Api, topic: str) -> None:
+    """A declaration at the start of a program neither resumes nor pauses."""
+    api.make_queue(topic, paused=True)
+    assert config_of(api, topic)["paused"] is True
+    fields = {"type": "queue", "durability": "memory"}
+    for paused, switch in ((True, api.pause), (False, api.resume)):
+        ok(switch(topic))
+        for sent in ({}, {"paused": True}, {"paused": False}):
+            assert ok(api.put(topic, **fields, **sent))["config"]["paused"] is paused
+            assert ok(api.patch(topic, max_in_flight=7, **sent))["config"]["paused"] is paused
+            assert ok(api.post(topic, "ensure", **fields, **sent))["config"]["paused"] is paused
+        assert ok(api.patch(topic, paused=None))["config"]["paused"] is paused
+        assert config_of(api, topic)["paused"] is paused
+
+
+# -- ensure --------------------------------------------------------------------------------------
+
+
+def test_ensure_creates_what_is_missing(api: Api, topic: str) -> None:
+    """As PUT does, once."""
+    fields = {"type": "queue", "max_deliveries": 5, "durability": "memory", "paused": True}
+    created = ok(api.post(topic, "ensure", **fields), 201)
+    assert (created["topic"], created["created"], created["differs"]) == (topic, True, {})
+    assert created["config"] == config_of(api, topic)
+    assert config_of(api, topic)["paused"] is True
+    again = ok(api.post(topic, "ensure", **fields))
+    assert (again["created"], again["differs"]) == (False, {})
+    empty = api.send("POST", f"/v0/topics/{topic}log/ensure")
+    assert ok(empty, 201)["config"]["type"] == "log"
+
+
+def test_ensure_changes_nothing_and_reports_what_was_sent(api: Api, topic: str) -> None:
+    """Members that were not sent are nobody's business; values are compared as PUT stores them."""
+    backoff = {"kind": "linear", "base_ms": 5}
+    api.make_queue(topic, max_deliveries=5, dead_letter="dead", retry_backoff=backoff)
+    before = config_of(api, topic)
+    assert ok(api.post(topic, "ensure", max_deliveries=5, retry_backoff=backoff))["differs"] == {}
+    reply = ok(
+        api.post(
+            topic, "ensure",
+            type="queue", max_deliveries=4, dead_letter=None, lease_ms=1, nosuch=1, durable=True,
+            retry_backoff={"kind": "linear"},
+        )
+    )  # fmt: skip
+    assert reply["config"] == before == config_of(api, topic)
+    defaults = {"step_ms": 0, "factor": 2.0, "max_ms": 300_000, "jitter": 0.0, "kind": "linear"}
+    assert reply["differs"] == {
+        "max_deliveries": {"have": 5, "want": 4},
+        "dead_letter": {"have": "dead", "want": None},
+        "lease_ms": {"have": 30_000, "want": 100},
+        "durable": {"have": False, "want": True},
+        "retry_backoff": {
+            "have": {**defaults, "base_ms": 5}, "want": {**defaults, "base_ms": 1000},
+        },
+    }  # fmt: skip
+
+
+def test_ensure_refuses_as_put_does(api: Api, topic: str) -> None:
+    """Another type, a bad config, a bad name."""
+    api.make_log(topic)
+    refused(api.post(topic, "ensure", type="queue"), 409, "topic_exists_incompatible")
+    ok(api.post(topic, "ensure", ttl_ms=0))
+    refused(api.post(topic, "ensure", ttl_ms=-1), 400, "invalid_request")
+    refused(api.post(topic, "ensure", archive=".a"), 400, "invalid_request")
+    refused(api.post("-", "ensure"), 400, "invalid_request")
+    refused(api.send("POST", f"/v0/topics/{topic}/ensure", b"{}"), 415, "unsupported_media_type")
+
+
+def test_only_a_log_never_written_to_becomes_a_queue(api: Api, topic: str) -> None:
+    """A mistyped first declaration is no dead end; records are never taken for jobs."""
+    for change in ("put", "patch"):
+        name = f"{topic}{change}"
+        api.make_log(name)
+        call = api.put if change == "put" else api.patch
+        ok(call(name, type="queue", durability="memory", paused=False))
+        api.append(name, 1)
+        assert seqs_of(api.claimed(name)) == [1]
+        refused(api.put(name), 409, "topic_exists_incompatible")
+    api.make_log(topic)
+    api.append(topic, 1)
+    ok(api.delete(topic, match=None, before_seq=9))
+    refused(api.put(topic, type="queue"), 409, "topic_exists_incompatible")
 
 
 def test_a_paused_queue_and_streams(api: Api, queue: str) -> None:

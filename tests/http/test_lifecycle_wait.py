@@ -62,14 +62,6 @@ WAKES: dict[str, tuple[dict[str, Any], Act, Act]] = {
         {}, nothing, lambda api, q: api.append_many(q, [{"data": "job", "delay_ms": 40}])
     ),
     "resume": ({"paused": True}, one_ready, lambda api, q: ok(api.resume(q))),
-    "resume by patch": (
-        {"paused": True}, one_ready, lambda api, q: ok(api.patch(q, paused=False))
-    ),
-    "resume by put": (
-        {"paused": True},
-        one_ready,
-        lambda api, q: ok(api.put(q, type="queue", durability="memory")),
-    ),
     "max_in_flight freed by ack": (
         {"max_in_flight": 1}, hold_two, lambda api, q: ok(api.ack(q, [1], "other"))
     ),

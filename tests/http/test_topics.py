@@ -104,6 +104,7 @@ def test_the_type_never_changes(
 ) -> None:
     """Case 28: 409, and the config stays as it was."""
     ok(api.put(topic, type=first, ttl_ms=7_000_000), 201)
+    api.append(topic, 1)
     reply = api.put(topic, **second)
     refused(reply, 409, "topic_exists_incompatible", {"topic": topic, **detail})
     assert config_of(api, topic) == {**DEFAULTS, "type": first, "ttl_ms": 7_000_000}

@@ -127,9 +127,9 @@ class Day:
             world.patch(cap_records=60)
             world.patch(cap_records=None)
         elif step < 0.55:
-            world.patch(paused=True)
+            world.pause()
             assert not world.take(9)
-            world.patch(paused=None)
+            world.pause(False)
         elif step < 0.65:
             world.release(9)
         elif step < 0.75:

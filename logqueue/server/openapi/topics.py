@@ -101,8 +101,9 @@ ROWS = [
         name="put_topic",
         group="topics",
         summary="Create or configure a topic",
-        text="The whole config is replaced: a member left out goes back to its default. "
-        "An empty body stands for `{}`.",
+        text="The whole config is replaced: a member left out goes back to its default. Only "
+        "`paused` is kept: it counts when the topic is created, later `pause` and `resume` change "
+        "it. To declare a topic without changing it, see `ensure`. An empty body stands for `{}`.",
         body=TopicConfig,
         asks={
             "type": "queue",
@@ -130,7 +131,8 @@ ROWS = [
         group="topics",
         summary="Change some of a topic's config",
         text="A JSON merge patch (RFC 7386): only the named members change, objects are merged, "
-        "null sets a member back to its default. What comes of it must be a valid config.",
+        "null sets a member back to its default. What comes of it must be a valid config. "
+        "`paused` is not changed.",
         body=TopicConfig,
         asks={"max_in_flight": 50, "retry_backoff": {"kind": "exponential", "base_ms": 500}},
         reply=shapes.TopicPut,
@@ -141,6 +143,29 @@ ROWS = [
             "performance": {"server_total_ms": 1.12},
         },
         errors=(TopicNotFound, TopicExistsIncompatible, *COPYING, *STORING),
+    ),
+    Row(
+        method="POST",
+        pattern=TOPIC + "/ensure",
+        name="ensure_topic",
+        group="topics",
+        summary="Create a topic if it is missing",
+        text="An existing topic is not changed. `differs` reports the members that were sent and "
+        "have another value now; members that were not sent, and `paused`, are not compared. "
+        "An empty body stands for `{}`.",
+        body=TopicConfig,
+        asks={"type": "queue", "max_deliveries": 4},
+        reply=shapes.TopicEnsured,
+        example={
+            "topic": "transcode",
+            "created": False,
+            "differs": {"max_deliveries": {"have": 5, "want": 4}},
+            "config": CONFIG,
+            "performance": {"server_total_ms": 0.12},
+        },
+        statuses=(200, 201),
+        errors=(TopicExistsIncompatible, *COPYING, *STORING),
+        creates=True,
     ),
     *(
         Row(
