@@ -113,12 +113,14 @@ class Claimed(NamedTuple):
         ready: Jobs still claimable.
         reason: Why a claimer that got nothing got nothing; None when everybody got some.
         retry_after_ms: When time alone may change that, if it is known.
+        is_cut: The pass stopped at what one pass may hand out; the next one goes on.
     """
 
     jobs: list[list[Job]]
     ready: int
     reason: NoneReason | None = None
     retry_after_ms: int | None = None
+    is_cut: bool = False
 
 
 class Settled(NamedTuple):

@@ -91,6 +91,11 @@ class Batch:
             return -1
         return index
 
+    def size_of(self, seq: int) -> int:
+        """Bytes of a live record as the limits count them; 0 when it is not here."""
+        index = self.index_of(seq)
+        return blocks.size_at(self.block, index) if index >= 0 else 0
+
     def seq_at(self, index: int) -> int:
         """The seq of a place in the block."""
         return self.first_seq + index if self._seqs is None else self._seqs[index]

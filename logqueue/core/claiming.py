@@ -33,11 +33,14 @@ def claim(state: State, command: cmd.Claim, now: int) -> Decision:
     wanted = sum(claimer.jobs_max for claimer in command.cohort)
     allowed, limit = _allowed(topic, queue, now)
     wanted = min(wanted, allowed)
+    is_cut = False
     events: list[ev.AnyEvent] = []
     picked: list[int] = []
     cursor = queue.cursor
     if wanted:
-        picked, cursor, exhausted = _pick(topic, queue, wanted, now)
+        bounded = min(wanted, limits.CLAIMED_PER_PASS_MAX)
+        picked, cursor, exhausted, is_cut = _pick(topic, queue, bounded, now)
+        is_cut = is_cut or len(picked) == bounded < wanted
         if exhausted and command.divert:
             events.extend(exhaust(state, topic, exhausted, now))
     shares = share_evenly([c.jobs_max for c in command.cohort], picked)
@@ -53,7 +56,12 @@ def claim(state: State, command: cmd.Claim, now: int) -> Decision:
     if grants or cursor - queue.cursor > SEQS_SCANNED_AGAIN_MAX:
         events.append(ev.JobsClaimed(now, topic.number, first_lease, cursor, grants))
     stopped_by = limit if len(picked) == allowed else None
-    return Decision(events, lambda: _claimed(topic, queue, shares, leases, stopped_by, now))
+
+    def answer() -> cmd.Claimed:
+        claimed = _claimed(topic, queue, shares, leases, stopped_by, now)
+        return claimed._replace(is_cut=True) if is_cut else claimed
+
+    return Decision(events, answer)
 
 
 def _allowed(topic: Topic, queue: Queue, now: int) -> tuple[int, cmd.NoneReason | None]:
@@ -130,9 +138,11 @@ def _retry_after(topic: Topic, queue: Queue, reason: cmd.NoneReason, now: int) -
 # -- which jobs ------------------------------------------------------------------------------------
 
 
-def _pick(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[int], int, list[int]]:
-    """Claimable jobs, lowest seq first; the cursor behind them; and those met on the way that were
-    delivered too often."""
+def _pick(
+    topic: Topic, queue: Queue, wanted: int, now: int
+) -> tuple[list[int], int, list[int], bool]:
+    """Claimable jobs, lowest seq first; the cursor behind them; those met on the way that were
+    delivered too often; and whether jobs were left for their size."""
     reclaimed, exhausted = _reclaimed(topic, queue, wanted, now)
     if reclaimed and reclaimed[-1] >= queue.cursor:
         # Timed jobs have no place before the fresh ones: both come in the order of their seqs.
@@ -145,10 +155,17 @@ def _pick(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[int],
         taken = _fresh(topic, queue, wanted - len(reclaimed), now)
         picked = reclaimed + taken
         more = len(picked) == wanted
+    fitting = topic.fitting(picked, limits.CLAIM_BYTES_MAX) if len(picked) > 1 else len(picked)
+    is_cut = fitting < len(picked)
+    if is_cut:
+        known = set(reclaimed)
+        picked = picked[:fitting]
+        taken = [seq for seq in picked if seq not in known]
+        more = True
     # Every fresh job from the cursor on was taken, unless the demand was met first.
     if not more:
-        return picked, topic.head + 1, exhausted
-    return picked, taken[-1] + 1 if taken else queue.cursor, exhausted
+        return picked, topic.head + 1, exhausted, is_cut
+    return picked, taken[-1] + 1 if taken else queue.cursor, exhausted, is_cut
 
 
 def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[int], list[int]]:

@@ -20,6 +20,10 @@ KEY_BYTES_MAX = 256
 NAME_BYTES_MAX = 255
 
 CLAIM_JOBS_MAX = 1000
+CLAIM_BYTES_MAX = 4 << 20
+"""Bytes of data and meta that one pass hands out; one job is always handed out."""
+CLAIMED_PER_PASS_MAX = 1000
+"""Jobs that one pass hands out to all claimers together; the rest is for the next pass."""
 SEQS_PER_CALL_MAX = 1000
 DIVERTED_PER_PASS_MAX = 1000
 """Dead letters one claim pass moves at most: a poisoned backlog must not stall the server."""
@@ -68,6 +72,8 @@ CHUNKS_PER_EPOCH_MAX = 100_000
 
 JOBS_LISTED_DEFAULT = 100
 JOBS_LISTED_MAX = 1000
+JOBS_LISTED_BYTES_MAX = 4 << 20
+"""Bytes of data and meta after which a page of a job listing ends; one job is always listed."""
 JOBS_SCANNED_MAX = 10_000
 """Records one page of a job listing looks at."""
 

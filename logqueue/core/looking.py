@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from logqueue.core import limits, timing
-from logqueue.core.block import KEY, MAX_DELIVERIES, UPDATED_AT, View
+from logqueue.core.block import DATA, KEY, MAX_DELIVERIES, META, TAG, UPDATED_AT, View
 from logqueue.core.commands import JobState
 from logqueue.core.operating import state_of
 from logqueue.core.predicate import Predicate
@@ -71,6 +71,8 @@ def list_jobs(
     key: bytes | None = None,
     after: int = 0,
     limit: int,
+    bytes_max: int = limits.JOBS_LISTED_BYTES_MAX,
+    with_data: bool = True,
 ) -> JobPage:
     """Jobs of a queue that pass all filters.
 
@@ -81,21 +83,31 @@ def list_jobs(
         key: Only jobs with this key, a JSON string fragment.
         after: Only jobs with a higher seq.
         limit: Jobs at most. A page also ends after `JOBS_SCANNED_MAX` jobs looked at.
+        bytes_max: Data and meta at most; one job is always listed.
+        with_data: False leaves data and meta out.
     """
     jobs: list[JobView] = []
-    scanned = 0
+    scanned = size = 0
     for seq in _candidates(topic, states, after):
         if len(jobs) == limit or scanned == limits.JOBS_SCANNED_MAX:
             return JobPage(jobs, after, scanned)
         scanned += 1
-        after = seq
+        before, after = after, seq
         if states and state_of(topic, seq) not in states:
             continue
         if key is not None and topic.key_of(seq)[0] != key:
             continue
-        view = _view(topic, seq)
-        if match is None or match.matches_fragment(view.tag):
-            jobs.append(view)
+        batch = topic.batch_of(seq)
+        assert batch is not None
+        if match is not None:
+            # Before anything large is copied: nearly all that is passed over is.
+            tag = View(batch.block).text(TAG, batch.index_of(seq))
+            if not match.matches_fragment(tag):
+                continue
+        size += batch.size_of(seq) if with_data else 0
+        if size > bytes_max and jobs:
+            return JobPage(jobs, before, scanned)
+        jobs.append(_view(topic, seq, with_data=with_data))
     return JobPage(jobs, None, scanned)
 
 
@@ -111,13 +123,13 @@ def _candidates(topic: Topic, states: Collection[JobState], after: int) -> Itera
     return (seq for batch in topic.batches_from(after + 1) for seq in batch.live_seqs(after + 1))
 
 
-def _view(topic: Topic, seq: int) -> JobView:
+def _view(topic: Topic, seq: int, *, with_data: bool = True) -> JobView:
     queue = topic.queue
     assert queue is not None
-    ((_, ts, (data, tag, _, meta)),) = topic.records([seq])
     batch = topic.batch_of(seq)
     assert batch is not None
     view, index = View(batch.block), batch.index_of(seq)
+    ts = batch.ts_at(index)
     job = queue.jobs.get(seq)
     grant = job.grant if job is not None else None
     state = state_of(topic, seq)
@@ -139,9 +151,9 @@ def _view(topic: Topic, seq: int) -> JobView:
         lease=job.lease if job is not None and grant is not None else 0,
         not_before=not_before,
         expires_at=min((end for end in ends if end), default=0),
-        data=data,
-        tag=tag,
-        meta=meta,
+        data=view.text(DATA, index) if with_data else b"",
+        tag=view.text(TAG, index),
+        meta=view.text(META, index) if with_data else b"",
         key=view.text(KEY, index),
         error=job.error if job is not None else None,
     )

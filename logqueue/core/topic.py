@@ -7,6 +7,7 @@ Must not know: commands, leases beyond telling the queue which records are gone,
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -165,6 +166,31 @@ class Topic:
                     indexes.append(index)
                 at += 1
             yield from batch.at(indexes)
+
+    def fitting(self, seqs: Sequence[int], bytes_max: int) -> int:
+        """How many of ascending live seqs, from the first on, are no larger together than a bound,
+        as the limits count bytes; one at least."""
+        if self.live_bytes <= bytes_max:
+            return len(seqs)
+        at = 0
+        left = bytes_max
+        while at < len(seqs):
+            batch = self.batch_of(seqs[at])
+            if batch is None:
+                at += 1
+                continue
+            end = bisect_right(seqs, batch.last_seq, at)
+            # Blocks are larger than the records in them: mostly nobody needs to look closer.
+            size = len(batch.block)
+            if size > left:
+                for place in range(at, end):
+                    left -= batch.size_of(seqs[place])
+                    if left < 0 and place:
+                        return place
+            else:
+                left -= size
+            at = end
+        return len(seqs)
 
     def key_of(self, seq: int) -> tuple[bytes, int]:
         """A live record's key (b"" when it has none) and when its content was written."""

@@ -381,7 +381,7 @@ class Coordinator:
         for (member, claimer), jobs in zip(line, claimed.jobs, strict=True):
             has_hungry = has_hungry or len(jobs) < claimer.jobs_max
             if isinstance(member, Waiting):
-                if jobs or not member.is_patient:
+                if jobs or not (member.is_patient or claimed.is_cut):
                     member.future.set_result(Served(jobs, claimed, outcome))
             elif jobs:
                 member.since = self._ticket()
@@ -391,7 +391,10 @@ class Coordinator:
         cohort.waiting = [w for w in cohort.waiting if not w.future.done()]
         retry_ms = claimed.retry_after_ms
         cohort.retry_at = 0 if retry_ms is None else self.engine.clock.now_ms() + max(retry_ms, 1)
-        if has_hungry and 0 < topic.ready < ready_before:
+        if has_hungry and claimed.is_cut:
+            # Not for want of jobs: nobody waits another window for the rest.
+            cohort.scheduled = self.loop.call_soon(self._serve, cohort)
+        elif has_hungry and 0 < topic.ready < ready_before:
             # This pass got somewhere, and was not let go on: there may be more in the next.
             self._schedule(cohort)
         self._forget_if_idle(cohort)

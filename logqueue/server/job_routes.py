@@ -40,6 +40,7 @@ class JobRoutes:
         wanted = wire_jobs.read_job_filter(request.query)
         engine.state.queue(request.name)
         topic = engine.look(request.name)
+        data = request.flag("data", True)
         page = list_jobs(
             topic,
             states=wanted.states,
@@ -47,9 +48,9 @@ class JobRoutes:
             key=wanted.key,
             after=wanted.after,
             limit=wanted.limit,
+            with_data=data,
         )
         now = engine.clock.now_ms()
-        data = request.flag("data", True)
 
         def finish(waited_ms: float) -> Reply:
             return Reply(replies.encode_jobs(request.name, page, now, data, request.timings()))
