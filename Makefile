@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 LOCK := requirements.lock
 LOCK_VENV := build/lock
 PROCESSES ?= 3
+PYTEST = $(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PIP_TOOLS := pip-tools==7.6.2
 PIP := -m pip --quiet --disable-pip-version-check --no-input
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
@@ -23,8 +24,10 @@ step = @start=$$(date +%s); $(2) && echo "$(1): ok, $$(( $$(date +%s) - start ))
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 export PIP_USER := 0
+# Tests start hundreds of processes: each would compile every module anew without kept bytecode.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo test test-slow check serve soak bench lock clean
+.PHONY: help setup environment demo test test-all check serve soak bench lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -58,11 +61,11 @@ $(READY): $(LOCK) pyproject.toml
 demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
 	@$(PY) -m logqueue.demo $(ARGS)
 
-test: check ## setup, check and all tests, three at a time; ARGS="-k claim" to choose
-	@$(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: check ## setup, check and the tests, a few minutes; ARGS="-k claim" to choose
+	@$(PYTEST) $(ARGS)
 
-test-slow: setup ## all tests of the Spark part, the slow ones too, and more kills
-	@LOGQUEUE_TEST_EFFORT=2 $(PY) -m pytest -n $(PROCESSES) --dist loadfile tests/spark $(ARGS)
+test-all: check ## every test, the slow ones too, and more of what is random; an hour or so
+	@LOGQUEUE_TEST_EFFORT=$${LOGQUEUE_TEST_EFFORT:-2} $(PYTEST) $(ARGS)
 
 check: setup ## lint, format, types and the rules of the house
 	$(call step,lint,$(PY) -m ruff check --quiet .)

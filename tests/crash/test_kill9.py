@@ -1,6 +1,6 @@
 """The real server, killed at random moments under load, held to what it told its clients.
 
-LOGQUEUE_TEST_EFFORT multiplies the number of kills.
+`make test-all` kills it more often.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import httpx
 
 from tests.crash.clients import Client, Poller, Producer, Site, Streamer
 from tests.crash.history import History
+from tests.effort import scaled
 from tests.http.process import ServerProcess
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 SEED = int(os.environ.get("LOGQUEUE_TEST_SEED", "9"))
-KILLS = 50 * EFFORT
+KILLS = scaled(10, 60)
 LIFE_S = (0.05, 0.6)
 LEASE_MS = 1500
 MAX_DELIVERIES = 3

@@ -95,3 +95,8 @@ def test_the_line_runs_make_test() -> None:
     assert script.startswith("#!/usr/bin/env bash\n")
     assert "\nset -euo pipefail\n" in script
     assert script.rstrip().endswith("exec make test")
+
+
+def test_bytecode_is_kept_whatever_the_environment_says() -> None:
+    """Hundreds of processes start in a run; without it each compiles all that it imports."""
+    assert "\nexport PYTHONDONTWRITEBYTECODE :=\n" in page("Makefile")

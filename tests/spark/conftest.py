@@ -28,15 +28,6 @@ SETTINGS = {
 """For tables of a few rows: compiling and planning are what costs."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts a Spark of a rarer kind is left to runs that take their time."""
-    if int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1")) > 1:
-        return
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="slow: make test-slow"))
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two cores in which a failed task is tried again, up to four times in all."""
