@@ -11,7 +11,7 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 Run = Callable[[argparse.Namespace], int]
 """Does what a command is for; returns the exit status."""
@@ -68,6 +68,7 @@ class Commands:
         """Declare a command that calls a server; it has `--url`, `--token` and `--json`."""
         parser = self.add(name, run, what, more=more, examples=examples)
         add_address(parser)
+        add_retrying(parser)
         add_json(parser)
         return parser
 
@@ -75,12 +76,45 @@ class Commands:
 # -- shared flags --------------------------------------------------------------------------------
 
 
-def add_address(parser: argparse.ArgumentParser) -> None:
-    """Where the server is, and the key."""
+class Flags(Protocol):
+    """A parser, or a group of one."""
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
+        """See argparse."""
+        ...
+
+
+def add_address(parser: Flags, *, default: str | None = argparse.SUPPRESS) -> None:
+    """Where the server is, and the key: before the command or after it.
+
+    Args:
+        default: None in the parser of the whole command line. A command's own parser sets nothing
+            when the flag is not given, so that it does not hide one before the command.
+    """
     parser.add_argument(
-        "--url", help="where the server is (default: LOGQUEUE_URL, else http://127.0.0.1:4000)"
+        "--url",
+        default=default,
+        help="where the server is (default: LOGQUEUE_URL, else http://127.0.0.1:4000)",
     )
-    parser.add_argument("--token", metavar="KEY", help="the key to call with [LOGQUEUE_TOKEN]")
+    parser.add_argument(
+        "--token", metavar="KEY", default=default, help="the key to call with [LOGQUEUE_TOKEN]"
+    )
+
+
+def add_retrying(parser: Flags) -> None:
+    """How patient calls are."""
+    parser.add_argument(
+        "--retry-for",
+        type=duration_s,
+        metavar="TIME",
+        help="how long to retry while no server answers (default: 30s; 3s in a terminal)",
+    )
+    parser.add_argument(
+        "--call-timeout",
+        type=duration_s,
+        metavar="TIME",
+        help="how long one reply may take (default: 10s)",
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from logqueue.cli.ending import UsageError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 URL_DEFAULT = "http://127.0.0.1:4000"
 NODE_BYTES_MAX = 128
+RETRY_FOR_S = 30.0
+RETRY_FOR_TERMINAL_S = 3.0
 
 
 def url_of(arguments: argparse.Namespace) -> str:
@@ -31,15 +34,34 @@ def node_of(arguments: argparse.Namespace) -> str:
     return given or f"cli@{socket.gethostname()}"[:NODE_BYTES_MAX]
 
 
+def patience_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How long clients of a command wait and retry, as their keyword arguments.
+
+    A person at a terminal learns soon that no server answers; a script outlives a restart.
+    """
+    from logqueue.client import Backoff
+
+    total_s = arguments.retry_for
+    if total_s is None:
+        total_s = RETRY_FOR_TERMINAL_S if sys.stderr.isatty() else RETRY_FOR_S
+    timeout_s = arguments.call_timeout
+    return {
+        "backoff": Backoff(total_s=total_s),
+        **({} if timeout_s is None else {"timeout_s": timeout_s}),
+    }
+
+
 def connect(arguments: argparse.Namespace) -> Client:
     """A client; nothing is sent yet.
 
     Raises:
-        UsageError: The URL or the key can not be one.
+        UsageError: The URL, the key or a time is invalid.
     """
     from logqueue.client import Client
 
     try:
-        return Client(arguments.url, arguments.token, node=node_of(arguments))
+        return Client(
+            arguments.url, arguments.token, node=node_of(arguments), **patience_of(arguments)
+        )
     except ValueError as error:
         raise UsageError(str(error)) from error

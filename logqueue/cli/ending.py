@@ -12,7 +12,6 @@ from logqueue.errors import (
     NotFound,
     RouterNotFound,
     TopicNotFound,
-    Unauthorized,
 )
 
 OK = 0
@@ -61,14 +60,14 @@ def explained(error: LogqueueError, url: str) -> CommandError:
             kind = NothingThere
         case NotFound() | MethodNotAllowed():
             text = f"the server at {url} is too old for this command, or not ours: {text}"
-        case Unauthorized():
-            text = f"{text}; give a key with --token or LOGQUEUE_TOKEN"
         case Forbidden():
             text = f"{text}; use a key that may do this (--token or LOGQUEUE_TOKEN)"
         case LogqueueError(code="unreachable"):
+            # The cause stands behind the URL: refused, an unknown host name, no reply in time.
+            cause = text.partition(f"{url}: ")[2] or text
             text = (
-                f"no server answers at {url}: start one with `logqueue serve`, or say where it is "
-                "with --url or LOGQUEUE_URL"
+                f"no server answers at {url} ({cause}): start one with `logqueue serve`, or say "
+                "where it is with --url or LOGQUEUE_URL"
             )
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     return kind(text + notes)

@@ -30,7 +30,7 @@ from logqueue.cli import (
     watching,
     work_exec,
 )
-from logqueue.cli.arguments import Commands
+from logqueue.cli.arguments import Commands, add_address
 from logqueue.cli.connection import url_of
 from logqueue.cli.ending import CommandError
 from logqueue.errors import LogqueueError
@@ -63,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--version", action="version", version=f"logqueue {__version__}")
+    add_address(made, default=None)
     commands = Commands(made)
     for noun in (
         serving,

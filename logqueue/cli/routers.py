@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from logqueue.cli import ending, output
-from logqueue.cli.arguments import Commands, add_address, add_json
+from logqueue.cli.arguments import Commands, add_address, add_json, add_retrying
 from logqueue.cli.connection import connect
 from logqueue.cli.ending import NothingThere
 from logqueue.cli.output import Column, number
@@ -43,6 +43,7 @@ def add_to(commands: Commands) -> None:
     delete.add_argument("router", help="its name")
     for parser in (listing, create, delete):
         add_address(parser)
+        add_retrying(parser)
         add_json(parser)
 
 

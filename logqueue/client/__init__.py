@@ -12,6 +12,7 @@ from logqueue.client.failures import (
     ConnectionFailed,
     GatewayFailed,
     LostReply,
+    TlsFailed,
     UnexpectedReply,
     Unreachable,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "LostReply",
     "NewRecord",
     "Settled",
+    "TlsFailed",
     "UnexpectedReply",
     "Unreachable",
     "WatchFrame",

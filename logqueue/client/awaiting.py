@@ -7,6 +7,7 @@ that is told once, for both clients, by the functions named in the table at the 
 from __future__ import annotations
 
 import asyncio
+import os
 import random as chances
 import time
 from collections.abc import (
@@ -38,7 +39,7 @@ from logqueue.client import (
 from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
 from logqueue.client.calls import Answer, Call, Listing, Request, call, describe
 from logqueue.client.failures import ConnectionFailed
-from logqueue.client.following import Following, Silence, Working
+from logqueue.client.following import Following, Working
 from logqueue.client.sse import Event, SseParser
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
@@ -56,7 +57,8 @@ class AwaitedCalls:
         token: str | None = None,
         *,
         node: str | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = connecting.TIMEOUT_S,
+        connect_timeout_s: float = connecting.CONNECT_TIMEOUT_S,
         backoff: Backoff | None = None,
         reconnect: Backoff | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -69,13 +71,14 @@ class AwaitedCalls:
         Raises:
             ValueError: The URL is none, or the token can not go into a header.
         """
-        self._address = connecting.Address.of(url, token, node, timeout_s)
+        self._address = connecting.Address.of(url, token, node, timeout_s, connect_timeout_s)
         self._backoff = backoff or Backoff()
         self._reconnect = reconnect or STREAM_BACKOFF
         self._clock = clock
         self._sleep = sleep
         self._chance = chance
-        self._http = httpx.AsyncClient(**self._address.settings(), transport=transport)
+        self._transport = transport
+        self._connect()
         self._working: dict[int, Working] = {}
 
     async def __aenter__(self) -> Self:
@@ -91,7 +94,17 @@ class AwaitedCalls:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self._connections().aclose()
+
+    def _connect(self) -> None:
+        self._http = httpx.AsyncClient(**self._address.settings(), transport=self._transport)
+        self._pid = os.getpid()
+
+    def _connections(self) -> httpx.AsyncClient:
+        """The connections of this process: those of its parent cannot be shared after a fork."""
+        if self._pid != os.getpid():
+            self._connect()
+        return self._http
 
     @property
     def node(self) -> str:
@@ -134,15 +147,15 @@ class AwaitedCalls:
 
     async def _try(self, request: Request, is_unsure: bool) -> Answer:
         content = request.content(self.node)
-        with connecting.failures_named():
-            reply = await self._http.request(
+        with connecting.failures_named(self._address):
+            reply = await self._connections().request(
                 request.method,
                 request.path,
                 content=content,
                 headers=connecting.headers(request, content),
                 timeout=self._address.timeout(request.wait_ms),
             )
-        connecting.require_success(reply.status_code, reply.content, reply.headers)
+        connecting.require_success(self._address, reply.status_code, reply.content, reply.headers)
         return Answer(reply.status_code, reply.content, is_unsure)
 
     # -- loops ----------------------------------------------------------------------------------
@@ -199,8 +212,8 @@ class AwaitedCalls:
     ) -> AsyncGenerator[Event, None]:
         request, headers = following.request(self.node)
         parser = SseParser()
-        with connecting.failures_named(Silence):
-            async with self._http.stream(
+        with connecting.failures_named(self._address, following.silence_ms_max / 1000):
+            async with self._connections().stream(
                 request.method,
                 request.path,
                 headers={**connecting.headers(request, None), **headers},
@@ -208,7 +221,9 @@ class AwaitedCalls:
             ) as reply:
                 if reply.status_code != 200:
                     body = await reply.aread()
-                    connecting.require_success(reply.status_code, body, reply.headers)
+                    connecting.require_success(
+                        self._address, reply.status_code, body, reply.headers
+                    )
                 connecting.require_stream(reply.status_code, reply.headers)
                 following.opened()
                 patience.opened()

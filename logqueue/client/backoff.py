@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logqueue.errors import LogqueueError
+from logqueue.errors import LogqueueError, NotReady, ShuttingDown
 
 Clock = Callable[[], float]
 """Seconds that only grow."""
@@ -25,29 +25,40 @@ class Backoff:
     The delay before try n+1 is drawn from the upper half of `first_s * factor ** (n - 1)`, at most
     `cap_s`; what the server asks for in Retry-After comes on top.
 
+    A server that is away (refused, restarting, silent) is waited for until `total_s`. One that
+    answers that it has no room now gets `refusals` tries: waiting longer seldom helps.
+
     Attributes:
         attempts: How often a call is made at most, at least 1; None for any number.
         first_s: The first delay in seconds.
         factor: By how much delays grow, at least 1.
         cap_s: The longest delay.
-        total_s: No further try begins later than this after the first; None for no bound.
+        total_s: No further try begins later than this after the first; None for no bound. Must be
+            longer than the client's `timeout_s`, or a call that timed out is never repeated.
+        refusals: How often a running server may refuse for want of room, at least 1; None for any
+            number.
     """
 
-    attempts: int | None = 5
+    attempts: int | None = None
     first_s: float = 0.1
     factor: float = 2.0
     cap_s: float = 5.0
-    total_s: float | None = 30.0
+    total_s: float | None = 40.0
+    refusals: int | None = 5
 
     def __post_init__(self) -> None:
-        if self.attempts is not None and self.attempts < 1:
-            raise ValueError("attempts must be at least 1")
+        for name in ("attempts", "refusals"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be at least 1, or None for any number")
         if self.first_s < 0 or self.cap_s < 0 or self.factor < 1:
             raise ValueError("first_s and cap_s must not be negative, factor not below 1")
+        if self.total_s is not None and self.total_s < 0:
+            raise ValueError("total_s must not be negative; None sets no bound")
 
 
 NO_RETRIES = Backoff(attempts=1)
-STREAM_BACKOFF = Backoff(attempts=None, first_s=0.5, cap_s=15.0, total_s=None)
+STREAM_BACKOFF = Backoff(first_s=0.5, cap_s=15.0, total_s=None, refusals=None)
 
 STREAM_HEALTHY_S = 5.0
 """A stream that lived so long, or delivered anything, is a good one: delays begin anew after it."""
@@ -66,6 +77,7 @@ class Attempts:
         self._chance = chance
         self._began = clock()
         self._failed = 0
+        self._refused = 0
         self.is_unsure = False
 
     def delay_after(self, error: LogqueueError, is_repeatable: bool) -> float | None:
@@ -82,7 +94,10 @@ class Attempts:
     def next_delay(self, error: LogqueueError) -> float | None:
         """Seconds to wait before the next try of what may be tried again; None after the last."""
         self._failed += 1
+        self._refused += _is_refusal(error)
         backoff = self._backoff
+        if backoff.refusals is not None and self._refused >= backoff.refusals:
+            return None
         if backoff.attempts is not None and self._failed >= backoff.attempts:
             return None
         # Beyond 64 doublings every delay is the longest one; the exponent must not overflow.
@@ -92,6 +107,11 @@ class Attempts:
         if backoff.total_s is not None and self._clock() - self._began + delay > backoff.total_s:
             return None
         return delay
+
+
+def _is_refusal(error: LogqueueError) -> bool:
+    """Whether a running server said that it has no room, and will be there tomorrow to say so."""
+    return error.status > 0 and not isinstance(error, NotReady | ShuttingDown)
 
 
 class Patience:

@@ -7,6 +7,7 @@ for both clients, by the functions named in the table at the end.
 
 from __future__ import annotations
 
+import os
 import random as chances
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -30,7 +31,7 @@ from logqueue.client import (
 from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
 from logqueue.client.calls import Answer, Call, Listing, Request, call, describe
 from logqueue.client.failures import ConnectionFailed
-from logqueue.client.following import Following, Silence, Working
+from logqueue.client.following import Following, Working
 from logqueue.client.sse import Event, SseParser
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
@@ -48,7 +49,8 @@ class BlockingCalls:
         token: str | None = None,
         *,
         node: str | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = connecting.TIMEOUT_S,
+        connect_timeout_s: float = connecting.CONNECT_TIMEOUT_S,
         backoff: Backoff | None = None,
         reconnect: Backoff | None = None,
         transport: httpx.BaseTransport | None = None,
@@ -63,8 +65,9 @@ class BlockingCalls:
             token: The key to call with; LOGQUEUE_TOKEN, else none.
             node: The name under which leases are held where a call gives none; one of its own for
                 each client when not given.
-            timeout_s: How long a reply may take, beyond what its call asks to wait.
-            backoff: How calls are retried.
+            timeout_s: How long a reply may take, beyond what its call asks to wait, in seconds.
+            connect_timeout_s: How long a connection may take to be made, in seconds.
+            backoff: How calls are retried: for 40 s in all where that is safe, when not given.
             reconnect: How streams are opened again after they broke; for ever, when not given.
             transport: What carries requests, in place of the network.
             clock: Seconds that only grow; for tests.
@@ -74,13 +77,14 @@ class BlockingCalls:
         Raises:
             ValueError: The URL is none, or the token can not go into a header.
         """
-        self._address = connecting.Address.of(url, token, node, timeout_s)
+        self._address = connecting.Address.of(url, token, node, timeout_s, connect_timeout_s)
         self._backoff = backoff or Backoff()
         self._reconnect = reconnect or STREAM_BACKOFF
         self._clock = clock
         self._sleep = sleep
         self._chance = chance
-        self._http = httpx.Client(**self._address.settings(), transport=transport)
+        self._transport = transport
+        self._connect()
         self._working: dict[int, Working] = {}
 
     def __enter__(self) -> Self:
@@ -96,7 +100,17 @@ class BlockingCalls:
 
     def close(self) -> None:
         """Close all connections."""
-        self._http.close()
+        self._connections().close()
+
+    def _connect(self) -> None:
+        self._http = httpx.Client(**self._address.settings(), transport=self._transport)
+        self._pid = os.getpid()
+
+    def _connections(self) -> httpx.Client:
+        """The connections of this process: those of its parent cannot be shared after a fork."""
+        if self._pid != os.getpid():
+            self._connect()
+        return self._http
 
     @property
     def node(self) -> str:
@@ -139,15 +153,15 @@ class BlockingCalls:
 
     def _try(self, request: Request, is_unsure: bool) -> Answer:
         content = request.content(self.node)
-        with connecting.failures_named():
-            reply = self._http.request(
+        with connecting.failures_named(self._address):
+            reply = self._connections().request(
                 request.method,
                 request.path,
                 content=content,
                 headers=connecting.headers(request, content),
                 timeout=self._address.timeout(request.wait_ms),
             )
-        connecting.require_success(reply.status_code, reply.content, reply.headers)
+        connecting.require_success(self._address, reply.status_code, reply.content, reply.headers)
         return Answer(reply.status_code, reply.content, is_unsure)
 
     # -- loops ----------------------------------------------------------------------------------
@@ -198,8 +212,8 @@ class BlockingCalls:
         request, headers = following.request(self.node)
         parser = SseParser()
         with (
-            connecting.failures_named(Silence),
-            self._http.stream(
+            connecting.failures_named(self._address, following.silence_ms_max / 1000),
+            self._connections().stream(
                 request.method,
                 request.path,
                 headers={**connecting.headers(request, None), **headers},
@@ -207,7 +221,9 @@ class BlockingCalls:
             ) as reply,
         ):
             if reply.status_code != 200:
-                connecting.require_success(reply.status_code, reply.read(), reply.headers)
+                connecting.require_success(
+                    self._address, reply.status_code, reply.read(), reply.headers
+                )
             connecting.require_stream(reply.status_code, reply.headers)
             following.opened()
             patience.opened()

@@ -9,19 +9,32 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from logqueue import __version__
 from logqueue.client.calls import Request
-from logqueue.client.failures import LostReply, Unreachable, refusal, unexpected
+from logqueue.client.failures import (
+    LostReply,
+    Silence,
+    TlsFailed,
+    UnexpectedReply,
+    Unreachable,
+    refusal,
+    unexpected,
+)
+from logqueue.errors import LogqueueError, Unauthorized
 
 URL_DEFAULT = "http://127.0.0.1:4000"
-CONNECT_TIMEOUT_S = 5.0
+TIMEOUT_S = 10.0
+"""How long a reply may take. A part of what retries have in all: a timeout leaves room for more."""
+
+CONNECT_TIMEOUT_S = 3.0
 KEEPALIVE_EXPIRY_S = 4.0
 """Below the server's own, so that a call rarely meets a connection that is being closed."""
 IDLE_CONNECTIONS_MAX = 100
@@ -34,27 +47,41 @@ class Address:
     Attributes:
         node: The name under which leases are held unless a call names another.
         timeout_s: How long a reply may take beyond what its request asks to wait.
+        connect_timeout_s: How long a connection may take to be made.
     """
 
     url: str
-    token: str | None
+    token: str | None = field(repr=False)
     node: str
     timeout_s: float
+    connect_timeout_s: float
 
     @classmethod
-    def of(cls, url: str | None, token: str | None, node: str | None, timeout_s: float) -> Address:
+    def of(
+        cls,
+        url: str | None,
+        token: str | None,
+        node: str | None,
+        timeout_s: float,
+        connect_timeout_s: float,
+    ) -> Address:
         """What was given, else what LOGQUEUE_URL and LOGQUEUE_TOKEN say, else the defaults.
 
         Raises:
-            ValueError: The URL is none, or the token can not go into a header.
+            ValueError: The URL, the token or a timeout is invalid.
         """
-        where = (url or os.environ.get("LOGQUEUE_URL") or URL_DEFAULT).rstrip("/")
-        if not where.startswith(("http://", "https://")) or not httpx.URL(where).host:
-            raise ValueError(f"{where!r} is no URL of a server; write http://host:port")
         key = os.environ.get("LOGQUEUE_TOKEN") if token is None else token
-        if key and not (key.isascii() and key.isprintable()):
-            raise ValueError("the token must be printable ASCII text")
-        return cls(where, key or None, node or _own_name(), timeout_s)
+        # A key read from a file ends with a newline.
+        key = (key or "").strip()
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise ValueError(
+                "invalid API key: it must be printable ASCII text without spaces; check token= or "
+                "LOGQUEUE_TOKEN"
+            )
+        if not (timeout_s > 0 and connect_timeout_s > 0):
+            raise ValueError("timeout_s and connect_timeout_s must be above 0 seconds")
+        where = _valid_url(url or os.environ.get("LOGQUEUE_URL") or URL_DEFAULT)
+        return cls(where, key or None, node or _own_name(), timeout_s, connect_timeout_s)
 
     def settings(self) -> dict[str, Any]:
         """Arguments for httpx clients of either kind."""
@@ -77,15 +104,33 @@ class Address:
 
     def timeout(self, wait_ms: int) -> httpx.Timeout:
         """Bounds for a call whose reply the server may hold for so long."""
-        return httpx.Timeout(self.timeout_s + wait_ms / 1000, connect=CONNECT_TIMEOUT_S)
+        return httpx.Timeout(self.timeout_s + wait_ms / 1000, connect=self.connect_timeout_s)
 
     def silence(self, silence_ms: int) -> httpx.Timeout:
         """Bounds for a stream that is never silent for longer than this."""
-        return httpx.Timeout(self.timeout_s, connect=CONNECT_TIMEOUT_S, read=silence_ms / 1000)
+        return httpx.Timeout(self.timeout_s, connect=self.connect_timeout_s, read=silence_ms / 1000)
 
 
 def _own_name() -> str:
     return f"{socket.gethostname()[:80]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _valid_url(text: str) -> str:
+    """The URL without a slash at its end.
+
+    Raises:
+        ValueError: It is not the URL of a server.
+    """
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, TypeError):
+        url = httpx.URL()
+    if url.userinfo:
+        # Not repeated here: it holds a secret.
+        raise ValueError("the URL holds a user or password: use token= or LOGQUEUE_TOKEN instead")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError(f"invalid server URL '{text}': use http://host:port")
+    return text.rstrip("/")
 
 
 def headers(request: Request, content: bytes | None) -> dict[str, str]:
@@ -97,23 +142,76 @@ def headers(request: Request, content: bytes | None) -> dict[str, str]:
 
 
 @contextmanager
-def failures_named(timeout_is: type[LostReply] = LostReply) -> Iterator[None]:
-    """Turns what httpx raises into this client's errors."""
+def failures_named(address: Address, silent_s: float | None = None) -> Iterator[None]:
+    """Turns what httpx raises into this client's errors, without its traceback.
+
+    Args:
+        address: What is called.
+        silent_s: For a stream: after so many seconds without a byte it counts as broken.
+    """
     try:
         yield
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as error:
-        raise Unreachable(f"no connection to the server: {_text(error)}") from error
-    except httpx.ReadTimeout as error:
-        raise timeout_is(f"no reply in time: {_text(error)}") from error
-    except httpx.TransportError as error:
-        raise LostReply(f"the connection broke before the reply: {_text(error)}") from error
+    except httpx.HTTPError as error:
+        named = _named(error, address, silent_s)
+        raise named from None
 
 
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__} {error}".strip()
+def _named(error: httpx.HTTPError, address: Address, silent_s: float | None) -> LogqueueError:
+    match error:
+        case httpx.ConnectTimeout() | httpx.PoolTimeout():
+            return Unreachable(
+                f"cannot connect to {address.url}: no connection within "
+                f"{address.connect_timeout_s:g} s"
+            )
+        case httpx.ConnectError() | httpx.ProxyError():
+            cause = _root(error)
+            kind = TlsFailed if isinstance(cause, ssl.SSLError) else Unreachable
+            return kind(f"cannot connect to {address.url}: {_why(cause)}")
+        case httpx.TimeoutException() if silent_s is not None:
+            return Silence(f"the stream from {address.url} was silent for {silent_s:g} s")
+        case httpx.TimeoutException():
+            return LostReply(
+                f"no reply from {address.url} in time (timeout_s is {address.timeout_s:g}, plus "
+                "what the call asks to wait)"
+            )
+        case httpx.LocalProtocolError():
+            # Its text repeats headers, the API key among them.
+            return UnexpectedReply("the request cannot be sent as HTTP: check its values")
+        case _:
+            return LostReply(
+                f"the connection to {address.url} broke before the reply: {_why(_root(error))}"
+            )
 
 
-def require_success(status: int, body: bytes, head: Mapping[str, str]) -> None:
+def _root(error: BaseException) -> BaseException:
+    """What lies at the bottom of an error: httpx wraps what the system said."""
+    while True:
+        inner = error.__cause__ or error.__context__
+        if isinstance(error, BaseExceptionGroup):
+            # One for each address of a host: the first says enough.
+            inner = error.exceptions[0]
+        if inner is None:
+            return error
+        error = inner
+
+
+def _why(cause: BaseException) -> str:
+    """A cause in words."""
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return f"TLS certificate rejected: {cause.verify_message}"
+        case ssl.SSLError():
+            reason = (cause.reason or str(cause)).lower().replace("_", " ")
+            return f"TLS handshake failed: {reason}; is it an http:// server?"
+        case socket.gaierror():
+            return f"cannot resolve the host name: {cause.strerror}"
+        case OSError() if cause.errno is not None:
+            return os.strerror(cause.errno).lower()
+        case _:
+            return str(cause) or type(cause).__name__
+
+
+def require_success(address: Address, status: int, body: bytes, head: Mapping[str, str]) -> None:
     """Raise what a reply says unless it says success.
 
     Raises:
@@ -121,7 +219,16 @@ def require_success(status: int, body: bytes, head: Mapping[str, str]) -> None:
     """
     if 200 <= status < 300:
         return
-    raise refusal(status, body, head.get("retry-after"))
+    error = refusal(status, body, head.get("retry-after"))
+    if isinstance(error, Unauthorized):
+        sent = (
+            "no API key was sent"
+            if address.token is None
+            else "the server does not accept the API key that was sent"
+        )
+        hint = f"{sent}: give one with token=, --token or LOGQUEUE_TOKEN"
+        raise Unauthorized(f"{error.message}; {hint}", error.detail)
+    raise error
 
 
 def require_stream(status: int, head: Mapping[str, str]) -> None:

@@ -7,7 +7,9 @@ not know: routes, retries, how a reply was fetched.
     ├── (the refusals of logqueue.errors)
     ├── ConnectionFailed
     │   ├── Unreachable    nothing was sent: no effect
+    │   │   └── TlsFailed  no trust between both ends, and no retry will change that
     │   └── LostReply      sent, but no reply came: the effect is unknown
+    │       └── Silence    a stream said nothing for too long
     └── UnexpectedReply    the reply is none of this API's
         └── GatewayFailed  429, 502, 503 or 504 from something in between: it may pass
 """
@@ -40,10 +42,21 @@ class Unreachable(ConnectionFailed):
     had_no_effect = True
 
 
+class TlsFailed(Unreachable):
+    """The TLS handshake failed: a certificate is not trusted, or one end does not speak TLS."""
+
+    code = "tls_failed"
+    retryable = False
+
+
 class LostReply(ConnectionFailed):
     """The connection ended, or time ran out, before the reply came: the effect is unknown."""
 
     code = "lost_reply"
+
+
+class Silence(LostReply):
+    """A stream said nothing for too long; the server may believe it still open."""
 
 
 class UnexpectedReply(LogqueueError):

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from logqueue.client.calls import Call, Request, call, decode, given, path
-from logqueue.client.failures import ConnectionFailed, LostReply, UnexpectedReply
+from logqueue.client.failures import ConnectionFailed, Silence, UnexpectedReply
 from logqueue.client.settling import Settled
 from logqueue.client.sse import Event
 from logqueue.errors import LogqueueError, NotFound, ShuttingDown
@@ -189,10 +189,6 @@ class Watching(Following[WatchFrame]):
         if is_expired or not self._last_id or isinstance(error, Silence):
             self._url = None
         return []
-
-
-class Silence(LostReply):
-    """A stream said nothing for too long; the server may believe it still open."""
 
 
 def watch(

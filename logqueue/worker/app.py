@@ -7,13 +7,12 @@ runs jobs. Making an app connects to nothing.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, ParamSpec, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
-from logqueue.client import AsyncClient, Client, ConfigFields
+from logqueue.client import AsyncClient, Backoff, Client, ConfigFields
 from logqueue.shapes import Appended
 from logqueue.worker.handlers import Handler, Handlers, RunIn, where
 from logqueue.worker.job import Job
@@ -51,6 +50,8 @@ class App:
         *,
         middleware: Iterable[Middleware] = (),
         lifespan: Lifespan | None = None,
+        timeout_s: float | None = None,
+        backoff: Backoff | None = None,
         surroundings: Surroundings | None = None,
     ) -> None:
         """Nothing is connected yet.
@@ -60,15 +61,19 @@ class App:
             token: The key to call with; LOGQUEUE_TOKEN, else none.
             middleware: Around every handler, and beside every send.
             lifespan: An async context manager that makes what handlers share.
-            surroundings: In place of `url` and `token`; for tests.
+            timeout_s: How long a reply may take, in seconds; 10 when not given.
+            backoff: How sends are retried: for 40 s in all when not given. Workers go on for ever.
+            surroundings: In place of all that says where the server is; for tests.
         """
         self.handlers = Handlers()
         self.middleware = [*middleware]
         self.lifespan = lifespan
-        self.surroundings: Surroundings = surroundings or Network(url, token)
+        self.surroundings: Surroundings = surroundings or Network(
+            url, token, timeout_s=timeout_s, backoff=backoff
+        )
         self._configs: dict[str, ConfigFields] = {}
-        self._lock = threading.Lock()
-        self._client: Client | None = None
+        # Without a lock: a fork while another thread held it would block the child for ever.
+        self._clients: dict[str, Client] = {}
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = (
             WeakKeyDictionary()
         )
@@ -230,29 +235,29 @@ class App:
     # -- connections -----------------------------------------------------------------------------
 
     def _producer(self) -> Client:
-        with self._lock:
-            if self._client is None:
-                self._client = self.surroundings.producer()
-            return self._client
+        client = self._clients.get("producer")
+        if client is None:
+            made = self.surroundings.producer()
+            client = self._clients.setdefault("producer", made)
+            if client is not made:
+                made.close()
+        return client
 
     def _async_producer(self) -> AsyncClient:
         loop = asyncio.get_running_loop()
-        with self._lock:
-            client = self._async_clients.get(loop)
-            if client is None:
-                client = self._async_clients[loop] = self.surroundings.async_producer()
-            return client
+        client = self._async_clients.get(loop)
+        if client is None:
+            client = self._async_clients[loop] = self.surroundings.async_producer()
+        return client
 
     def close(self) -> None:
         """Close the connections of `send`."""
-        with self._lock:
-            client, self._client = self._client, None
+        client = self._clients.pop("producer", None)
         if client is not None:
             client.close()
 
     async def aclose(self) -> None:
         """Close the connections of `send_async` on the running loop."""
-        with self._lock:
-            client = self._async_clients.pop(asyncio.get_running_loop(), None)
+        client = self._async_clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()

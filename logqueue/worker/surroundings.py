@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from logqueue.client import AsyncClient, Backoff, Client
+from logqueue.client.connecting import TIMEOUT_S
 from logqueue.worker.leases import LeaseKeeper
 
 ONE_TRY = Backoff(attempts=1)
@@ -54,23 +55,41 @@ class Network:
     Args:
         url: Where the server is; LOGQUEUE_URL, else http://127.0.0.1:4000.
         token: The key to call with; LOGQUEUE_TOKEN, else none.
+        timeout_s: How long a reply may take, in seconds; the client's default when not given.
+        backoff: How calls of producers are retried; the client's default when not given.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
         self.url = url
         self.token = token
+        self._timeout_s = TIMEOUT_S if timeout_s is None else timeout_s
+        self._backoff = backoff
 
     def producer(self) -> Client:
         """See Surroundings."""
-        return Client(self.url, self.token)
+        return Client(self.url, self.token, timeout_s=self._timeout_s, backoff=self._backoff)
 
     def async_producer(self) -> AsyncClient:
         """See Surroundings."""
-        return AsyncClient(self.url, self.token)
+        return AsyncClient(self.url, self.token, timeout_s=self._timeout_s, backoff=self._backoff)
 
     def worker(self, node: str) -> AsyncClient:
         """See Surroundings."""
-        return AsyncClient(self.url, self.token, node=node, backoff=ONE_TRY, reconnect=ONE_TRY)
+        return AsyncClient(
+            self.url,
+            self.token,
+            node=node,
+            timeout_s=self._timeout_s,
+            backoff=ONE_TRY,
+            reconnect=ONE_TRY,
+        )
 
     def keeper(self, node: str, timeout_s: float) -> Client:
         """See Surroundings."""

@@ -85,11 +85,20 @@ def test_what_can_not_be_meant_is_status_2(arguments: tuple[str, ...], cli: Cli)
 
 
 def test_no_server_is_one_line_that_says_what_to_do(cli: Cli) -> None:
-    ended = cli("topics", "--url", "http://127.0.0.1:9")
+    ended = cli("topics", "--url", "http://127.0.0.1:9", "--retry-for", "0")
     assert ended.status == 1 and ended.out == ""
     (line,) = ended.err.splitlines()
     assert line.startswith("logqueue topics: no server answers at http://127.0.0.1:9")
-    assert "LOGQUEUE_URL" in line
+    assert "LOGQUEUE_URL" in line and "(connection refused)" in line
+
+
+def test_the_server_may_be_named_before_the_command(
+    cli: Cli, server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGQUEUE_URL", "http://127.0.0.1:9")
+    before = cli("--url", server.url, "create", "named-before", "--retry-for", "0")
+    assert before.status == 0
+    assert cli("--url", "http://127.0.0.1:9", "topics", "--url", server.url).status == 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +18,10 @@ from logqueue.client import (
     Client,
     GatewayFailed,
     LostReply,
+    TlsFailed,
     UnexpectedReply,
     Unreachable,
+    connecting,
 )
 from logqueue.client.backoff import Attempts
 from logqueue.client.failures import refusal
@@ -292,3 +297,146 @@ def test_a_lost_claim_says_so(opened: Opened) -> None:
     with pytest.raises(Unreachable) as unreachable:
         connect(opened, Server(REFUSED)).claim("q")
     assert unreachable.value.had_no_effect
+
+
+def slow_to_fail(naps: Naps, server: Server, seconds: float) -> Callable[..., httpx.Response]:
+    """Each request takes so long, by the client's clock."""
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        naps.now += seconds
+        return server(request)
+
+    return reply
+
+
+STORED = {
+    "topic": "q", "first_seq": 1, "last_seq": 1, "head_seq": 1, "count": 1, "seqs": [1],
+    "created": False, "deduped": False,
+}  # fmt: skip
+
+
+def test_a_default_client_repeats_a_call_that_timed_out(opened: Opened, naps: Naps) -> None:
+    server = Server(LATE, LATE, httpx.Response(200, json=STORED))
+    client = opened(
+        "http://queue.test",
+        transport=httpx.MockTransport(slow_to_fail(naps, server, connecting.TIMEOUT_S)),
+    )
+    assert client.append("q", [1]).seqs == [1]
+    assert len({request.content for request in server.requests}) == 1, "with one idempotency key"
+
+
+@pytest.mark.parametrize("failure", [REFUSED, LOST, error(503, "not_ready", "1")])
+def test_a_default_client_outlives_a_server_that_is_away_for_30_s(
+    opened: Opened, naps: Naps, failure: Reply
+) -> None:
+    with pytest.raises(LogqueueError):
+        connect(opened, Server(failure)).append("q", [1])
+    assert 30.0 < naps.now < 60.0
+
+
+def test_a_running_server_that_has_no_room_is_not_asked_for_that_long(
+    opened: Opened, naps: Naps
+) -> None:
+    server = Server(error(422, "topic_full"))
+    with pytest.raises(errors.TopicFull):
+        connect(opened, server).append("q", [1])
+    assert len(server.requests) == 5 and naps.now < 5.0
+    server = Server(error(422, "topic_full"))
+    with pytest.raises(errors.TopicFull):
+        connect(opened, server, backoff=Backoff(refusals=2)).append("q", [1])
+    assert len(server.requests) == 2
+
+
+def test_connections_are_refused_soon(opened: Opened) -> None:
+    server = Server(httpx.Response(200, json=DROPPED))
+    connect(opened, server).drop_topic("q")
+    connect(opened, server, connect_timeout_s=0.5).drop_topic("q")
+    told = [request.extensions["timeout"]["connect"] for request in server.requests]
+    assert told == [3.0, 0.5]
+
+
+# -- what failures say ---------------------------------------------------------------------------
+
+
+def caused_by(cause: Exception) -> httpx.ConnectError:
+    """As httpx raises it."""
+    error = httpx.ConnectError("All connection attempts failed")
+    error.__cause__ = cause
+    return error
+
+
+def certificate_error() -> ssl.SSLCertVerificationError:
+    """What a certificate of somebody else leads to."""
+    error = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]")
+    error.verify_message = "self-signed certificate"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (caused_by(socket.gaierror(-2, "Name or service not known")), "cannot resolve the host"),
+        (caused_by(ConnectionRefusedError(111, "Connect call failed")), ": connection refused"),
+        (
+            caused_by(ExceptionGroup("several", [ConnectionRefusedError(111, "x")])),
+            ": connection refused",
+        ),
+        (httpx.ConnectTimeout(""), "no connection within 3 s"),
+        (LATE, "timeout_s is 10"),
+        (LOST, "broke before the reply: reset"),
+    ],
+)
+def test_failures_say_their_cause_in_one_line_without_the_transports_traceback(
+    opened: Opened, failure: Exception, said: str
+) -> None:
+    with pytest.raises(LogqueueError) as caught:
+        connect(opened, Server(failure), backoff=Backoff(attempts=1)).topic("q")
+    assert said in str(caught.value) and "http://queue.test" in str(caught.value)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "httpx" not in shown.replace("httpx/", "") and "direct cause" not in shown
+
+
+def test_what_tls_refuses_is_not_tried_again(opened: Opened) -> None:
+    server = Server(caused_by(certificate_error()))
+    with pytest.raises(TlsFailed, match="certificate rejected: self-signed certificate"):
+        connect(opened, server).topic("q")
+    assert len(server.requests) == 1
+
+
+SECRET = "s3cr3t-key"
+
+
+@pytest.mark.parametrize(
+    "token", [f"{SECRET}\x00", f"{SECRET}\nx", f"{SECRET} {SECRET}", "ö" + SECRET]
+)
+def test_a_bad_key_is_never_repeated(opened: Opened, token: str) -> None:
+    with pytest.raises(ValueError, match="invalid API key") as caught:
+        opened(token=token)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_no_key_shows_up_in_errors(opened: Opened) -> None:
+    illegal = httpx.LocalProtocolError(f"Illegal header value b'Bearer {SECRET}'")
+    with pytest.raises(UnexpectedReply) as caught:
+        connect(opened, Server(illegal), token=SECRET).topic("q")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert SECRET not in repr(connecting.Address.of(None, SECRET, None, 1.0, 1.0))
+    with pytest.raises(ValueError, match="token=") as refused:
+        opened(f"http://user:{SECRET}@queue.test")
+    assert SECRET not in str(refused.value)
+
+
+def test_the_newline_of_a_key_file_is_no_part_of_the_key(opened: Opened) -> None:
+    server = Server(httpx.Response(200, json=DROPPED))
+    connect(opened, server, token=f"{SECRET}\n").drop_topic("q")
+    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
+def test_a_missing_key_is_told_from_a_wrong_one(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(error(401, "unauthorized"))
+    with pytest.raises(errors.Unauthorized, match="no API key was sent"):
+        connect(opened, server).topic("q")
+    with pytest.raises(errors.Unauthorized, match="does not accept the API key"):
+        connect(opened, server, token=SECRET).topic("q")

@@ -22,7 +22,7 @@ from logqueue.client import (
     UnexpectedReply,
     Unreachable,
 )
-from logqueue.client.following import Silence
+from logqueue.client.failures import Silence
 from logqueue.shapes import CaughtUp, Gap, Job, Record, Records, TopicDeleted
 from tests.client.either import Naps, Opened, event_stream
 
