@@ -20,9 +20,9 @@ from logqueue.core.decision import Decision
 from logqueue.core.limits import Quotas
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import StorageFull, StorageReadOnly
+from logqueue.errors import LogqueueError, StorageFull, StorageReadOnly
 from logqueue.server.journal import Journal, is_kept
-from wal import WalFull
+from wal import WalError, WalFull
 
 LEASES_PER_MS_BITS = 16
 """A lease number is at least the clock shifted by this much at every start, so it exceeds all that
@@ -183,12 +183,14 @@ class Engine:
             if not events:
                 return
 
-    def _commit(self, events: list[ev.AnyEvent]) -> tuple[Topic, ...]:
+    def _commit(
+        self, events: list[ev.AnyEvent], may_use_spare: bool | None = None
+    ) -> tuple[Topic, ...]:
         """Log, then apply; nothing can refuse once the log has taken the events."""
         state = self.state
         if not events:
             return ()
-        position = self.journal.append(state, events)
+        position = self.journal.append(state, events, may_use_spare)
         changed: dict[int, Topic] = {}
         for event in events:
             topic = state.instances.get(event.topic)
@@ -358,16 +360,31 @@ class Engine:
 
         Yields:
             After each step. Go on when the journal has advanced or there is nothing better to do.
+
+        Raises:
+            StorageFull, StorageReadOnly, WalError, OSError: Not all of it could be done. Nothing
+                that is needed is dropped; call again later.
         """
         from logqueue.server.tidying import free, tidy_jobs, tidy_leases
 
         yield from free(self)
-        yield from tidy_jobs(self)
+        refusal: Exception | None = None
+        try:
+            yield from tidy_jobs(self)
+        except (LogqueueError, WalError, OSError) as error:
+            # What keeps one log from giving space back must not keep the other.
+            refusal = error
         yield from tidy_leases(self)
+        if refusal is not None:
+            raise refusal
 
-    def commit_housekeeping(self, events: list[ev.AnyEvent]) -> None:
-        """Log and apply events that change nothing anybody can see."""
-        self._commit(events)
+    def commit_housekeeping(self, events: list[ev.AnyEvent], *, may_use_spare: bool = True) -> None:
+        """Log and apply events that change nothing anybody can see.
+
+        Raises:
+            StorageFull: No room, or only what is spared for acks and deletes.
+        """
+        self._commit(events, may_use_spare=may_use_spare)
 
     def shut_down(self) -> None:
         """Log a last checkpoint that marks an orderly end, and close the journal."""

@@ -97,7 +97,9 @@ class Journal:
         fs: Where the logs are.
         archive: Keeps the segments that are dropped; None when nobody asked for that.
         segments: Which segments there are, and what is in them.
-        leases_kept_from: Segments of the leases log before this one are not needed any more.
+        jobs_kept_from: Segments of the jobs log before this one are not needed any more: all that
+            they alone said has been written anew, durably.
+        leases_kept_from: The same of the leases log.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Journal:
         self.fs = fs or OsFileSystem()
         self.archive: LogArchive | None = None
         self.segments = LogSegments(self)
+        self.jobs_kept_from = 0
         self.leases_kept_from = 0
         self.order = 1
         self.leases_lost = 0
@@ -257,12 +260,16 @@ class Journal:
 
     # -- append ----------------------------------------------------------------------------------
 
-    def append(self, state: State, events: list[ev.AnyEvent]) -> Position:
+    def append(
+        self, state: State, events: list[ev.AnyEvent], may_use_spare: bool | None = None
+    ) -> Position:
         """Log the events of one decision, before they are applied.
 
         Args:
             state: As it is before the events.
             events: In order. Events of topics that are not kept on disk are left out.
+            may_use_spare: Whether they may take the space that is spared for acks and deletes;
+                None when the events tell.
 
         Returns:
             Where the reply's promise lies in the jobs log.
@@ -289,6 +296,8 @@ class Journal:
         if spare and any(type(event) in _REMOVALS for event in jobs):
             # The copy of a finished job comes with its removal, which may use the spare.
             spare = 0
+        if may_use_spare is not None:
+            spare = 0 if may_use_spare else SPARE_BYTES
         position = NOWHERE
         if jobs:
             position = self._append_jobs(state, jobs, sync, spare)
@@ -378,8 +387,13 @@ class Journal:
         if checkpoint.is_complete:
             self._checkpointed.add(checkpoint.segment)
 
-    def checkpoint_leases(self, state: State, at: int) -> Iterator[None]:
+    def checkpoint_leases(self, state: State, at: int, room_bytes: int = 0) -> Iterator[None]:
         """Log the projections that must survive a restart: all that the leases log has to say.
+
+        Args:
+            state: As of now, whenever a part is made.
+            at: The clock.
+            room_bytes: Begin only if there is room for so much behind the first part.
 
         Yields:
             After each part. Jobs may be claimed and settled between two parts.
@@ -388,7 +402,9 @@ class Journal:
             WalError: No room for it, or the log is poisoned or closed.
         """
         for event in leases_parts(state, at):
-            self.leases.append(ev.encode(self._next_order(), [event]), sync=True)
+            payload = ev.encode(self._next_order(), [event])
+            self.leases.append(payload, sync=True, spare_bytes=room_bytes)
+            room_bytes = 0
             yield
 
     def begins_with_checkpoint(self, segment: int) -> bool:

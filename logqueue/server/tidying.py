@@ -6,7 +6,8 @@ Owns: the policy. It is driven in small steps between requests. Must not know: a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -14,10 +15,14 @@ from msgspec import structs
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.batch import Batch
+from logqueue.core.batches import live_size
 from logqueue.core.dead_letters import hold
 from logqueue.core.decide import decide
 from logqueue.core.decide_staging import restaged
 from logqueue.core.topic import Topic
+from logqueue.errors import StorageFull, StorageReadOnly
+from logqueue.server import journal as logs
+from wal import WalFull
 
 if TYPE_CHECKING:
     from logqueue.server.engine import Engine
@@ -39,9 +44,13 @@ MOVED_RECORDS_PER_FRAME = 20
 CHUNKS_PER_STEP = 16
 KEYS_PER_EVENT = 1000
 TOPICS_PER_STEP = 2000
+SCANNED_PER_STEP = 10_000
 FREED_PER_STEP = 4096
 KEY_BYTES = 64
 TOPIC_BYTES = 256
+JOB_KEPT_BYTES = 64
+
+_Log = Callable[[list[ev.AnyEvent]], None]
 
 
 def free(engine: Engine) -> Iterator[None]:
@@ -70,7 +79,9 @@ def look_around(engine: Engine) -> Generator[None, None, int]:
     """
     state = engine.state
     if state.producers:
-        engine.execute(cmd.ExpireStaged())
+        # A log that takes no more must keep nobody from evicting, nor from giving space back.
+        with suppress(StorageFull, StorageReadOnly):
+            engine.execute(cmd.ExpireStaged())
     size = 0
     for count, topic in enumerate([*state.instances.values()], 1):
         if state.instances.get(topic.number) is not topic:
@@ -91,7 +102,11 @@ def look_around(engine: Engine) -> Generator[None, None, int]:
 
 
 def tidy_jobs(engine: Engine) -> Iterator[None]:
-    """Rewrite and drop the oldest segments while the log is mostly garbage."""
+    """Rewrite and drop the oldest segments while the log is mostly garbage.
+
+    Raises:
+        StorageFull, WalFull: No room for what must be written anew; nothing of it is dropped.
+    """
     journal = engine.journal
     log = journal.jobs
     # After a refusal for lack of space no garbage is too little.
@@ -102,11 +117,11 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
         live = yield from look_around(engine)
         if log.failure is not None:
             return
-        if not _drop_before(journal, log, engine.state.kept_from):
+        if not _drop_before(journal, log, journal.jobs_kept_from):
             # Nothing of it is needed here any more, but the archive does not have it yet.
             return
         yield from _end_checkpoint(engine)
-        if log.bytes_total <= 2 * live + slack:
+        if log.failure is not None or log.bytes_total <= 2 * live + slack:
             return
         if not _replayable_after_first(engine):
             journal.checkpoint(engine.state, engine.clock.now_ms())
@@ -115,20 +130,75 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
         replayable = _replayable_after_first(engine)
         if not replayable:
             return
-        kept_from = replayable[0]
-        engine.state.kept_from = kept_from
-        for segment in [s.id for s in log.segments() if s.id < kept_from]:
-            yield from _move_live(engine, segment)
-        yield from _move_staged(engine)
-        now = engine.clock.now_ms()
-        engine.commit_housekeeping([ev.SegmentsDropped(now, 0, kept_from)])
-        moved = log.appended
-        log.sync()
-        while log.durable < moved and log.failure is None:
-            yield
-        if log.failure is None:
-            _drop_before(journal, log, kept_from)
+        yield from _move_before(engine, replayable[0])
         yield
+
+
+def _move_before(engine: Engine, kept_from: int) -> Iterator[None]:
+    """Make the segments before one needless, and drop them.
+
+    They are dropped by `Journal.jobs_kept_from`, which moves only when all that was written anew
+    is durable. A move that fails half-way, or is never finished, drops nothing.
+
+    Raises:
+        StorageFull: No room.
+    """
+    journal, log = engine.journal, engine.journal.jobs
+    # From now on nothing new refers to them; that stays so if the move fails.
+    engine.state.kept_from = max(engine.state.kept_from, kept_from)
+    try:
+        yield from _move_all(engine, kept_from, may_use_spare=False)
+    except StorageFull:
+        # The space that producers leave is for acks and deletes. It is lent only to a move that
+        # is sure to end, for then a whole segment comes free.
+        left = yield from _left_to_move(engine, kept_from)
+        if left > logs.SPARE_BYTES // 2:
+            raise
+        yield from _move_all(engine, kept_from, may_use_spare=True)
+    engine.commit_housekeeping([ev.SegmentsDropped(engine.clock.now_ms(), 0, kept_from)])
+    moved = log.appended
+    log.sync()
+    while log.durable < moved and log.failure is None:
+        yield
+    if log.failure is None:
+        journal.jobs_kept_from = kept_from
+        _drop_before(journal, log, kept_from)
+
+
+def _move_all(engine: Engine, kept_from: int, *, may_use_spare: bool) -> Iterator[None]:
+    def log(events: list[ev.AnyEvent]) -> None:
+        engine.commit_housekeeping(events, may_use_spare=may_use_spare)
+
+    for segment in [s.id for s in engine.journal.jobs.segments() if s.id < kept_from]:
+        yield from _move_live(engine, segment, log)
+    yield from _move_staged(engine, log)
+
+
+def _left_to_move(engine: Engine, kept_from: int) -> Generator[None, None, int]:
+    """How many bytes at most the segments before one still have to be written anew."""
+    state = engine.state
+    size = scanned = 0
+    for topic in [*state.instances.values()]:
+        for chunk in [*topic.batches.chunks] if topic.is_on_disk else ():
+            for batch in chunk.batches if chunk.oldest_segment < kept_from else ():
+                if batch.segment < kept_from:
+                    size += min(live_size(batch), len(batch.block)) + TOPIC_BYTES
+                    size += 2 * RECORD_OVERHEAD_BYTES * batch.live
+                    scanned += batch.live
+            if scanned >= SCANNED_PER_STEP:
+                scanned = 0
+                yield
+        size += sum(
+            KEY_BYTES + len(name) + 2 * KEY_BYTES * len(write.results)
+            for name, write in topic.keys.items()
+            if write.segment < kept_from
+        )
+        if topic.queue is not None:
+            size += TOPIC_BYTES * len(topic.queue.held)
+        scanned += len(topic.keys) + 1
+    for producer in state.producers.values():
+        size += sum(len(chunk.block) + TOPIC_BYTES for _, _, chunk in producer.all_staged())
+    return size
 
 
 def _drop_before(journal: Journal, log: Log, segment: int) -> bool:
@@ -149,7 +219,13 @@ def _end_checkpoint(engine: Engine) -> Iterator[None]:
     """Log what is left of a checkpoint that has begun."""
     journal = engine.journal
     while journal.is_checkpointing and journal.jobs.failure is None:
-        journal.go_on_with_checkpoint(engine.state, engine.clock.now_ms())
+        try:
+            journal.go_on_with_checkpoint(engine.state, engine.clock.now_ms())
+        except WalFull:
+            if not _replayable_after_first(engine):
+                raise
+            # An earlier checkpoint is enough to drop what is before it; then there is room.
+            return
         yield
 
 
@@ -160,7 +236,7 @@ def _replayable_after_first(engine: Engine) -> list[int]:
     return [segment.id for segment in later if journal.begins_with_checkpoint(segment.id)]
 
 
-def _move_live(engine: Engine, segment: int) -> Iterator[None]:
+def _move_live(engine: Engine, segment: int, log: _Log) -> Iterator[None]:
     instances = engine.state.instances
     # In records moved, or what takes about as long.
     spent = 0
@@ -173,21 +249,21 @@ def _move_live(engine: Engine, segment: int) -> Iterator[None]:
                 # Not as a command of its own: time must not act between look and decision.
                 compact = cmd.Compact(topic.name, [batch.first_seq for batch in run])
                 decision = decide(engine.state, compact, engine.clock.now_ms())
-                engine.commit_housekeeping(decision.events)
+                log(decision.events)
                 spent += MOVED_RECORDS_PER_FRAME + sum(batch.live for batch in run)
             else:
                 spent = MOVED_RECORDS_MAX
             if spent >= MOVED_RECORDS_MAX:
                 yield
                 spent = 0
-        yield from _carry_keys(engine, topic, segment)
+        yield from _carry_keys(engine, topic, segment, log)
         if spent >= MOVED_RECORDS_MAX:
             yield
             spent = 0
-        yield from _carry_holds(engine, topic, segment)
+        yield from _carry_holds(engine, topic, segment, log)
 
 
-def _move_staged(engine: Engine) -> Iterator[None]:
+def _move_staged(engine: Engine, log: _Log) -> Iterator[None]:
     """Log anew what is staged in the segments that are about to be dropped."""
     state = engine.state
     for producer in [*state.producers.values()]:
@@ -199,7 +275,7 @@ def _move_staged(engine: Engine) -> Iterator[None]:
             at = producer.touched_at
             events = [*restaged(state, producer, epoch, [(chunk_id, chunk)], at)]
             if events:
-                engine.commit_housekeeping([*events])
+                log([*events])
                 yield
 
 
@@ -240,7 +316,7 @@ def _next_run(topic: Topic, segment: int, start: int) -> tuple[list[Batch], int]
     return run, topic.head + 1
 
 
-def _carry_keys(engine: Engine, topic: Topic, segment: int) -> Iterator[None]:
+def _carry_keys(engine: Engine, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
     """Log the idempotency keys of a segment anew. They stand in the order they were logged in."""
     if not topic.keys or next(iter(topic.keys.values())).segment > segment:
         return
@@ -257,14 +333,14 @@ def _carry_keys(engine: Engine, topic: Topic, segment: int) -> Iterator[None]:
         if part:
             results = {name: [*topic.keys[name].results] for name, *_ in part}
             results = {name: found for name, found in results.items() if found}
-            engine.commit_housekeeping([ev.KeysRemembered(now, topic.number, part, results)])
+            log([ev.KeysRemembered(now, topic.number, part, results)])
         yield
         last = topic.keys.get(names[min(start + KEYS_PER_EVENT, len(names)) - 1])
         if last is not None and last.segment > segment and not part:
             return
 
 
-def _carry_holds(engine: Engine, topic: Topic, segment: int) -> Iterator[None]:
+def _carry_holds(engine: Engine, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
     """Log anew what a segment says of held jobs."""
     queue = topic.queue
     if queue is None or not queue.held:
@@ -276,7 +352,7 @@ def _carry_holds(engine: Engine, topic: Topic, segment: int) -> Iterator[None]:
         part = [seq for seq in held[start : start + KEYS_PER_EVENT] if seq in queue.held]
         if part:
             held_still = hold(topic, part, engine.clock.now_ms())
-            engine.commit_housekeeping([structs.replace(held_still, again=True)])
+            log([structs.replace(held_still, again=True)])
         yield
 
 
@@ -296,7 +372,10 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
         return
     log.roll()
     kept_from = log.segment
-    yield from journal.checkpoint_leases(engine.state, engine.clock.now_ms())
+    # A part of a checkpoint frees nothing, so it is not begun without room for all of it.
+    yield from journal.checkpoint_leases(
+        engine.state, engine.clock.now_ms(), JOB_KEPT_BYTES * durable
+    )
     checkpointed = log.appended
     log.sync()
     while log.durable < checkpointed and log.failure is None:
