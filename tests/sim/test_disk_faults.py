@@ -1,5 +1,5 @@
-"""Giving space back on a disk that is full, fails or stops: at every step of compaction, checkpoints,
-the archive and the rotation of the leases log, nothing that was promised is lost.
+"""Giving space back on a disk that is full, fails or stops: at every step of compaction, of
+checkpoints, the archive and the rotation of the leases log, nothing that was promised is lost.
 
 By default every so-manieth operation is tried; all of them are slow.
 """
