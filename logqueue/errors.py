@@ -111,13 +111,19 @@ class TopicNotFound(NotFound):
     code = "topic_not_found"
 
     @classmethod
-    def named(cls, topic: str) -> TopicNotFound:
-        """The usual message and detail for an absent topic."""
-        return cls(
-            f"topic {topic!r} does not exist; create it with PUT /v0/topics/<topic> "
-            "or by writing a record to it",
-            {"topic": topic},
-        )
+    def named(cls, topic: str, *, by_writing: bool = True) -> TopicNotFound:
+        """The usual message and detail for an absent topic.
+
+        Args:
+            topic: Its name.
+            by_writing: Whether a write would create it.
+        """
+        advice = "create it with PUT /v0/topics/<topic>"
+        if by_writing:
+            advice += " or by writing a record to it"
+        else:
+            advice += ', or write with `"create": true` (this server runs with --auto-create off)'
+        return cls(f"topic {topic!r} does not exist; {advice}", {"topic": topic})
 
 
 class RouterNotFound(NotFound):

@@ -5,7 +5,7 @@ Owns: which members there are, their types and bounds. Must not know: sessions, 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,8 +14,9 @@ from logqueue.core import limits
 from logqueue.core.block import write_string
 from logqueue.core.config import U64
 from logqueue.errors import InvalidRequest
-from logqueue.wire import U32, BodyReader
-from logqueue.wire_records import JobsBody, without_blanks
+from logqueue.unknown_members import Ignore, strict
+from logqueue.wire import U32, BodyReader, note_unknown
+from logqueue.wire_records import JobsBody, StrictJobBody, first_that_fits, without_blanks
 
 Nodes = str | list[str] | None
 
@@ -44,13 +45,13 @@ class WatchBody(msgspec.Struct):
 _read_watch_body = BodyReader(WatchBody).read
 
 
-def read_watch_body(body: bytes) -> WatchBody:
+def read_watch_body(body: bytes, ignore: Ignore | None = None) -> WatchBody:
     """Decode the body of a new session.
 
     Raises:
         InvalidRequest: A wrong type, a number out of range, no topic or too many of them.
     """
-    decoded: WatchBody = _read_watch_body(body)
+    decoded: WatchBody = _read_watch_body(body, ignore)
     require_named(decoded.topics)
     for start in decoded.topics.values():
         require_u64("from_seq", start.from_seq)
@@ -133,29 +134,58 @@ Message = Subscribe | Unsubscribe | Publish | Ping
 _messages = msgspec.json.Decoder(Message)
 
 
-def read_message(text: bytes) -> Message:
+class _StrictPublish(
+    Publish, tag="publish", tag_field="op", kw_only=True, forbid_unknown_fields=True
+):
+    """A write without unknown members."""
+
+    records: Sequence[StrictJobBody]
+
+
+_strict_messages = msgspec.json.Decoder(
+    Subscribe | strict(Unsubscribe) | _StrictPublish | strict(Ping)
+)
+
+
+def read_message(text: bytes, ignore: Ignore | None = None) -> Message:
     """Decode a message that is UTF-8.
 
     Blanks between tokens are taken out first, as from every body that is written: see
     `wire_records.read_append_body`.
 
+    Args:
+        text: The message.
+        ignore: Is told the unknown members, if there are any.
+
     Raises:
         InvalidRequest: Not JSON, an unknown `op`, a missing member or a wrong type.
     """
     try:
-        message: Message = _messages.decode(without_blanks(text))
+        text = without_blanks(text)
+        message: Message | None = first_that_fits((_strict_messages,), text)
+        if message is None:
+            message = _messages.decode(text)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"the message does not fit: {error}") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"the message is not valid JSON: {error}") from None
     except RecursionError:
         raise InvalidRequest("the message is nested too deeply") from None
+    if ignore is not None and not _is_known(message):
+        note_unknown(type(message), text, ignore)
     if isinstance(message, Subscribe):
         require_u64("max_batch_bytes", message.max_batch_bytes)
         require_u64("from_seq", message.from_seq)
         for start in message.topics.values():
             require_u64("from_seq", start.from_seq)
     return message
+
+
+def _is_known(message: Message) -> bool:
+    """Whether the strict decoder has seen to it that a message has no unknown members."""
+    if isinstance(message, Subscribe) or (isinstance(message, Publish) and message.config):
+        return False
+    return type(message).__struct_config__.forbid_unknown_fields
 
 
 def require_u64(name: str, number: int) -> None:

@@ -19,6 +19,7 @@ from logqueue.core.predicate import Predicate
 from logqueue.core.reading import Page, read
 from logqueue.core.topic import Topic
 from logqueue.errors import BatchTooLarge, InvalidRequest
+from logqueue.unknown_members import Ignore, is_flat, strict, unknown_members
 
 U32 = Annotated[int, msgspec.Meta(ge=0, le=limits.U32_MAX)]
 
@@ -113,25 +114,45 @@ SettleBody = AckBody | NackBody | RejectBody | ExtendBody
 class BodyReader:
     """Decodes one kind of body."""
 
-    def __init__(self, kind: type[T]) -> None:
+    def __init__(self, kind: type[msgspec.Struct]) -> None:
+        self._kind = kind
         self._decoder = msgspec.json.Decoder(kind)
+        # Bodies without structs in them are the frequent ones: only those with unknown members
+        # are looked at twice.
+        self._strict = msgspec.json.Decoder(strict(kind)) if is_flat(kind) else None
         self._u64_fields = [
             name
             for name, hint in kind.__annotations__.items()
             if "U64" in str(hint) and name != "seqs"
         ]
 
-    def read(self, body: bytes) -> Any:
+    def read(self, body: bytes, ignore: Ignore | None = None) -> Any:
         """Decode a body.
+
+        Args:
+            body: The whole body.
+            ignore: Is told the unknown members, if there are any.
 
         Raises:
             InvalidRequest: Not UTF-8, not JSON, a wrong type, or a number out of range.
         """
-        decoded = decode(self._decoder, body)
+        decoded = self._decode(body, ignore)
         for name in self._u64_fields:
             value = getattr(decoded, name)
             if isinstance(value, int) and value > limits.U64_MAX:
                 raise InvalidRequest(f"`{name}` must be at most {limits.U64_MAX}")
+        return decoded
+
+    def _decode(self, body: bytes, ignore: Ignore | None) -> Any:
+        require_utf8(body)
+        if self._strict is not None:
+            try:
+                return self._strict.decode(body)
+            except (msgspec.DecodeError, RecursionError):
+                pass
+        decoded = decode(self._decoder, body)
+        if ignore is not None:
+            note_unknown(self._kind, body, ignore)
         return decoded
 
 
@@ -150,6 +171,13 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise InvalidRequest(f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
+
+
+def note_unknown(kind: type[msgspec.Struct], body: bytes, ignore: Ignore) -> None:
+    """Tell which members of a decoded body its type does not know, if there are any."""
+    names = unknown_members(kind, body)
+    if names:
+        ignore(names)
 
 
 def require_utf8(body: bytes) -> None:
@@ -249,26 +277,26 @@ def _lease_number(token: str) -> int | None:
     return int(digits, 16)
 
 
-def delete_command(topic: str, body: bytes) -> cmd.DeleteRecords:
+def delete_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.DeleteRecords:
     """The command of a delete body.
 
     Raises:
         InvalidRequest: No selector, or a predicate of no known form.
     """
-    decoded: DeleteBody = _read_delete_body(body)
+    decoded: DeleteBody = _read_delete_body(body, ignore)
     match = None if decoded.match is None else Predicate.parse(decoded.match)
     if decoded.before_seq is None and match is None:
         raise InvalidRequest("name what to delete: `before_seq`, `match`, or both")
     return cmd.DeleteRecords(topic, decoded.before_seq, match)
 
 
-def ensure_command(topic: str, body: bytes) -> cmd.EnsureTopic:
+def ensure_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.EnsureTopic:
     """The command of a config body that only creates.
 
     Raises:
         InvalidRequest: It is not a config.
     """
-    config: TopicConfig = read_config_body(body)
+    config: TopicConfig = read_config_body(body, ignore)
     sent = decode(_members, body)
     return cmd.EnsureTopic(topic, config.resolved(), frozenset(sent))
 

@@ -14,10 +14,11 @@ import msgspec
 from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import limits
-from logqueue.core.config import U64
+from logqueue.core.config import U64, TopicConfig
 from logqueue.core.predicate import Predicate
 from logqueue.errors import BatchTooLarge, InvalidRequest
-from logqueue.wire import BodyReader, decode
+from logqueue.unknown_members import Ignore
+from logqueue.wire import BodyReader, decode, note_unknown
 
 JOB_STATES: tuple[cmd.JobState, ...] = get_args(cmd.JobState)
 
@@ -52,46 +53,48 @@ _read_redrive_body = BodyReader(RedriveBody).read
 _patch = msgspec.json.Decoder(dict[str, Any])
 
 
-def patch_command(topic: str, body: bytes) -> cmd.PatchTopic:
+def patch_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.PatchTopic:
     """The command of a merge patch; its fields' types are checked once they are merged.
 
     Raises:
         InvalidRequest: It is no JSON object.
     """
     changes: dict[str, Any] = decode(_patch, body)
+    if ignore is not None:
+        note_unknown(TopicConfig, body, ignore)
     return cmd.PatchTopic(topic, changes)
 
 
-def purge_command(topic: str, body: bytes) -> cmd.Purge:
+def purge_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Purge:
     """The command of a purge body.
 
     Raises:
         InvalidRequest: No state, or an unknown one.
     """
-    decoded: PurgeBody = _read_purge_body(body)
+    decoded: PurgeBody = _read_purge_body(body, ignore)
     if not decoded.states:
         raise InvalidRequest(f"`states` must name at least one of {', '.join(JOB_STATES)}")
     return cmd.Purge(topic, frozenset(decoded.states))
 
 
-def release_command(topic: str, body: bytes) -> cmd.Release:
+def release_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Release:
     """The command of a release body.
 
     Raises:
         InvalidRequest, BatchTooLarge: A seq is out of range, or there are too many.
     """
-    decoded: ReleaseBody = _read_release_body(body)
+    decoded: ReleaseBody = _read_release_body(body, ignore)
     return cmd.Release(topic, _seqs(decoded.seqs, limits.SEQS_PER_CALL_MAX))
 
 
-def redrive_command(topic: str, body: bytes) -> cmd.Redrive:
+def redrive_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Redrive:
     """The command of a redrive body; `limit` is clamped.
 
     Raises:
         InvalidRequest, BatchTooLarge: A seq is out of range, or there are too many; or a predicate
             of no known form.
     """
-    decoded: RedriveBody = _read_redrive_body(body)
+    decoded: RedriveBody = _read_redrive_body(body, ignore)
     limit = limits.REDRIVE_DEFAULT if decoded.limit is None else decoded.limit
     return cmd.Redrive(
         topic,

@@ -14,12 +14,15 @@ from logqueue.core import commands as cmd
 from logqueue.core import limits
 from logqueue.core.config import require_router_name, require_topic_name
 from logqueue.errors import BatchTooLarge, InvalidRequest
-from logqueue.wire import U32, BodyReader, decode
+from logqueue.unknown_members import Ignore
+from logqueue.wire import U32, BodyReader, decode, note_unknown
 from logqueue.wire_jobs import read_number
 from logqueue.wire_records import (
     JobBody,
     RecordBody,
+    StrictJobBody,
     compact,
+    first_that_fits,
     pack_jobs,
     pack_records,
     require_count,
@@ -62,22 +65,39 @@ class CommitBody(msgspec.Struct):
     content: str = ""
 
 
-_plain = msgspec.json.Decoder(PlainStageBody)
+class _PlainStage(PlainStageBody, forbid_unknown_fields=True):
+    """The chunk of most producers."""
+
+
+class _StrictStage(StageBody, forbid_unknown_fields=True):
+    """Every chunk without unknown members."""
+
+    records: Sequence[StrictJobBody]
+
+
+_plain = msgspec.json.Decoder(_PlainStage)
+_strict = msgspec.json.Decoder(_StrictStage)
 _whole = msgspec.json.Decoder(StageBody)
 _read_commit_body = BodyReader(CommitBody).read
 
 
-def read_stage_body(body: bytes) -> PlainStageBody:
+def read_stage_body(body: bytes, ignore: Ignore | None = None) -> PlainStageBody:
     """Decode a chunk.
+
+    Args:
+        body: The whole body.
+        ignore: Is told the unknown members, if there are any.
 
     Raises:
         InvalidRequest: Not UTF-8, not JSON, or a wrong type.
     """
     body = compact(body)
-    try:
-        return _plain.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return decode(_whole, body)
+    found: PlainStageBody | None = first_that_fits((_plain, _strict), body)
+    if found is None:
+        found = decode(_whole, body)
+        if ignore is not None:
+            note_unknown(StageBody, body, ignore)
+    return found
 
 
 def read_epoch(text: str) -> int:
@@ -118,13 +138,15 @@ def stage_command(producer: str, epoch: str, body: PlainStageBody) -> cmd.StageC
     )
 
 
-def commit_command(producer: str, epoch: str, body: bytes) -> cmd.CommitEpoch:
+def commit_command(
+    producer: str, epoch: str, body: bytes, ignore: Ignore | None = None
+) -> cmd.CommitEpoch:
     """The command of a commit body.
 
     Raises:
         InvalidRequest, BatchTooLarge: It can not be understood, or names too much.
     """
-    decoded: CommitBody = _read_commit_body(body)
+    decoded: CommitBody = _read_commit_body(body, ignore)
     require_router_name(producer)
     number = read_epoch(epoch)
     if len(decoded.content.encode()) > CONTENT_BYTES_MAX:

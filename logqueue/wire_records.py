@@ -7,7 +7,7 @@ they are never decoded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,8 @@ from logqueue.core import commands as cmd
 from logqueue.core import limits
 from logqueue.core.config import U64, TopicConfig
 from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from logqueue.wire import decode, require_utf8
+from logqueue.unknown_members import Ignore
+from logqueue.wire import decode, note_unknown, require_utf8
 
 _ABSENT: Any = msgspec.UNSET
 """No value. An empty Raw would do, but no JSON Schema could be made of such a default."""
@@ -61,7 +62,22 @@ class JobsBody(AppendBody):
     records: Sequence[JobBody]
 
 
-_plain = msgspec.json.Decoder(AppendBody)
+class StrictJobBody(JobBody, forbid_unknown_fields=True):
+    """One record with everything it may say, and nothing else."""
+
+
+class _PlainAppend(AppendBody, forbid_unknown_fields=True):
+    """The write of most producers."""
+
+
+class _StrictAppend(JobsBody, forbid_unknown_fields=True):
+    """Every write without unknown members."""
+
+    records: Sequence[StrictJobBody]
+
+
+_plain = msgspec.json.Decoder(_PlainAppend)
+_strict = msgspec.json.Decoder(_StrictAppend)
 _jobs = msgspec.json.Decoder(JobsBody)
 _meta_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -96,17 +112,37 @@ def without_blanks(text: bytes) -> bytes:
     return text
 
 
-def read_append_body(body: bytes) -> AppendBody:
+def read_append_body(body: bytes, ignore: Ignore | None = None) -> AppendBody:
     """Decode a write. One of plain records pays nothing for what its records do not say.
+
+    Args:
+        body: The whole body.
+        ignore: Is told the unknown members, if there are any.
 
     Raises:
         InvalidRequest: Not UTF-8, not JSON, or a wrong type.
     """
     body = compact(body)
-    try:
-        return _plain.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return decode(_jobs, body)
+    found: AppendBody | None = first_that_fits((_plain, _strict), body)
+    if found is None:
+        found = decode(_jobs, body)
+    elif found.config is None:
+        return found
+    if ignore is not None:
+        note_unknown(JobsBody, body, ignore)
+    return found
+
+
+def first_that_fits(decoders: Iterable[msgspec.json.Decoder[Any]], body: bytes) -> Any:
+    """What the first decoder makes of a body that knows all its members, None when none does."""
+    for decoder in decoders:
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError:
+            continue
+        except (msgspec.DecodeError, RecursionError):
+            return None
+    return None
 
 
 def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.Append:

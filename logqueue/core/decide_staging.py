@@ -22,7 +22,7 @@ from logqueue.core.staging import Chunk, ChunkId, Producer, digest_of, digest_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.core.writing import evicted_with
-from logqueue.errors import EpochConflict, Throttled
+from logqueue.errors import EpochConflict, Throttled, TopicNotFound
 
 _DEFAULT_CONFIG = TopicConfig().resolved()
 
@@ -47,6 +47,8 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
     _require_staging_room(state, len(command.block))
     events: list[ev.AnyEvent] = []
     if topic is None:
+        if not state.quotas.auto_create:
+            raise TopicNotFound.named(command.topic, by_writing=False)
         created = new_topic(state, command.topic, _DEFAULT_CONFIG, now)
         events.append(created)
         # A stand-in with the new topic's config, so that one set of rules decides both cases.

@@ -206,9 +206,12 @@ def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = (
 
 def _lazy_topic(state: State, command: cmd.Append, now: int) -> ev.TopicCreated:
     config = command.config or DEFAULT_CONFIG
-    wanted = config.auto_create if command.create is None else command.create
+    auto_create = state.quotas.auto_create
+    wanted = command.create
+    if wanted is None:
+        wanted = auto_create if command.config is None else config.auto_create
     if not wanted:
-        raise TopicNotFound.named(command.topic)
+        raise TopicNotFound.named(command.topic, by_writing=auto_create)
     return new_topic(state, command.topic, config, now)
 
 

@@ -103,8 +103,13 @@ assert LEASE_MS_MIN > 0
 
 
 class Quotas(msgspec.Struct, frozen=True):
-    """Server-wide caps that commands are refused by. 0 means unlimited."""
+    """What the operator allows, server-wide. 0 means unlimited.
+
+    Attributes:
+        auto_create: Whether a write that says nothing about it creates its topic.
+    """
 
     topics_max: int = 100_000
     total_bytes_max: int = 0
     routers_max: int = 10_000
+    auto_create: bool = True

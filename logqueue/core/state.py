@@ -67,7 +67,7 @@ class State:
         """
         topic: Topic | None = self.topics.get(name)
         if topic is None:
-            raise TopicNotFound.named(name)
+            raise TopicNotFound.named(name, by_writing=self.quotas.auto_create)
         return topic
 
     def queue(self, name: str) -> Topic:

@@ -196,6 +196,8 @@ class HttpApi:
                 await _send_parts(send, reply, request)
             elif reply is not None:
                 status = reply.status
+                if request.ignored:
+                    reply.name_ignored(request.ignored)
                 await _send(send, reply)
         except ClientGone:
             pass

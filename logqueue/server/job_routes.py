@@ -116,7 +116,7 @@ class JobRoutes:
     def purge(self, request: Request) -> Answer:
         """`POST /v0/topics/:q/purge`: remove all jobs in some states."""
         coordinator = self._service.require_serving()
-        command = wire_jobs.purge_command(request.name, request.body)
+        command = wire_jobs.purge_command(request.name, request.body, request.ignore)
         coordinator.engine.state.queue(request.name)
         return self._purge(request, coordinator, command)
 
@@ -139,7 +139,7 @@ class JobRoutes:
     def release(self, request: Request) -> Held:
         """`POST /v0/topics/:q/release`: held jobs are ready again."""
         coordinator = self._service.require_serving()
-        command = wire_jobs.release_command(request.name, request.body)
+        command = wire_jobs.release_command(request.name, request.body, request.ignore)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.Released)
@@ -151,7 +151,7 @@ class JobRoutes:
     def redrive(self, request: Request) -> Held:
         """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
         coordinator = self._service.require_serving()
-        command = wire_jobs.redrive_command(request.name, request.body)
+        command = wire_jobs.redrive_command(request.name, request.body, request.ignore)
         if command.to is not None:
             _require_allowed(request, command.to)
         elif request.key is not None and request.key.prefixes:

@@ -23,7 +23,7 @@ class ProducerRoutes:
     def stage(self, request: Request) -> Held:
         """`POST /v0/producers/:producer/epochs/:n/stage`: lay down a chunk, invisible yet."""
         coordinator = self._service.require_serving()
-        body = wire_producers.read_stage_body(request.body)
+        body = wire_producers.read_stage_body(request.body, request.ignore)
         _require_allowed(request, (body.topic,))
         command = wire_producers.stage_command(request.name, request.item, body)
 
@@ -37,7 +37,9 @@ class ProducerRoutes:
     def commit(self, request: Request) -> Held:
         """`POST /v0/producers/:producer/epochs/:n/commit`: make an epoch visible, all at once."""
         coordinator = self._service.require_serving()
-        command = wire_producers.commit_command(request.name, request.item, request.body)
+        command = wire_producers.commit_command(
+            request.name, request.item, request.body, request.ignore
+        )
         state = coordinator.engine.state
         producer = state.producers.get(command.producer)
         if producer is not None:

@@ -22,7 +22,7 @@ class QueueRoutes:
     def claim(self, request: Request) -> Answer:
         """`POST /v0/topics/:q/claim`: lease jobs to a worker."""
         coordinator = self._service.require_serving()
-        body = wire.read_claim_body(request.body)
+        body = wire.read_claim_body(request.body, request.ignore)
         queue = coordinator.engine.state.queue(request.name)
         claimer = wire.claimer(body.node, body.max, body.lease_ms)
         coordinator.workers.seen(queue.number, body.node, coordinator.engine.clock.now_ms())
@@ -47,7 +47,7 @@ class QueueRoutes:
     def ack(self, request: Request) -> Held:
         """`POST /v0/topics/:q/ack`: complete jobs."""
         coordinator = self._service.require_serving()
-        body = wire.read_ack_body(request.body)
+        body = wire.read_ack_body(request.body, request.ignore)
         tokens = wire.settle_tokens(body)
         topics = coordinator.engine.state.topics
 
@@ -64,7 +64,7 @@ class QueueRoutes:
     def nack(self, request: Request) -> Held:
         """`POST /v0/topics/:q/nack`: give jobs back."""
         coordinator = self._service.require_serving()
-        body = wire.read_nack_body(request.body)
+        body = wire.read_nack_body(request.body, request.ignore)
         tokens = wire.settle_tokens(body)
         wire.require_error_text(body.error)
         delay_ms = None
@@ -85,7 +85,7 @@ class QueueRoutes:
     def reject(self, request: Request) -> Held:
         """`POST /v0/topics/:q/reject`: jobs have failed for good."""
         coordinator = self._service.require_serving()
-        body: wire.RejectBody = wire.read_reject_body(request.body)
+        body: wire.RejectBody = wire.read_reject_body(request.body, request.ignore)
         tokens = wire.settle_tokens(body)
         wire.require_error_text(body.error)
 
@@ -99,7 +99,7 @@ class QueueRoutes:
     def extend(self, request: Request) -> Held:
         """`POST /v0/topics/:q/extend`: set new deadlines."""
         coordinator = self._service.require_serving()
-        body = wire.read_extend_body(request.body)
+        body = wire.read_extend_body(request.body, request.ignore)
         tokens = wire.settle_tokens(body)
         lease_ms = clamp_lease_ms(body.lease_ms)
 

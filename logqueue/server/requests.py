@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
@@ -15,6 +15,7 @@ from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable, Payloa
 from logqueue.server.auth import Key
 from logqueue.server.byte_stream import ByteStream
 from logqueue.server.websocket import WebSocket
+from logqueue.unknown_members import header_text
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -23,6 +24,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
 JSON_TYPE = (b"content-type", b"application/json")
+IGNORED_HEADER = b"logqueue-ignored"
 
 
 class ClientGone(Exception):
@@ -38,13 +40,14 @@ class Request:
         name: The topic (or router) of the path, percent-decoded; "" where the path has none.
         item: The one thing of a topic that the path names (a seq, a key), percent-decoded.
         key: The authenticated key; None in dev mode and on open probes.
+        ignored: Members of the body that the server does not know.
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
     """
 
     __slots__ = (
-        "_gone", "_query", "began", "body", "headers", "is_counted", "item", "key", "method",
-        "name", "query_string", "raw_path", "route",
+        "_gone", "_query", "began", "body", "headers", "ignored", "is_counted", "item", "key",
+        "method", "name", "query_string", "raw_path", "route",
     )  # fmt: skip
 
     def __init__(
@@ -65,9 +68,14 @@ class Request:
         self.key: Key | None = None
         self.is_counted = False
         self.body = b""
+        self.ignored: Sequence[str] = ()
         self.began = time.perf_counter()
         self._gone = gone
         self._query: dict[str, str] | None = None
+
+    def ignore(self, names: Sequence[str]) -> None:
+        """Have the reply name members of the body that the server does not know."""
+        self.ignored = names
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this (lower-case) name."""
@@ -190,6 +198,10 @@ class Reply:
         self.content_type = content_type
         self.extra_headers = headers
         self.lost: Callable[[], None] | None = None
+
+    def name_ignored(self, names: Sequence[str]) -> None:
+        """Add the header that names members of the request which the server ignored."""
+        self.extra_headers = (*self.extra_headers, (IGNORED_HEADER, header_text(names)))
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:

@@ -25,7 +25,8 @@ class RouterRoutes:
     def put(self, request: Request) -> Held:
         """`PUT /v0/routers/:router`: create, or replace the options."""
         coordinator = self._service.require_serving()
-        command = wire.router_command(request.name, wire.read_router_body(request.body))
+        body = wire.read_router_body(request.body, request.ignore)
+        command = wire.router_command(request.name, body)
         _require_allowed(request, command.source, command.dest)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:

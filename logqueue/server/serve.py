@@ -252,7 +252,12 @@ class _Server:
                     max_age_ms=settings.archive_max_age_ms,
                     max_bytes=settings.archive_max_bytes,
                 )
-            quotas = Quotas(settings.max_topics, settings.max_total_bytes, settings.max_routers)
+            quotas = Quotas(
+                settings.max_topics,
+                settings.max_total_bytes,
+                settings.max_routers,
+                settings.auto_create,
+            )
             engine = Engine(journal, SystemClock(), quotas)
             engine.recover(self._note_progress)
         except BaseException:

@@ -39,6 +39,7 @@ class Option:
         metavar: What the value is called there; None marks a switch.
         low: The lowest number allowed, when the value is a number.
         high: The highest number allowed, when the value is a number.
+        is_on_off: The value is on or off: a switch that is on by default.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Option:
     metavar: str | None = None
     low: int | None = None
     high: int | None = None
+    is_on_off: bool = False
 
     @property
     def flag(self) -> str:
@@ -87,6 +89,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
         QUOTA_MAX,
     ),
     _quota("archive_max_bytes", "bytes of archived segments"),
+    Option(
+        "auto_create",
+        "whether a write to a missing topic creates it (default: on)",
+        "on|off",
+        is_on_off=True,
+    ),
     _quota("max_topics", "topics"),
     _quota("max_routers", "routers"),
     _quota("max_watch_sessions", "watch sessions"),
@@ -123,6 +131,7 @@ class Settings:
     archive_dir: str | None = None
     archive_max_age_ms: int = 0
     archive_max_bytes: int = 0
+    auto_create: bool = True
     max_topics: int = 100_000
     max_routers: int = 10_000
     max_watch_sessions: int = 10_000
@@ -231,6 +240,8 @@ def _parse(given: _Given) -> object:
     option = given.option
     if option.name == "api_keys":
         return _parse_key_list(given)
+    if option.is_on_off:
+        return _parse_on_off(given)
     if option.metavar is None:
         return _parse_switch(given)
     if option.low is not None and option.high is not None:
@@ -260,6 +271,16 @@ def _parse_switch(given: _Given) -> bool:
         value = _SWITCH.get(value.strip().lower())
     if not isinstance(value, bool):
         raise given.refuse("1 or true to switch it on, 0 or false to leave it off")
+    return value
+
+
+def _parse_on_off(given: _Given) -> bool:
+    value = given.value
+    if isinstance(value, str):
+        text = value.strip().lower()
+        value = {"on": True, "off": False, **_SWITCH}.get(text)
+    if not isinstance(value, bool):
+        raise given.refuse("on or off")
     return value
 
 

@@ -133,6 +133,8 @@ class Shortcut:
 
     def _send(self, reply: Reply) -> None:
         protocol = self.protocol
+        if self.request.ignored:
+            reply.name_ignored(self.request.ignored)
         protocol.api.leave(self.request, 0 if self.disconnected else reply.status)
         # Request and short cut know each other. Left so, every request would be work for the
         # garbage collector, and none of its memory would be used again while it is warm.

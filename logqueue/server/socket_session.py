@@ -40,6 +40,7 @@ from logqueue.server.watch_routes import (
     starting_place,
 )
 from logqueue.server.websocket import WebSocket, frame
+from logqueue.unknown_members import NAME_CHARS_MAX
 
 OUTBOX_MAX = 4
 """Replies and deliveries that wait to be sent. Commands behind them wait, too."""
@@ -111,8 +112,9 @@ class SocketSession(Subscriber):
     def _execute(self, text: bytes | None) -> None:
         slot = _Slot()
         self._outbox.append(slot)
+        ignored: list[str] = []
         try:
-            message = feed_wire.read_message(text) if text is not None else None
+            message = feed_wire.read_message(text, ignored.extend) if text is not None else None
         except InvalidRequest as refusal:
             self._fill(slot, replies.encode_socket_error(b"null", "invalid_json", refusal.message))
             return
@@ -125,6 +127,8 @@ class SocketSession(Subscriber):
             answer = self._answer(message, request_id)
         except Exception as error:
             answer = self._refusal(request_id, error)
+        if ignored:
+            answer = _naming(ignored, answer)
         if isinstance(answer, Held):
             release = partial(self._release, slot, answer, request_id, time.perf_counter())
             self._coordinator.gate.when(answer.written, answer.durable, release)
@@ -274,6 +278,23 @@ class SocketSession(Subscriber):
             return
         self._work()
         self._coordinator.subscriptions.resume(self)
+
+
+def _naming(ignored: list[str], answer: bytes | Held) -> bytes | Held:
+    """An answer that also names the members of the message which the server ignored."""
+    if isinstance(answer, Held):
+        held = answer
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(_with_names(ignored, held.finish(waited_ms).body))
+
+        return Held(held.written, held.durable, finish)
+    return _with_names(ignored, answer)
+
+
+def _with_names(ignored: list[str], text: bytes) -> bytes:
+    names = [name[:NAME_CHARS_MAX] for name in ignored]
+    return b'%b,"ignored":%b}' % (text[:-1], replies.encode(names))
 
 
 def _encode_refusal(request_id: bytes, error: Exception) -> bytes:

@@ -33,22 +33,33 @@ class TopicRoutes:
     def put(self, request: Request) -> Held:
         """`PUT /v0/topics/:topic`: create, or replace the whole config."""
         coordinator = self._service.require_serving()
-        config = wire.read_config_body(request.body or b"{}").resolved()
+        config = wire.read_config_body(request.body or b"{}", request.ignore).resolved()
         require_targets_allowed(request.key, config.dead_letter, config.archive)
+        if config.paused:
+            self._name_paused(request, config.paused)
         return coordinator.submit(cmd.PutTopic(request.name, config), _configured(request))
 
     def patch(self, request: Request) -> Held:
         """`PATCH /v0/topics/:topic`: change the named fields of the config."""
         coordinator = self._service.require_serving()
-        command = wire_jobs.patch_command(request.name, request.body)
+        command = wire_jobs.patch_command(request.name, request.body, request.ignore)
         changes = command.changes
+        if "paused" in changes:
+            self._name_paused(request, changes["paused"])
         require_targets_allowed(request.key, changes.get("dead_letter"), changes.get("archive"))
         return coordinator.submit(command, _configured(request))
+
+    def _name_paused(self, request: Request, wanted: object) -> None:
+        """A change of config has no effect on `paused`: say so where that makes a difference."""
+        engine = self._service.require_serving().engine
+        topic: Topic | None = engine.state.topics.get(request.name)
+        if topic is not None and topic.config.paused is not bool(wanted):
+            request.ignore([*request.ignored, "paused"])
 
     def ensure(self, request: Request) -> Held:
         """`POST /v0/topics/:topic/ensure`: create the topic if it is missing, else compare."""
         coordinator = self._service.require_serving()
-        command = wire.ensure_command(request.name, request.body or b"{}")
+        command = wire.ensure_command(request.name, request.body or b"{}", request.ignore)
         require_targets_allowed(request.key, command.config.dead_letter, command.config.archive)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
@@ -148,7 +159,7 @@ class TopicRoutes:
     def append(self, request: Request) -> Held:
         """`POST /v0/topics/:topic`: write a batch."""
         coordinator = self._service.require_serving()
-        body = wire_records.read_append_body(request.body)
+        body = wire_records.read_append_body(request.body, request.ignore)
         header_key = None
         if body.idempotency_key is None:
             sent = request.header(b"idempotency-key")
@@ -165,7 +176,7 @@ class TopicRoutes:
     def diff(self, request: Request) -> Answer:
         """`POST /v0/topics/:topic/diff`: read records behind a cursor, or wait for some."""
         coordinator = self._service.require_serving()
-        body = wire.read_diff_body(request.body or b"{}")
+        body = wire.read_diff_body(request.body or b"{}", request.ignore)
         topic, page = _read(coordinator.engine, request, body)
         if body.wait_ms and page.says_nothing:
             return request.unless_gone(self._diff_when_there_is(request, body))
@@ -219,7 +230,7 @@ class TopicRoutes:
     def delete(self, request: Request) -> Held:
         """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
         coordinator = self._service.require_serving()
-        command = wire.delete_command(request.name, request.body)
+        command = wire.delete_command(request.name, request.body, request.ignore)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.Removed)

@@ -30,7 +30,7 @@ class WatchRoutes:
     def create(self, request: Request) -> Held:
         """`POST /v0/watch`: make a session; nothing is read yet."""
         engine = self._service.require_serving().engine
-        body = feed_wire.read_watch_body(request.body)
+        body = feed_wire.read_watch_body(request.body, request.ignore)
         require_topics_allowed(request.key, body.topics)
         sessions = self._service.watch_sessions
         sessions.forget_expired()
