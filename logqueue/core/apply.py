@@ -49,6 +49,27 @@ def count_leases(state: State, event: ev.JobsClaimed) -> None:
     state.next_lease = max(state.next_lease, event.first_lease + given)
 
 
+def end_alone(topic: Topic, event: ev.AnyEvent) -> None:
+    """Replay an end that only the leases log still tells of.
+
+    The segment of the jobs log that said it was dropped. What was live then was written anew, so
+    without this a finished job would merely take memory until the end of the replay, and a job that
+    was held and released would come back under its old lease.
+    """
+    queue = topic.queue
+    if queue is None:
+        return
+    if isinstance(event, ev.JobsAcked):
+        queue.finish(event.seqs)
+    elif isinstance(event, ev.JobsHeld):
+        # If it is still held, the jobs log says so again.
+        seqs = [seq for seq, _, _ in event.jobs]
+        queue.release(seqs, [0] * len(seqs))
+    elif isinstance(event, ev.HoldsReleased):
+        for seq in event.seqs:
+            queue.let_go(seq, timed=False)
+
+
 def finish_replay(state: State, clean: bool) -> None:
     """Settle what only the end of both logs can tell. Repeating it changes nothing.
 
@@ -79,15 +100,6 @@ def finish_replay(state: State, clean: bool) -> None:
 def _settle_leases(topic: Topic, queue: Queue) -> None:
     """Bring the projection in line with the records there are."""
     queue.drop_holds([seq for seq in queue.held if not topic.holds(seq)])
-    if not topic.config.leases_durable:
-        queue.restore(1, [])
-    else:
-        _settle_durable_leases(topic, queue)
-    if topic.particulars is not None:
-        _settle_particulars(topic, topic.particulars, queue)
-
-
-def _settle_durable_leases(topic: Topic, queue: Queue) -> None:
     cursor = min(queue.cursor, topic.head + 1)
     kept = [
         entry
@@ -104,6 +116,8 @@ def _settle_durable_leases(topic: Topic, queue: Queue) -> None:
         if seq < cursor and seq not in known and (batch.is_plain or not topic.is_timed(seq))
     )
     queue.restore(cursor, kept)
+    if topic.particulars is not None:
+        _settle_particulars(topic, topic.particulars, queue)
 
 
 def introduce(state: State, event: ev.Checkpointed) -> None:

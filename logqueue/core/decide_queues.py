@@ -6,8 +6,11 @@ The state must have been `elapse`d to `now` before: expiry is then already visib
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
+from logqueue.core import limits
 from logqueue.core.backoff import delay_ms
 from logqueue.core.dead_letters import dead_letter, hold
 from logqueue.core.decision import Decision
@@ -150,3 +153,25 @@ def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decisi
         assert grant is not None
         events.append(ev.JobsReleased(now, topic.number, grant.node, "disconnect", now, seqs))
     return Decision(events, lambda: cmd.Done(len(seqs)))
+
+
+def end_leases(topic: Topic, now: int) -> Iterator[ev.JobsReleased]:
+    """The events that a restart begins with on a queue whose leases do not outlive it.
+
+    Each job under a lease is claimable at once, as if the lease had expired. It was delivered, so
+    the delivery counts; the server ended the lease, so `retry_backoff` adds no delay.
+
+    Args:
+        topic: A queue, read only, as both logs left it.
+        now: The clock.
+    """
+    queue = topic.queue
+    assert queue is not None
+    by_node: dict[str, list[int]] = {}
+    for seq, job in queue.jobs.items():
+        if job.grant is not None:
+            by_node.setdefault(job.grant.node, []).append(seq)
+    for node, seqs in by_node.items():
+        for start in range(0, len(seqs), limits.CLAIM_JOBS_MAX):
+            part = seqs[start : start + limits.CLAIM_JOBS_MAX]
+            yield ev.JobsReleased(now, topic.number, node, "restart", now, part)

@@ -111,11 +111,6 @@ def _configured(state: State, topic: Topic, config: TopicConfig, now: int) -> li
             evicted = (record for record in evicted_below(topic, caps) if record[0] > ttl)
             events.extend(archive(state, topic, evicted, "dropped", now, "", config.archive))
         events.append(ev.RecordsTrimmed(now, topic.number, ttl, caps, expired, dropped))
-    queue = topic.queue
-    if queue is not None and config.leases_durable and not topic.config.leases_durable:
-        # What the leases log says of the time before is no whole story.
-        kept = [job for job in queue.kept() if job.seq > max(ttl, caps)]
-        events.append(ev.LeasesCheckpointed(now, topic.number, queue.cursor, kept))
     return events
 
 

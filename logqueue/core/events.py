@@ -291,7 +291,8 @@ class JobsReleased(Event, frozen=True, array_like=True, tag=18):
     """Leases ended without an ack; claimable again at `ready_at`.
 
     Attributes:
-        reason: "nack", "disconnect" or "postponed" (its dead-letter topic had no room).
+        reason: "nack", "disconnect", "postponed" (its dead-letter topic had no room), "reject" (its
+            record was gone) or "restart" (of a server that does not keep the queue's leases).
         ready_at: ms since the epoch; not later than `at` means at once.
         error: What went wrong, or None to keep what was said before.
         uncounted: The deliveries are given back, too.

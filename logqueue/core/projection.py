@@ -275,6 +275,10 @@ class Queue:
     def let_go(self, seq: int, *, timed: bool) -> None:
         """A held job is claimable again, and was never delivered."""
         if self.held.pop(seq, None) is None:
+            # Only at replay: the segment that said it was held is gone.
+            waiting = self.jobs.get(seq)
+            if waiting is not None and waiting.grant is None:
+                waiting.deliveries, waiting.error = 0, None
             return
         job = self.jobs[seq]
         if seq < self.cursor or timed:

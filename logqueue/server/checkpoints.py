@@ -81,14 +81,14 @@ class JobsCheckpoint:
 
 
 def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
-    """The events of a leases checkpoint: every projection that must survive a restart.
+    """The events of a leases checkpoint: the projections of all queues that are logged.
 
     Each is to be logged before anything else happens; between two of them jobs may be claimed and
     settled, and topics may go.
     """
     for topic in [*state.instances.values()]:
         queue = topic.queue
-        if queue is None or not (topic.config.leases_durable and topic.config.is_logged):
+        if queue is None or not topic.config.is_logged:
             continue
         seqs = [*queue.jobs]
         for start in range(0, max(len(seqs), 1), JOBS_PER_PART):

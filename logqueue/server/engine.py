@@ -16,6 +16,7 @@ from logqueue.core import events as ev
 from logqueue.core.apply import apply, elapse
 from logqueue.core.copies import NO_ROOM
 from logqueue.core.decide import decide
+from logqueue.core.decide_queues import end_leases
 from logqueue.core.decision import Decision
 from logqueue.core.limits import Quotas
 from logqueue.core.state import State
@@ -98,6 +99,10 @@ class Engine:
         for topic in state.instances.values():
             elapse(topic, now)
             self._note_routers(topic)
+            if topic.queue is not None and not topic.config.leases_durable:
+                for released in [*end_leases(topic, now)]:
+                    self._commit([released])
+        self.journal.flush_leases()
         state.discarded.clear()
 
     def execute(self, command: cmd.Command) -> Outcome:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from logqueue.core import events as ev
-from logqueue.core.apply import apply, count_leases, finish_replay, introduce
+from logqueue.core.apply import apply, count_leases, end_alone, finish_replay, introduce
 from logqueue.core.config import TopicConfig
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -192,13 +192,15 @@ class Journal:
         note = progress or (lambda share: None)
         total = max(self.jobs.bytes_total, 1)
         clean = True
+        begun = False
         kept_from = 0
         history = self._history(state, lambda done, _: note(min(done / total, 1.0)))
         for order, place, segment, transaction, _ in history:
             self.order = max(self.order, order + 1)
             if place:
-                _replay_leases(state, transaction.events)
+                _replay_leases(state, transaction.events, alone=not begun)
                 continue
+            begun = True
             for event in transaction.events:
                 apply(state, event, segment)
                 if isinstance(event, ev.Checkpointed):
@@ -249,10 +251,12 @@ class Journal:
             state: Changed in place.
         """
         jobs = self.jobs
+        begun = False
         for _, place, segment, transaction, number in self._history(state, None):
             events = transaction.events
+            begun = begun or not place
             if place:
-                _replay_leases(state, events)
+                _replay_leases(state, events, alone=not begun)
             elif number <= jobs.durable or _stands_unsynced(state, events):
                 for event in events:
                     apply(state, event, segment)
@@ -388,7 +392,7 @@ class Journal:
             self._checkpointed.add(checkpoint.segment)
 
     def checkpoint_leases(self, state: State, at: int, room_bytes: int = 0) -> Iterator[None]:
-        """Log the projections that must survive a restart: all that the leases log has to say.
+        """Log the projections of all queues: all that the leases log has to say.
 
         Args:
             state: As of now, whenever a part is made.
@@ -500,12 +504,21 @@ def _by_order(entry: _Entry) -> tuple[int, int]:
     return entry[0], entry[1]
 
 
-def _replay_leases(state: State, events: list[ev.AnyEvent]) -> None:
+def _replay_leases(state: State, events: list[ev.AnyEvent], *, alone: bool) -> None:
+    """Replay one transaction of the leases log.
+
+    Args:
+        state: Changed in place.
+        events: What the leases log says.
+        alone: The jobs log begins later, so it no longer says which of these jobs ended.
+    """
     for event in events:
         topic = state.instances.get(event.topic)
-        # The jobs log says which jobs are done or held; here that is history only.
-        of_leases = not type(event).log & ev.JOBS
-        if topic is not None and topic.config.leases_durable and of_leases:
+        if topic is None:
+            if isinstance(event, ev.JobsClaimed):
+                count_leases(state, event)
+        elif not type(event).log & ev.JOBS:
             apply(state, event)
-        elif isinstance(event, ev.JobsClaimed):
-            count_leases(state, event)
+        elif alone:
+            # Otherwise the jobs log says which jobs are done or held; here that is history only.
+            end_alone(topic, event)

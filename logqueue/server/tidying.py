@@ -362,13 +362,13 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
     log = journal.leases
     if log.failure is not None or not _drop_before(journal, log, journal.leases_kept_from):
         return
-    durable = 0
+    known = 0
     for count, topic in enumerate([*engine.state.instances.values()], 1):
-        if topic.queue is not None and topic.config.leases_durable:
-            durable += len(topic.queue.jobs)
+        if topic.queue is not None and topic.config.is_logged:
+            known += len(topic.queue.jobs)
         if count % TOPICS_PER_STEP == 0:
             yield
-    if log.failure is not None or log.bytes_total <= LEASES_BYTES_MAX + 128 * durable:
+    if log.failure is not None or log.bytes_total <= LEASES_BYTES_MAX + 128 * known:
         return
     log.roll()
     kept_from = log.segment

@@ -77,6 +77,7 @@ def adopt_leases(model: Model, state: State, name: str) -> None:
         assert seq in topic.records, f"{name}: a lease of {seq}, which is gone"
         topic.deliveries[seq] = place[1]
         if place[0] == "leased":
+            assert topic.config.leases_durable, f"{name}: a lease of {seq} outlived the server"
             topic.leases[seq] = Lease(place[3], place[2], place[4], place[5])
         elif place[0] == "delayed":
             topic.delayed[seq] = place[2]

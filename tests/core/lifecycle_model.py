@@ -279,10 +279,10 @@ class LifecycleModel:
             self.evict()
         return len(back)
 
-    def forget_leases(self) -> None:
-        """A restart of a queue whose leases are not kept."""
+    def restart(self) -> None:
+        """A new life of the server: counts, delays and errors stay, leases as the queue says."""
         self.orphans = {}
-        for job in self.jobs.values():
-            if not job.held:
-                job.ready_at = due(job.wish, job.written_at)
-                job.lease, job.deliveries, job.offered, job.error = None, 0, False, None
+        if not self.config.leases_durable:
+            for job in self.jobs.values():
+                if job.lease is not None:
+                    job.lease, job.ready_at = None, 0

@@ -51,6 +51,7 @@ CHANGES = st.fixed_dictionaries(
         "paused": st.sampled_from([False, False, False, True]),
         "max_in_flight": st.sampled_from([0, 0, 3]),
         "cap_records": st.sampled_from([0, 0, 0, 4]),
+        "leases_durable": st.booleans(),
     },
 )
 NODES = st.sampled_from(["v", "w"])
@@ -63,7 +64,6 @@ class LifecycleMachine(RuleBasedStateMachine):
     @initialize(durable=st.booleans(), seed=st.integers(0, 2**32 - 1))
     def begin(self, durable: bool, seed: int) -> None:
         self.number = 0
-        self.durable = durable
         self.world = World(SimFileSystem(Random(seed)))
         self.world.put("letters", type="log", durability="fsync")
         self.world.put("done", type="log", durability="fsync")
@@ -266,9 +266,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             self.world.restart()
         else:
             self.world.kill()
-        self.model.orphans = {}
-        if not self.durable:
-            self.model.forget_leases()
+        self.model.restart()
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ TOPICS_MAX = 7
 FIXED: dict[str, dict[str, Any]] = {
     "fsync": {"type": "queue", "durability": "fsync"},
     "held": {"type": "queue", "durability": "fsync", "leases_durable": True},
-    "disk": {"type": "queue", "durability": "disk", "leases_durable": True},
+    "disk": {"type": "queue", "durability": "disk"},
     "memory": {"type": "queue", "durability": "memory", "leases_durable": True},
     "ephemeral": {"type": "queue", "durability": "ephemeral"},
     "log": {"type": "log", "durability": "fsync"},
@@ -64,6 +64,7 @@ CONFIG = st.fixed_dictionaries(
         "max_deliveries": st.integers(0, 2),
         "dead_letter": st.sampled_from(["letters", "late", "held", "disk"]),
         "idempotency_window_ms": st.sampled_from([0, 500, 10_000]),
+        "leases_durable": st.booleans(),
     },
 )
 
@@ -446,12 +447,15 @@ class CoreMachine(RuleBasedStateMachine):
 
     def come_back_to_leases(self, name: str, *, exact: bool) -> None:
         topic = self.model.topics[name]
-        if not topic.config.leases_durable or topic.config.durability == "ephemeral":
+        if topic.config.durability == "ephemeral":
             self.model.forget_leases(name)
         elif exact:
             topic.tick_leases(self.world.now)
             for seq in [s for s in topic.leases if s not in topic.records]:
                 del topic.leases[seq], topic.deliveries[seq]
+            if not topic.config.leases_durable:
+                topic.reclaim.update(topic.leases)
+                topic.leases = {}
         else:
             adopt_leases(self.model, self.world.state, name)
 

@@ -11,9 +11,10 @@ from msgspec import structs
 
 from logqueue.core import events as ev
 from logqueue.core.invariants import check, portrait
+from logqueue.core.projection import Queue
 from logqueue.errors import StorageReadOnly
 from logqueue.server import checkpoints, tidying
-from tests.core.world import World
+from tests.core.world import START_MS, World
 from wal.simfs import Op, SimFileSystem
 
 
@@ -32,17 +33,149 @@ def world() -> World:
 # -- leases ----------------------------------------------------------------------------------------
 
 
-def test_leases_not_durable_are_forgotten(world: World) -> None:
+ENDS = pytest.mark.parametrize("end", ["restart", "kill"])
+
+
+@ENDS
+def test_leases_not_durable_end_and_their_deliveries_count(world: World, end: str) -> None:
     world.put(durability="fsync")
     world.fill(3)
     (old,) = world.claim()
-    world.restart()
+    world.step()
+    getattr(world, end)()
     assert world.counters() == (3, 0, 0)
     (new,) = world.claim()
-    assert (new.seq, new.deliveries) == (1, 1)
+    assert (new.seq, new.deliveries) == (1, 2)
     assert new.lease > old.lease
     assert world.ack(1, tokens=[old.lease]) == (0, [1])
     assert world.ack(1, tokens=[new.lease]) == (1, [])
+
+
+@ENDS
+@pytest.mark.parametrize("durable", [True, False])
+def test_counts_delays_and_errors_survive_on_every_queue(
+    world: World, end: str, durable: bool
+) -> None:
+    backoff = {"kind": "linear", "base_ms": 4000, "step_ms": 1000}
+    world.put(
+        durability="fsync", leases_durable=durable, lease_ms=1000, retry_backoff=backoff,
+        max_deliveries=2, dead_letter="letters",
+    )  # fmt: skip
+    world.fill(6)
+    world.take(5)
+    world.nack(1, delay_ms=5000, error="a")
+    world.nack(2, delay_ms=0, error="b")
+    world.nack(3, count=False)
+    world.extend(4, lease_ms=9000)
+    world.wait(1001)
+    world.topic("q")
+    for _ in range(2):
+        world.step()
+        getattr(world, end)()
+        found = portrait(world.state)["q"]["queue"]
+        assert {s: j[:3] for s, j in found["jobs"].items() if s != 4} == {
+            1: ("delayed", 1, START_MS + 5000),
+            2: ("reclaimed", 1),
+            3: ("reclaimed", 0),
+            # Its lease ran out, so the delay of the backoff counts from the deadline.
+            5: ("delayed", 1, START_MS + 1000 + 4000),
+        }
+        assert found["jobs"][4][:2] == (("leased", 1) if durable else ("reclaimed", 1))
+        assert found["errors"] == {1: "a", 2: "b"}
+    assert world.take(9) == ([2, 3, 6] if durable else [2, 3, 4, 6])
+    delivered_twice = [2] if durable else [2, 4]
+    world.nack(*delivered_twice, delay_ms=0)
+    assert world.take(9) == []
+    assert world.counters()[2] == len(delivered_twice)
+
+
+@ENDS
+def test_the_leases_log_begins_anew_with_the_counts_of_every_queue(
+    world: World, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", -(10**6))
+    world.put(durability="fsync")
+    world.fill(40)
+    world.take(40)
+    world.nack(*range(1, 30), delay_ms=5000, error="a")
+    before = portrait(world.state)["q"]["queue"]
+    world.tidy()
+    assert world.engine.journal.leases.segments()[0].id > 1
+    getattr(world, end)()
+    after = portrait(world.state)["q"]["queue"]
+    assert after["errors"] == before["errors"]
+    assert {s: j for s, j in after["jobs"].items() if s < 30} == {
+        s: j for s, j in before["jobs"].items() if s < 30
+    }
+    assert {s: j for s, j in after["jobs"].items() if s >= 30} == {
+        s: ("reclaimed", 1) for s in range(30, 41)
+    }
+
+
+def test_a_job_in_flight_at_a_restart_has_no_backoff(world: World) -> None:
+    world.put(durability="fsync", retry_backoff={"kind": "constant", "base_ms": 60_000})
+    world.fill(1)
+    world.take()
+    world.restart()
+    assert [(j.seq, j.deliveries) for j in world.claim()] == [(1, 2)]
+
+
+@ENDS
+def test_a_switch_to_durable_leases_brings_no_lease_of_an_earlier_life_back(
+    world: World, end: str
+) -> None:
+    world.put(durability="fsync", lease_ms=10**7)
+    world.fill(3)
+    world.take(2)
+    world.step()
+    getattr(world, end)()
+    world.take(1)
+    world.patch(leases_durable=True)
+    world.step()
+    getattr(world, end)()
+    jobs = portrait(world.state)["q"]["queue"]["jobs"]
+    assert {s: j[:2] for s, j in jobs.items()} == {1: ("leased", 2), 2: ("reclaimed", 1)}
+    world.patch(leases_durable=False)
+    world.step()
+    getattr(world, end)()
+    world.patch(leases_durable=True)
+    world.step()
+    getattr(world, end)()
+    assert world.counters() == (3, 0, 0)
+
+
+def test_ends_that_only_the_leases_log_tells(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs log may begin behind them: acks, holds and their releases."""
+    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    world.put("noise", durability="fsync")
+    world.put(durability="fsync", leases_durable=True, on_exhausted="hold", lease_ms=10**7)
+    world.fill(5)
+    world.take(5)
+    world.ack(1)
+    world.reject(2, 3, 4, error="bad")
+    world.let_go(2)
+    world.cancel(3)
+    for _ in range(40):
+        world.write("noise", "x" * 200)
+        world.delete("noise", before=10**9)
+    world.step()
+    world.tidy()
+    known: list[int] = []
+    finish = Queue.restore
+
+    def restore(queue: Queue, cursor: int, kept: Any) -> None:
+        known.extend(queue.jobs)
+        finish(queue, cursor, kept)
+
+    monkeypatch.setattr(Queue, "restore", restore)
+    before = portrait(world.state)
+    world.kill()
+    assert portrait(world.state) == before
+    assert world.states() == {2: "ready", 4: "held", 5: "in_flight"}
+    assert 1 not in known, "a job that was acked long ago takes memory until the end"
+    assert [(j.seq, j.deliveries, j.error) for j in world.claim()] == [(2, 1, None)]
 
 
 @pytest.mark.parametrize("end", ["restart", "kill"])
@@ -74,15 +207,16 @@ def test_a_lease_that_ran_out_meanwhile_is_reclaimable(world: World) -> None:
     assert [(j.seq, j.deliveries) for j in world.claim()] == [(1, 2)]
 
 
-def test_no_longer_durable_leases_are_forgotten(world: World) -> None:
+def test_no_longer_durable_leases_end(world: World) -> None:
     world.put(durability="fsync", leases_durable=True)
     world.fill(2)
     world.take(1)
     world.put(durability="fsync", leases_durable=False)
-    world.nack(1)
+    world.take(1)
+    world.step()
     world.kill()
     assert world.counters() == (2, 0, 0)
-    assert [(j.seq, j.deliveries) for j in world.claim(2)] == [(1, 1), (2, 1)]
+    assert [(j.seq, j.deliveries) for j in world.claim(2)] == [(1, 2), (2, 2)]
 
 
 def test_leases_from_before_they_became_durable_do_not_hide_jobs(world: World) -> None:
@@ -148,7 +282,7 @@ def _without_unsynced(fs: SimFileSystem, log: str) -> SimFileSystem:
 def test_the_leases_log_begins_anew_without_losing_anybody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 0)
+    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", -(10**6))
     for name in ("a", "b", "c"):
         world.put(name, durability="fsync", leases_durable=True)
         world.fill(40, name)
