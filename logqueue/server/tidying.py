@@ -374,7 +374,7 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
     kept_from = log.segment
     # A part of a checkpoint frees nothing, so it is not begun without room for all of it.
     yield from journal.checkpoint_leases(
-        engine.state, engine.clock.now_ms(), JOB_KEPT_BYTES * durable
+        engine.state, engine.clock.now_ms(), JOB_KEPT_BYTES * known
     )
     checkpointed = log.appended
     log.sync()

@@ -107,9 +107,8 @@ def test_the_leases_log_begins_anew_with_the_counts_of_every_queue(
     assert {s: j for s, j in after["jobs"].items() if s < 30} == {
         s: j for s, j in before["jobs"].items() if s < 30
     }
-    assert {s: j for s, j in after["jobs"].items() if s >= 30} == {
-        s: ("reclaimed", 1) for s in range(30, 41)
-    }
+    in_flight = {s: j for s, j in after["jobs"].items() if s >= 30}
+    assert in_flight == dict.fromkeys(range(30, 41), ("reclaimed", 1))
 
 
 def test_a_job_in_flight_at_a_restart_has_no_backoff(world: World) -> None:
@@ -144,9 +143,7 @@ def test_a_switch_to_durable_leases_brings_no_lease_of_an_earlier_life_back(
     assert world.counters() == (3, 0, 0)
 
 
-def test_ends_that_only_the_leases_log_tells(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ends_that_only_the_leases_log_tells(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The jobs log may begin behind them: acks, holds and their releases."""
     monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
     world.put("noise", durability="fsync")
