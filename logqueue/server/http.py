@@ -4,8 +4,8 @@ Owns: authentication, caps, scopes, body policy, error mapping. Must not know: w
 how bytes travel. The order of checks, first failing wins: 401 key, 429 requests in progress, 403
 scope and prefix, 404/405 route, 413 size, 415 type, 400 body; then the handler's own.
 
-Requests arrive by one of two ways that share all of this: as ASGI calls, or straight from the
-connection (`protocol.py`), which saves a task and a dozen calls for small complete requests.
+Requests come from connections (`protocol.py`), or as ASGI calls from the server in memory that
+tests use; both ways share all of this.
 """
 
 from __future__ import annotations
@@ -45,12 +45,11 @@ from logqueue.server.requests import (
     Send,
     raising,
     read_body,
+    read_parts,
 )
 from logqueue.server.routing import Body, Match, Route, Router
 from logqueue.server.service import Service
 from logqueue.server.websocket import WebSocket, accept
-
-PART_BYTES = 256 << 10
 
 logger = logging.getLogger("logqueue.http")
 
@@ -152,7 +151,13 @@ class HttpApi:
             self.service.enter_stream(request.key)
         return begin
 
-    def upgrade(self, request: Request) -> tuple[bytes, Callable[[WebSocket], object]] | None:
+    def body_bytes_max(self, route: Route) -> int:
+        """The longest body that a route takes."""
+        return self.service.settings.max_body_bytes
+
+    def upgrade(
+        self, request: Request, route: Route
+    ) -> tuple[bytes, Callable[[WebSocket], object]] | None:
         """The checks of a request that offers to go on as a WebSocket, and the count of streams.
 
         Returns:
@@ -162,7 +167,6 @@ class HttpApi:
         Raises:
             LogqueueError: Refused.
         """
-        route = self.admit(request)
         if route.socket is None or request.method != "GET":
             return None
         begin = route.socket(request)
@@ -331,21 +335,14 @@ async def _send(send: Send, reply: Reply) -> None:
 async def _send_parts(send: Send, download: Download, request: Request) -> None:
     """Send a long answer part by part; the next is read when the connection has taken the last."""
     gone = asyncio.ensure_future(request.gone())
+    start = {"type": "http.response.start", "status": download.status, "headers": download.headers}
     try:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": download.status,
-                "headers": download.headers,
-            }
-        )
-        offset = download.stop if request.method == "HEAD" else download.start
-        while offset < download.stop and not gone.done():
-            data = await download.read(min(PART_BYTES, download.stop - offset), offset)
-            if not data:
-                raise OSError(f"{request.route}: the file ends at {offset}, not {download.stop}")
-            offset += len(data)
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send(start)
+        if request.method != "HEAD":
+            async for data in read_parts(download):
+                if gone.done():
+                    return
+                await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
     finally:
         gone.cancel()

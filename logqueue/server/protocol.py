@@ -1,178 +1,424 @@
-"""One HTTP/1.1 connection: uvicorn's, with a short cut, bounds and this server's error replies.
+"""One HTTP/1.1 connection: requests in order, each answered before the next is read.
 
-Owns: which way a request goes (the short cut is for small complete ones); the time a client may
-take to send its request head, and that head's size; where endless replies and WebSockets are
-written to. Must not know: routes, what a body says. Everything unusual (large or chunked bodies,
-pipelining, HTTP/1.0, refusals before the body) goes uvicorn's way through the same `HttpApi`.
+Owns: what a connection does with the bytes that come, how long a client may take to send a request,
+what waits behind a request that is being answered, where endless replies and WebSockets are written
+to. Must not know: routes, what a body says, how a reply is made.
+
+Every step of the event loop is bounded: a body in many chunks or many requests in one packet are
+taken a part at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
-from logqueue.errors import InvalidRequest, LogqueueError
+from logqueue.errors import InvalidRequest, LogqueueError, PayloadTooLarge
 from logqueue.server.byte_stream import ByteStream
+from logqueue.server.exchange import HttpExchange, encode_head, encode_reply
 from logqueue.server.http import HttpApi, error_reply
+from logqueue.server.http_body import IncomingBody
+from logqueue.server.http_head import (
+    HEAD_BYTES_MAX,
+    RequestHead,
+    parse_head,
+    require_beginning,
+)
 from logqueue.server.requests import EVENT_STREAM, Request
-from logqueue.server.shortcut import Shortcut, encode_reply
+from logqueue.server.routing import Body
 from logqueue.server.websocket import WebSocket, is_offered
 
 HEAD_SECONDS_MAX = 60.0
-HEAD_BYTES_MAX = 64 << 10
-SHORT_BODY_BYTES_MAX = 1 << 20
+BODY_GRACE_S = 30.0
+"""A body may take so long whatever its length, and may pause so long at most."""
+BODY_BYTES_PER_S_MIN = 4096
+"""How fast a body must come on average once the grace is over."""
+WRITE_STALL_S = 60.0
+"""A client that reads nothing of a complete reply for so long is gone."""
+LINGER_S = 5.0
+"""After a refusal a client may go on sending for so long; closing at once could destroy the reply
+on its way."""
+IGNORED_BODY_BYTES_MAX = 1 << 20
+"""A body that no one reads is thrown away up to this length; behind a longer one the connection
+ends."""
 BACKLOG_BYTES_MAX = 256 << 10
+REQUESTS_PER_STEP = 32
+
+logger = logging.getLogger("logqueue.http")
 
 
-class LogqueueHttpProtocol(HttpToolsProtocol):
+class LogqueueHttpProtocol(asyncio.Protocol):
     """One connection."""
 
-    _head_timer: asyncio.TimerHandle | None = None
-    _head_bytes = 0
-    _in_head = False
-    _backlog = b""
-    _running: RequestResponseCycle | Shortcut | None = None
-    _idle_timer: asyncio.TimerHandle | None = None
-    _idle_since = 0.0
-    _short: Shortcut | None = None
-    _stream: ByteStream | None = None
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.loop = _loop or asyncio.get_event_loop()
+        self.api: HttpApi = config.app.api  # type: ignore[union-attr]
+        self.tasks = server_state.tasks
+        self.transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._state = server_state
+        self._keep_alive_s = config.timeout_keep_alive
+        self._running: HttpExchange | None = None
+        self._body: IncomingBody | None = None
+        self._head = b""
+        self._backlog = bytearray()
+        self._is_feeding = False
+        self._is_going_on = False
+        self._is_lingering = False
+        self._saw_end = False
+        self._begun = 0
+        self._is_reading = True
+        self._is_write_paused = False
+        self._drained: asyncio.Future[None] | None = None
+        self._stream: ByteStream | None = None
+        self._socket: WebSocket | None = None
+        self._idle_since = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
+        self._slow_bytes = 0
+        self._slow_since = 0.0
+        self._slow_request = 0
+        self._stall_timer: asyncio.TimerHandle | None = None
 
-    @property
-    def api(self) -> HttpApi:
-        """The application behind this connection."""
-        api: HttpApi = self.config.app.api  # type: ignore[union-attr]
-        return api
-
-    # -- uvicorn's callbacks ---------------------------------------------------------------------
+    # -- as a protocol of the event loop ---------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected; its first request head is awaited."""
-        super().connection_made(transport)
+        self.transport = transport
+        self._state.connections.add(self)  # type: ignore[arg-type]
         self._idle_since = self.loop.time()
-        self._start_idle_timer(self.timeout_keep_alive)
-        self._start_head_timer()
+        self._idle_timer = self.loop.call_later(self._keep_alive_s, self._close_if_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: whoever is still being answered learns of it."""
-        self._stop_head_timer()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        short = self._short
-        if short is not None and not short.is_whole:
-            self.api.leave(short.request, 0)
-        running = self._running
-        if running is not None and not running.response_complete:
-            running.disconnected = True
-            running.message_event.set()
+        self._state.connections.discard(self)
+        self._stop_timers()
+        running, self._running = self._running, None
+        if running is not None and not running.is_complete:
+            running.lose()
         if self._stream is not None:
             self._stream.lose()
-        super().connection_lost(exc)
-        # Requests know their connection. Left so, each connection would be work for the garbage
-        # collector.
-        self.cycle = None  # type: ignore[assignment]
-        self._idle_timer = self._running = self._short = None
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._body = self._drained = None
+        self._backlog.clear()
 
     def pause_writing(self) -> None:
         """The client reads too slowly for what is written to it."""
-        super().pause_writing()
+        self._is_write_paused = True
+        self._watch_writing()
         if self._stream is not None:
             self._stream.pause(True)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        super().resume_writing()
+        self._is_write_paused = False
+        if self._stall_timer is not None and not self.transport.is_closing():
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
         if self._stream is not None:
             self._stream.pause(False)
+        elif self._backlog:
+            self._go_on_soon()
 
-    def eof_received(self) -> bool:  # type: ignore[override]
+    def eof_received(self) -> bool:
         """The client sends no more. A reply that the log holds back still goes out; one that may
         be long in coming does not, since most who send this have hung up altogether."""
-        if self._short is None or not self._short.is_held:
-            return False
-        self._short.keep_alive = False
-        return True
+        running = self._running
+        self._saw_end = True
+        if running is not None and running.is_whole:
+            if running.is_held:
+                running.keep_alive = False
+            return running.is_held
+        if self._body is not None or self._head:
+            self._refuse(InvalidRequest("the connection was shut before the request was complete"))
+            return True
+        return bool(self._backlog)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come. While a request is answered they wait; reading goes on, since that is
         how a client that hangs up is noticed."""
-        if self._backlog or self._is_answering():
-            self._backlog += data
-            if len(self._backlog) > BACKLOG_BYTES_MAX:
-                self.flow.pause_reading()
+        if self._is_lingering:
             return
-        self._feed(data)
+        if self._backlog or self._is_busy:
+            self._wait(data)
+        else:
+            self._feed(data)
+
+    def shutdown(self) -> None:
+        """The server stops: close now, or behind the reply that is due."""
+        running = self._running
+        if running is None or self._is_lingering:
+            self.transport.close()
+        else:
+            running.keep_alive = False
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether a whole request waits for its reply, or the last one for its reader."""
+        running = self._running
+        return (running is not None and running.is_whole) or self._is_write_paused
+
+    def _wait(self, data: bytes) -> None:
+        """Keep bytes for later; too many stop the reading."""
+        self._backlog += data
+        if len(self._backlog) > BACKLOG_BYTES_MAX and self._is_reading:
+            self._is_reading = False
+            self.transport.pause_reading()
+
+    def _go_on_soon(self) -> None:
+        if not self._is_going_on:
+            self._is_going_on = True
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Take up what has waited."""
+        self._is_going_on = False
+        if self._is_busy or self._is_lingering or self.transport.is_closing():
+            return
+        data = bytes(self._backlog)
+        self._backlog.clear()
+        if not self._is_reading:
+            self._is_reading = True
+            self.transport.resume_reading()
+        if data:
+            self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        """Parse bytes. A head that is not whole yet is bounded in time and size."""
-        self._unset_keepalive_if_required()
-        was_in_head = self._in_head
+        """Take bytes, up to the first request that cannot be answered at once."""
+        self._is_feeding = True
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            rest = data[upgrade.args[0] :]
-            if not self._become_websocket(rest):
-                self._ignore_upgrade(rest)
+            for _ in range(REQUESTS_PER_STEP):
+                data = self._take(data)
+                if self._socket is not None:
+                    if data:
+                        self._socket.data_received(data)
+                    return
+                # A body that is not whole, and leaves bytes, goes on in a later step.
+                if not data or self._is_lingering or self._is_busy or self._body is not None:
+                    break
+        except LogqueueError as refusal:
+            self._refuse(refusal)
+        except Exception:
+            # Without what was sent: it may hold a key.
+            logger.exception("a connection failed")
+            self.transport.abort()
             return
-        except httptools.HttpParserError:
-            self._refuse("the bytes sent are no HTTP/1.1 request")
-            return
-        if self._in_head:
-            self._head_bytes += len(data) if was_in_head else 0
-            if self._head_bytes > HEAD_BYTES_MAX:
-                self._refuse(f"the request head is over {HEAD_BYTES_MAX} bytes")
-            elif self._head_timer is None:
-                self._start_head_timer()
+        finally:
+            self._is_feeding = False
+        if data and not self._is_lingering:
+            self._wait(data)
+            if not self._is_busy:
+                self._go_on_soon()
+        elif self._saw_end and not self._is_busy and not self._is_lingering:
+            self._close()
+        self._watch_reading()
 
-    def _ignore_upgrade(self, rest: bytes) -> None:
-        """Take a request that offers another protocol for the HTTP/1.1 request that it is too.
+    def _take(self, data: bytes) -> bytes:
+        """Take bytes for the request that comes now; returns those that were not taken.
 
-        The parser stops behind the head of such a request, so the head is parsed once more
-        without the offer, and what follows it is framed as usual.
+        Raises:
+            InvalidRequest: This is not an HTTP/1.1 request.
         """
-        offer = (b"upgrade", b"http2-settings", b"connection")
-        head = [b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)]
-        head += [b"%b: %b\r\n" % header for header in self.headers if header[0] not in offer]
-        self.parser = httptools.HttpRequestParser(self)
-        self._feed(b"".join((*head, b"\r\n", rest)))
+        body = self._body
+        if body is None:
+            return self._take_head(data)
+        running = self._running
+        assert running is not None
+        try:
+            rest = body.feed(data)
+        except PayloadTooLarge as refusal:
+            if body.is_kept:
+                running.refusal = self.api.refuse(running.request, refusal)
+            self._answer_and_linger(running)
+            return b""
+        if body.is_whole:
+            self._body = None
+            running.answer(body.take())
+        return rest
 
-    def _become_websocket(self, rest: bytes) -> bool:
-        """Go on as a WebSocket, if that is what the request is for.
+    def _take_head(self, data: bytes) -> bytes:
+        before = len(self._head)
+        if before:
+            data = self._head + data
+        if data[0] in b"\r\n" and not before:
+            # Some clients end a body with a line break too many.
+            data = data.lstrip(b"\r\n")
+            if not data:
+                return b""
+        end = data.find(b"\r\n\r\n", max(before - 3, 0))
+        if end < 0 or end > HEAD_BYTES_MAX:
+            if len(data) > HEAD_BYTES_MAX:
+                raise InvalidRequest(f"the request head is over {HEAD_BYTES_MAX} bytes")
+            if len(data) < 8192 or before < 8192:
+                require_beginning(data)
+            self._head = data
+            return b""
+        self._head = b""
+        head = parse_head(data, end + 4)
+        if head.body_bytes > 0:
+            begin, stop = end + 4, end + 4 + head.body_bytes
+            self._begin(head, data[begin:stop] if stop <= len(data) else None)
+            return data[stop:] if self._body is None else data[begin:]
+        self._begin(head, b"" if not head.body_bytes else None)
+        return data[end + 4 :]
 
-        Returns:
-            False when it is a request like any other.
-        """
-        if self._is_answering() or not is_offered(self.headers):
-            return False
-        url = httptools.parse_url(self.url)
-        method = self.parser.get_method().decode("ascii")
-        request = Request(method, url.path, url.query or b"", self.headers, _never)
+    def _begin(self, head: RequestHead, content: bytes | None) -> None:
+        """Begin a request: its head is whole, and so is the body unless `content` is None."""
+        running = HttpExchange(self, head.keep_alive, head.is_http_11)
+        request = Request(head.method, head.path, head.query, head.headers, running.gone)
+        running.request = request
+        self._running = running
+        self._begun += 1
         api = self.api
         try:
-            upgrade = api.upgrade(request)
+            running.route = api.admit(request)
+            if self._becomes_websocket(head, running):
+                return
+            limit = api.body_bytes_max(running.route)
+            if head.body_bytes > limit:
+                raise PayloadTooLarge(f"the body is over the limit of {limit} bytes")
+            is_kept = running.route.body is not Body.IGNORED
         except Exception as error:
-            reply = api.refuse(request, error)
-            api.leave(request, reply.status)
-            self.transport.write(encode_reply(reply, keep_alive=False))
+            running.refusal = api.refuse(request, error)
+            is_kept = False
+            if head.method == "CONNECT":
+                running.keep_alive = False
+        if content is not None:
+            running.answer(content if is_kept else b"")
+            return
+        if not is_kept:
+            if head.body_bytes > IGNORED_BODY_BYTES_MAX or head.expects_continue:
+                self._answer_and_linger(running)
+                return
+            limit = IGNORED_BODY_BYTES_MAX
+        if head.expects_continue:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._body = IncomingBody(head.body_bytes, limit, is_kept=is_kept)
+
+    def _answer_and_linger(self, running: HttpExchange) -> None:
+        """Answer a request whose body is not wanted, and end the connection behind the reply."""
+        self._body = None
+        running.keep_alive = False
+        self._is_lingering = True
+        running.answer(b"")
+
+    def _refuse(self, refusal: LogqueueError) -> None:
+        """Answer bytes that are not a request, and hang up."""
+        running, self._running = self._running, None
+        if running is not None and not running.is_complete:
+            self.api.leave(running.request, refusal.status)
+            running.lose()
+        self._body = None
+        self._head = b""
+        self._is_lingering = True
+        if not self.transport.is_closing():
+            self.transport.write(encode_reply(error_reply(refusal), keep_alive=False))
+            self._end()
+
+    # -- what goes out ---------------------------------------------------------------------------
+
+    def on_response_complete(self, exchange: HttpExchange) -> None:
+        """A request is answered; the connection is free for what comes next."""
+        self._running = None
+        self._state.total_requests += 1
+        self._idle_since = self.loop.time()
+        if not exchange.keep_alive:
+            self._end()
+        elif self._backlog and not self._is_feeding:
+            self._go_on_soon()
+
+    async def drained(self) -> None:
+        """Return once the client takes more, or is gone."""
+        if self._is_write_paused and not self.transport.is_closing():
+            self._drained = self.loop.create_future()
+            await self._drained
+
+    def open_stream(self, over: Callable[[], None]) -> ByteStream:
+        """Begin the endless reply to the request that is answered now: see `Connection`."""
+        running = self._running
+        assert running is not None and self._stream is None
+        framing = ((b"transfer-encoding", b"chunked"),) if running.is_http_11 else ()
+        self.transport.write(encode_head(200, (*EVENT_STREAM, *framing), running.keep_alive))
+
+        def close() -> None:
+            self._stream = None
+            running.is_complete = True
+            over()
+            if not running.disconnected:
+                self.on_response_complete(running)
+
+        stream = ByteStream(self.transport, is_chunked=running.is_http_11, over=close)
+        stream.is_paused = self._is_write_paused
+        self._stream = stream
+        if self.transport.is_closing():
+            self.loop.call_soon(stream.lose)
+        return stream
+
+    def _end(self) -> None:
+        """Close behind what is written; wait a little for a client that is still sending."""
+        self._backlog.clear()
+        if self._is_lingering and not self._saw_end and not self.transport.is_closing():
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            if not self._is_reading:
+                self._is_reading = True
+                self.transport.resume_reading()
+            self.loop.call_later(LINGER_S, self._close)
+            return
+        self._close()
+
+    def _close(self) -> None:
+        if not self.transport.is_closing():
+            self._is_lingering = True
             self.transport.close()
-            return True
-        api.leave(request, 0 if upgrade is None else 101)
+        if self.transport.get_write_buffer_size():
+            self._watch_writing()
+
+    # -- other protocols -------------------------------------------------------------------------
+
+    def _becomes_websocket(self, head: RequestHead, running: HttpExchange) -> bool:
+        """Go on as a WebSocket, if that is what the request is for.
+
+        Offers of any other protocol are passed over: such a request is an HTTP/1.1 request too.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        if running.route.socket is None or head.body_bytes or not head.is_http_11:
+            return False
+        if not is_offered(head.headers) or not head.says(b"connection", b"upgrade"):
+            return False
+        request = running.request
+        upgrade = self.api.upgrade(request, running.route)
         if upgrade is None:
             return False
+        running.is_complete = True
+        self._running = None
+        self.api.leave(request, 101)
         handshake, begin = upgrade
         self.transport.write(handshake)
-        self._hand_over(begin, partial(api.service.leave_stream, request.key), rest)
+        self._hand_over(begin, partial(self.api.service.leave_stream, request.key))
         return True
 
-    def _hand_over(
-        self, begin: Callable[[WebSocket], object], leave: Callable[[], None], rest: bytes
-    ) -> None:
-        """Leave the connection to a WebSocket, and what has come behind the handshake too."""
-        connections = self.connections
+    def _hand_over(self, begin: Callable[[WebSocket], object], leave: Callable[[], None]) -> None:
+        """Leave the connection to a WebSocket."""
+        connections = self._state.connections
 
         def over() -> None:
             connections.discard(socket)
@@ -182,193 +428,82 @@ class LogqueueHttpProtocol(HttpToolsProtocol):
         socket = WebSocket(self.transport, self.loop, bytes_max, over)
         connections.discard(self)
         connections.add(socket)  # type: ignore[arg-type]
-        self._stop_head_timer()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        self._stop_timers()
         self.transport.set_protocol(socket)
-        # Parser and connection know each other.
-        self.parser = None  # type: ignore[assignment]
-        if self.flow.write_paused:
+        if self._is_write_paused:
             socket.pause_writing()
+        self._socket = socket
         begin(socket)
-        if rest:
-            socket.data_received(rest)
 
-    def _is_answering(self) -> bool:
-        """Whether a whole request waits for its reply."""
-        running = self._running
-        if running is None or running.response_complete:
-            return False
-        return running.is_whole if isinstance(running, Shortcut) else not running.more_body
-
-    def on_message_begin(self) -> None:
-        """The first byte of a request. What ASGI needs is built only when it is needed."""
-        self.url = b""
-        self.headers = []
-        self.expect_100_continue = False
-        self._in_head = True
-
-    def on_headers_complete(self) -> None:
-        """The head is whole: take the short cut, or uvicorn's way."""
-        self._in_head = False
-        self._stop_head_timer()
-        if self.parser.should_upgrade():
-            return
-        short = self._shortcut()
-        if short is not None:
-            self._short = self._running = short
-            self.cycle = short  # type: ignore[assignment]
-            return
-        self._short = None
-        url, headers, expect = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expect
-        self.headers.extend(headers)
-        super().on_headers_complete()
-        if self.pipeline:
-            # Paused by uvicorn; but see `data_received`.
-            self.flow.resume_reading()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        # The application's only, so that an endless reply can be written straight from here.
-        super()._start_asgi_task(cycle, partial(self.api, connection=self))
-
-    def on_body(self, body: bytes) -> None:
-        """A part of the body."""
-        if self.parser.should_upgrade():
-            return
-        if self._short is not None:
-            self._short.parts.append(body)
-        else:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        """The request is whole."""
-        if self.parser.should_upgrade():
-            return
-        if self._short is not None:
-            self._short.answer()
-        else:
-            super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        """A request is answered; the connection is free for what comes next."""
-        self._idle_since = self.loop.time()
-        if self.pipeline or not isinstance(self._running, Shortcut):
-            super().on_response_complete()
-        else:
-            self.server_state.total_requests += 1
-        if self._backlog and not self._is_answering() and not self.transport.is_closing():
-            data, self._backlog = self._backlog, b""
-            self.flow.resume_reading()
-            self._feed(data)
-
-    # -- endless replies -------------------------------------------------------------------------
-
-    def open_stream(self, over: Callable[[], None]) -> ByteStream:
-        """Begin the endless reply to the request that is answered now: see `Connection`."""
-        running = self._running
-        assert running is not None and self._stream is None
-        is_chunked = isinstance(running, Shortcut) or running.scope["http_version"] == "1.1"
-        head = [b"HTTP/1.1 200 OK\r\n", *[b"%b: %b\r\n" % header for header in EVENT_STREAM]]
-        if is_chunked:
-            head.append(b"transfer-encoding: chunked\r\n")
-        if not running.keep_alive:
-            head.append(b"connection: close\r\n")
-        self.transport.write(b"".join((*head, b"\r\n")))
-        if not isinstance(running, Shortcut):
-            running.response_started = True
-
-        def close() -> None:
-            self._stream = None
-            running.response_complete = True
-            over()
-            if not running.disconnected:
-                if not running.keep_alive:
-                    self.transport.close()
-                self.on_response_complete()
-
-        stream = ByteStream(self.transport, is_chunked=is_chunked, over=close)
-        stream.is_paused = self.flow.write_paused
-        self._stream = stream
-        if self.transport.is_closing():
-            self.loop.call_soon(stream.lose)
-        return stream
-
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _start_idle_timer(self, delay_s: float) -> None:
-        self._idle_timer = self.loop.call_later(delay_s, self._close_if_idle)
+    # -- clients that take too long --------------------------------------------------------------
 
     def _close_if_idle(self) -> None:
         """Close a connection that was kept alive for nothing. One timer looks now and then, since
         a timer for each request would cost as much as the request's parsing."""
-        cycle = self.cycle
-        idle_s = self.loop.time() - self._idle_since
-        if cycle is not None and not cycle.response_complete:
-            idle_s = 0.0
-        if idle_s < self.timeout_keep_alive:
-            self._start_idle_timer(self.timeout_keep_alive - idle_s)
-        elif not self.transport.is_closing():
-            self.transport.close()
+        idle_s = 0.0
+        if self._running is None and not self._head and not self._backlog:
+            idle_s = self.loop.time() - self._idle_since
+        if idle_s < self._keep_alive_s:
+            delay_s = self._keep_alive_s - idle_s
+            self._idle_timer = self.loop.call_later(delay_s, self._close_if_idle)
+        else:
+            self._close()
 
-    def _shortcut(self) -> Shortcut | None:
-        parser = self.parser
-        method = parser.get_method().decode("ascii")
-        busy = self.cycle is not None and not self.cycle.response_complete
-        if (
-            busy
-            or self.flow.write_paused
-            or self.expect_100_continue
-            or method == "HEAD"
-            or parser.get_http_version() != "1.1"
-        ):
-            return None
-        url = httptools.parse_url(self.url)
-        short = Shortcut(self, parser.should_keep_alive())
-        request = Request(method, url.path, url.query or b"", self.headers, short.gone)
-        declared = request.declared_bytes()
-        if declared is None:
-            if request.header(b"transfer-encoding") is not None:
-                return None
-        elif declared > min(SHORT_BODY_BYTES_MAX, self.api.service.settings.max_body_bytes):
-            return None
-        try:
-            route = self.api.admit(request)
-        except LogqueueError:
-            # Cold, and the body is not even looked at: the general way will find the same.
-            self.api.leave(request, 0)
-            return None
-        if route.bulk:
-            self.api.leave(request, 0)
-            return None
-        short.request, short.route = request, route
-        return short
+    def _watch_reading(self) -> None:
+        """Begin to watch a request that is not whole yet, or stop."""
+        is_due = not self._is_lingering and (self._body is not None or bool(self._head))
+        is_new = self._slow_request != self._begun
+        if self._slow_timer is not None and (is_new or not is_due):
+            self._slow_timer.cancel()
+            self._slow_timer = None
+        if is_due and self._slow_timer is None:
+            self._slow_request = self._begun
+            self._slow_since = self.loop.time()
+            self._slow_bytes = 0
+            self._slow_timer = self.loop.call_later(BODY_GRACE_S, self._look_at_reading)
 
-    def _start_head_timer(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._give_up_on_head)
-
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-        self._head_bytes = 0
-
-    def _give_up_on_head(self) -> None:
-        self._head_timer = None
-        if not self.transport.is_closing():
-            self._refuse(f"the request head took longer than {HEAD_SECONDS_MAX:.0f} s")
-
-    def _refuse(self, message: str) -> None:
-        """Answer bytes that are no request, and hang up; but not before who is still waiting."""
-        running = self._running
-        if running is not None and self._is_answering():
-            running.keep_alive = False
+    def _look_at_reading(self) -> None:
+        """Give up on a request that comes too slowly."""
+        self._slow_timer = None
+        if self.transport.is_closing() or self._is_lingering:
             return
-        self.transport.write(encode_reply(error_reply(InvalidRequest(message)), keep_alive=False))
-        self.transport.close()
+        spent_s = self.loop.time() - self._slow_since
+        body = self._body
+        if body is None:
+            if spent_s >= HEAD_SECONDS_MAX:
+                advice = f"the request head took longer than {HEAD_SECONDS_MAX:.0f} s"
+                self._refuse(InvalidRequest(advice))
+                return
+        else:
+            due = (spent_s - BODY_GRACE_S) * BODY_BYTES_PER_S_MIN
+            if body.received == self._slow_bytes or body.received < due:
+                self._refuse(
+                    InvalidRequest(
+                        f"the request body came too slowly: send at least {BODY_BYTES_PER_S_MIN} "
+                        f"bytes/s and never pause for {BODY_GRACE_S:.0f} s"
+                    )
+                )
+                return
+            self._slow_bytes = body.received
+        self._slow_timer = self.loop.call_later(BODY_GRACE_S, self._look_at_reading)
 
+    def _watch_writing(self) -> None:
+        if self._stall_timer is None:
+            pending = self.transport.get_write_buffer_size()
+            self._stall_timer = self.loop.call_later(WRITE_STALL_S, self._look_at_writing, pending)
 
-async def _never() -> None:
-    await asyncio.get_running_loop().create_future()
+    def _look_at_writing(self, before: int) -> None:
+        """Give up on a client that does not read its reply. A stream may rest: nothing more is
+        written to it until it reads again."""
+        self._stall_timer = None
+        pending = self.transport.get_write_buffer_size()
+        if self._stream is None and pending and pending >= before:
+            self.transport.abort()
+        elif pending:
+            self._watch_writing()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._idle_timer, self._slow_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._idle_timer = self._slow_timer = self._stall_timer = None

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    MutableMapping,
+    Sequence,
+)
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
@@ -22,6 +29,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 T = TypeVar("T")
+
+PART_BYTES = 256 << 10
 
 JSON_TYPE = (b"content-type", b"application/json")
 IGNORED_HEADER = b"logqueue-ignored"
@@ -232,6 +241,21 @@ class Download(NamedTuple):
         """All headers, as ASGI wants them."""
         length = (b"content-length", b"%d" % (self.stop - self.start))
         return [self.content_type, length, *self.extra_headers]
+
+
+async def read_parts(download: Download) -> AsyncIterator[bytes]:
+    """The parts of a long answer; each is read when it is asked for.
+
+    Raises:
+        OSError: What is read ends before the download does.
+    """
+    offset = download.start
+    while offset < download.stop:
+        data = await download.read(min(PART_BYTES, download.stop - offset), offset)
+        if not data:
+            raise OSError(f"a download ended at byte {offset}, not {download.stop}")
+        offset += len(data)
+        yield data
 
 
 class Held(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the short cut does with an answer whose client has gone meanwhile."""
+"""What a connection does with an answer whose client has gone meanwhile."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from logqueue.server.exchange import HttpExchange
 from logqueue.server.requests import Reply
-from logqueue.server.shortcut import Shortcut
 
 
 class Line:
@@ -30,7 +30,7 @@ class Line:
     def write(self, data: bytes) -> None:
         self.written += data
 
-    def on_response_complete(self) -> None: ...
+    def on_response_complete(self, exchange: object) -> None: ...
 
 
 class Asked:
@@ -38,6 +38,7 @@ class Asked:
 
     body = b""
     stream = None
+    method = "POST"
 
 
 @pytest.mark.parametrize("how", ["here", "closing", "disconnected"])
@@ -47,9 +48,9 @@ def test_an_answer_that_can_not_be_sent_is_told_so(how: str) -> None:
     reply.lost = lambda: lost.append(how)
     line: Any = Line(reply, is_closing=how == "closing")
     asked: Any = Asked()
-    short = Shortcut(line, keep_alive=True)
+    short = HttpExchange(line, keep_alive=True)
     short.request = short.route = asked
     short.disconnected = how == "disconnected"
-    short.answer()
+    short.answer(b"")
     assert bool(line.written) == (how == "here")
     assert bool(lost) == (how != "here")
