@@ -41,9 +41,9 @@ BODY_BYTES_PER_S_MIN = 4096
 """How fast a body must come on average once the grace is over."""
 WRITE_STALL_S = 60.0
 """A client that reads nothing of a complete reply for so long is gone."""
-LINGER_S = 5.0
-"""After a refusal a client may go on sending for so long; closing at once could destroy the reply
-on its way."""
+LINGER_S = 3.0
+"""A client may go on sending for so long behind its last reply; closing at once could destroy the
+reply on its way."""
 IGNORED_BODY_BYTES_MAX = 1 << 20
 """A body that no one reads is thrown away up to this length; behind a longer one the connection
 ends."""
@@ -90,6 +90,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self._slow_since = 0.0
         self._slow_request = 0
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
 
     # -- as a protocol of the event loop ---------------------------------------------------------
 
@@ -140,8 +141,6 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         running = self._running
         self._saw_end = True
         if running is not None and running.is_whole:
-            if running.is_held:
-                running.keep_alive = False
             return running.is_held
         if self._body is not None or self._head:
             self._refuse(InvalidRequest("the connection was shut before the request was complete"))
@@ -225,8 +224,8 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             self._wait(data)
             if not self._is_busy:
                 self._go_on_soon()
-        elif self._saw_end and not self._is_busy and not self._is_lingering:
-            self._close()
+        elif self._saw_end:
+            self._close_behind_the_last()
         self._watch_reading()
 
     def _take(self, data: bytes) -> bytes:
@@ -290,23 +289,21 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             running.route = api.admit(request)
             if self._becomes_websocket(head, running):
                 return
-            limit = api.body_bytes_max(running.route)
-            if head.body_bytes > limit:
-                raise PayloadTooLarge(f"the body is over the limit of {limit} bytes")
             is_kept = running.route.body is not Body.IGNORED
+            limit = api.body_bytes_max(running.route) if is_kept else IGNORED_BODY_BYTES_MAX
+            if is_kept and head.body_bytes > limit:
+                raise PayloadTooLarge(f"the body is over the limit of {limit} bytes")
         except Exception as error:
             running.refusal = api.refuse(request, error)
-            is_kept = False
+            is_kept, limit = False, IGNORED_BODY_BYTES_MAX
             if head.method == "CONNECT":
                 running.keep_alive = False
         if content is not None:
             running.answer(content if is_kept else b"")
             return
-        if not is_kept:
-            if head.body_bytes > IGNORED_BODY_BYTES_MAX or head.expects_continue:
-                self._answer_and_linger(running)
-                return
-            limit = IGNORED_BODY_BYTES_MAX
+        if not is_kept and (head.body_bytes > limit or head.expects_continue):
+            self._answer_and_linger(running)
+            return
         if head.expects_continue:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._body = IncomingBody(head.body_bytes, limit, is_kept=is_kept)
@@ -340,8 +337,11 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self._idle_since = self.loop.time()
         if not exchange.keep_alive:
             self._end()
-        elif self._backlog and not self._is_feeding:
-            self._go_on_soon()
+        elif not self._is_feeding:
+            if self._backlog:
+                self._go_on_soon()
+            elif self._saw_end:
+                self._end()
 
     async def drained(self) -> None:
         """Return once the client takes more, or is gone."""
@@ -370,23 +370,29 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             self.loop.call_soon(stream.lose)
         return stream
 
+    def _close_behind_the_last(self) -> None:
+        """Close a connection whose client sends no more, once all it sent is answered; see
+        `eof_received` for what is not waited for."""
+        running = self._running
+        if not self._is_lingering and (running is None or not running.is_held):
+            self._close()
+
     def _end(self) -> None:
         """Close behind what is written; wait a little for a client that is still sending."""
         self._backlog.clear()
-        if self._is_lingering and not self._saw_end and not self.transport.is_closing():
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
-            if not self._is_reading:
-                self._is_reading = True
-                self.transport.resume_reading()
-            self.loop.call_later(LINGER_S, self._close)
+        self._is_lingering = True
+        if self._saw_end or self.transport.is_closing():
+            self._close()
             return
-        self._close()
+        self.transport.write_eof()
+        if not self._is_reading:
+            self._is_reading = True
+            self.transport.resume_reading()
+        self._linger_timer = self.loop.call_later(LINGER_S, self._close)
 
     def _close(self) -> None:
-        if not self.transport.is_closing():
-            self._is_lingering = True
-            self.transport.close()
+        self._is_lingering = True
+        self.transport.close()
         if self.transport.get_write_buffer_size():
             self._watch_writing()
 
@@ -503,7 +509,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             self._watch_writing()
 
     def _stop_timers(self) -> None:
-        for timer in (self._idle_timer, self._slow_timer, self._stall_timer):
+        for timer in (self._idle_timer, self._slow_timer, self._stall_timer, self._linger_timer):
             if timer is not None:
                 timer.cancel()
-        self._idle_timer = self._slow_timer = self._stall_timer = None
+        self._idle_timer = self._slow_timer = self._stall_timer = self._linger_timer = None

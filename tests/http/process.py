@@ -145,6 +145,11 @@ class ServerProcess:
             return "<no output>"
         return self._log_path.read_text(errors="replace")[-4000:]
 
+    @property
+    def log_bytes(self) -> int:
+        """How much all runs on this directory printed."""
+        return self._log_path.stat().st_size if self._log_path.exists() else 0
+
     # -- inside -----------------------------------------------------------------------------
 
     def _command(self) -> list[str]:

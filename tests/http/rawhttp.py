@@ -5,6 +5,7 @@ Owns: one socket, its unread bytes, chunked framing. Must not know: JSON, topics
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -57,8 +58,9 @@ class Connection:
         self._socket.close()
 
     def shut_writing(self) -> None:
-        """Tell the server that no more request bytes will come."""
-        self._socket.shutdown(socket.SHUT_WR)
+        """Tell the server that no more request bytes will come, if it has not gone already."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def send(self, content: bytes) -> None:
         """Send bytes; a server that has already answered and closed is not an error here."""
