@@ -38,6 +38,7 @@ class Asked:
 
     body = b""
     stream = None
+    ignored = ()
     method = "POST"
 
 
