@@ -141,13 +141,15 @@ class Extended(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Reply to DeleteRecords: how many were removed, and the topic's state after it."""
+    """Reply to DeleteRecords and RemoveRecords: how many were removed, the topic's state after it,
+    and what one transaction had no room for."""
 
     deleted: int
     earliest_seq: int
     head_seq: int
     live: int
     live_bytes: int
+    rest: Sequence[int] = ()
 
 
 class RouterPut(NamedTuple):
@@ -215,10 +217,11 @@ class Cancelled(NamedTuple):
 
 
 class Purged(NamedTuple):
-    """Reply to Purge: how many were removed of each state asked for, and whether there are more."""
+    """Reply to Purge and PurgeJobs: how many were removed of each state asked for, and what one
+    transaction had no room for."""
 
     counts: dict[JobState, int]
-    more: bool
+    rest: Sequence[int] = ()
 
 
 class Released(NamedTuple):
@@ -238,12 +241,14 @@ class Redriven(NamedTuple):
         skipped: Selected but left: no known source, no room there, or in flight here.
         remaining: Matching dead letters that are left, the skipped ones among them.
         targets: Topics that got some.
+        rest: What one transaction had no room for.
     """
 
     redriven: int
     skipped: int
     remaining: int
     targets: list[str]
+    rest: Sequence[int] = ()
 
 
 class Done(NamedTuple):

@@ -164,16 +164,6 @@ class Batches:
             yield place, at, end
             at = end
 
-    def seqs_before(self, seq: int) -> list[int]:
-        """All live seqs below this one, ascending."""
-        taken: list[int] = []
-        for batch in self:
-            if batch.last_seq >= seq:
-                taken.extend(live for live in batch.live_seqs() if live < seq)
-                break
-            taken.extend(batch.live_seqs())
-        return taken
-
     def front_of(self, time: int, others: Collection[int] = ()) -> tuple[int, int]:
         """The front's unbroken run of records that are from before a time or among others.
 

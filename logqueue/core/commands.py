@@ -6,7 +6,7 @@ module. Must not know: how a wish is decided, HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -255,10 +255,19 @@ class ReleaseStream(msgspec.Struct, frozen=True):
 
 
 class DeleteRecords(msgspec.Struct, frozen=True):
-    """Delete live records below a seq and/or matching a tag predicate, for good and silently."""
+    """Delete live records below a seq and/or matching a tag predicate, for good and silently. Done
+    in portions."""
 
     topic: str
     before_seq: int | None = None
+    match: Predicate | None = None
+
+
+class RemoveRecords(msgspec.Struct, frozen=True):
+    """A portion of `DeleteRecords`: delete those of these records, ascending, that still match."""
+
+    topic: str
+    seqs: Sequence[int]
     match: Predicate | None = None
 
 
@@ -278,9 +287,17 @@ class CancelKey(msgspec.Struct, frozen=True):
 
 
 class Purge(msgspec.Struct, frozen=True):
-    """Remove jobs in some states, a bounded number per call; repeat while `Purged.more`."""
+    """Remove the jobs that are in some states by now. Done in portions."""
 
     topic: str
+    states: frozenset[JobState]
+
+
+class PurgeJobs(msgspec.Struct, frozen=True):
+    """A portion of `Purge`: remove those of these jobs, ascending, that are in such a state."""
+
+    topic: str
+    seqs: Sequence[int]
     states: frozenset[JobState]
 
 
@@ -295,7 +312,8 @@ DeadLetterReason = Literal["max_deliveries", "rejected", "expired"]
 
 
 class Redrive(msgspec.Struct, frozen=True):
-    """Move dead letters of a topic back to the queues they came from. Filters add up.
+    """Move dead letters of a topic back to the queues they came from. Filters add up. Done in
+    portions.
 
     Attributes:
         to: Where all of them go; None: each to its `$dead_letter_from`.
@@ -305,6 +323,8 @@ class Redrive(msgspec.Struct, frozen=True):
         reason: Only those with this `$dead_letter_reason`.
         limit: How many to move at most.
         dry_run: Only say how many would be moved.
+        check_target: Called with each topic that gets some, before any of them moves; refuses by
+            raising.
     """
 
     topic: str
@@ -315,6 +335,15 @@ class Redrive(msgspec.Struct, frozen=True):
     reason: DeadLetterReason | None = None
     limit: int = 1000
     dry_run: bool = False
+    check_target: Callable[[str], object] | None = None
+
+
+class RedriveLetters(msgspec.Struct, frozen=True):
+    """A portion of `Redrive`: move those of these dead letters, ascending, that it still means."""
+
+    topic: str
+    seqs: Sequence[int]
+    wanted: Redrive
 
 
 class Expire(msgspec.Struct, frozen=True):
@@ -434,9 +463,12 @@ Command = (
     | CancelJob
     | CancelKey
     | Purge
+    | PurgeJobs
     | Release
     | Redrive
+    | RedriveLetters
     | DeleteRecords
+    | RemoveRecords
     | Expire
     | Compact
     | PutRouter

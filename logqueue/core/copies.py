@@ -65,16 +65,14 @@ def append_copies(state: State, target: str, block: bytes, now: int) -> list[ev.
     return events
 
 
-def within_bytes(topic: Topic, seqs: Sequence[int]) -> list[int]:
-    """The first of some ascending live seqs, as many as one transaction may copy; at least one."""
-    taken: list[int] = []
-    size = 0
-    for seq, _, texts in topic.records(seqs):
-        size += sum(map(len, texts))
-        if taken and size > limits.COPIED_BYTES_MAX:
-            break
-        taken.append(seq)
-    return taken
+def removable(topic: Topic, seqs: Sequence[int], *, are_copied: bool) -> Sequence[int]:
+    """The first of some ascending live seqs, as many as one transaction may remove, or copy and
+    remove; at least one."""
+    if are_copied:
+        some = seqs[: limits.COPIED_PER_PASS_MAX]
+        return some[: topic.fitting(some, limits.COPIED_BYTES_MAX)]
+    some = seqs[: limits.FINISHED_PER_PASS_MAX]
+    return some[: topic.fitting(some, limits.FINISHED_BYTES_MAX)]
 
 
 def as_many_as_fit(

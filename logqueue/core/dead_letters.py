@@ -14,7 +14,7 @@ from logqueue.core import limits
 from logqueue.core.appending import new_topic
 from logqueue.core.commands import DeadLetterReason
 from logqueue.core.config import TopicConfig
-from logqueue.core.copies import append_copies, as_many_as_fit, block_of, stamped
+from logqueue.core.copies import append_copies, as_many_as_fit, block_of, removable, stamped
 from logqueue.core.finishing import finish
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -52,9 +52,11 @@ def exhaust(state: State, topic: Topic, seqs: list[int], now: int) -> list[ev.An
             return dead_letter(state, topic, some, "max_deliveries", now)
         return finish(state, topic, some, "dropped", now)
 
-    gone, events = as_many_as_fit(seqs, attempt)
-    if gone < len(seqs):
-        events.append(_postponed(topic, seqs[gone:], now))
+    # What one transaction may not copy stays ready, for the next pass.
+    some = [*removable(topic, seqs, are_copied=target is not None)]
+    gone, events = as_many_as_fit(some, attempt)
+    if gone < len(some):
+        events.append(_postponed(topic, some[gone:], now))
     return events
 
 

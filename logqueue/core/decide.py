@@ -47,7 +47,7 @@ _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     cmd.SetPaused: topics.set_paused,
     cmd.DropTopic: topics.drop_topic,
     cmd.Append: topics.append,
-    cmd.DeleteRecords: topics.delete_records,
+    cmd.RemoveRecords: topics.remove_records,
     cmd.Expire: expire,
     cmd.Compact: topics.compact,
     cmd.PutRouter: routers.put_router,
@@ -64,7 +64,7 @@ _DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
     cmd.ReleaseStream: queues.release_stream,
     cmd.CancelJob: operating.cancel_job,
     cmd.CancelKey: operating.cancel_key,
-    cmd.Purge: operating.purge,
+    cmd.PurgeJobs: operating.purge,
     cmd.Release: operating.release,
-    cmd.Redrive: redrive,
+    cmd.RedriveLetters: redrive,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -14,8 +13,10 @@ from logqueue.core import events as ev
 from logqueue.core.appending import cap_floor, new_topic
 from logqueue.core.batch import Batch
 from logqueue.core.config import TopicConfig, require_topic_name
+from logqueue.core.copies import removable
 from logqueue.core.decision import Decision
 from logqueue.core.expiring import copies_expired
+from logqueue.core.finding import still_matching
 from logqueue.core.finishing import archive
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
@@ -210,24 +211,23 @@ def _lazy_topic(state: State, command: cmd.Append, now: int) -> ev.TopicCreated:
     return new_topic(state, command.topic, config, now)
 
 
-def delete_records(state: State, command: cmd.DeleteRecords, now: int) -> Decision:
-    """Delete what is there now and matches; permanent and silent."""
+def remove_records(state: State, command: cmd.RemoveRecords, now: int) -> Decision:
+    """Delete those of some records that are still there and match, as many as one transaction may;
+    permanent and silent."""
     topic = state.topic(command.topic)
-    before = topic.head + 1 if command.before_seq is None else command.before_seq
-    if command.match is None:
-        seqs = topic.batches.seqs_before(before)
-    else:
-        seqs = topic.tagged(command.match)
-        if seqs and seqs[-1] >= before:
-            seqs = seqs[: bisect_left(seqs, before)]
+    seqs = topic.batches.live_among(command.seqs)
+    if command.match is not None:
+        seqs = still_matching(topic, command.match, seqs)
+    some = removable(topic, seqs, are_copied=topic.config.archive is not None)
     events: list[ev.AnyEvent] = []
-    if seqs:
-        events = archive(state, topic, topic.records(seqs), "cancelled", now)
-        events.append(ev.RecordsDeleted(now, topic.number, seqs))
+    if some:
+        events = archive(state, topic, topic.records(some), "cancelled", now)
+        events.append(ev.RecordsDeleted(now, topic.number, [*some]))
+    rest = seqs[len(some) :]
     return Decision(
         events,
         lambda: cmd.Removed(
-            len(seqs), topic.earliest_seq, topic.head, topic.live, topic.live_bytes
+            len(some), topic.earliest_seq, topic.head, topic.live, topic.live_bytes, rest
         ),
     )
 

@@ -12,7 +12,7 @@ from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core import limits
 from logqueue.core.config import TopicConfig
-from logqueue.core.copies import as_many_as_fit, within_bytes
+from logqueue.core.copies import as_many_as_fit, removable
 from logqueue.core.dead_letters import dead_letter
 from logqueue.core.decision import Decision
 from logqueue.core.finishing import finish
@@ -78,7 +78,7 @@ def _copied(
             return dead_letter(state, topic, some, "expired", now)
         return finish(state, topic, some, "expired", now)
 
-    some = within_bytes(topic, seqs)
+    some = removable(topic, seqs, are_copied=True)
     gone, events = as_many_as_fit(some, attempt)
     if not gone:
         raise TopicFull(

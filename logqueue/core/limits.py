@@ -25,7 +25,7 @@ CLAIM_BYTES_MAX = 4 << 20
 CLAIMED_PER_PASS_MAX = 1000
 """Jobs that one pass hands out to all claimers together; the rest is for the next pass."""
 SEQS_PER_CALL_MAX = 1000
-DIVERTED_PER_PASS_MAX = 1000
+DIVERTED_PER_PASS_MAX = 500
 """Dead letters one claim pass moves at most: a poisoned backlog must not stall the server."""
 
 LEASE_MS_MIN = 100
@@ -80,10 +80,18 @@ JOBS_SCANNED_MAX = 10_000
 REDRIVE_DEFAULT = 1000
 REDRIVE_MAX = 10_000
 
-FINISHED_PER_PASS_MAX = 10_000
-"""Jobs that one transaction removes at most by expiry or purge."""
-COPIED_BYTES_MAX = 8 << 20
-"""Bytes of records that one such transaction copies before it leaves the rest to the next."""
+FINISHED_PER_PASS_MAX = 4000
+"""Records that one transaction removes at most by expiry, purge, delete or a tightened cap. All
+numbers here that end in PER_PASS are chosen so that one step of the event loop takes a few ms."""
+FINISHED_BYTES_MAX = 64 << 20
+"""Bytes of records that one such transaction removes; giving memory back takes time, too."""
+COPIED_PER_PASS_MAX = 500
+"""Records that one such transaction copies at most to an archive, a dead-letter topic or back."""
+COPIED_BYTES_MAX = 2 << 20
+"""Bytes of records that one such transaction copies before it leaves the rest to the next; also
+what keeps its frame far below what the log takes."""
+SCANNED_PER_PASS_MAX = 2000
+"""Records that one step looks at, to find those that a call means."""
 
 NODES_NOTED_MAX = 1000
 """Workers of a queue that are remembered for what they let run out."""

@@ -5,18 +5,12 @@ Owns: which jobs of which states they meet. Must not know: leases beyond that th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
-from logqueue.core import limits
-from logqueue.core.copies import within_bytes
+from logqueue.core.copies import removable
 from logqueue.core.decision import Decision
 from logqueue.core.finishing import finish
-from logqueue.core.projection import Queue
 from logqueue.core.state import State
-from logqueue.core.timing import seq_of
 from logqueue.core.topic import Topic
 
 
@@ -68,37 +62,26 @@ def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
     return Decision(events, lambda: cmd.Cancelled(seq, was, True))
 
 
-def purge(state: State, command: cmd.Purge, now: int) -> Decision:
-    """Remove jobs in some states, as many as one transaction may.
+def purge(state: State, command: cmd.PurgeJobs, now: int) -> Decision:
+    """Remove those of some jobs that are in one of the states, as many as one transaction may.
 
     Raises:
         RecordTooLarge, TopicFull, Throttled: The archive can not take the copies.
     """
     topic = state.queue(command.topic)
-    queue = topic.queue
-    assert queue is not None
-    found: dict[cmd.JobState, list[int]] = {}
-    left = limits.FINISHED_PER_PASS_MAX
-    for wanted in sorted(command.states):
-        found[wanted] = [*islice(_in_state(topic, queue, wanted), left)]
-        left -= len(found[wanted])
-    seqs = sorted(seq for part in found.values() for seq in part)
-    some = within_bytes(topic, seqs) if topic.config.archive is not None else seqs
-    kept = set(some)
-    counts = {wanted: sum(seq in kept for seq in part) for wanted, part in found.items()}
+    found = {
+        seq: was
+        for seq in topic.batches.live_among(command.seqs)
+        if (was := state_of(topic, seq)) in command.states
+    }
+    seqs = [*found]
+    some = removable(topic, seqs, are_copied=topic.config.archive is not None)
+    counts = dict.fromkeys(sorted(command.states), 0)
+    for seq in some:
+        counts[found[seq]] += 1
     events = finish(state, topic, some, "cancelled", now) if some else []
-    return Decision(events, lambda: cmd.Purged(counts, not left or len(some) < len(seqs)))
-
-
-def _in_state(topic: Topic, queue: Queue, wanted: cmd.JobState) -> Iterator[int]:
-    if wanted == "held":
-        return iter(queue.held)
-    if wanted == "delayed":
-        return map(seq_of, queue.delayed)
-    if wanted == "in_flight":
-        return (seq for seq, job in queue.jobs.items() if job.grant is not None and job.live)
-    live = (seq for batch in topic.batches for seq in batch.live_seqs())
-    return (seq for seq in live if state_of(topic, seq) == "ready")
+    rest = seqs[len(some) :]
+    return Decision(events, lambda: cmd.Purged(counts, rest))
 
 
 def release(state: State, command: cmd.Release, now: int) -> Decision:

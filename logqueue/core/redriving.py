@@ -10,7 +10,6 @@ letter is in exactly one of the two places, and a repeated call finds only what 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -18,9 +17,10 @@ from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.batch import Record
-from logqueue.core.copies import as_many_as_fit, within_bytes
+from logqueue.core.copies import as_many_as_fit, removable
 from logqueue.core.dead_letters import STAMP, STRAY_META
 from logqueue.core.decision import Decision
+from logqueue.core.finding import matching_parts
 from logqueue.core.in_line import InLine
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -31,29 +31,23 @@ _encoder = msgspec.json.Encoder()
 _metas = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class _Selection(NamedTuple):
-    """Dead letters that a call means: the first of them, and how many there are in all."""
-
-    seqs: list[int]
-    total: int
-
-
-def redrive(state: State, command: cmd.Redrive, now: int) -> Decision:
-    """Move dead letters back.
+def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision:
+    """Move some dead letters back, as many as one transaction may.
 
     Raises:
         TopicNotFound: The topic, or `to`, does not exist.
         InvalidRequest: `to` is the topic itself.
     """
-    source = state.topic(command.topic)
-    if command.to is not None:
-        state.topic(command.to)
-        if command.to == command.topic:
+    source, wanted = state.topic(command.topic), command.wanted
+    if wanted.to is not None:
+        state.topic(wanted.to)
+        if wanted.to == command.topic:
             raise InvalidRequest("`to` must name another topic than the one that is redriven")
-    selection = _select(source, command)
+    meant = meant_among(source, wanted, command.seqs)
+    some = removable(source, meant, are_copied=True)
     by_target: dict[str, list[int]] = {}
-    for seq, _, texts in source.records(within_bytes(source, selection.seqs)):
-        target = command.to or _origin(texts[blocks.META])
+    for seq, _, texts in source.records(some):
+        target = wanted.to or _origin(texts[blocks.META])
         leased = source.queue is not None and not source.queue.is_waiting(seq)
         if target is not None and target != source.name and not leased and target in state.topics:
             by_target.setdefault(target, []).append(seq)
@@ -63,54 +57,43 @@ def redrive(state: State, command: cmd.Redrive, now: int) -> Decision:
     for target, seqs in by_target.items():
         copies = _Copies(state, source, state.topics[target], now, line)
         count, written = as_many_as_fit(seqs, copies.write)
+        if count and wanted.check_target is not None:
+            wanted.check_target(target)
         if count:
             moved.extend(seqs[:count])
             line.add(written)
             targets.append(target)
     if moved:
         line.add([ev.RecordsDeleted(now, source.number, sorted(moved), redriven=True)])
-    skipped = len(selection.seqs) - len(moved)
-    remaining = selection.total if command.dry_run else selection.total - len(moved)
-    reply = cmd.Redriven(len(moved), skipped, remaining, targets)
-    return Decision([] if command.dry_run else line.events, lambda: reply)
+    skipped = len(some) - len(moved)
+    reply = cmd.Redriven(len(moved), skipped, 0, targets, meant[len(some) :])
+    return Decision([] if wanted.dry_run else line.events, lambda: reply)
 
 
-def _select(topic: Topic, command: cmd.Redrive) -> _Selection:
-    """The dead letters that all filters let through, lowest seq first."""
-    if command.seqs is not None:
-        asked = sorted(set(command.seqs))
-        found = [r[0] for r in topic.records(asked) if _is_meant(r, command)]
-        return _Selection(found[: command.limit], len(found))
-    if command.match is not None:
-        tagged = topic.tagged(command.match)
-        if command.before_seq is not None or command.reason is not None:
-            tagged = [r[0] for r in topic.records(tagged) if _is_meant(r, command)]
-        return _Selection(tagged[: command.limit], len(tagged))
-    taken: list[int] = []
-    total = 0
-    for batch in topic.batches:
-        if command.before_seq is not None and batch.first_seq >= command.before_seq:
-            break
-        indexes = list(batch.live_indexes())
-        if command.reason is not None:
-            indexes = [
-                i for i, r in zip(indexes, batch.at(indexes), strict=True) if _is_meant(r, command)
-            ]
-        seqs = [batch.seq_at(i) for i in indexes]
-        if command.before_seq is not None and batch.last_seq >= command.before_seq:
-            seqs = [seq for seq in seqs if seq < command.before_seq]
-        taken.extend(seqs[: command.limit - len(taken)])
-        total += len(seqs)
-    return _Selection(taken, total)
+def parts_to_redrive(topic: Topic, wanted: cmd.Redrive) -> Iterator[list[int]]:
+    """The dead letters that a redrive means, found bit by bit; see `finding`."""
+    before = topic.head + 1
+    if wanted.before_seq is not None:
+        before = min(before, wanted.before_seq)
+    if wanted.seqs is not None:
+        yield meant_among(topic, wanted, sorted(set(wanted.seqs)))
+        return
+    for part in matching_parts(topic, wanted.match, before):
+        yield part if wanted.reason is None else meant_among(topic, wanted, part)
 
 
-def _is_meant(record: Record, command: cmd.Redrive) -> bool:
+def meant_among(topic: Topic, wanted: cmd.Redrive, seqs: Sequence[int]) -> list[int]:
+    """Those of some seqs, ascending, that are live and that all filters let through."""
+    return [record[0] for record in topic.records(seqs) if _is_meant(record, wanted)]
+
+
+def _is_meant(record: Record, wanted: cmd.Redrive) -> bool:
     seq, _, texts = record
-    if command.before_seq is not None and seq >= command.before_seq:
+    if wanted.before_seq is not None and seq >= wanted.before_seq:
         return False
-    if command.match is not None and not command.match.matches_fragment(texts[blocks.TAG]):
+    if wanted.match is not None and not wanted.match.matches_fragment(texts[blocks.TAG]):
         return False
-    return command.reason is None or _stamp(texts[blocks.META], "reason") == command.reason
+    return wanted.reason is None or _stamp(texts[blocks.META], "reason") == wanted.reason
 
 
 def _stamp(meta: bytes, name: str) -> str | None:

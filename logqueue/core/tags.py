@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from logqueue.core import limits
 from logqueue.core.batches import Batches
 from logqueue.core.block import write_string
 from logqueue.core.predicate import Predicate
@@ -110,27 +111,42 @@ class TagIndex:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def find(self, match: Predicate, batches: Batches) -> list[int]:
-        """Seqs of the live records whose tag matches, ascending."""
+    def scan(
+        self, match: Predicate, seqs_max: int = limits.SCANNED_PER_PASS_MAX
+    ) -> Iterator[Sequence[int]]:
+        """Seqs noted by now under tags that match, those of removed records among them, in parts of
+        about a size and in no order. Between two parts the index may change."""
         fragment = write_string(match.value)
         if not match.is_prefix:
             entry = self._seqs.get(fragment, ())
-            return batches.live_among([entry] if isinstance(entry, int) else sorted(entry))
-        seqs: list[int] = []
-        for tag in self._with_prefix(fragment[:-1]):
-            entry = self._seqs[tag]
+            # A copy: slices of the entry itself would move when something is pruned.
+            held = (entry,) if isinstance(entry, int) else entry[:]
+            for at in range(0, len(held), seqs_max):
+                yield held[at : at + seqs_max]
+            return
+        part: list[int] = []
+        for count, tag in enumerate(self._with_prefix(fragment[:-1]), 1):
+            entry = self._seqs.get(tag, ())
             if isinstance(entry, int):
-                seqs.append(entry)
+                part.append(entry)
+            elif len(entry) <= seqs_max:
+                part.extend(entry)
             else:
-                seqs.extend(entry)
-        seqs.sort()
-        return batches.live_among(seqs)
+                held = entry[:]
+                for at in range(0, len(held), seqs_max):
+                    yield held[at : at + seqs_max]
+            if len(part) >= seqs_max or count % seqs_max == 0:
+                yield part
+                part = []
+        yield part
 
     def _with_prefix(self, prefix: bytes) -> Iterator[bytes]:
-        for tag in self._new:
+        """The tags by now that begin so. What is sealed or pruned meanwhile makes new lists."""
+        new, runs = self._new[:], self._runs[:]
+        for tag in new:
             if tag.startswith(prefix):
                 yield tag
-        for run in self._runs:
+        for run in runs:
             for at in range(bisect_left(run, prefix), len(run)):
                 if not run[at].startswith(prefix):
                     break

@@ -27,7 +27,6 @@ from logqueue.core.block import (
 )
 from logqueue.core.config import TopicConfig
 from logqueue.core.particulars import Particulars
-from logqueue.core.predicate import Predicate
 from logqueue.core.projection import Queue
 from logqueue.core.tags import TagIndex
 from logqueue.core.timing import due_at, is_timed, written_at
@@ -203,6 +202,12 @@ class Topic:
         view = View(batch.block)
         return view.text(KEY, index), written_at(view, index, batch.ts_at(index))
 
+    def tag_of(self, seq: int) -> bytes:
+        """A live record's tag as a JSON string fragment, b"" when it has none."""
+        batch = self.batch_of(seq)
+        index = batch.index_of(seq) if batch is not None else -1
+        return View(batch.block).text(TAG, index) if batch is not None and index >= 0 else b""
+
     def due_of(self, seq: int) -> int:
         """When a live record was first to be claimable; 0 when it asked for no delay."""
         batch = self.batch_of(seq)
@@ -242,10 +247,6 @@ class Topic:
             if len(taken) == count:
                 break
         return taken
-
-    def tagged(self, match: Predicate) -> list[int]:
-        """Seqs of the live records whose tag matches, ascending."""
-        return self.tags.find(match, self.batches) if self.tags is not None else []
 
     def is_due(self, now: int) -> bool:
         """Whether records are past their TTL, or jobs superseded."""

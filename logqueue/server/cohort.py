@@ -12,7 +12,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.commands import Claimer
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
-from logqueue.server.engine import Outcome
+from logqueue.server.portions import Outcome
 
 
 class WorkStream:

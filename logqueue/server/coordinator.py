@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
@@ -21,8 +22,9 @@ from logqueue.errors import LogqueueError, TopicNotFound
 from logqueue.record_texts import RecordTexts
 from logqueue.server.background import flush_forever, retreat_on_failure, tidy_forever
 from logqueue.server.cohort import Cohort, Served, Waiting, WorkStream
-from logqueue.server.engine import Engine, Outcome
+from logqueue.server.engine import Engine
 from logqueue.server.gate import Gate
+from logqueue.server.portions import Outcome, Portions, has_portions, portions
 from logqueue.server.requests import Held, Reply, raising
 from logqueue.server.subscriptions import Subscriptions
 from logqueue.server.workers import Workers
@@ -55,6 +57,7 @@ class Coordinator:
         self._next_ticket = 1
         self._background: list[asyncio.Task[None]] = []
         self._written_to: dict[int, Topic] = {}
+        self._portion = asyncio.Lock()
         self.workers = Workers()
 
     # -- life ------------------------------------------------------------------------------------
@@ -123,6 +126,42 @@ class Coordinator:
         except LogqueueError as refusal:
             return self._refused(command, refusal)
         return self._accepted(outcome, finish)
+
+    def submit_in_portions(
+        self, command: cmd.Command, finish: Callable[[cmd.Reply, float], Reply]
+    ) -> Held | Coroutine[Any, Any, Reply]:
+        """The same for a command that may touch any number of records: others are served between
+        its portions, and the reply comes behind the last."""
+        if not has_portions(self.engine, command):
+            return self.submit(command, finish)
+        steps = portions(self.engine, command)
+        held = self._next_portion(command, steps, finish)
+        return held or self._go_on(command, steps, finish)
+
+    async def _go_on(
+        self, command: cmd.Command, steps: Portions, finish: Callable[[cmd.Reply, float], Reply]
+    ) -> Reply:
+        held = None
+        while held is None:
+            async with self._portion:
+                # One portion in a turn of the loop, however many commands have some.
+                await asyncio.sleep(0)
+                held = self._next_portion(command, steps, finish)
+        return held.finish(await self.gate.wait(held.written, held.durable))
+
+    def _next_portion(
+        self, command: cmd.Command, steps: Portions, finish: Callable[[cmd.Reply, float], Reply]
+    ) -> Held | None:
+        """Make a portion; the held reply when it was the last."""
+        try:
+            part = next(steps)
+        except StopIteration as end:
+            return self._accepted(end.value, finish)
+        except LogqueueError as refusal:
+            return self._refused(command, refusal)
+        if part is not None:
+            self._wake(part.topics)
+        return None
 
     def execute(self, command: cmd.Command) -> Outcome:
         """Execute a command for a caller that sees to the reply's promise itself.

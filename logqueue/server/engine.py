@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from logqueue.clock import Clock
 from logqueue.core import commands as cmd
@@ -23,6 +22,7 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, StorageFull, StorageReadOnly
 from logqueue.server.journal import Journal, is_kept
+from logqueue.server.portions import Outcome, has_portions, portions
 from wal import WalError, WalFull
 
 LEASES_PER_MS_BITS = 16
@@ -48,21 +48,9 @@ DUE_PASSES_MAX = 20
 DUE_AGAIN_MS = 1000
 """When due records are tried again that found no room where their copies go."""
 
-_MAKE_COPIES = frozenset((cmd.Claim, cmd.Ack, cmd.Reject, cmd.CancelJob, cmd.CancelKey, cmd.Purge))
-
-
-class Outcome(NamedTuple):
-    """A reply with the position of the jobs log it must wait for.
-
-    Attributes:
-        written, durable: Frame numbers that must be written, or synced, before the reply leaves.
-        topics: Topics that were changed.
-    """
-
-    reply: cmd.Reply
-    written: int
-    durable: int
-    topics: tuple[Topic, ...] = ()
+_MAKE_COPIES = frozenset(
+    (cmd.Claim, cmd.Ack, cmd.Reject, cmd.CancelJob, cmd.CancelKey, cmd.PurgeJobs, cmd.RemoveRecords)
+)
 
 
 class Engine:
@@ -106,9 +94,25 @@ class Engine:
         state.discarded.clear()
 
     def execute(self, command: cmd.Command) -> Outcome:
-        """Decide a command, log and apply what follows from it.
+        """Decide a command, log and apply what follows from it: in one step, however much it is.
 
         The reply must not leave before the returned positions are reached.
+
+        Raises:
+            LogqueueError: The command is refused; the refusal too must wait for its topic's marks.
+        """
+        if not has_portions(self, command):
+            return self.execute_one(command)
+        steps = portions(self, command)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+
+    def execute_one(self, command: cmd.Command) -> Outcome:
+        """The same for a command that is one decision.
 
         Raises:
             LogqueueError: The command is refused; the refusal too must wait for its topic's marks.

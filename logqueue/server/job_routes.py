@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -118,23 +119,13 @@ class JobRoutes:
         coordinator = self._service.require_serving()
         command = wire_jobs.purge_command(request.name, request.body, request.ignore)
         coordinator.engine.state.queue(request.name)
-        return self._purge(request, coordinator, command)
 
-    async def _purge(self, request: Request, coordinator: Coordinator, command: cmd.Purge) -> Reply:
-        """Remove them in bounded steps, so that a large queue does not stop the others, and no
-        more than there were, so that a busy producer does not keep it going."""
-        purged: Counter[str] = Counter()
-        there_were = coordinator.engine.look(request.name).live
-        more = True
-        while more:
-            outcome = coordinator.execute(command)
-            assert isinstance(outcome.reply, cmd.Purged)
-            purged.update(outcome.reply.counts)
-            more = outcome.reply.more and purged.total() < there_were
-            await coordinator.gate.wait(outcome.written, outcome.durable)
-            await asyncio.sleep(0)
-        body = {"topic": request.name, "purged": purged, "performance": request.timings()}
-        return Reply(replies.encode(body))
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Purged)
+            body = {"topic": request.name, "purged": reply.counts}
+            return Reply(replies.encode({**body, "performance": request.timings()}))
+
+        return coordinator.submit_in_portions(command, finish)
 
     def release(self, request: Request) -> Held:
         """`POST /v0/topics/:q/release`: held jobs are ready again."""
@@ -148,24 +139,29 @@ class JobRoutes:
 
         return coordinator.submit(command, finish)
 
-    def redrive(self, request: Request) -> Held:
+    def redrive(self, request: Request) -> Answer:
         """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
         coordinator = self._service.require_serving()
         command = wire_jobs.redrive_command(request.name, request.body, request.ignore)
         if command.to is not None:
             _require_allowed(request, command.to)
         elif request.key is not None and request.key.prefixes:
-            planned = coordinator.execute(msgspec.structs.replace(command, dry_run=True)).reply
-            assert isinstance(planned, cmd.Redriven)
-            for target in planned.targets:
-                _require_allowed(request, target)
+            check = partial(_require_allowed, request)
+            command = msgspec.structs.replace(command, check_target=check)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.Redriven)
-            body = {"topic": request.name, **reply._asdict(), "dry_run": command.dry_run}
+            body = {
+                "topic": request.name,
+                "redriven": reply.redriven,
+                "skipped": reply.skipped,
+                "remaining": reply.remaining,
+                "targets": reply.targets,
+                "dry_run": command.dry_run,
+            }
             return Reply(replies.encode({**body, "performance": request.timings()}))
 
-        return coordinator.submit(command, finish)
+        return coordinator.submit_in_portions(command, finish)
 
 
 def _require_allowed(request: Request, target: str) -> None:

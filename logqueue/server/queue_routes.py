@@ -44,7 +44,7 @@ class QueueRoutes:
         jobs, claimed, waited_ms = await coordinator.claim_in_cohort(request.name, claimer, wait_ms)
         return _claimed(request, coordinator, claimer, jobs, claimed, waited_ms)
 
-    def ack(self, request: Request) -> Held:
+    def ack(self, request: Request) -> Answer:
         """`POST /v0/topics/:q/ack`: complete jobs."""
         coordinator = self._service.require_serving()
         body = wire.read_ack_body(request.body, request.ignore)
@@ -59,7 +59,8 @@ class QueueRoutes:
                 timings["fsync_ms"] = waited_ms
             return Reply(replies.encode_settled(request.name, "acked", reply, timings))
 
-        return coordinator.submit(cmd.Ack(request.name, body.node, body.seqs, tokens), finish)
+        command = cmd.Ack(request.name, body.node, body.seqs, tokens)
+        return coordinator.submit_in_portions(command, finish)
 
     def nack(self, request: Request) -> Held:
         """`POST /v0/topics/:q/nack`: give jobs back."""
@@ -82,7 +83,7 @@ class QueueRoutes:
         )
         return coordinator.submit(command, finish)
 
-    def reject(self, request: Request) -> Held:
+    def reject(self, request: Request) -> Answer:
         """`POST /v0/topics/:q/reject`: jobs have failed for good."""
         coordinator = self._service.require_serving()
         body: wire.RejectBody = wire.read_reject_body(request.body, request.ignore)
@@ -94,7 +95,7 @@ class QueueRoutes:
             return Reply(replies.encode_settled(request.name, "rejected", reply, request.timings()))
 
         command = cmd.Reject(request.name, body.node, body.seqs, tokens, body.error)
-        return coordinator.submit(command, finish)
+        return coordinator.submit_in_portions(command, finish)
 
     def extend(self, request: Request) -> Held:
         """`POST /v0/topics/:q/extend`: set new deadlines."""

@@ -227,7 +227,7 @@ class TopicRoutes:
                 return _paged(request, page, records)
             await asyncio.wait((changed,), timeout=left_s)
 
-    def delete(self, request: Request) -> Held:
+    def delete(self, request: Request) -> Answer:
         """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
         coordinator = self._service.require_serving()
         command = wire.delete_command(request.name, request.body, request.ignore)
@@ -245,7 +245,7 @@ class TopicRoutes:
             }
             return Reply(replies.encode(body))
 
-        return coordinator.submit(command, finish)
+        return coordinator.submit_in_portions(command, finish)
 
 
 def _read(engine: Engine, request: Request, body: wire.DiffBody) -> tuple[Topic, Page]:

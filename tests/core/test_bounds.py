@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from logqueue.core import commands as cmd
+from logqueue.core import events as ev
 from logqueue.core import limits
 from logqueue.core.invariants import check
 from logqueue.core.looking import list_jobs
-from tests.core.world import World, job
+from logqueue.core.predicate import Predicate
+from logqueue.core.topic import Topic
+from logqueue.server.portions import portions
+from tests.core.world import World, job, wish
 
 LARGE = "x" * 1000
 
@@ -84,3 +90,167 @@ def test_a_page_of_jobs_ends_at_its_bytes(world: World) -> None:
     assert [len(list_jobs(topic, after=n, limit=9, bytes_max=1).jobs) for n in range(4)] == [1] * 4
     bare = list_jobs(topic, limit=9, bytes_max=1, with_data=False)
     assert [shown.seq for shown in bare.jobs] == [1, 2, 3, 4] and not bare.jobs[0].data
+
+
+# -- commands in portions --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCANNED_PER_PASS_MAX", 5)
+    monkeypatch.setattr(limits, "FINISHED_PER_PASS_MAX", 4)
+    monkeypatch.setattr(limits, "COPIED_PER_PASS_MAX", 3)
+    monkeypatch.setattr(limits, "COPIED_BYTES_MAX", 2100)
+
+
+def changes(world: World, command: cmd.Command) -> list[list[int]]:
+    """The seqs that each decision of a command took out of a topic."""
+    taken: list[list[int]] = []
+
+    def note(topic: Topic | None, event: ev.AnyEvent) -> None:
+        if isinstance(event, ev.RecordsDeleted | ev.RecordsFinished | ev.JobsAcked):
+            taken.append([*event.seqs])
+
+    world.engine.on_event = note
+    world.run(command)
+    check(world.state)
+    return taken
+
+
+@pytest.mark.usefixtures("small")
+def test_a_delete_is_made_in_portions(world: World) -> None:
+    world.fill(12)
+    assert changes(world, cmd.DeleteRecords("q", 12)) == [
+        [1, 2, 3, 4],
+        [5],
+        [6, 7, 8, 9],
+        [10],
+        [11],
+    ]
+    assert world.seqs() == [12]
+
+
+@pytest.mark.usefixtures("small")
+def test_an_archived_delete_is_bounded_in_bytes(world: World) -> None:
+    world.patch(archive="done")
+    world.write("q", *range(4), *[LARGE] * 4)
+    reply = cmd.DeleteRecords("q", match=None)
+    assert changes(world, reply) == [[1, 2, 3], [4, 5], [6, 7], [8]]
+    assert len(world.seqs("done")) == 8
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("match", ["a*", "ab"])
+def test_a_delete_by_tag_finds_all_that_were_there(world: World, match: str) -> None:
+    world.write("q", *[job(n, tag="ab" if n % 2 else "c") for n in range(30)])
+    world.write("q", *[job(n, tag=f"ab{n}") for n in range(7)])
+    taken = changes(world, cmd.DeleteRecords("q", match=Predicate.parse(match)))
+    assert max(map(len, taken)) <= 4
+    assert len(world.seqs()) == (15 if match == "a*" else 22)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_record_that_got_another_tag_meanwhile_stays(world: World) -> None:
+    world.write("q", *[wish(n, key=f"k{n}", tag="a") for n in range(8)])
+    steps = portions(world.engine, cmd.DeleteRecords("q", match=Predicate.parse("a")))
+    next(steps)
+    world.write("q", wish("new", key="k7", tag="b"))
+    reply = [*steps]
+    assert reply and world.seqs() == [8]
+    check(world.state)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_comes_between_two_portions_stays(world: World) -> None:
+    world.fill(12)
+    steps = portions(world.engine, cmd.DeleteRecords("q", None))
+    next(steps)
+    world.fill(3)
+    assert [*steps] and world.seqs() == [13, 14, 15]
+    purging = portions(world.engine, cmd.Purge("q", frozenset(("ready", "in_flight"))))
+    world.take(1)
+    next(purging)
+    world.fill(2)
+    for _ in purging:
+        pass
+    assert world.seqs() == [16, 17]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_topic_that_goes_between_two_portions_ends_them(world: World) -> None:
+    world.fill(12)
+    for command in (
+        cmd.DeleteRecords("q", None),
+        cmd.Purge("q", frozenset(("ready",))),
+        cmd.Redrive("q", "other"),
+    ):
+        world.put("other", durability="ephemeral")
+        steps = portions(world.engine, command)
+        next(steps)
+        world.drop()
+        world.put(durability="ephemeral")
+        world.fill(12)
+        with suppress(StopIteration):
+            while True:
+                next(steps)
+        assert len(world.seqs()) == 12
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("kind", ["ack", "reject"])
+def test_settled_jobs_with_copies_go_in_portions(world: World, kind: str) -> None:
+    world.patch(archive="done", dead_letter="dead")
+    world.write("q", *range(4), *[LARGE] * 4)
+    world.take(8)
+    seqs = (1, 2, 3, 4, 99, 5, 6, 7, 8, 8)
+    kinds: dict[str, cmd.Command] = {
+        "ack": cmd.Ack("q", "w", seqs),
+        "reject": cmd.Reject("q", "w", seqs),
+    }
+    outcome: cmd.Settled = world.run(kinds[kind])
+    assert (outcome.settled, outcome.skipped) == (8, [99, 8])
+    assert len(world.seqs("done" if kind == "ack" else "dead")) == 8
+    assert world.run(kinds[kind]).settled == 0
+
+
+@pytest.mark.usefixtures("small")
+def test_a_portion_that_is_lost_is_found_by_the_next_call(world: World) -> None:
+    world.put("dead", durability="fsync", type="log")
+    world.put("kept", durability="fsync", dead_letter="dead", leases_durable=True)
+    world.write("kept", *range(8))
+    world.take(8, topic="kept")
+    world.reject(*range(1, 9), topic="kept")
+    steps = portions(world.engine, cmd.Redrive("dead"))
+    moved = 0
+    while not moved:
+        outcome = next(steps)
+        if outcome is not None:
+            moved += 1
+            world.hold(outcome)
+    world.kill()
+    assert len(world.seqs("dead")) == 5 and len(world.seqs("kept")) == 3
+    assert world.redrive("dead").redriven == 5
+    assert sorted(world.values("kept")) == [*range(8)]
+
+
+def test_a_redrive_by_reason_counts_all_and_moves_as_many_as_asked(world: World) -> None:
+    world.patch(dead_letter="dead")
+    world.fill(30)
+    world.take(30)
+    world.reject(*range(1, 31))
+    assert world.redrive("dead", reason="rejected", limit=4) == cmd.Redriven(4, 0, 26, ["q"])
+    assert world.redrive("dead", reason="expired") == cmd.Redriven(0, 0, 0, [])
+    assert world.redrive("dead", dry_run=True) == cmd.Redriven(26, 0, 26, ["q"])
+
+
+@pytest.mark.usefixtures("small")
+def test_exhausted_jobs_are_diverted_a_few_bytes_at_a_time(world: World) -> None:
+    world.patch(dead_letter="dead", max_deliveries=1)
+    world.write("q", *[LARGE] * 5)
+    world.take(5)
+    world.nack(*range(1, 6))
+    assert [(world.take(9), len(world.seqs("dead"))) for _ in range(3)] == [
+        ([], 2),
+        ([], 4),
+        ([], 5),
+    ]

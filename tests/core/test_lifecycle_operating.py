@@ -217,11 +217,11 @@ def test_a_purge_takes_portions(world: World, monkeypatch: pytest.MonkeyPatch) -
     world.fill(5)
     world.take(2)
     both: frozenset[cmd.JobState] = frozenset(("ready", "in_flight"))
-    first: cmd.Purged = world.run(cmd.Purge("q", both))
-    second: cmd.Purged = world.run(cmd.Purge("q", both))
-    assert (first.more, second.more) == (True, False)
-    assert first.counts == {"in_flight": 2, "ready": 1}
-    assert second.counts == {"in_flight": 0, "ready": 2}
+    first: cmd.Purged = world.run(cmd.PurgeJobs("q", range(1, 6), both))
+    assert first.counts == {"in_flight": 2, "ready": 1} and [*first.rest] == [4, 5]
+    world.fill(2)
+    whole: cmd.Purged = world.run(cmd.Purge("q", both))
+    assert whole.counts == {"in_flight": 0, "ready": 4}
 
 
 # -- configs ---------------------------------------------------------------------------------------

@@ -26,10 +26,11 @@ from logqueue.core.predicate import Predicate
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageReadOnly
-from logqueue.server.engine import Engine, Outcome
+from logqueue.server.engine import Engine
 from logqueue.server.journal import Journal
 from logqueue.server.log_archive import LogArchive
 from logqueue.server.log_segments import Look, Place
+from logqueue.server.portions import Outcome
 from wal import Log
 from wal.simfs import SimFileSystem
 
