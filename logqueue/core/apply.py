@@ -117,7 +117,7 @@ def _settle_leases(topic: Topic, queue: Queue) -> None:
     )
     queue.restore(cursor, kept)
     if topic.particulars is not None:
-        _settle_particulars(topic, topic.particulars, queue)
+        settle_particulars(topic, topic.particulars, queue)
 
 
 def introduce(state: State, event: ev.Checkpointed) -> None:
@@ -128,7 +128,7 @@ def introduce(state: State, event: ev.Checkpointed) -> None:
             state.topics[kept.name] = state.instances[kept.topic] = topic
 
 
-def _settle_particulars(topic: Topic, particulars: Particulars, queue: Queue) -> None:
+def settle_particulars(topic: Topic, particulars: Particulars, queue: Queue) -> None:
     """Schedule what the leases do not know, and find out anew which waiting job has which key."""
     if queue.keys is not None:
         queue.keys.clear()

@@ -409,6 +409,12 @@ class Queue:
             else:
                 self._put_back(entry.seq, job, entry.ready_at)
 
+    def take_observations(self, other: Queue) -> None:
+        """Go on with what another projection of the same queue has seen that no log tells: the
+        claim rate that is spent, and whose leases ran out."""
+        self._rate_spent_until = other._rate_spent_until
+        self.lapsed = other.lapsed
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _keep(self, grant: Grant) -> None:

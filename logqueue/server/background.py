@@ -80,6 +80,7 @@ async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> N
         engine.journal.jobs.failure,
     )
     loop = asyncio.get_running_loop()
+    engine.journal.flush_leases()
     try:
         engine.stand_on(await loop.run_in_executor(None, engine.retreat))
     except (WalError, OSError) as error:

@@ -13,6 +13,7 @@ from logqueue.clock import Clock
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.apply import apply, elapse
+from logqueue.core.carrying import carry_over
 from logqueue.core.copies import NO_ROOM
 from logqueue.core.decide import decide
 from logqueue.core.decide_queues import end_leases
@@ -137,10 +138,10 @@ class Engine:
     def _claim(
         self, command: cmd.Claim, decision: Decision, topic: Topic | None, now: int
     ) -> Outcome:
-        """Carry out a claim; a disk without room for dead letters must not stop the others."""
+        """Carry out a claim; a log that takes no dead letters must not stop the others."""
         try:
             return self._carry_out(decision, topic, now)
-        except StorageFull:
+        except (StorageFull, StorageReadOnly):
             return self.execute(cmd.Claim(command.topic, command.cohort, divert=False))
 
     def _carry_out(self, decision: Decision, topic: Topic | None, now: int) -> Outcome:
@@ -341,22 +342,20 @@ class Engine:
         return state
 
     def stand_on(self, state: State) -> None:
-        """Take the state of a retreat for the present one.
-
-        Topics that are never logged go on as they are: the failed log says nothing about them.
-        """
+        """Take the state of a retreat for the present one, with all that memory knows beyond it:
+        leases, delivery counts, delays, errors, and topics that are never logged."""
         now = self.clock.now_ms()
-        state.next_lease = max(state.next_lease, self.state.next_lease)
-        state.next_topic = max(state.next_topic, self.state.next_topic)
-        for topic in list(state.instances.values()):
-            present = self.state.instances.get(topic.number)
-            if present is not None and not present.config.is_logged:
-                state.topics[present.name] = state.instances[present.number] = present
+        log = self.journal.jobs
+        carry_over(self.state, state, log.written, log.durable, now)
+        for topic in state.instances.values():
             elapse(topic, now)
         self.state = state
         self.control_mark = 0
         self._behind.clear()
         self._stalled.clear()
+        self._fed.clear()
+        for topic in state.instances.values():
+            self._note_routers(topic)
 
     # -- disk space ------------------------------------------------------------------------------
 

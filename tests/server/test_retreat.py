@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from random import Random
 
 import pytest
 
-from logqueue.core.invariants import check
+from logqueue.core.invariants import check, portrait
 from logqueue.errors import StorageReadOnly
-from tests.core.world import World
+from tests.core.world import World, wish
+from tests.effort import scaled
+from tests.sim.test_everything import Everything
+
+BACKOFF = {"kind": "exponential", "base_ms": 1000, "max_ms": 1000, "jitter": 0}
 
 
 def world_with_failing_sync() -> World:
@@ -72,3 +78,207 @@ def test_a_restart_after_the_failure_keeps_what_was_promised() -> None:
     world.kill()
     assert world.seqs("safe")[:1] == [1]
     assert world.write("safe", "after").first_seq == world.topic("safe").head
+
+
+# -- what memory knows beyond the log -------------------------------------------------------------
+
+
+def fail_syncs(world: World) -> None:
+    """From now on the disk refuses to sync."""
+
+    def refuse(op: object) -> OSError | None:
+        kind = getattr(op, "kind", "")
+        return OSError(errno.EIO, "the disk is gone") if kind == "sync" else None
+
+    world.fs.fail_when(refuse)
+
+
+def retreat(world: World) -> None:
+    """What the server does once it has noticed."""
+    with pytest.raises(StorageReadOnly):
+        world.put("more", durability="fsync")
+    world.engine.journal.flush_leases()
+    world.engine.stand_on(world.engine.retreat())
+    check(world.state)
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk", "memory"])
+@pytest.mark.parametrize("leases_durable", [True, False])
+def test_leases_counts_delays_and_errors_outlive_the_disk(
+    durability: str, leases_durable: bool
+) -> None:
+    world = World()
+    world.put(durability=durability, leases_durable=leases_durable, lease_ms=60_000)
+    world.write("q", *range(8), wish(8, delay_ms=90_000), wish(9, key="k", delay_ms=70_000))
+    assert world.take(3, stream=7) == [1, 2, 3]
+    world.nack(2, delay_ms=30_000, error="no luck")
+    assert world.take(2) == [4, 5]
+    world.nack(4, delay_ms=0, error="once more")
+    world.step()
+    before = portrait(world.state)["q"]
+    fail_syncs(world)
+    retreat(world)
+    assert portrait(world.state)["q"] == before
+    assert world.take(9) == [4, 6, 7, 8], "what others hold is theirs"
+    assert world.state.queue("q").queue.held_by(7) == 2  # type: ignore[union-attr]
+    assert world.release(7) == 2
+    assert world.take(9) == [1, 3]
+    world.wait(30_001)
+    again = world.claim(9)
+    assert [(job.seq, job.deliveries) for job in again] == [(2, 2)]
+    world.wait(60_001)
+    assert {job.seq: job.deliveries for job in world.claim(20)} == {
+        1: 3, 2: 3, 3: 3, 4: 3, 5: 2, 6: 2, 7: 2, 8: 2, 9: 1, 10: 1,
+    }  # fmt: skip
+
+
+def test_a_lease_ends_when_it_would_have_ended() -> None:
+    world = World()
+    world.put(durability="fsync", lease_ms=10_000, retry_backoff=BACKOFF)
+    world.fill(2)
+    world.take(1)
+    fail_syncs(world)
+    world.wait(5000)
+    retreat(world)
+    world.wait(5000)
+    assert world.take(9) == [2]
+    world.wait(1)
+    assert world.states()[1] == "delayed"
+    world.wait(1000)
+    assert world.take(9) == [1]
+
+
+def test_what_only_memory_thinks_done_is_not_for_others() -> None:
+    world = World()
+    world.put(durability="fsync", leases_durable=True, lease_ms=10_000)
+    world.fill(3)
+    world.take(2)
+    world.step()
+    fail_syncs(world)
+    with pytest.raises(StorageReadOnly):
+        world.ack(1)
+    world.engine.journal.flush_leases()
+    world.engine.stand_on(world.engine.retreat())
+    check(world.state)
+    assert world.states() == {1: "in_flight", 2: "in_flight", 3: "ready"}
+    world.wait(10_001)
+    assert world.take(9) == [1, 2, 3]
+
+
+def test_held_jobs_stay_held_whether_the_log_knows_or_not() -> None:
+    world = World()
+    world.put(durability="fsync", on_exhausted="hold", max_deliveries=2, lease_ms=10_000)
+    world.fill(4)
+    world.take(2)
+    world.reject(1, error="bad")
+    world.step()
+    fail_syncs(world)
+    with pytest.raises(StorageReadOnly):
+        world.reject(2, error="bad too")
+    retreat(world)
+    assert world.states() == {1: "held", 2: "held", 3: "ready", 4: "ready"}
+    with pytest.raises(StorageReadOnly):
+        world.let_go(1)
+    assert world.take(9) == [3, 4]
+    world.kill()
+    assert world.states()[1] == "held", "that was promised"
+
+
+def test_jobs_delivered_too_often_keep_nobody_from_the_others() -> None:
+    world = World()
+    world.put("letters", type="log", durability="fsync")
+    world.put(durability="fsync", max_deliveries=1, dead_letter="letters", lease_ms=10_000)
+    world.fill(3)
+    assert world.take(1) == [1]
+    world.nack(1)
+    fail_syncs(world)
+    retreat(world)
+    assert world.take(9) == [2, 3]
+    assert world.state.topic("letters").live == 0
+
+
+def test_the_claim_rate_stays_spent() -> None:
+    world = World()
+    world.put(durability="fsync", claim_rate={"per_s": 1, "burst": 2})
+    world.fill(9)
+    assert world.take(9) == [1, 2]
+    fail_syncs(world)
+    retreat(world)
+    assert world.take(9) == []
+    world.wait(1000)
+    assert world.take(9) == [3]
+
+
+def test_routers_between_topics_in_memory_copy_nothing_twice() -> None:
+    world = World()
+    world.put("air", type="log", durability="ephemeral")
+    world.put("copy", type="log", durability="ephemeral")
+    world.put("disk", type="log", durability="fsync")
+    world.put("shadow", type="log", durability="ephemeral")
+    for source, dest in (("air", "copy"), ("disk", "shadow")):
+        world.put_router(f"{source}>{dest}", source, dest)
+        world.write(source, 1, 2, 3)
+    world.forward()
+    fail_syncs(world)
+    retreat(world)
+    world.write("air", 4)
+    world.forward()
+    assert world.values("copy") == [1, 2, 3, 4]
+    assert world.values("shadow") == [1, 2, 3]
+
+
+def test_a_change_of_class_that_was_refused_has_not_happened() -> None:
+    world = World()
+    world.put("air", type="log", durability="ephemeral")
+    world.put("safe", type="log", durability="fsync")
+    for name in ("air", "safe"):
+        world.write(name, 1, 2)
+    world.step()
+    fail_syncs(world)
+    for name, durability in (("air", "fsync"), ("safe", "ephemeral")):
+        with pytest.raises(StorageReadOnly):
+            world.patch(name, durability=durability)
+    world.engine.stand_on(world.engine.retreat())
+    check(world.state)
+    assert {name: world.topic(name).config.durability for name in ("air", "safe")} == {
+        "air": "ephemeral", "safe": "fsync",
+    }  # fmt: skip
+    assert world.values("air") == [1, 2] and world.values("safe") == [1, 2]
+    assert world.write("air", 3).first_seq == 3
+    with pytest.raises(StorageReadOnly):
+        world.write("safe", 3)
+
+
+@pytest.mark.parametrize("seed", range(scaled(10, 60)))
+def test_whatever_happened_leases_stay_with_those_who_have_them(seed: int) -> None:
+    rng = Random(seed)
+    everything = Everything(seed)
+    world = everything.world
+    world.forward()
+    for _ in range(rng.randrange(20, 120)):
+        everything.turn()
+    world.step()
+    fail_syncs(world)
+    with suppress(StorageReadOnly):
+        for _ in range(rng.randrange(4)):
+            everything.turn()
+    before = {
+        name: {
+            seq: (job.deliveries, job.error, job.grant.node, job.grant.deadline, job.lease)
+            for seq, job in topic.queue.jobs.items()
+            if job.live and job.grant is not None and job.grant.deadline >= world.now
+        }
+        for name, topic in world.state.topics.items()
+        if topic.queue is not None
+    }
+    retreat(world)
+    for name, leases in before.items():
+        topic = world.state.topics[name]
+        assert topic.queue is not None
+        for seq, known in leases.items():
+            job = topic.queue.jobs.get(seq)
+            if not topic.holds(seq) or seq in topic.queue.held:
+                continue
+            assert job is not None and job.grant is not None, f"{name}: {seq} is free"
+            grant = job.grant
+            assert (job.deliveries, job.error, grant.node, grant.deadline, job.lease) == known
