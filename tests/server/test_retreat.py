@@ -148,9 +148,10 @@ def test_a_lease_ends_when_it_would_have_ended() -> None:
     assert world.take(9) == [1]
 
 
-def test_what_only_memory_thinks_done_is_not_for_others() -> None:
+@pytest.mark.parametrize("leases_durable", [True, False])
+def test_what_only_memory_thinks_done_is_not_for_others(leases_durable: bool) -> None:
     world = World()
-    world.put(durability="fsync", leases_durable=True, lease_ms=10_000)
+    world.put(durability="fsync", leases_durable=leases_durable, lease_ms=10_000)
     world.fill(3)
     world.take(2)
     world.step()
