@@ -20,6 +20,8 @@ class WorkStream:
 
     Attributes:
         identity: The holder of the leases given over this connection.
+        earlier: Identities of streams of the same node that ended with an earlier life of the
+            server; the leases given over them count as this one's.
         since: Its place in the line.
     """
 
@@ -29,6 +31,7 @@ class WorkStream:
         self.jobs_max = jobs_max
         self.lease_ms = lease_ms
         self.identity = 0
+        self.earlier: list[int] = []
         self.since = 0
 
     @property
@@ -109,6 +112,8 @@ class Cohort:
             if stream.has_ended or stream.is_paused:
                 continue
             free = stream.jobs_max - queue.held_by(stream.identity)
+            if stream.earlier:
+                free -= sum(map(queue.held_by, stream.earlier))
             if free > 0:
                 line.append((stream, Claimer(stream.node, free, stream.lease_ms, stream.identity)))
         line.sort(key=lambda entry: entry[0].since)

@@ -17,6 +17,7 @@ from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.apply import elapse
 from logqueue.core.commands import Claimer
+from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, TopicNotFound
 from logqueue.record_texts import RecordTexts
@@ -50,7 +51,10 @@ class Coordinator:
         self._readers: dict[str, set[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
-        self._next_stream = engine.clock.now_ms() << 16
+        self._earlier_streams = _earlier_streams(engine.state)
+        # Above those of earlier lives, also when the clock has been set back.
+        known = (identity for found in self._earlier_streams.values() for identity in found)
+        self._next_stream = max(engine.clock.now_ms() << 16, *known, 0)
         self._forwarding = False
         self._stall_timer: asyncio.TimerHandle | None = None
         self._stall_retry_s = STALL_RETRY_S
@@ -58,6 +62,7 @@ class Coordinator:
         self._background: list[asyncio.Task[None]] = []
         self._written_to: dict[int, Topic] = {}
         self._portion = asyncio.Lock()
+        self._is_stopping = False
         self.workers = Workers()
 
     # -- life ------------------------------------------------------------------------------------
@@ -99,7 +104,12 @@ class Coordinator:
                 timer.cancel()
 
     def end_streams(self, error: LogqueueError) -> None:
-        """Tell every stream, and everybody who waits, that the server is going."""
+        """Tell every stream, and everybody who waits, that the server is going.
+
+        From now on the end of a work stream releases nothing on queues with `leases_durable`: the
+        server ends it, and its worker goes on.
+        """
+        self._is_stopping = True
         self.subscriptions.end(error)
         for readers in list(self._readers.values()):
             for reader in list(readers):
@@ -306,10 +316,28 @@ class Coordinator:
         stream.identity = self._next_stream
         stream.since = self._ticket()
         self.workers.seen(queue.number, stream.node, self.engine.clock.now_ms())
+        self._take_over(queue, stream)
         cohort = self._cohort(queue)
         cohort.streams.append(stream)
         self._schedule(cohort)
         self._arm(queue)
+
+    def _take_over(self, queue: Topic, stream: WorkStream) -> None:
+        """A worker is back after a restart of the server: the leases that came over its earlier
+        stream fill slots of the new one, and end with it. One stream takes no more of them than it
+        has slots, so that several of one node share them."""
+        place = (queue.number, stream.node)
+        earlier = self._earlier_streams.pop(place, [])
+        assert queue.queue is not None
+        held = 0
+        while earlier and held < stream.jobs_max:
+            identity = earlier.pop(0)
+            leases = queue.queue.held_by(identity)
+            if leases:
+                stream.earlier.append(identity)
+                held += leases
+        if earlier:
+            self._earlier_streams[place] = earlier
 
     def retire_streams(self, topic: str, node: str) -> None:
         """A worker is about to stop: its streams keep what they hold and get no more."""
@@ -324,17 +352,22 @@ class Coordinator:
                 self._schedule(cohort)
 
     def close_stream(self, stream: WorkStream) -> None:
-        """The connection is gone: its leases, and only its, are claimable again at once."""
+        """The connection is gone: its leases, and only its, are claimable again at once; unless it
+        is the server that stops, and the leases outlive it."""
         for cohort in list(self._cohorts.values()):
             if stream in cohort.streams:
                 cohort.streams.remove(stream)
                 self._forget_if_idle(cohort)
-        try:
-            outcome = self.engine.execute(cmd.ReleaseStream(stream.topic, stream.identity))
-        except LogqueueError as refusal:
-            logger.info("leases of a closed stream are left to expire: %s", refusal)
-        else:
-            self._wake(outcome.topics)
+        queue = self.engine.state.topics.get(stream.topic)
+        if self._is_stopping and queue is not None and queue.config.leases_durable:
+            return
+        for identity in (stream.identity, *stream.earlier):
+            try:
+                outcome = self.engine.execute(cmd.ReleaseStream(stream.topic, identity))
+            except LogqueueError as refusal:
+                logger.info("leases of a closed stream are left to expire: %s", refusal)
+            else:
+                self._wake(outcome.topics)
 
     # -- the pass --------------------------------------------------------------------------------
 
@@ -537,3 +570,17 @@ class Coordinator:
                 next_due = due
         if next_due is not None:
             self._set_timer(next_due)
+
+
+def _earlier_streams(state: State) -> dict[tuple[int, str], list[int]]:
+    """Work streams of earlier lives of the server that still have leases, oldest first, by topic
+    instance and node."""
+    found: dict[tuple[int, str], list[int]] = {}
+    for topic in state.instances.values():
+        queue = topic.queue
+        for identity in sorted(queue.streams) if queue is not None else ():
+            assert queue is not None
+            grant = queue.jobs[next(iter(queue.streams[identity]))].grant
+            assert grant is not None
+            found.setdefault((topic.number, grant.node), []).append(identity)
+    return found

@@ -248,12 +248,12 @@ class MemoryCore:
     def break_connections(self) -> None:
         """Every connection with an open request breaks, on both sides."""
 
-        def close() -> None:
-            for exchange, wire in list(self._wires.items()):
-                wire.hang_up()
-                exchange.end(is_broken=True)
+        self._run(self._break)
 
-        self._run(close)
+    def _break(self) -> None:
+        for exchange, wire in list(self._wires.items()):
+            wire.hang_up()
+            exchange.end(is_broken=True)
 
     async def _answer(self, exchange: Exchange, wire: _Wire, body: bytes) -> None:
         is_read = False
@@ -281,7 +281,6 @@ class MemoryCore:
         Args:
             kill: As by SIGKILL, with nothing said or flushed.
         """
-        self.break_connections()
         self._run(self._kill if kill else self._shut_down)
         self._run(self._open)
 
@@ -319,14 +318,19 @@ class MemoryCore:
         self._service.drain()
         self._coordinator.end_streams(ShuttingDown("the server is shutting down; connect again"))
         self._rest()
+        self._break()
+        self._rest()
         self._loop.run_until_complete(self._coordinator.stop())
         self._coordinator.engine.shut_down()
 
     def _kill(self) -> None:
+        # What the dying server does from here on never happened.
+        disk = self._fs.kill_clone()
         self._service.drain()
+        self._break()
+        self._rest()
         self._loop.run_until_complete(self._coordinator.stop())
         journal = self._coordinator.engine.journal
-        disk = self._fs.kill_clone()
         with suppress(OSError):
             journal.close()
         self._fs = disk

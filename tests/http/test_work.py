@@ -303,14 +303,14 @@ def assert_over(stream: Stream, topic: str | None = None) -> None:
 
 
 def test_shutdown_ends_streams_with_a_frame(fresh_server: FreshServer, api_for: ApiFor) -> None:
-    """The error frame tells the reason, the stream ends, the leases are released."""
+    """The error frame tells the reason and the stream ends; durable leases stay."""
     server = fresh_server()
     api = api_for(server)
     api.make_queue("q", leases_durable=True, durability="disk")
     api.append("q", 1, 2)
     [polled] = api.claimed("q", "poller", lease_ms=600_000)
     with api.work("q", node="w", lease_ms=600_000) as stream:
-        stream.jobs(1)
+        [pushed] = stream.jobs(1)
         server.send_signal(signal.SIGTERM)
         frame = stream.next_event()
         assert frame.event == "error"
@@ -320,10 +320,13 @@ def test_shutdown_ends_streams_with_a_frame(fresh_server: FreshServer, api_for: 
         assert stream.ended()
     assert server.wait() == 0
     again = api_for(server.restart())
-    assert again.facts("q", "ready", "in_flight") == (1, 1)
+    assert again.facts("q", "ready", "in_flight") == (0, 2)
     assert ok(again.ack("q", [1], "poller", lease_ids=[polled["lease_id"]]))["acked"] == 1
-    [job] = again.claimed("q")
-    assert (job["$seq"], job["deliveries"]) == (2, 2)
+    again.append("q", 3)
+    with again.work("q", node="w") as stream:
+        assert stream.quiet(0.3)
+        assert ok(again.ack("q", [2], "w", lease_ids=[pushed["lease_id"]]))["acked"] == 1
+        assert seqs_of(stream.jobs(1)) == [3]
 
 
 def test_heartbeats(observations: Observations) -> None:
