@@ -13,17 +13,17 @@
 
 FROM python:3.12-slim AS build
 WORKDIR /src
-COPY requirements.lock ./
+COPY requirements-server.lock ./
 # Everything is fetched here, checked against the hashes of the lock; nothing after it is.
-RUN pip download --quiet --require-hashes --only-binary :all: --dest /wheels -r requirements.lock \
- && pip install --quiet --no-index --find-links /wheels --require-hashes -r requirements.lock
+RUN pip download --quiet --require-hashes --only-binary :all: --dest /wheels -r requirements-server.lock \
+ && pip install --quiet --no-index --find-links /wheels --require-hashes -r requirements-server.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY wal ./wal
 COPY logqueue ./logqueue
-# The lock also pins the tools of development: the image gets the project and what it needs to run.
+# The lock also pins what builds the project: the image gets the project and what the server needs.
 RUN pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
  && python -m venv --without-pip /opt/logqueue \
- && pip --python /opt/logqueue/bin/python install --quiet --no-index --find-links /wheels logqueue
+ && pip --python /opt/logqueue/bin/python install --quiet --no-index --find-links /wheels 'logqueue[server]'
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin logqueue \

@@ -5,11 +5,14 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 LOCK := requirements.lock
+SERVER_LOCK := requirements-server.lock
 LOCK_VENV := build/lock
 PROCESSES ?= 3
 PYTEST = $(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PIP_TOOLS := pip-tools==7.6.2
 PIP := -m pip --quiet --disable-pip-version-check --no-input
+COMPILE := --quiet --no-config --all-build-deps --generate-hashes --strip-extras --allow-unsafe \
+	--no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 
 # Says nothing and succeeds for a Python that will do; else says why not. Runs on Python 2 too.
@@ -82,14 +85,14 @@ soak: setup ## ten minutes of churn: memory and descriptors must end where they 
 bench: setup ## measure this machine and print a table
 	@$(PY) -m bench $(ARGS)
 
-lock: environment ## write requirements.lock anew; UPGRADE=1 to move every pin to its newest version
+lock: environment ## write both locks anew; UPGRADE=1 to move every pin to its newest version
 	@test -x $(LOCK_VENV)/bin/pip-compile || $(PY) -m venv --clear $(LOCK_VENV)
 	@$(LOCK_VENV)/bin/python $(PIP) install $(PIP_TOOLS)
-	@$(LOCK_VENV)/bin/python -m piptools compile --quiet --no-config $(if $(UPGRADE),--upgrade) \
-	  --extra dev --all-build-deps --generate-hashes --strip-extras --allow-unsafe \
-	  --no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links \
-	  --no-emit-trusted-host --output-file $(LOCK) pyproject.toml
-	@echo "lock: $$(grep -c == $(LOCK)) packages in $(LOCK)"
+	@$(LOCK_VENV)/bin/python -m piptools compile --all-extras $(if $(UPGRADE),--upgrade) \
+	  $(COMPILE) --output-file $(LOCK) pyproject.toml
+	@cp $(LOCK) $(SERVER_LOCK)  # pip-compile keeps the pins that are there
+	@$(LOCK_VENV)/bin/python -m piptools compile --extra server $(COMPILE) --output-file $(SERVER_LOCK) pyproject.toml
+	@for lock in $(LOCK) $(SERVER_LOCK); do echo "lock: $$(grep -c == $$lock) packages in $$lock"; done
 
 clean: ## remove the environment, caches and builds; data stays
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -98,6 +98,7 @@ ROOMS = (
     ),
     Room("logqueue.errors", "errors imports the standard library only", is_stdlib),
     Room("logqueue.clock", "clock imports the standard library only", is_stdlib),
+    Room("logqueue.extras", "extras imports the standard library only", is_stdlib),
     Room(
         "logqueue.core",
         "core imports itself, errors, msgspec, sortedcontainers and pure standard modules: no "

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from logqueue import __version__
+from logqueue import __version__, extras
 from logqueue.cli import (
     completion,
     ending,
@@ -118,6 +118,11 @@ def _run(arguments: argparse.Namespace) -> int:
         failure: CommandError = ending.explained(error, url_of(arguments))
     except CommandError as error:
         failure = error
+    except ImportError as error:
+        said = extras.missing(error, "this command")
+        if said is None:
+            raise
+        failure = CommandError(str(said))
     except BrokenPipeError:
         raise
     except OSError as error:

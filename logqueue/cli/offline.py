@@ -7,7 +7,6 @@ log; the server's own journal replays it.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import os
 import shutil
@@ -133,6 +132,8 @@ def _data_directory(name: str) -> Path:
 @contextmanager
 def _held(directory: Path) -> Iterator[None]:
     """Keep servers away from a directory. Nothing is written, so it may be read-only."""
+    import fcntl
+
     try:
         fd = os.open(directory / "LOCK", os.O_RDONLY)
     except FileNotFoundError:

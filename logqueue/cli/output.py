@@ -7,47 +7,18 @@ stderr. Text that came from elsewhere never reaches a terminal raw.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logqueue.cli.ending import CommandError, UsageError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from logqueue.cli.terminal import Column as Column
+from logqueue.cli.terminal import bold, columns_of, table_lines
 
 PAYLOADS = frozenset({"data", "meta"})
 """Fields that hold what users sent, which is shown as it is."""
-
-WIDTH_PLAIN = 100_000
-"""Tables that no terminal shows are as wide as their content."""
-
-GAP = 2
-"""Blanks between columns."""
-
-LONG_WIDTH_MIN = 12
-"""What is left of a long column on a terminal that has no room for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table.
-
-    Attributes:
-        is_number: Aligned to the right.
-        is_long: Cut where a terminal is too narrow; the others never are.
-        is_optional: Left out when no row has anything in it.
-    """
-
-    name: str
-    is_number: bool = False
-    is_long: bool = False
-    is_optional: bool = False
 
 
 def number(name: str, *, is_optional: bool = False) -> Column:
@@ -122,69 +93,18 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def console() -> Console:
-    """Where tables go: a terminal, with colours unless NO_COLOR is set, or plain text."""
-    from rich.console import Console
-
-    if sys.stdout.isatty():
-        return Console(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
-    return Console(
-        file=sys.stdout, highlight=False, width=WIDTH_PLAIN, force_terminal=False, no_color=True
-    )
-
-
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
     """Print a table. Cells that are None stay empty."""
-    out = console()
-    if out.is_terminal:
-        made, width = made_table(columns, rows, out.width)
-        # Where the terminal is too narrow all the same, its own line breaks lose nothing.
-        out.width = max(width, out.width)
-        out.print(made)
-        return
-    with out.capture() as captured:
-        out.print(made_table(columns, rows, None)[0])
-    for text in captured.get().splitlines():
-        line(text.rstrip())
+    names, *lines = made_table(columns, rows)
+    line(bold(names, sys.stdout))
+    for text in lines:
+        line(text)
 
 
-def made_table(
-    columns: Sequence[Column], rows: Iterable[Sequence[object]], width_max: int | None
-) -> tuple[Table, int]:
-    """A table that rich can print, and its width.
-
-    Args:
-        width_max: What there is room for; long cells are cut to fit. None for any width.
-    """
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
-
+def made_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A table as lines, cut to the terminal where there is one."""
     cells = [[_cell(value) for value in row] for row in rows]
-    kept = [i for i, c in enumerate(columns) if not c.is_optional or any(row[i] for row in cells)]
-    widths = {
-        i: max(cell_len(text) for text in (columns[i].name, *(row[i] for row in cells)))
-        for i in kept
-    }
-    gaps = GAP * (len(kept) - 1)
-    cut = [i for i in kept if columns[i].is_long]
-    if width_max is not None and cut:
-        left = width_max - gaps - sum(widths[i] for i in kept if i not in cut)
-        for place, i in enumerate(cut):
-            widths[i] = min(widths[i], max(left // (len(cut) - place), LONG_WIDTH_MIN))
-            left -= widths[i]
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-    for i in kept:
-        made.add_column(
-            columns[i].name,
-            justify="right" if columns[i].is_number else "left",
-            width=widths[i],
-            no_wrap=True,
-            overflow="ellipsis",
-        )
-    for row in cells:
-        made.add_row(*(Text(row[i]) for i in kept))
-    return made, gaps + sum(widths.values())
+    return table_lines(columns, cells, columns_of(sys.stdout))
 
 
 def _cell(value: object) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import output
 from logqueue.cli.ending import CommandError, UsageError
+from logqueue.cli.terminal import Bar
 from logqueue.errors import LogqueueError
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 64 << 20
 """Up to so much input, compiling costs more than it saves."""
-
-REFRESHES_PER_S = 4
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, str]:
@@ -168,26 +167,16 @@ def progress(arguments: argparse.Namespace) -> Iterator[Note]:
     if not sys.stderr.isatty() or getattr(arguments, "json", False):
         yield lambda text, share: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    began = time.monotonic()
+    bar = Bar(sys.stderr)
 
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
-        transient=True,
-        refresh_per_second=REFRESHES_PER_S,
-    )
-    with bar:
-        task = bar.add_task("", total=None)
+    def note(text: str, share: float | None) -> None:
+        bar.show(output.printable(text), share, f"{time.monotonic() - began:.0f} s")
 
-        def note(text: str, share: float | None) -> None:
-            done = None if share is None else 100 * share
-            bar.update(task, description=output.printable(text), completed=done or 0)
-            bar.update(task, total=None if done is None else 100)
-
+    try:
         yield note
+    finally:
+        bar.close()
 
 
 def to_people(arguments: argparse.Namespace, lines: Mapping[str, object]) -> None:

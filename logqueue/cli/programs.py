@@ -156,15 +156,19 @@ async def _pass_on(process: Process) -> str:
 async def _end(process: Process) -> None:
     """See to it that nothing of the program is left: first asked, then killed."""
     if process.returncode is None:
-        _signal(process, signal.SIGTERM)
+        _signal(process)
         try:
             async with asyncio.timeout(KILL_S):
                 await asyncio.shield(process.wait())
         except TimeoutError:
-            _signal(process, signal.SIGKILL)
+            _signal(process, is_last=True)
             await process.wait()
 
 
-def _signal(process: Process, number: signal.Signals) -> None:
+def _signal(process: Process, *, is_last: bool = False) -> None:
+    """Ask the program and all that it started to end; the last time without a choice."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        if sys.platform == "win32":  # no signals, no groups of processes
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL if is_last else signal.SIGTERM)

@@ -19,6 +19,7 @@ from logqueue.cli.arguments import Commands, duration_ms, natural, positive
 from logqueue.cli.connection import connect
 from logqueue.cli.ending import CommandError, NothingThere, UsageError
 from logqueue.cli.reading_input import BadLine, Counted
+from logqueue.cli.terminal import Bar
 
 if TYPE_CHECKING:
     from logqueue.client import Client
@@ -193,32 +194,22 @@ def _progress(name: str, total: int | None, lines: Counted) -> Iterator[Callable
     if not sys.stderr.isatty():
         yield lambda stored: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
     began = shown = time.monotonic()
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[stored]:,} records, {task.fields[rate]:,.0f}/s"),
-        console=Console(stderr=True),
-        transient=True,
-        auto_refresh=False,
-    )
-    with bar:
-        task = bar.add_task(output.printable(name), total=total, stored=0, rate=0.0)
+    bar = Bar(sys.stderr)
 
-        def note(stored: int) -> None:
-            nonlocal shown
-            now = time.monotonic()
-            if now - shown >= REFRESH_S:
-                shown = now
-                rate = stored / (now - began)
-                bar.update(task, completed=lines.bytes_read, stored=stored, rate=rate)
-                bar.refresh()
+    def note(stored: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown >= REFRESH_S:
+            shown = now
+            rate = stored / (now - began)
+            done = lines.bytes_read / total if total else None
+            bar.show(output.printable(name), done, f"{stored:,} records, {rate:,.0f}/s")
 
+    try:
         yield note
+    finally:
+        bar.close()
 
 
 # -- read and tail -------------------------------------------------------------------------------

@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from logqueue.cli import ending, output
 from logqueue.cli.arguments import Commands, duration_s
 from logqueue.cli.connection import connect
 from logqueue.cli.ending import UsageError
-from logqueue.cli.output import Column, number
+from logqueue.cli.output import number
+from logqueue.cli.terminal import Column, Redrawn
 
 if TYPE_CHECKING:
     from logqueue.client import Client
@@ -132,21 +133,13 @@ def _show_all(client: Client, arguments: argparse.Namespace, before: list[Look])
 
 def _watch(client: Client, arguments: argparse.Namespace) -> None:
     """The same table, drawn anew in its place."""
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
-    def drawn(look: Look, before: Look | None) -> Any:
-        table, _ = output.made_table(_COLUMNS, _rows(look, before), out.width)
-        return Group(Text(look.summary()), table)
-
-    out = output.console()
-    look = Look.at_all(client, arguments)
-    with Live(drawn(look, None), console=out, auto_refresh=False) as live:
-        while True:
-            time.sleep(arguments.every)
-            before, look = look, Look.at_all(client, arguments)
-            live.update(drawn(look, before), refresh=True)
+    drawn = Redrawn(sys.stdout)
+    before: Look | None = None
+    while True:
+        look = Look.at_all(client, arguments)
+        drawn.draw([look.summary(), *output.made_table(_COLUMNS, _rows(look, before))])
+        before = look
+        time.sleep(arguments.every)
 
 
 def _rows(look: Look, before: Look | None) -> Iterator[tuple[object, ...]]:

@@ -15,8 +15,6 @@ from contextlib import closing
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-import httpx
-
 from logqueue.client import (
     appending,
     connecting,
@@ -32,6 +30,7 @@ from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backof
 from logqueue.client.calls import Answer, Call, Listing, Request, call, describe
 from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
+from logqueue.client.lazy import httpx
 from logqueue.client.sse import Event, SseParser
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
 from logqueue import __version__
 from logqueue.client.calls import Request
 from logqueue.client.failures import (
@@ -28,6 +26,7 @@ from logqueue.client.failures import (
     refusal,
     unexpected,
 )
+from logqueue.client.lazy import httpx
 from logqueue.errors import LogqueueError, Unauthorized
 
 URL_DEFAULT = "http://127.0.0.1:4000"

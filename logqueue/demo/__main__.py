@@ -9,15 +9,21 @@ import signal
 import sys
 from pathlib import Path
 
-from logqueue.demo import pipeline
-from logqueue.demo.checks import judge
-from logqueue.demo.crew import WorkerFailed
-from logqueue.demo.directory import NotOurs
-from logqueue.demo.progress import Narrator
-from logqueue.demo.report import as_json, render
-from logqueue.demo.run import SERVER, Options, Stalled, run
-from logqueue.demo.server import ServerFailed
 from logqueue.errors import LogqueueError
+from logqueue.extras import MissingExtra, explained
+
+try:
+    with explained("the demo", "demo"):
+        from logqueue.demo import pipeline
+        from logqueue.demo.checks import judge
+        from logqueue.demo.crew import WorkerFailed
+        from logqueue.demo.directory import NotOurs
+        from logqueue.demo.progress import Narrator
+        from logqueue.demo.report import as_json, render
+        from logqueue.demo.run import SERVER, Options, Stalled, run
+        from logqueue.demo.server import ServerFailed
+except MissingExtra as error:
+    sys.exit(str(error))
 
 EXIT_OK = 0
 EXIT_CHECK_FAILED = 1

@@ -7,6 +7,8 @@ since pytest loads the plugin of this package wherever it is installed.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from logqueue.extras import explained
+
 if TYPE_CHECKING:
     from logqueue.testing.memory import MemoryServer as MemoryServer
     from logqueue.testing.memory import MemoryWorker as MemoryWorker
@@ -21,5 +23,6 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    with explained(f"logqueue.testing.{name}", "server"):
+        value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
     return value

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def logqueue_memory() -> Iterator[MemoryServer]:
     """An empty server in memory, under virtual time."""
-    from logqueue.testing.memory import MemoryServer
+    from logqueue.testing import MemoryServer
 
     with MemoryServer() as server:
         yield server
@@ -29,7 +29,7 @@ def logqueue_memory() -> Iterator[MemoryServer]:
 @pytest.fixture
 def logqueue_server(tmp_path: Path) -> Iterator[ServerProcess]:
     """The real server, on a free port, with a data directory of this test's own."""
-    from logqueue.testing.process import ServerProcess
+    from logqueue.testing import ServerProcess
 
     with ServerProcess(tmp_path / "logqueue-data") as server:
         yield server

@@ -12,7 +12,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from logqueue.errors import LogqueueError
@@ -114,6 +115,31 @@ def _run_child(reference: str, options: dict[str, Any]) -> int:
     return _run_here(Worker(load_app(reference), **options), [signal.SIGTERM], None)
 
 
+@contextmanager
+def _handled(
+    signals: Sequence[signal.Signals], loop: asyncio.AbstractEventLoop, then: Callable[[], None]
+) -> Iterator[None]:
+    """Call something on the loop at each of these signals."""
+    if sys.platform != "win32":
+        for number in signals:
+            loop.add_signal_handler(number, then)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+    else:  # its loops take no handlers
+        before = {
+            number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(then))
+            for number in signals
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
 def _run_here(
     worker: Worker,
     signals: Sequence[signal.Signals],
@@ -130,13 +156,8 @@ def _run_here(
                 os._exit(EXIT_FAILURE)
             worker.stop()
 
-        for number in signals:
-            loop.add_signal_handler(number, on_signal)
-        try:
+        with _handled(signals, loop, on_signal):
             await worker.run()
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
 
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:

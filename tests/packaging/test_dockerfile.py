@@ -48,7 +48,7 @@ def test_every_copied_path_exists_and_is_sent_to_the_builder() -> None:
     kept = {line[1:] for line in page(".dockerignore").splitlines() if line.startswith("!")}
     assert "*" in page(".dockerignore").splitlines(), ".dockerignore keeps all else out"
     sources = copied_from_the_tree()
-    assert {"requirements.lock", "pyproject.toml", "wal", "logqueue"} <= {
+    assert {"requirements-server.lock", "pyproject.toml", "wal", "logqueue"} <= {
         source.removeprefix("./") for source in sources
     }
     for source in sources:
@@ -78,7 +78,9 @@ def test_everything_installed_is_locked() -> None:
     assert fetching
     for step in fetching:
         assert "--require-hashes" in step or "--no-index" in step, step
-    assert any("--require-hashes" in step and "requirements.lock" in step for step in fetching)
+    assert any(
+        "--require-hashes" in step and "requirements-server.lock" in step for step in fetching
+    )
 
 
 def test_it_does_not_run_as_root() -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-
+from logqueue.extras import explained
 from logqueue.worker.job import Job
 from logqueue.worker.middleware import Handle, Middleware
 from logqueue.worker.middleware.ending import ending
 from logqueue.worker.task import Message
+
+with explained("PrometheusMetrics", "metrics"):
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1800.0)
 
