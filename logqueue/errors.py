@@ -36,8 +36,11 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+HIDDEN = "<hidden>"
+"""Stands for a name that the caller may not read. No topic and no router can be called so."""
 
 
 class LogqueueError(Exception):
@@ -46,6 +49,8 @@ class LogqueueError(Exception):
     Attributes:
         message: What was wrong and what to do, for people. Never empty.
         detail: Facts for machines, or None when the code says it all.
+        names: Topics and routers in message and detail that the caller has not named: not every
+            caller may read them, see `hiding`. The message quotes them as `repr` does.
         status: Its HTTP status; 0 for failures that no reply ever says.
         retry_after_s: After how many seconds to try again, as the reply says or the class knows.
     """
@@ -56,11 +61,39 @@ class LogqueueError(Exception):
     had_no_effect: ClassVar[bool] = True
     retry_after_s: int | None = None
 
-    def __init__(self, message: str, detail: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        detail: Mapping[str, Any] | None = None,
+        *,
+        names: Sequence[str] = (),
+    ) -> None:
         assert message, "a refusal must say what was wrong"
         super().__init__(message)
         self.message = message
         self.detail = dict(detail) if detail is not None else None
+        self.names = names
+
+    def hiding(self, allows: Callable[[str], bool]) -> Self:
+        """This refusal for a caller who may not read all names: `HIDDEN` stands for the others."""
+        hidden = [name for name in self.names if not allows(name)]
+        if not hidden:
+            return self
+        message = self.message
+        for name in hidden:
+            message = message.replace(repr(name), repr(HIDDEN))
+        shown = type(self)(message, _without(self.detail, hidden))
+        shown.retry_after_s = self.retry_after_s
+        return shown
+
+
+def _without(value: Any, hidden: Sequence[str]) -> Any:
+    """A detail with `HIDDEN` in the place of some names."""
+    if isinstance(value, dict):
+        return {member: _without(inner, hidden) for member, inner in value.items()}
+    if isinstance(value, list):
+        return [_without(inner, hidden) for inner in value]
+    return HIDDEN if isinstance(value, str) and value in hidden else value
 
 
 class InvalidRequest(LogqueueError):

@@ -6,7 +6,7 @@ how a command is decided, routes, sockets. Records go out as joins of the slices
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from logqueue.core.looking import JobPage, JobView
 from logqueue.core.reading import Page
 from logqueue.core.staging import Producer
 from logqueue.core.topic import Topic
-from logqueue.errors import LogqueueError
+from logqueue.errors import HIDDEN, LogqueueError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -175,13 +175,19 @@ def encode_extended(topic: str, reply: cmd.Extended, timings: dict[str, float]) 
     )
 
 
-def config_members(config: TopicConfig) -> dict[str, Any]:
-    """The config object as replies show it."""
-    return msgspec.structs.asdict(config)
+def config_members(
+    config: TopicConfig, allows: Callable[[str], bool] = lambda name: True
+) -> dict[str, Any]:
+    """The config object as replies show it to a caller who may read some names only."""
+    members = msgspec.structs.asdict(config)
+    for field in ("dead_letter", "archive"):
+        if members[field] is not None and not allows(members[field]):
+            members[field] = HIDDEN
+    return members
 
 
-def topic_state(topic: Topic, now: int) -> dict[str, Any]:
-    """The state of a topic as `GET /v0/topics/:topic` shows it."""
+def topic_state(topic: Topic, now: int, allows: Callable[[str], bool]) -> dict[str, Any]:
+    """The state of a topic as `GET /v0/topics/:topic` shows it to who may read some names only."""
     state: dict[str, Any] = {
         "topic": topic.name,
         "type": topic.config.type,
@@ -190,7 +196,7 @@ def topic_state(topic: Topic, now: int) -> dict[str, Any]:
         "next_seq": topic.head + 1,
         "count": topic.live,
         "bytes": topic.live_bytes,
-        "config": config_members(topic.config),
+        "config": config_members(topic.config, allows),
         "effective_priority": topic.effective_priority(now),
         "last_write_ts": topic.last_write_at or None,
         "last_read_ts": topic.last_read_at or None,

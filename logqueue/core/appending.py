@@ -132,7 +132,8 @@ def _require_room(topic: Topic, count: int, size: int) -> None:
     if over_records or over_bytes:
         raise RecordTooLarge(
             f"a batch of {count} records and {size} bytes can never fit topic {topic.name!r} "
-            f"(cap_records {config.cap_records}, cap_bytes {config.cap_bytes}); send smaller ones"
+            f"(cap_records {config.cap_records}, cap_bytes {config.cap_bytes}); send smaller ones",
+            names=(topic.name,),
         )
     full_records = config.cap_records and topic.live + count > config.cap_records
     full_bytes = config.cap_bytes and topic.live_bytes + size > config.cap_bytes
@@ -147,6 +148,7 @@ def _require_room(topic: Topic, count: int, size: int) -> None:
                 "head_seq": topic.head,
                 "earliest_seq": topic.earliest_seq,
             },
+            names=(topic.name,),
         )
 
 

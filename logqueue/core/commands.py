@@ -323,8 +323,8 @@ class Redrive(msgspec.Struct, frozen=True):
         reason: Only those with this `$dead_letter_reason`.
         limit: How many to move at most.
         dry_run: Only say how many would be moved.
-        check_target: Called with each topic that gets some, before any of them moves; refuses by
-            raising.
+        check_target: Called with each topic that is to get some, whether it exists or not, before
+            any of them moves; refuses by raising.
     """
 
     topic: str

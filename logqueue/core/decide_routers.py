@@ -90,6 +90,7 @@ def _require_one_source(
                 f"{state.instances[other.source].name!r} (router {other.name!r}); a destination "
                 "has one source",
                 {"topic": command.dest, "reason": "router_dest_fan_in"},
+                names=(state.instances[other.source].name, other.name),
             )
 
 
@@ -105,6 +106,7 @@ def _require_same_edge(state: State, command: cmd.PutRouter, known: Router) -> N
                 "existing_source": source,
                 "existing_dest": dest,
             },
+            names=(source, dest),
         )
 
 
@@ -129,9 +131,10 @@ def _require_no_loop(state: State, known: Router | None, source: Topic, dest: To
                 path.append(came_from[path[-1]])
             cycle = [state.instances[number].name for number in [source.number, *reversed(path)]]
             raise RouterCycle(
-                f"this router would close a loop: {' -> '.join(cycle)}; set `allow_cycle` when "
-                "that is meant",
+                f"this router would close a loop: {' -> '.join(map(repr, cycle))}; set "
+                "`allow_cycle` to allow it",
                 {"cycle": cycle},
+                names=cycle,
             )
         for router in state.routers_out.get(at, ()):
             if router is not known and router.dest not in came_from:

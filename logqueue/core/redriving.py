@@ -46,8 +46,12 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision:
     meant = meant_among(source, wanted, command.seqs)
     some = removable(source, meant, are_copied=True)
     by_target: dict[str, list[int]] = {}
+    checked: set[str] = set()
     for seq, _, texts in source.records(some):
         target = wanted.to or _origin(texts[blocks.META])
+        if wanted.check_target is not None and target is not None and target not in checked:
+            wanted.check_target(target)
+            checked.add(target)
         leased = source.queue is not None and not source.queue.is_waiting(seq)
         if target is not None and target != source.name and not leased and target in state.topics:
             by_target.setdefault(target, []).append(seq)
@@ -57,8 +61,6 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision:
     for target, seqs in by_target.items():
         copies = _Copies(state, source, state.topics[target], now, line)
         count, written = as_many_as_fit(seqs, copies.write)
-        if count and wanted.check_target is not None:
-            wanted.check_target(target)
         if count:
             moved.extend(seqs[:count])
             line.add(written)

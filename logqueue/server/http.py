@@ -113,7 +113,7 @@ class HttpApi:
         if isinstance(error, MethodNotAllowed):
             return error_reply(error, self._allow(request))
         if isinstance(error, LogqueueError):
-            return error_reply(error)
+            return error_reply(error.hiding(request.allows))
         logger.error("%s %s failed", request.method, request.route, exc_info=error)
         return error_reply(Internal("the server failed on this request; its log has the details"))
 

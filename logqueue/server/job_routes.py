@@ -143,10 +143,12 @@ class JobRoutes:
         """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
         coordinator = self._service.require_serving()
         command = wire_jobs.redrive_command(request.name, request.body, request.ignore)
-        if command.to is not None:
-            _require_allowed(request, command.to)
-        elif request.key is not None and request.key.prefixes:
-            check = partial(_require_allowed, request)
+        if command.to is not None and not request.allows(command.to):
+            raise Forbidden(
+                "this key may not redrive to a topic outside its prefixes", {"topic": command.to}
+            )
+        if request.key is not None and request.key.prefixes:
+            check = partial(_require_origin_allowed, request)
             command = msgspec.structs.replace(command, check_target=check)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
@@ -164,11 +166,13 @@ class JobRoutes:
         return coordinator.submit_in_portions(command, finish)
 
 
-def _require_allowed(request: Request, target: str) -> None:
-    """A key must not write outside its prefixes by way of a redrive."""
-    if request.key is not None and not request.key.allows(target):
+def _require_origin_allowed(request: Request, target: str) -> None:
+    """A key must not write outside its prefixes by way of a redrive. The records say where they
+    came from, so that the refusal says neither which topic that is nor whether it exists."""
+    if not request.allows(target):
         raise Forbidden(
-            "this key may not redrive to a topic outside its prefixes", {"topic": target}
+            "this key may not redrive to topics outside its prefixes, and a dead letter came from "
+            "one: name `to`, or select others"
         )
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate, islice
 from shutil import disk_usage
 from typing import Any, get_args
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -63,6 +62,18 @@ class Histogram:
         return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
 
 
+class _Scrape:
+    """What the exposition asks of a registry, for one caller."""
+
+    def __init__(self, metrics: Metrics, allows: Callable[[str], bool]) -> None:
+        self._metrics = metrics
+        self._allows = allows
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        return self._metrics.collect(self._allows)
+
+
 class Metrics:
     """Counters of one server, and the collector that exposes them."""
 
@@ -82,8 +93,6 @@ class Metrics:
         self.leases_extended = 0
         self.jobs_dead_lettered = 0
         self.segment_bytes_served = 0
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
 
     # -- counting --------------------------------------------------------------------------------
 
@@ -150,15 +159,15 @@ class Metrics:
 
     # -- exposing --------------------------------------------------------------------------------
 
-    def text(self) -> bytes:
-        """The Prometheus text format, version 0.0.4."""
-        return generate_latest(self._registry)
+    def text(self, allows: Callable[[str], bool]) -> bytes:
+        """The Prometheus text format, version 0.0.4, for a caller who may read some names only."""
+        return generate_latest(_Scrape(self, allows))  # type: ignore[arg-type]
 
-    def collect(self) -> Iterator[Metric]:
-        """Everything, for the registry."""
+    def collect(self, allows: Callable[[str], bool]) -> Iterator[Metric]:
+        """Everything that may be shown to a caller who may read some names only."""
         yield from self._gauges()
-        yield from self._topic_gauges()
-        yield from self._router_metrics()
+        yield from self._topic_gauges(allows)
+        yield from self._router_metrics(allows)
         yield from self._wal_counters()
         yield from self._job_counters()
         yield from self._request_metrics()
@@ -237,9 +246,10 @@ class Metrics:
                 yield GaugeMetricFamily(PREFIX + name, text, value)
         yield by_class
 
-    def _topic_gauges(self) -> Iterator[Metric]:
+    def _topic_gauges(self, allows: Callable[[str], bool]) -> Iterator[Metric]:
         engine = self._service.engine
         topics = engine.state.topics.values() if engine is not None else ()
+        topics = [topic for topic in topics if allows(topic.name)]
         now = engine.clock.now_ms() if engine is not None else 0
         gauges = {
             name: GaugeMetricFamily(PREFIX + "topic_" + name, text, labels=["topic"])
@@ -265,9 +275,10 @@ class Metrics:
             int(len(topics) > TOPICS_LABELLED_MAX),
         )
 
-    def _router_metrics(self) -> Iterator[Metric]:
+    def _router_metrics(self, allows: Callable[[str], bool]) -> Iterator[Metric]:
         engine = self._service.engine
         routers = list(engine.state.routers.values()) if engine is not None else []
+        routers = [router for router in routers if allows(router.name)]
         lag = GaugeMetricFamily(
             PREFIX + "router_lag", "Source records not examined yet.", labels=["router"]
         )

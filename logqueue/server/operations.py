@@ -38,4 +38,4 @@ class OperationRoutes:
                 engine.look(name)
         if b"application/json" in (request.header(b"accept") or b"").lower():
             return Reply(replies.encode(self._metrics.json()))
-        return Reply(self._metrics.text(), content_type=CONTENT_TYPE)
+        return Reply(self._metrics.text(request.allows), content_type=CONTENT_TYPE)

@@ -13,6 +13,8 @@ from logqueue.server.engine import Engine
 from logqueue.server.requests import Held, Reply, Request
 from logqueue.server.service import Service
 
+_OUTSIDE = "this key may not touch topics outside its prefixes"
+
 
 class ProducerRoutes:
     """What a producer needs to append an epoch at a time."""
@@ -24,7 +26,8 @@ class ProducerRoutes:
         """`POST /v0/producers/:producer/epochs/:n/stage`: lay down a chunk, invisible yet."""
         coordinator = self._service.require_serving()
         body = wire_producers.read_stage_body(request.body, request.ignore)
-        _require_allowed(request, (body.topic,))
+        if not request.allows(body.topic):
+            raise Forbidden(_OUTSIDE, {"topic": body.topic})
         command = wire_producers.stage_command(request.name, request.item, body)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
@@ -98,14 +101,10 @@ def _touched(state: State, producer: Producer, epoch: int) -> Iterator[str]:
 
 
 def _require_allowed(request: Request, topics: Iterable[str]) -> None:
-    """The names of producers are nobody's; the topics must be within the key's prefixes.
+    """The producer's own name was checked already; so must be the topics that a call reaches.
 
     Raises:
-        Forbidden: One is not.
+        Forbidden: One is outside the key's prefixes; it is not named, since the caller did not.
     """
-    key = request.key
-    if key is None or not key.prefixes:
-        return
-    for topic in topics:
-        if not key.allows(topic):
-            raise Forbidden("this key may not touch topics outside its prefixes", {"topic": topic})
+    if request.key is not None and request.key.prefixes and not all(map(request.allows, topics)):
+        raise Forbidden(f"{_OUTSIDE}, and this epoch reaches one")

@@ -82,6 +82,10 @@ class Request:
         self._gone = gone
         self._query: dict[str, str] | None = None
 
+    def allows(self, name: str) -> bool:
+        """Whether the caller may know and touch the topic or router of this name."""
+        return self.key is None or self.key.allows(name)
+
     def ignore(self, names: Sequence[str]) -> None:
         """Have the reply name members of the body that the server does not know."""
         self.ignored = names

@@ -15,6 +15,8 @@ from logqueue.server.paging import names_from, page_size, read_cursor, write_cur
 from logqueue.server.requests import Held, Reply, Request
 from logqueue.server.service import Service
 
+_OUTSIDE = "this key may not touch topics outside its prefixes"
+
 
 class RouterRoutes:
     """The router half of the API."""
@@ -27,7 +29,9 @@ class RouterRoutes:
         coordinator = self._service.require_serving()
         body = wire.read_router_body(request.body, request.ignore)
         command = wire.router_command(request.name, body)
-        _require_allowed(request, command.source, command.dest)
+        for topic in (command.source, command.dest):
+            if not request.allows(topic):
+                raise Forbidden(_OUTSIDE, {"topic": topic})
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.RouterPut)
@@ -45,7 +49,7 @@ class RouterRoutes:
         engine = self._service.require_serving().engine
         router = engine.state.router(request.name)
         source, dest = _ends(engine, router)
-        _require_allowed(request, source, dest)
+        _require_ends_allowed(request, source, dest)
         topic = engine.look(dest)
         body = replies.router_members(router.name, source, dest, router.options)
         body["forwarded_total"] = router.forwarded
@@ -86,7 +90,7 @@ class RouterRoutes:
         engine = coordinator.engine
         router = engine.state.routers.get(request.name)
         if router is not None:
-            _require_allowed(request, *_ends(engine, router))
+            _require_ends_allowed(request, *_ends(engine, router))
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.RouterGone)
@@ -119,16 +123,14 @@ def _entry(engine: Engine, name: str) -> dict[str, Any]:
 
 
 def _is_visible(request: Request, entry: dict[str, Any]) -> bool:
-    key = request.key
-    return key is None or all(key.allows(entry[field]) for field in ("router", "source", "dest"))
+    return all(request.allows(entry[field]) for field in ("router", "source", "dest"))
 
 
-def _require_allowed(request: Request, *topics: str) -> None:
+def _require_ends_allowed(request: Request, *topics: str) -> None:
     """The path's name was checked already; both ends must be allowed too.
 
     Raises:
-        Forbidden: One is outside the key's prefixes.
+        Forbidden: One is outside the key's prefixes; it is not named, since the caller did not.
     """
-    for topic in topics:
-        if request.key is not None and not request.key.allows(topic):
-            raise Forbidden("this key may not touch topics outside its prefixes", {"topic": topic})
+    if not all(map(request.allows, topics)):
+        raise Forbidden(_OUTSIDE)

@@ -17,9 +17,9 @@ from logqueue.server.requests import Handler, SocketHandler, StreamHandler
 
 NO_SCOPE = Scope(0)
 
-_FALLBACK_SCOPES = {"topics": Scope.WRITE, "routers": Scope.ADMIN}
-"""Collections whose paths go on with a name, and what a key needs for a method or sub-path of it
-that does not exist."""
+_FALLBACK_SCOPES = {"topics": Scope.WRITE, "routers": Scope.ADMIN, "producers": NO_SCOPE}
+"""Collections whose paths go on with a name that the key's prefixes must cover, and what a key
+needs for a method or sub-path of it that does not exist."""
 
 
 class Body(Enum):
@@ -76,7 +76,8 @@ class Match(NamedTuple):
         methods: Methods that the path knows; empty for an unknown path.
         name: The first name in the path, decoded: of a topic, router, watch session.
         item: The second one: one thing of the first (a seq, a key).
-        guarded: The name of a topic or router that the key's prefixes must cover; "" for none.
+        guarded: The name of a topic, router or producer that the key's prefixes must cover; "" for
+            none.
     """
 
     route: Route | None
@@ -167,7 +168,7 @@ def _fallback(segments: list[str]) -> tuple[Scope, str]:
     """What a key needs where there is no route, and the name that its prefixes must cover."""
     if len(segments) > 3 and segments[1] == "v0" and segments[3]:
         scope = _FALLBACK_SCOPES.get(segments[2])
-        if scope is not None and (segments[2] == "topics" or len(segments) == 4):
+        if scope is not None and (segments[2] != "routers" or len(segments) == 4):
             return scope, segments[3]
     return NO_SCOPE, ""
 

@@ -149,11 +149,19 @@ class SocketSession(Subscriber):
                 raise failure
             text = held.finish((time.perf_counter() - began) * 1000).body
         except Exception as error:
-            text = _encode_refusal(request_id, error)
+            text = self._encode_refusal(request_id, error)
         self._fill(slot, text)
 
+    def _encode_refusal(self, request_id: bytes, error: Exception) -> bytes:
+        if not isinstance(error, LogqueueError):
+            logger.error("a WebSocket command failed", exc_info=error)
+            error = Internal("the server failed on this command; its log has the details")
+        elif self._key is not None:
+            error = error.hiding(self._key.allows)
+        return replies.encode_socket_error(request_id, error.code, error.message)
+
     def _refusal(self, request_id: bytes, error: Exception) -> bytes | Held:
-        text = _encode_refusal(request_id, error)
+        text = self._encode_refusal(request_id, error)
         if isinstance(error, TopicNotFound):
             # The deletion that this was computed from may not be durable yet.
             control_mark = self._coordinator.engine.control_mark
@@ -295,10 +303,3 @@ def _naming(ignored: list[str], answer: bytes | Held) -> bytes | Held:
 def _with_names(ignored: list[str], text: bytes) -> bytes:
     names = [name[:NAME_CHARS_MAX] for name in ignored]
     return b'%b,"ignored":%b}' % (text[:-1], replies.encode(names))
-
-
-def _encode_refusal(request_id: bytes, error: Exception) -> bytes:
-    if not isinstance(error, LogqueueError):
-        logger.error("a WebSocket command failed", exc_info=error)
-        error = Internal("the server failed on this command; its log has the details")
-    return replies.encode_socket_error(request_id, error.code, error.message)

@@ -64,14 +64,15 @@ class TopicRoutes:
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.Ensured)
+            config = replies.config_members(reply.config, request.allows)
             body = {
                 "topic": request.name,
                 "created": reply.created,
                 "differs": {
-                    field: {"have": have, "want": want}
-                    for field, (have, want) in reply.differs.items()
+                    field: {"have": config[field], "want": want}
+                    for field, (_, want) in reply.differs.items()
                 },
-                "config": replies.config_members(reply.config),
+                "config": config,
                 "performance": request.timings(),
             }
             return Reply(replies.encode(body), 201 if reply.created else 200)
@@ -103,7 +104,7 @@ class TopicRoutes:
         now = engine.clock.now_ms()
         if touch:
             topic.last_read_at = topic.touched_at = now
-        state = replies.topic_state(topic, now)
+        state = replies.topic_state(topic, now, request.allows)
         state["log_id"] = engine.journal.log_id_of(topic)
 
         def finish(waited_ms: float) -> Reply:
@@ -118,9 +119,7 @@ class TopicRoutes:
         size = page_size(query.get("page_size"))
         after = read_cursor(query.get("cursor"))
         names = names_from(engine.state.topics, query.get("prefix", ""), after)
-        key = request.key
-        visible = (name for name in names if key is None or key.allows(name))
-        found = [*islice(visible, size + 1)]
+        found = [*islice(filter(request.allows, names), size + 1)]
         topics = [engine.look(name) for name in found[:size]]
         now = engine.clock.now_ms()
         if request.flag("touch", False):
@@ -148,7 +147,7 @@ class TopicRoutes:
             body = {
                 "topic": request.name,
                 "deleted": reply.deleted,
-                "routers_removed": reply.routers_removed,
+                "routers_removed": [*filter(request.allows, reply.routers_removed)],
                 "performance": request.timings(),
             }
             return Reply(replies.encode(body))
@@ -273,7 +272,7 @@ def _configured(request: Request) -> Callable[[cmd.Reply, float], Reply]:
         body = {
             "topic": request.name,
             "created": reply.created,
-            "config": replies.config_members(reply.config),
+            "config": replies.config_members(reply.config, request.allows),
             "performance": request.timings(),
         }
         return Reply(replies.encode(body), 201 if reply.created else 200)

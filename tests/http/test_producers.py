@@ -427,25 +427,39 @@ def test_without_a_key(guarded: ServerProcess, api_for: ApiFor) -> None:
 
 
 def test_prefixes(guarded: ServerProcess, api_for: ApiFor) -> None:
-    """Every topic that a commit reaches must be allowed, those of losing attempts too."""
-    tenant = Writer(api_for(guarded, "tenant"), "mixed", "tenant-a")
-    other = Writer(api_for(guarded, "other"), "mixed", "other-a")
+    """The producer must be allowed, and every topic that a commit reaches."""
+    tenant = Writer(api_for(guarded, "tenant"), "tenant-p", "tenant-a")
+    full = Writer(api_for(guarded, "full"), "tenant-p", "tenant-a")
     detail = {"topic": "other-a"}
     refused(tenant.stage(0, [1], topic="other-a"), 403, "forbidden", detail)
     refused(tenant.stage("x", [], topic="other-a"), 403, "forbidden", detail)
     ok(tenant.stage(0, [1]))
-    ok(other.stage(0, [2], attempt="b", partition=1))
+    ok(full.stage(0, [2], attempt="b", partition=1, topic="other-a"))
     parts: list[Part] = [(0, "", 1, 1), (1, "b", 1, 1)]
-    refused(tenant.commit(0, *parts), 403, "forbidden", detail)
-    refused(tenant.commit(0, parts[0]), 403, "forbidden", detail)
-    refused(tenant.commit(5), 403, "forbidden", detail)
-    full = Writer(api_for(guarded, "full"), "mixed", "tenant-a")
+    refused(tenant.commit(0, *parts), 403, "forbidden", None)
+    refused(tenant.commit(0, parts[0]), 403, "forbidden", None)
+    refused(tenant.commit(5), 403, "forbidden", None)
     assert ok(full.state())["last_epoch"] is None
     ok(full.commit(0, *parts))
-    refused(tenant.commit(0, *parts), 403, "forbidden", detail)
+    refused(tenant.commit(0, *parts), 403, "forbidden", None)
     ok(tenant.stage(1, [3]))
     ok(tenant.commit(1, parts[0]))
     assert full.values() == [1, 3]
+
+
+def test_a_producer_belongs_to_its_prefix(guarded: ServerProcess, api_for: ApiFor) -> None:
+    """Nobody else commits its next epoch, whose records would then be taken for a repeat."""
+    tenant = Writer(api_for(guarded, "tenant"), "tenant-own", "tenant-b")
+    other = Writer(api_for(guarded, "other"), "tenant-own", "other-b")
+    ok(tenant.stage(1, [1]))
+    ok(tenant.commit(1, (0, "", 1, 1)))
+    for reply in (other.commit(2), other.stage(2, [9]), other.stage("x", []), other.state()):
+        refused(reply, 403, "forbidden", None)
+    absent = Writer(api_for(guarded, "other"), "tenant-absent", "other-b")
+    refused(absent.state(), 403, "forbidden", None)
+    ok(tenant.stage(2, [2]))
+    assert ok(tenant.commit(2, (0, "", 1, 1)))["status"] == "committed"
+    assert tenant.values() == [1, 2]
 
 
 # -- through any end -----------------------------------------------------------------------------

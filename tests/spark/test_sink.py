@@ -83,7 +83,7 @@ def test_names_are_asked_for() -> None:
     assert read_options(plain, is_stream=True).producer is None
     names = {read_options(plain, is_stream=False).producer for _ in range(2)}
     assert len(names) == 2, "two writes without a name are two writes"
-    assert producer_of("w") == "spark:w"
+    assert producer_of("w") == "w:spark"
 
 
 def test_the_token(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +267,7 @@ def test_all_columns_arrive(spark: SparkSession, target: Target) -> None:
     with target.client() as client:
         read = [record for record in client.read("jobs") if isinstance(record, Record)]
         jobs = [*client.jobs("jobs")]
-        assert client.producer("spark:all").last_epoch == 1
+        assert client.producer("all:spark").last_epoch == 1
     assert [(r.data, r.tag, r.node, r.meta) for r in read] == [
         ({"n": 0}, "t0", None, None),
         ({"n": 1}, "t1", "me", {"m": 1}),

@@ -103,7 +103,7 @@ def test_no_server(target: Target) -> None:
 
 def test_patience_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has no room is asked again for as long as was said, then that is told."""
-    place = sink._Place("spark:w", 1, 4, "a")
+    place = sink._Place("w:spark", 1, 4, "a")
     monkeypatch.setattr(sink._Place, "here", lambda producer, epoch: place)
     with ServerProcess(tmp_path / "data", MAX_TOTAL_BYTES="2000") as server:
         options = {"url": server.url, "topic": "t", "writeId": "w", "patienceSeconds": "2"}
@@ -146,7 +146,7 @@ def test_tasks_that_fail_and_replies_that_are_lost(
     assert counted(target, "faults") == [*range(1000)]
     assert proxy.seen.count(f"POST {epoch}/commit") == 2
     with target.client() as client:
-        assert client.producer("spark:faults").staged.epochs == []
+        assert client.producer("faults:spark").staged.epochs == []
 
 
 @pytest.mark.spark

@@ -26,7 +26,8 @@ CHUNK_RECORDS_MAX: Final = 10_000
 CHUNK_BYTES_DEFAULT: Final = 4 << 20
 CHUNK_BYTES_MAX: Final = 32 << 20
 PATIENCE_S_DEFAULT: Final = 120
-BATCH_PRODUCER_PREFIX: Final = "spark:"
+BATCH_PRODUCER_SUFFIX: Final = ":spark"
+"""Behind the id: a key that is limited to prefixes may use producers that begin with one of them."""
 
 _NAMES: Final = (
     "url",
@@ -112,7 +113,7 @@ def producer_of(write_id: str) -> str:
     Raises:
         PipelineError: No write can have this id.
     """
-    name = BATCH_PRODUCER_PREFIX + write_id
+    name = write_id + BATCH_PRODUCER_SUFFIX
     if not write_id or _PRODUCER.fullmatch(name) is None:
         raise PipelineError(
             f"option writeId is {write_id!r}: use 1 to 190 of A-Z a-z 0-9 . _ : - >"
@@ -204,7 +205,7 @@ def _batch_name(given: Mapping[str, str], delivery: Delivery) -> str:
             "give the same one when you run the same write again; then it is stored once. Another "
             "write needs another name; mode=plain does without, and may store rows twice"
         )
-    return BATCH_PRODUCER_PREFIX + secrets.token_hex(8)
+    return secrets.token_hex(8) + BATCH_PRODUCER_SUFFIX
 
 
 def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
