@@ -161,7 +161,7 @@ class Metrics:
 
     def text(self, allows: Callable[[str], bool]) -> bytes:
         """The Prometheus text format, version 0.0.4, for a caller who may read some names only."""
-        return generate_latest(_Scrape(self, allows))  # type: ignore[arg-type]
+        return generate_latest(_Scrape(self, allows))
 
     def collect(self, allows: Callable[[str], bool]) -> Iterator[Metric]:
         """Everything that may be shown to a caller who may read some names only."""

@@ -27,7 +27,7 @@ CHUNK_BYTES_DEFAULT: Final = 4 << 20
 CHUNK_BYTES_MAX: Final = 32 << 20
 PATIENCE_S_DEFAULT: Final = 120
 BATCH_PRODUCER_SUFFIX: Final = ":spark"
-"""Behind the id: a key that is limited to prefixes may use producers that begin with one of them."""
+"""Behind the id: a key that is limited to prefixes needs names that begin with one of them."""
 
 _NAMES: Final = (
     "url",
