@@ -11,6 +11,7 @@ from logqueue.core import events as ev
 from logqueue.core import limits
 from logqueue.core.block import View
 from logqueue.core.config import TopicConfig, require_topic_name
+from logqueue.core.edges import require_no_loop_by_config
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import RecordTooLarge, Throttled, TopicFull
@@ -30,10 +31,12 @@ def new_topic(
 
     Raises:
         InvalidRequest: The name or the dead-letter target is invalid.
+        RouterCycle: Routers lead from its archive or dead-letter topic back to it.
         Throttled: The server has all the topics it may have.
     """
     require_topic_name(name)
     config.require_targets(name)
+    require_no_loop_by_config(state, name, config)
     topics_max = state.quotas.topics_max
     if topics_max and len(state.topics) + ahead >= topics_max:
         raise Throttled(

@@ -9,7 +9,7 @@ record or a topic that is not there is not an error; it has nothing left to chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import Any
 
@@ -106,18 +106,22 @@ def _settle_leases(topic: Topic, queue: Queue) -> None:
         for entry in queue.kept()
         if topic.holds(entry.seq) and (entry.seq < cursor or topic.is_timed(entry.seq))
     ]
-    # Jobs below the cursor whose claim is in no log must not be passed over for ever.
-    known = {entry.seq for entry in kept} | queue.held.keys()
-    kept.extend(
-        ev.JobKept(seq, 0, 0, 0, 0, 0, "")
-        for batch in topic.batches
-        if batch.first_seq < cursor
-        for seq in batch.live_seqs()
-        if seq < cursor and seq not in known and (batch.is_plain or not topic.is_timed(seq))
-    )
     queue.restore(cursor, kept)
+    # A claim may be in no log.
+    queue.put_back(_passed_unseen(topic, queue))
     if topic.particulars is not None:
         settle_particulars(topic, topic.particulars, queue)
+
+
+def _passed_unseen(topic: Topic, queue: Queue) -> Iterator[int]:
+    """Jobs below the cursor that nobody was given and that do not come by their own time."""
+    for batch in topic.batches:
+        if batch.first_seq >= queue.cursor:
+            return
+        for seq in batch.live_seqs():
+            is_unseen = seq < queue.cursor and seq not in queue.jobs
+            if is_unseen and (batch.is_plain or not topic.is_timed(seq)):
+                yield seq
 
 
 def introduce(state: State, event: ev.Checkpointed) -> None:
@@ -154,6 +158,8 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
         elapse(topic, event.at)
         if topic.queue is not None:
             topic.queue.change_rate(topic.config.claim_rate, event.config.claim_rate, event.at)
+        if topic.queue is not None and topic.queue.has_overdue and _lives_longer(topic, event):
+            topic.queue.put_back(_passed_unseen(topic, topic.queue))
         topic.config = event.config
         if topic.queue is None and event.config.is_queue:
             topic.queue = Queue()
@@ -161,6 +167,12 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
         topic.is_on_disk = topic.is_on_disk or event.config.is_logged
         # A window that is shortened and lengthened again must not bring keys back.
         topic.forget_keys(event.at)
+
+
+def _lives_longer(topic: Topic, event: ev.TopicConfigured) -> bool:
+    """Whether records that are past their TTL may be within it again."""
+    ttl_ms = event.config.ttl_ms
+    return topic.config.ttl_ms != ttl_ms and (not ttl_ms or ttl_ms > topic.config.ttl_ms)
 
 
 def _topic_dropped(state: State, event: ev.TopicDropped, segment: int) -> None:
@@ -368,6 +380,7 @@ def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
         queue = topic.queue
         elapse(topic, event.at)
         queue.cursor = max(queue.cursor, event.cursor)
+        queue.has_overdue = queue.has_overdue or event.overdue
         for node, deadline, stream, seqs in event.grants:
             queue.claim(Grant(node, deadline, stream, seqs), lease)
             lease += len(seqs)

@@ -54,7 +54,8 @@ def claim(state: State, command: cmd.Claim, now: int) -> Decision:
             grants.append((claimer.node, deadline, claimer.stream, seqs))
             lease += len(seqs)
     if grants or cursor - queue.cursor > SEQS_SCANNED_AGAIN_MAX:
-        events.append(ev.JobsClaimed(now, topic.number, first_lease, cursor, grants))
+        overdue = cursor > queue.cursor and topic.is_due(now)
+        events.append(ev.JobsClaimed(now, topic.number, first_lease, cursor, grants, overdue))
     stopped_by = limit if len(picked) == allowed else None
 
     def answer() -> cmd.Claimed:

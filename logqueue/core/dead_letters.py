@@ -14,7 +14,7 @@ from logqueue.core import limits
 from logqueue.core.appending import new_topic
 from logqueue.core.commands import DeadLetterReason
 from logqueue.core.config import TopicConfig
-from logqueue.core.copies import append_copies, as_many_as_fit, block_of, removable, stamped
+from logqueue.core.copies import append_copies, as_many_as_fit, hops_of, removable, stamped
 from logqueue.core.finishing import finish
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -102,7 +102,8 @@ def dead_letter(
         if topic.particulars is not None:
             stamps += _particulars(topic, seq)
         metas.append(stamped(texts[blocks.META], STRAY_META, stamps))
-    events = append_copies(state, target, block_of(records, metas), now)
+    hops = hops_of(topic, (seq for seq, _, _ in records))
+    events = append_copies(state, target, records, metas, hops, now)
     events.append(ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs)))
     return events
 

@@ -11,6 +11,7 @@ from logqueue.core import limits
 from logqueue.core.appending import new_topic
 from logqueue.core.config import TopicConfig, is_topic_name, require_router_name
 from logqueue.core.decision import Decision
+from logqueue.core.edges import require_no_loop_by_router
 from logqueue.core.routers import Pick, Router, copies, pick
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -18,7 +19,6 @@ from logqueue.core.writing import write
 from logqueue.errors import (
     InvalidRequest,
     RecordTooLarge,
-    RouterCycle,
     Throttled,
     TopicExistsIncompatible,
     TopicFull,
@@ -41,8 +41,8 @@ def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision:
         _require_same_edge(state, command, known)
     else:
         _require_room(state)
-    if source is not None and dest is not None and not command.options.allow_cycle:
-        _require_no_loop(state, known, source, dest)
+    if not command.options.allow_cycle:
+        require_no_loop_by_router(state, known, command.source, command.dest)
     if known is not None:
         configured = ev.RouterConfigured(now, known.source, known.number, command.options)
         return Decision([configured], lambda: cmd.RouterPut(False))
@@ -117,29 +117,6 @@ def _require_room(state: State) -> None:
             f"the server already has its maximum of {routers_max} routers; delete one first",
             {"limit": "max_routers", "max": routers_max},
         )
-
-
-def _require_no_loop(state: State, known: Router | None, source: Topic, dest: Topic) -> None:
-    """Refuse an edge whose destination already reaches its source."""
-    came_from: dict[int, int] = {dest.number: source.number}
-    pending = [dest.number]
-    while pending:
-        at = pending.pop(0)
-        if at == source.number:
-            path = [at]
-            while path[-1] != dest.number:
-                path.append(came_from[path[-1]])
-            cycle = [state.instances[number].name for number in [source.number, *reversed(path)]]
-            raise RouterCycle(
-                f"this router would close a loop: {' -> '.join(map(repr, cycle))}; set "
-                "`allow_cycle` to allow it",
-                {"cycle": cycle},
-                names=cycle,
-            )
-        for router in state.routers_out.get(at, ()):
-            if router is not known and router.dest not in came_from:
-                came_from[router.dest] = at
-                pending.append(router.dest)
 
 
 def drop_router(state: State, command: cmd.DropRouter, now: int) -> Decision:

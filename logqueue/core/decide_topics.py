@@ -15,6 +15,7 @@ from logqueue.core.batch import Batch
 from logqueue.core.config import TopicConfig, require_topic_name
 from logqueue.core.copies import removable
 from logqueue.core.decision import Decision
+from logqueue.core.edges import require_no_loop_by_config
 from logqueue.core.expiring import copies_expired
 from logqueue.core.finding import still_matching
 from logqueue.core.finishing import archive
@@ -100,6 +101,7 @@ def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
 def _configured(state: State, topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
     """The events that change a config. Tightened bounds act at once, also on a topic that otherwise
     rejects rather than evicts."""
+    require_no_loop_by_config(state, topic.name, config, topic.config)
     events: list[ev.AnyEvent] = [ev.TopicConfigured(now, topic.number, config)]
     caps, dropped = cap_floor(topic, config)
     ttl = expired = 0

@@ -267,6 +267,8 @@ class JobsClaimed(Event, frozen=True, array_like=True, tag=16):
         first_lease: Lease number of the first seq of the first grant; they count up from there.
         cursor: First seq that has never been offered, after this pass.
         grants: (node, deadline, stream, seqs), one per claimer that got something.
+        overdue: The cursor may have passed jobs beyond their TTL that found no room where they are
+            to go.
     """
 
     log: ClassVar[int] = LEASES
@@ -274,6 +276,7 @@ class JobsClaimed(Event, frozen=True, array_like=True, tag=16):
     first_lease: int
     cursor: int
     grants: list[tuple[str, int, int, list[int]]]
+    overdue: bool = False
 
 
 class JobsAcked(Event, frozen=True, array_like=True, tag=17):

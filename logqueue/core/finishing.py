@@ -14,7 +14,7 @@ from typing import Literal
 from logqueue.core import events as ev
 from logqueue.core.batch import Record
 from logqueue.core.block import META
-from logqueue.core.copies import append_copies, block_of, stamped
+from logqueue.core.copies import append_copies, hops_of, stamped
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 
@@ -46,6 +46,7 @@ def archive(
     now: int,
     node: str = "",
     target: str | None = None,
+    hops: int = 0,
 ) -> list[ev.AnyEvent]:
     """The events that copy finished records to the topic's archive; none when it has no archive.
 
@@ -54,6 +55,7 @@ def archive(
         finished: Live records, ascending.
         outcome, now, node: How, when and by whom they end.
         target: Another archive than the one the topic has now.
+        hops: How many routers those have come through that the same decision adds.
 
     Raises:
         RecordTooLarge, TopicFull, Throttled: The archive can not take the copies.
@@ -77,4 +79,5 @@ def archive(
             ("$finished_by", node),
         )
         metas.append(stamped(texts[META], STRAY_META, stamps))
-    return append_copies(state, target, block_of(records, metas), now)
+    known = hops_of(topic, (seq for seq, _, _ in records), hops)
+    return append_copies(state, target, records, metas, known, now)

@@ -56,6 +56,7 @@ class InLine:
         """
         placed: list[ev.AnyEvent] = []
         created: dict[int, Topic] = {}
+        within = InLine(self._state)
         for event in part:
             if type(event) is ev.TopicCreated:
                 known = self._created.get(event.name)
@@ -65,18 +66,29 @@ class InLine:
                 if known is None:
                     placed.append(msgspec.structs.replace(event, topic=number))
             elif type(event) is ev.RecordsAppended:
-                topic = created.get(event.topic) or self._state.instances[event.topic]
-                placed.append(self._numbered(topic, event))
+                topic = created.get(event.topic) or self._known(event.topic)
+                numbered = self._numbered(topic, event, within)
+                placed.append(numbered)
+                within.note(topic.number, [event.block], numbered.dropped)
             else:
                 placed.append(event)
         return placed
 
-    def _numbered(self, topic: Topic, event: ev.RecordsAppended) -> ev.RecordsAppended:
-        """An append behind those to the same topic."""
+    def _known(self, number: int) -> Topic:
+        """A topic that exists, or that an earlier part creates."""
+        topic = self._state.instances.get(number)
+        return topic or next(t for t in self._created.values() if t.number == number)
+
+    def _numbered(
+        self, topic: Topic, event: ev.RecordsAppended, within: InLine
+    ) -> ev.RecordsAppended:
+        """An append behind those to the same topic; it counts those of its own part already."""
         earlier = self._blocks.get(topic.number)
         if earlier is None:
             return msgspec.structs.replace(event, topic=topic.number)
-        floor, dropped = batches_floor(topic, [*earlier, event.block])
+        number = topic.number
+        own = within._blocks.get(number, [])
+        floor, dropped = batches_floor(topic, [*earlier, *own, event.block])
         first_seq = event.first_seq + sum(View(block).count for block in earlier)
         return msgspec.structs.replace(
             event,
@@ -84,5 +96,5 @@ class InLine:
             first_seq=first_seq,
             cap_floor=floor,
             seqs_reserved=seqs_reserved(topic, first_seq + event.count - 1),
-            dropped=max(dropped - self._dropped[topic.number], 0),
+            dropped=max(dropped - self._dropped[number] - within._dropped.get(number, 0), 0),
         )

@@ -233,13 +233,15 @@ def _check_places(topic: Topic, queue: Queue, timed: Container[int]) -> None:
     where = topic.name
     live = [seq for batch in topic.batches for seq in batch.live_seqs()]
     for seq in live:
-        known = seq in queue.jobs or seq in timed
+        known = seq in queue.jobs or seq in timed or queue.has_overdue
         assert known or seq >= queue.cursor, f"{where}: job {seq} below the cursor is lost"
         offered = seq < queue.cursor or seq in timed or seq in queue.held
         assert seq not in queue.jobs or offered, f"{where}: job {seq} would be offered twice"
         passed = queue.behind_passed(seq) > seq
         assert not passed or seq in timed, f"{where}: fresh job {seq} is passed over"
     fresh = sum(s >= queue.cursor and s not in timed and s not in queue.held for s in live)
+    if queue.has_overdue:
+        fresh += sum(s < queue.cursor and s not in timed and s not in queue.jobs for s in live)
     assert topic.ready == len(queue.reclaim) + fresh, f"{where}: ready"
     waiting = topic.ready + len(queue.delayed)
     assert waiting + queue.leased + len(queue.held) == topic.live, f"{where}: a job without a state"

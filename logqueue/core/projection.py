@@ -50,6 +50,8 @@ class Queue:
         orphans: Leases whose record is gone.
         dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
         finished: Jobs that came to an end over this instance's life, by outcome.
+        has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
+            where they are to go.
         has_errors: Whether any job has ever had an error.
         has_timed: Whether any job has ever come by its own time.
         lapsed: Leases that ran out, by node; an observation, not part of the replayed state.
@@ -57,8 +59,8 @@ class Queue:
 
     __slots__ = (
         "_grants", "_grants_spent", "_passed", "_rate_spent_until", "cursor", "dead_lettered",
-        "delayed", "finished", "has_errors", "has_timed", "held", "jobs", "keys", "lapsed",
-        "leased", "orphans", "reclaim", "streams",
+        "delayed", "finished", "has_errors", "has_overdue", "has_timed", "held", "jobs", "keys",
+        "lapsed", "leased", "orphans", "reclaim", "streams",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -76,6 +78,7 @@ class Queue:
     def _begin(self, cursor: int) -> None:
         """Nobody holds anything, and nobody ever did."""
         self.cursor = cursor
+        self.has_overdue = False
         self.jobs: dict[int, Job] = {}
         self.reclaim: SortedList[int] = SortedList()
         self.delayed: SortedList[int] = SortedList()
@@ -323,6 +326,14 @@ class Queue:
                 self._passed[start] = max(end, last)
                 return
         self._passed[first] = last
+
+    def put_back(self, seqs: Iterable[int]) -> None:
+        """Have jobs that the cursor has passed, and nobody was given, come as reclaimed ones."""
+        passed = [*seqs]
+        for seq in passed:
+            self.jobs[seq] = Job()
+        self.reclaim.update(passed)
+        self.has_overdue = False
 
     def finish(self, seqs: Iterable[int]) -> None:
         """Jobs are complete: their leases and counters go."""

@@ -44,7 +44,7 @@ def write(
     if not appended.dropped or topic.config.archive is None:
         return [appended]
     evicted = _evicted(topic, appended, replaced or {})
-    return [*archive(state, topic, evicted, "dropped", now), appended]
+    return [*archive(state, topic, evicted, "dropped", now, hops=hops), appended]
 
 
 def evicted_below(topic: Topic, floor: int) -> Iterator[Record]:

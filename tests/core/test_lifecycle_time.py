@@ -305,3 +305,33 @@ def test_the_oldest_claimable_job(world: World) -> None:
     assert age() == 0
     world.wait(150)
     assert age() == 50
+
+
+@pytest.mark.parametrize("end", ["none", "restart", "kill"])
+@pytest.mark.parametrize("ttl_ms", [0, 5000])
+def test_jobs_that_were_too_old_and_had_nowhere_to_go_can_be_young_again(
+    world: World, ttl_ms: int, end: str
+) -> None:
+    """A claim passes them over; a longer TTL must not leave them ready for ever."""
+    world.put("full", type="log", durability="fsync", cap_records=1, discard="reject")
+    world.write("full", "x")
+    world.patch(dead_letter="full", on_expire="dead_letter", ttl_ms=100)
+    world.write("q", "a", "b", wish("c", delay_ms=50), "d")
+    assert world.take(1) == [1]
+    world.wait(101)
+    assert world.take(9) == [], "all are too old, and nobody may have them"
+    world.write("q", "e")
+    assert world.take(9) == [5]
+    check(world.state)
+    if end != "none":
+        world.step()
+        getattr(world, end)()
+    world.patch(ttl_ms=ttl_ms)
+    check(world.state)
+    world.step()
+    jobs = portrait(world.state)["q"]["queue"]["jobs"]
+    world.kill()
+    assert portrait(world.state)["q"]["queue"]["jobs"] == jobs
+    assert [(j.seq, j.deliveries) for j in world.claim(9) if j.seq not in (1, 5)] == [
+        (2, 1), (3, 1), (4, 1)
+    ]  # fmt: skip

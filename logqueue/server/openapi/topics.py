@@ -10,6 +10,7 @@ from logqueue.errors import (
     BatchTooLarge,
     KeyConflict,
     NotAQueue,
+    RouterCycle,
     TopicExistsIncompatible,
     TopicNotEmpty,
     TopicNotFound,
@@ -121,7 +122,7 @@ ROWS = [
             "performance": {"server_total_ms": 1.65},
         },
         statuses=(200, 201),
-        errors=(TopicExistsIncompatible, *COPYING, *STORING),
+        errors=(TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
         creates=True,
     ),
     Row(
@@ -142,7 +143,7 @@ ROWS = [
             "config": CONFIG,
             "performance": {"server_total_ms": 1.12},
         },
-        errors=(TopicNotFound, TopicExistsIncompatible, *COPYING, *STORING),
+        errors=(TopicNotFound, TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
     ),
     Row(
         method="POST",
@@ -164,7 +165,7 @@ ROWS = [
             "performance": {"server_total_ms": 0.12},
         },
         statuses=(200, 201),
-        errors=(TopicExistsIncompatible, *COPYING, *STORING),
+        errors=(TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
         creates=True,
     ),
     *(
@@ -269,7 +270,15 @@ ROWS = [
             "performance": {"server_total_ms": 1.28, "wal_append_ms": 0.21, "fsync_ms": 1.0},
         },
         statuses=(200, 201),
-        errors=(BatchTooLarge, *COPYING, TopicNotFound, NotAQueue, KeyConflict, *STORING),
+        errors=(
+            BatchTooLarge,
+            *COPYING,
+            TopicNotFound,
+            NotAQueue,
+            RouterCycle,
+            KeyConflict,
+            *STORING,
+        ),
         creates=True,
     ),
     Row(
