@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from logqueue.core import commands as cmd
 from logqueue.core import limits
+from logqueue.core.config import TopicConfig
 from logqueue.core.invariants import check, portrait
 from logqueue.errors import LogqueueError, RouterCycle
 from tests.core.world import World, job, pack
@@ -73,12 +76,9 @@ def test_longer_loops_and_such_through_topics_that_come_later(world: World, fiel
 
 @COPIES
 def test_a_write_creates_no_queue_that_closes_a_loop(world: World, field: str) -> None:
-    from logqueue.core import commands as cmd
-    from logqueue.core.config import TopicConfig
-
     loop_of_three(world)
     world.put("b", archive="c")
-    config = TopicConfig(type="queue", **{field: "a"}).resolved()
+    config = msgspec.convert({"type": "queue", field: "a"}, TopicConfig).resolved()
     command = cmd.Append("c", pack([job(1)]), 1, config=config)
     assert refuse(world.run, command)[0] == ["c", "a", "b", "c"]
     assert "c" not in world.state.topics
@@ -121,13 +121,13 @@ def test_a_loop_ends_by_the_hops_of_its_copies(world: World, field: str) -> None
     world.write("q", "a", "b")
     turns = 0
     while turns < 300:
-        before = world.topic("x").head
+        head = world.topic("x").head
         world.wait(6)
         world.topic("q")
         world.forward()
         world.topic("q")
         turns += 1
-        if world.topic("x").head == before and turns > 3:
+        if world.topic("x").head == head and turns > 3:
             break
     copies = world.topic("x").head
     assert limits.ROUTER_HOPS_MAX <= copies <= 2 * (limits.ROUTER_HOPS_MAX + 1)
