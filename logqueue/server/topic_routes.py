@@ -217,14 +217,18 @@ class TopicRoutes:
             coordinator = self._service.require_serving()
             # Registered before the read, so that no change falls between the two.
             changed = coordinator.next_change(request.name)
-            topic, page = _read(coordinator.engine, request, body)
-            left_s = deadline - loop.time()
-            if not page.says_nothing or left_s <= 0:
+            try:
+                topic, page = _read(coordinator.engine, request, body)
+                left_s = deadline - loop.time()
+                if page.says_nothing and left_s > 0:
+                    await asyncio.wait((changed,), timeout=left_s)
+                    continue
+            finally:
+                # Whether the time is up, the client gone or the topic: it waits for nothing now.
                 changed.cancel()
-                records = _join(coordinator, topic, page, body)
-                await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
-                return _paged(request, page, records)
-            await asyncio.wait((changed,), timeout=left_s)
+            records = _join(coordinator, topic, page, body)
+            await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
+            return _paged(request, page, records)
 
     def delete(self, request: Request) -> Answer:
         """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
