@@ -59,9 +59,19 @@ def read_watch_body(body: bytes, ignore: Ignore | None = None) -> WatchBody:
 
 
 def node_filter(nodes: Nodes) -> frozenset[bytes]:
-    """The nodes to leave out, as JSON strings."""
+    """The nodes to leave out, as JSON strings; those that no record can have are dropped.
+
+    Raises:
+        InvalidRequest: There are too many.
+    """
     given = [nodes] if isinstance(nodes, str) else nodes or []
-    return frozenset(write_string(node) for node in given)
+    if len(given) > limits.NODES_PER_FILTER_MAX:
+        raise InvalidRequest(
+            f"`node` lists {len(given)} nodes; name at most {limits.NODES_PER_FILTER_MAX}"
+        )
+    # A character takes at least one byte.
+    fitting = [node for node in given if len(node) <= limits.NODE_BYTES_MAX]
+    return frozenset(write_string(node) for node in fitting)
 
 
 # -- WebSocket messages --------------------------------------------------------------------------

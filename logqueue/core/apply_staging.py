@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from logqueue.core import events as ev
 from logqueue.core.batch import Batch
 from logqueue.core.staging import Chunk, ChunkId, Epoch, Producer, digest_of
@@ -20,7 +23,8 @@ def chunk_staged(state: State, event: ev.ChunkStaged, segment: int) -> None:
     chunk = Chunk(
         event.topic, event.block, event.count, event.size, digest_of(event.block), segment
     )
-    producer.stage(event.epoch, chunk_id, chunk)
+    with _counted(state, producer):
+        producer.stage(event.epoch, chunk_id, chunk)
 
 
 def chunks_committed(state: State, event: ev.ChunksCommitted, segment: int) -> None:
@@ -57,15 +61,16 @@ def epoch_committed(state: State, event: ev.EpochCommitted, segment: int) -> Non
     if producer.committed is None or producer.committed.number < event.epoch:
         ranges = tuple((name, first, last) for name, first, last in event.ranges)
         producer.committed = Epoch(event.epoch, event.digest, ranges)
-        producer.unstage(event.epoch)
+        with _counted(state, producer):
+            producer.unstage(event.epoch)
 
 
 def staged_dropped(state: State, event: ev.StagedDropped, segment: int) -> None:
     """What was staged is let go."""
     producer = state.producers.get(event.producer)
     if producer is not None:
-        producer.staged.clear()
-        producer.staged_bytes = 0
+        with _counted(state, producer):
+            producer.unstage(max(producer.staged, default=0))
         if event.forget:
             del state.producers[event.producer]
 
@@ -82,10 +87,19 @@ def keep_producers(state: State, kept: list[ev.ProducerKept]) -> None:
 
 def forget_topic(state: State, topic: int) -> None:
     """A topic is gone, and with it what was staged for it."""
-    for producer in state.producers.values():
-        for chunks in producer.staged.values():
-            for chunk_id in [key for key, chunk in chunks.items() if chunk.topic == topic]:
-                producer.staged_bytes -= len(chunks.pop(chunk_id).block)
+    if state.staged_chunks:
+        for producer in state.producers.values():
+            with _counted(state, producer):
+                producer.forget_topic(topic)
+
+
+@contextmanager
+def _counted(state: State, producer: Producer) -> Iterator[None]:
+    """Carry what changes for one producer over to the sums of all."""
+    size, chunks = producer.staged_bytes, producer.staged_chunks
+    yield
+    state.staged_bytes += producer.staged_bytes - size
+    state.staged_chunks += producer.staged_chunks - chunks
 
 
 def _touch(state: State, name: str, at: int) -> Producer:

@@ -44,6 +44,7 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
                 {"producer": command.producer, "epoch": command.epoch, "reason": "content"},
             )
         return Decision([], lambda: cmd.Staged(False, staged_bytes))
+    _require_known(state, command.producer)
     _require_staging_room(state, len(command.block))
     events: list[ev.AnyEvent] = []
     if topic is None:
@@ -94,8 +95,29 @@ def _is_committed(producer: Producer, epoch: int) -> bool:
     )
 
 
+def _require_known(state: State, producer: str) -> None:
+    """Refuse one producer more than there may be.
+
+    Raises:
+        Throttled: It is a new one, and there are all there may be.
+    """
+    most = state.quotas.producers_max
+    if most and producer not in state.producers and len(state.producers) >= most:
+        raise Throttled(
+            f"the server already has its maximum of {most} producers; use the names of those that "
+            "exist, or wait until idle ones are forgotten after 30 days",
+            {"limit": "max_producers", "max": most},
+        )
+
+
 def _require_staging_room(state: State, size: int) -> None:
-    staged = sum(producer.staged_bytes for producer in state.producers.values())
+    staged = state.staged_bytes
+    if state.staged_chunks >= limits.STAGED_CHUNKS_MAX:
+        raise Throttled(
+            f"producers have staged {limits.STAGED_CHUNKS_MAX} chunks already, the maximum; "
+            "commit epochs, or stage larger chunks",
+            {"limit": "staged_chunks", "max": limits.STAGED_CHUNKS_MAX},
+        )
     if staged + size > limits.STAGED_BYTES_MAX:
         raise Throttled(
             f"producers have staged {staged} bytes already, of {limits.STAGED_BYTES_MAX} in all; "
@@ -115,6 +137,7 @@ def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision:
     producer = state.producers.get(command.producer) or Producer(command.producer)
     if _is_committed(producer, command.epoch):
         return _repeated(producer, command)
+    _require_known(state, command.producer)
     chunks = [*_named(producer, command)]
     by_topic: dict[int, list[tuple[ChunkId, Chunk]]] = {}
     for chunk_id, chunk in chunks:

@@ -60,6 +60,8 @@ WATCH_SESSION_TTL_MS = 300_000
 
 STAGED_BYTES_MAX = 2 << 30
 """What all producers together may have staged."""
+STAGED_CHUNKS_MAX = 100_000
+"""Chunks that all producers together may have staged; each costs memory beside its records."""
 
 STAGED_MS_MAX = 3_600_000
 """How long a producer's staged chunks wait for more of them, or for their commit."""
@@ -93,6 +95,9 @@ what keeps its frame far below what the log takes."""
 SCANNED_PER_PASS_MAX = 2000
 """Records that one step looks at, to find those that a call means."""
 
+NODES_PER_FILTER_MAX = 1000
+"""Nodes that a reader may leave out."""
+
 NODES_NOTED_MAX = 1000
 """Workers of a queue that are remembered for what they let run out."""
 
@@ -121,3 +126,4 @@ class Quotas(msgspec.Struct, frozen=True):
     total_bytes_max: int = 0
     routers_max: int = 10_000
     auto_create: bool = True
+    producers_max: int = 10_000

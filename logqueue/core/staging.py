@@ -65,17 +65,18 @@ class Producer:
 
     Attributes:
         committed: Its last committed epoch; None before the first.
-        staged: Chunks by epoch.
+        staged: Chunks by epoch; `staged_bytes` and `staged_chunks` are their sums.
         touched_at: When it last staged or committed, ms since the epoch.
     """
 
-    __slots__ = ("committed", "name", "staged", "staged_bytes", "touched_at")
+    __slots__ = ("committed", "name", "staged", "staged_bytes", "staged_chunks", "touched_at")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.committed: Epoch | None = None
         self.staged: dict[int, dict[ChunkId, Chunk]] = {}
         self.staged_bytes = 0
+        self.staged_chunks = 0
         self.touched_at = 0
 
     def chunks(self, epoch: int) -> dict[ChunkId, Chunk]:
@@ -88,11 +89,21 @@ class Producer:
         known = chunks.get(chunk_id)
         chunks[chunk_id] = chunk
         self.staged_bytes += len(chunk.block) - (len(known.block) if known is not None else 0)
+        self.staged_chunks += known is None
 
     def unstage(self, last: int) -> None:
         """Let go of all that is staged for epochs up to and with `last`."""
         for number in [number for number in self.staged if number <= last]:
-            self.staged_bytes -= sum(len(chunk.block) for chunk in self.staged.pop(number).values())
+            chunks = self.staged.pop(number)
+            self.staged_bytes -= sum(len(chunk.block) for chunk in chunks.values())
+            self.staged_chunks -= len(chunks)
+
+    def forget_topic(self, topic: int) -> None:
+        """Let go of what is staged for a topic instance that is gone."""
+        for chunks in self.staged.values():
+            for chunk_id in [key for key, chunk in chunks.items() if chunk.topic == topic]:
+                self.staged_bytes -= len(chunks.pop(chunk_id).block)
+                self.staged_chunks -= 1
 
     def all_staged(self) -> Iterator[tuple[int, ChunkId, Chunk]]:
         """Every chunk with its epoch."""

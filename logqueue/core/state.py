@@ -27,6 +27,7 @@ class State:
         kept_from: Log segments below this one are about to be dropped, so nothing new may refer
             to them; set by tidying, not replayed.
         producers: Those that append in epochs, by name.
+        staged_bytes, staged_chunks: What all producers together have staged.
         next_topic: Number of the next instance of a topic or router.
         next_lease: Number of the next lease; only grows, across topics and restarts.
         live_bytes: Size of all live records as the limits count it.
@@ -37,7 +38,8 @@ class State:
 
     __slots__ = (
         "discarded", "instances", "kept_from", "next_lease", "next_topic", "producers", "quotas",
-        "routers", "routers_by_number", "routers_in", "routers_out", "topics",
+        "routers", "routers_by_number", "routers_in", "routers_out", "staged_bytes",
+        "staged_chunks", "topics",
     )  # fmt: skip
 
     def __init__(self, quotas: Quotas | None = None) -> None:
@@ -49,6 +51,8 @@ class State:
         self.routers_in: dict[int, list[Router]] = {}
         self.discarded: list[list[Any] | dict[Any, Any]] = []
         self.producers: dict[str, Producer] = {}
+        self.staged_bytes = 0
+        self.staged_chunks = 0
         self.kept_from = 0
         self.next_topic = 1
         self.next_lease = 1

@@ -35,6 +35,10 @@ _STATUS_LINES = {
     for status in HTTPStatus
 }
 
+WAITING_BYTES = 8 << 10
+"""What a request costs that waits, beside its body."""
+LARGE_REPLY_BYTES = 256 << 10
+
 
 class HttpExchange:
     """One request and its reply.
@@ -88,6 +92,10 @@ class HttpExchange:
                 self._gone = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._gone)
 
+    def wait(self) -> None:
+        """See `requests.Client`."""
+        self.protocol.hold_request(WAITING_BYTES + 2 * len(self.request.body))
+
     def answer(self, body: bytes) -> None:
         """The request is whole: answer it now, or when its answer may leave."""
         api = self.protocol.api
@@ -105,6 +113,8 @@ class HttpExchange:
         except Exception as error:
             self.send(api.refuse(request, error))
             return
+        # What waits keeps only what it needs of the body.
+        request.body = b""
         if isinstance(answer, Held):
             self._hold(answer)
         elif isinstance(answer, Reply):
@@ -169,9 +179,21 @@ class HttpExchange:
         """Send the reply, if there is still a client to read it."""
         if self.request.ignored:
             reply.name_ignored(self.request.ignored)
+        if len(reply.body) > LARGE_REPLY_BYTES and not self.disconnected:
+            reply = self._fitting(reply)
         wire = encode_reply(reply, self.keep_alive, is_head=self.request.method == "HEAD")
         if not self._write(wire, reply.status) and reply.lost is not None:
             reply.lost()
+
+    def _fitting(self, reply: Reply) -> Reply:
+        """A large reply, or a refusal when replies that nobody reads have used up the memory."""
+        try:
+            self.protocol.require_room(self.request, len(reply.body))
+        except LogqueueError as refusal:
+            if reply.lost is not None:
+                reply.lost()
+            return self.protocol.api.refuse(self.request, refusal)
+        return reply
 
     def _write(self, wire: bytes, status: int) -> bool:
         """Write the whole reply; returns whether there was a client."""

@@ -185,12 +185,12 @@ class HttpApi:
             connection: Where endless replies go; without one they can not be asked for.
         """
 
-        async def gone() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
         request = Request(
-            scope["method"], scope["raw_path"], scope["query_string"], scope["headers"], gone
+            scope["method"],
+            scope["raw_path"],
+            scope["query_string"],
+            scope["headers"],
+            _AsgiClient(receive),
         )
         status = 0
         try:
@@ -289,6 +289,21 @@ class HttpApi:
         if key is None and (route is None or not route.late_key):
             raise Unauthorized("send a key this server knows: `Authorization: Bearer <key>`")
         return key
+
+
+class _AsgiClient:
+    """The client of a request that came as an ASGI call."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+
+    async def gone(self) -> None:
+        """See Client."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def wait(self) -> None:
+        """See Client."""
 
 
 def _require_allowed(key: Key, match: Match) -> None:

@@ -58,6 +58,11 @@ class IncomingBody:
         """Whether the content is kept."""
         return self._content is not None
 
+    @property
+    def held(self) -> int:
+        """Bytes in memory."""
+        return len(self._line) + (0 if self._content is None else len(self._content))
+
     def take(self) -> bytes:
         """The whole content; it is kept here no longer."""
         content = b"" if self._content is None else bytes(self._content)

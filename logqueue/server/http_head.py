@@ -130,29 +130,25 @@ def _require_single(headers: Headers) -> None:
         seen.add(name)
 
 
-def parse_head(data: bytes, stop: int) -> RequestHead:
-    """Parse a whole request head.
-
-    Args:
-        data: Bytes that begin with a request line.
-        stop: Where the blank line behind the head ends.
+def parse_head(text: bytes) -> RequestHead:
+    """Parse a whole request head, up to and including the blank line.
 
     Raises:
         InvalidRequest: This is not the head of an HTTP/1.0 or HTTP/1.1 request.
     """
-    line = _LINE.match(data, 0, stop)
+    line = _LINE.match(text)
     if line is None:
         raise InvalidRequest("malformed HTTP/1.1 request line: send METHOD /path HTTP/1.1")
     begin = line.end()
-    if _FIELDS.fullmatch(data, begin, stop) is None:
+    if _FIELDS.fullmatch(text, begin) is None:
         raise InvalidRequest(
             "malformed header: send name: value lines that end with CRLF, without control "
             "characters, folding or blanks before the colon"
         )
     headers: Headers = []
-    if stop - begin > 2:
-        for text in data[begin : stop - 4].split(b"\r\n"):
-            name, _, value = text.partition(b":")
+    if len(text) - begin > 2:
+        for header in text[begin:-4].split(b"\r\n"):
+            name, _, value = header.partition(b":")
             headers.append((name.lower(), value.strip(b" \t")))
         if len(headers) > HEADERS_MAX:
             raise InvalidRequest(f"the request has over {HEADERS_MAX} headers")

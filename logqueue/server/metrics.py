@@ -230,6 +230,8 @@ class Metrics:
             ("claims_waiting", service.claims_waiting, "Claims that wait for jobs."),
             ("sse_connections", service.streams, "Open push streams."),
             ("watch_sessions", len(service.watch_sessions), "Watch sessions."),
+            ("client_bytes", service.memory.used, "Bytes held for clients."),
+            ("client_bytes_peak", service.memory.peak, "Most bytes ever held for clients."),
             ("ready", int(ready), "1 when the server takes reads and writes."),
             ("replay_progress", service.replay_progress, "Share of the log replayed, 0 to 1."),
             ("uptime_ms", service.uptime_ms, "Milliseconds since the process began to serve."),
@@ -373,6 +375,20 @@ class Metrics:
         for (method, route, status), count in sorted(self._requests.items()):
             requests.add_metric([method, route, str(status)], count)
         yield requests
+        memory = self._service.memory
+        refused = CounterMetricFamily(
+            PREFIX + "client_memory_refused",
+            "Requests and messages refused for lack of client memory.",
+            labels=["limit"],
+        )
+        for limit in ("max_client_bytes", "max_client_bytes_per_key"):
+            refused.add_metric([limit], memory.refused[limit])
+        yield refused
+        yield CounterMetricFamily(
+            PREFIX + "client_connections_dropped",
+            "Connections closed because they did not read and memory was short.",
+            memory.dropped,
+        )
         latency = HistogramMetricFamily(
             PREFIX + "http_request_ms",
             "Milliseconds from the first byte read to the reply.",

@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from logqueue.errors import InvalidRequest, LogqueueError, PayloadTooLarge
+from logqueue.errors import InvalidRequest, LogqueueError, PayloadTooLarge, Throttled
+from logqueue.server.auth import Key
 from logqueue.server.byte_stream import ByteStream
+from logqueue.server.client_memory import MemoryShare
 from logqueue.server.exchange import HttpExchange, encode_head, encode_reply
 from logqueue.server.http import HttpApi, error_reply
 from logqueue.server.http_body import IncomingBody
@@ -30,15 +31,12 @@ from logqueue.server.http_head import (
     parse_head,
     require_beginning,
 )
+from logqueue.server.pace import ADVICE, GRACE_S, Pace
 from logqueue.server.requests import EVENT_STREAM, Request
 from logqueue.server.routing import Body
 from logqueue.server.websocket import WebSocket, is_offered
 
 HEAD_SECONDS_MAX = 60.0
-BODY_GRACE_S = 30.0
-"""A body may take so long whatever its length, and may pause so long at most."""
-BODY_BYTES_PER_S_MIN = 4096
-"""How fast a body must come on average once the grace is over."""
 WRITE_STALL_S = 60.0
 """A client that reads nothing of a complete reply for so long is gone."""
 LINGER_S = 3.0
@@ -47,6 +45,9 @@ reply on its way."""
 IGNORED_BODY_BYTES_MAX = 1 << 20
 """A body that no one reads is thrown away up to this length; behind a longer one the connection
 ends."""
+HEADS_KEPT = 4
+HEAD_KEPT_BYTES_MAX = 600
+"""Clients send the same few heads again and again."""
 BACKLOG_BYTES_MAX = 256 << 10
 REQUESTS_PER_STEP = 32
 
@@ -72,6 +73,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self._running: HttpExchange | None = None
         self._body: IncomingBody | None = None
         self._head = b""
+        self._heads: dict[bytes, RequestHead] = {}
         self._backlog = bytearray()
         self._is_feeding = False
         self._is_going_on = False
@@ -81,14 +83,17 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self._is_reading = True
         self._is_write_paused = False
         self._drained: asyncio.Future[None] | None = None
+        self._share = MemoryShare(self.api.service.memory)
+        self._key: Key | None = None
+        self._request_bytes = 0
+        self._reply_bytes = 0
         self._stream: ByteStream | None = None
         self._socket: WebSocket | None = None
         self._idle_since = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
-        self._slow_bytes = 0
-        self._slow_since = 0.0
-        self._slow_request = 0
+        self._pace = Pace(0.0)
+        self._paced_request = 0
         self._stall_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
 
@@ -114,17 +119,24 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             self._drained.set_result(None)
         self._body = self._drained = None
         self._backlog.clear()
+        self._free_memory()
 
     def pause_writing(self) -> None:
         """The client reads too slowly for what is written to it."""
         self._is_write_paused = True
         self._watch_writing()
+        self._reply_bytes = self.transport.get_write_buffer_size()
+        self.api.service.memory.stall(self, self._drop)
+        self._note_memory(is_forced=True)
         if self._stream is not None:
             self._stream.pause(True)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._is_write_paused = False
+        self._reply_bytes = 0
+        self.api.service.memory.flow(self)
+        self._note_memory(is_forced=True)
         if self._stall_timer is not None and not self.transport.is_closing():
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -174,8 +186,19 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         return (running is not None and running.is_whole) or self._is_write_paused
 
     def _wait(self, data: bytes) -> None:
-        """Keep bytes for later; too many stop the reading."""
+        """Keep bytes for later; too many stop the reading. Without memory for them the connection
+        ends behind the reply that is due."""
         self._backlog += data
+        try:
+            self._note_memory()
+        except Throttled:
+            self._backlog.clear()
+            self._is_lingering = True
+            if self._running is not None:
+                self._running.keep_alive = False
+            else:
+                self._end()
+            return
         if len(self._backlog) > BACKLOG_BYTES_MAX and self._is_reading:
             self._is_reading = False
             self.transport.pause_reading()
@@ -203,13 +226,16 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self._is_feeding = True
         try:
             for _ in range(REQUESTS_PER_STEP):
+                body = self._body
                 data = self._take(data)
                 if self._socket is not None:
                     if data:
                         self._socket.data_received(data)
                     return
-                # A body that is not whole, and leaves bytes, goes on in a later step.
-                if not data or self._is_lingering or self._is_busy or self._body is not None:
+                if not data or self._is_lingering or self._is_busy:
+                    break
+                if body is not None and body is self._body:
+                    # It had its share of this step.
                     break
         except LogqueueError as refusal:
             self._refuse(refusal)
@@ -226,6 +252,8 @@ class LogqueueHttpProtocol(asyncio.Protocol):
                 self._go_on_soon()
         elif self._saw_end:
             self._close_behind_the_last()
+        if self._head or self._body is not None or self._share.size:
+            self._note_unfinished()
         self._watch_reading()
 
     def _take(self, data: bytes) -> bytes:
@@ -269,7 +297,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             self._head = data
             return b""
         self._head = b""
-        head = parse_head(data, end + 4)
+        head = self._parse(data, end + 4)
         if head.body_bytes > 0:
             begin, stop = end + 4, end + 4 + head.body_bytes
             self._begin(head, data[begin:stop] if stop <= len(data) else None)
@@ -277,16 +305,29 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self._begin(head, b"" if not head.body_bytes else None)
         return data[end + 4 :]
 
+    def _parse(self, data: bytes, stop: int) -> RequestHead:
+        """Parse a head, unless it is one that this connection sent before, byte for byte."""
+        text = data[:stop]
+        head = self._heads.get(text)
+        if head is None:
+            head = parse_head(text)
+            if stop <= HEAD_KEPT_BYTES_MAX:
+                if len(self._heads) == HEADS_KEPT:
+                    self._heads.clear()
+                self._heads[text] = head
+        return head
+
     def _begin(self, head: RequestHead, content: bytes | None) -> None:
         """Begin a request: its head is whole, and so is the body unless `content` is None."""
         running = HttpExchange(self, head.keep_alive, head.is_http_11)
-        request = Request(head.method, head.path, head.query, head.headers, running.gone)
+        request = Request(head.method, head.path, head.query, head.headers, running)
         running.request = request
         self._running = running
         self._begun += 1
         api = self.api
         try:
             running.route = api.admit(request)
+            self._key = request.key
             if self._becomes_websocket(head, running):
                 return
             is_kept = running.route.body is not Body.IGNORED
@@ -328,11 +369,71 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             self.transport.write(encode_reply(error_reply(refusal), keep_alive=False))
             self._end()
 
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _note_memory(self, *, is_forced: bool = False) -> None:
+        """Enter in the books what this connection holds.
+
+        Raises:
+            Throttled: There is no room, unless forced.
+        """
+        size = len(self._head) + len(self._backlog) + self._request_bytes + self._reply_bytes
+        body = self._body
+        if body is not None:
+            size += body.held
+        self._share.belong(self._key.id if self._key is not None else "")
+        self._share.resize(size, is_forced=is_forced)
+
+    def _note_unfinished(self) -> None:
+        """Enter a request that is not whole; without room it is refused."""
+        try:
+            self._note_memory()
+        except Throttled as refusal:
+            if self._is_busy:
+                return
+            self._refuse(refusal)
+            self._note_memory(is_forced=True)
+
+    def hold_request(self, size: int) -> None:
+        """The request that is answered now will wait, and holds so many bytes.
+
+        Raises:
+            Throttled: There is no room.
+        """
+        self._request_bytes = size
+        try:
+            self._note_memory()
+        except Throttled:
+            self._request_bytes = 0
+            raise
+
+    def require_room(self, request: Request, size: int) -> None:
+        """Check that a reply may be written, should its client not read it.
+
+        Raises:
+            Throttled: It may not.
+        """
+        key = request.key
+        self.api.service.memory.require(key.id if key is not None else "", size)
+
+    def _drop(self) -> None:
+        """Memory is short, and this client does not read."""
+        self._free_memory()
+        self.transport.abort()
+
+    def _free_memory(self) -> None:
+        self._request_bytes = self._reply_bytes = 0
+        self._share.release()
+        self.api.service.memory.flow(self)
+
     # -- what goes out ---------------------------------------------------------------------------
 
     def on_response_complete(self, exchange: HttpExchange) -> None:
         """A request is answered; the connection is free for what comes next."""
         self._running = None
+        if self._request_bytes:
+            self._request_bytes = 0
+            self._note_memory(is_forced=True)
         self._state.total_requests += 1
         self._idle_since = self.loop.time()
         if not exchange.keep_alive:
@@ -419,22 +520,26 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self.api.leave(request, 101)
         handshake, begin = upgrade
         self.transport.write(handshake)
-        self._hand_over(begin, partial(self.api.service.leave_stream, request.key))
+        self._hand_over(begin, request.key)
         return True
 
-    def _hand_over(self, begin: Callable[[WebSocket], object], leave: Callable[[], None]) -> None:
+    def _hand_over(self, begin: Callable[[WebSocket], object], key: Key | None) -> None:
         """Leave the connection to a WebSocket."""
         connections = self._state.connections
 
         def over() -> None:
             connections.discard(socket)
-            leave()
+            self.api.service.leave_stream(key)
 
-        bytes_max = self.api.service.settings.max_body_bytes
-        socket = WebSocket(self.transport, self.loop, bytes_max, over)
+        service = self.api.service
+        key_id = key.id if key is not None else ""
+        share = MemoryShare(service.memory, key_id)
+        bytes_max = service.settings.max_body_bytes
+        socket = WebSocket(self.transport, self.loop, bytes_max, share, over)
         connections.discard(self)
         connections.add(socket)  # type: ignore[arg-type]
         self._stop_timers()
+        self._free_memory()
         self.transport.set_protocol(socket)
         if self._is_write_paused:
             socket.pause_writing()
@@ -458,40 +563,31 @@ class LogqueueHttpProtocol(asyncio.Protocol):
     def _watch_reading(self) -> None:
         """Begin to watch a request that is not whole yet, or stop."""
         is_due = not self._is_lingering and (self._body is not None or bool(self._head))
-        is_new = self._slow_request != self._begun
+        is_new = self._paced_request != self._begun
         if self._slow_timer is not None and (is_new or not is_due):
             self._slow_timer.cancel()
             self._slow_timer = None
         if is_due and self._slow_timer is None:
-            self._slow_request = self._begun
-            self._slow_since = self.loop.time()
-            self._slow_bytes = 0
-            self._slow_timer = self.loop.call_later(BODY_GRACE_S, self._look_at_reading)
+            self._paced_request = self._begun
+            self._pace = Pace(self.loop.time())
+            self._slow_timer = self.loop.call_later(GRACE_S, self._look_at_reading)
 
     def _look_at_reading(self) -> None:
         """Give up on a request that comes too slowly."""
         self._slow_timer = None
         if self.transport.is_closing() or self._is_lingering:
             return
-        spent_s = self.loop.time() - self._slow_since
+        now = self.loop.time()
         body = self._body
         if body is None:
-            if spent_s >= HEAD_SECONDS_MAX:
+            if now - self._pace.began_s >= HEAD_SECONDS_MAX:
                 advice = f"the request head took longer than {HEAD_SECONDS_MAX:.0f} s"
                 self._refuse(InvalidRequest(advice))
                 return
-        else:
-            due = (spent_s - BODY_GRACE_S) * BODY_BYTES_PER_S_MIN
-            if body.received == self._slow_bytes or body.received < due:
-                self._refuse(
-                    InvalidRequest(
-                        f"the request body came too slowly: send at least {BODY_BYTES_PER_S_MIN} "
-                        f"bytes/s and never pause for {BODY_GRACE_S:.0f} s"
-                    )
-                )
-                return
-            self._slow_bytes = body.received
-        self._slow_timer = self.loop.call_later(BODY_GRACE_S, self._look_at_reading)
+        elif self._pace.is_too_slow(now, body.received):
+            self._refuse(InvalidRequest(f"the request body came too slowly: {ADVICE}"))
+            return
+        self._slow_timer = self.loop.call_later(GRACE_S, self._look_at_reading)
 
     def _watch_writing(self) -> None:
         if self._stall_timer is None:

@@ -40,6 +40,22 @@ class ClientGone(Exception):
     """The client hung up before its request was complete; there is nobody to answer."""
 
 
+class Client(Protocol):
+    """Who sent a request, as far as its handler is concerned."""
+
+    async def gone(self) -> None:
+        """Return once the client has hung up."""
+        ...
+
+    def wait(self) -> None:
+        """The request is about to wait for something that may be long in coming.
+
+        Raises:
+            Throttled: No memory is left for that.
+        """
+        ...
+
+
 class Request:
     """What a handler may look at.
 
@@ -55,7 +71,7 @@ class Request:
     """
 
     __slots__ = (
-        "_gone", "_query", "began", "body", "headers", "ignored", "is_counted", "item", "key",
+        "_client", "_query", "began", "body", "headers", "ignored", "is_counted", "item", "key",
         "method", "name", "query_string", "raw_path", "route",
     )  # fmt: skip
 
@@ -65,7 +81,7 @@ class Request:
         raw_path: bytes,
         query_string: bytes,
         headers: list[tuple[bytes, bytes]],
-        gone: Callable[[], Awaitable[None]],
+        client: Client,
     ) -> None:
         self.method = method
         self.raw_path = raw_path
@@ -79,7 +95,7 @@ class Request:
         self.body = b""
         self.ignored: Sequence[str] = ()
         self.began = time.perf_counter()
-        self._gone = gone
+        self._client = client
         self._query: dict[str, str] | None = None
 
     def allows(self, name: str) -> bool:
@@ -139,14 +155,25 @@ class Request:
 
     async def gone(self) -> None:
         """Return once the client has hung up."""
-        await self._gone()
+        await self._client.gone()
 
-    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+    def unless_gone(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Await something for the client, and cancel it when the client hangs up.
 
+        Returns:
+            What to await; it raises ClientGone when the client did.
+
         Raises:
-            ClientGone: It did.
+            Throttled: No memory is left for one more request that waits.
         """
+        try:
+            self._client.wait()
+        except BaseException:
+            work.close()
+            raise
+        return self._unless_gone(work)
+
+    async def _unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self.gone())
         try:

@@ -257,6 +257,7 @@ class _Server:
                 settings.max_total_bytes,
                 settings.max_routers,
                 settings.auto_create,
+                settings.max_producers,
             )
             engine = Engine(journal, SystemClock(), quotas)
             engine.recover(self._note_progress)

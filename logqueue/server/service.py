@@ -12,6 +12,7 @@ from enum import Enum
 
 from logqueue.errors import Internal, NotReady, ShuttingDown, StorageReadOnly, Throttled
 from logqueue.server.auth import Key
+from logqueue.server.client_memory import ClientMemory
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
 from logqueue.server.gate import Gate
@@ -36,6 +37,7 @@ class Service:
         replay_progress: 0.0 to 1.0 while recovering.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
+        memory: What is held for clients.
         watch_sessions: Who may open which watch stream.
         stepping: Where long work is done.
     """
@@ -50,7 +52,11 @@ class Service:
         self.streams = 0
         self.streams_by_key: Counter[str] = Counter()
         self.inflight: Counter[str] = Counter()
-        self.watch_sessions = WatchSessions(settings.max_watch_sessions, time.monotonic)
+        self.memory = ClientMemory(settings.max_client_bytes, settings.max_client_bytes_per_key)
+        self.watch_sessions = WatchSessions(
+            settings.max_watch_sessions, time.monotonic, self.memory
+        )
+        self.memory.relieve = self.watch_sessions.forget_expired
         self._coordinator: Coordinator | None = None
 
     @property

@@ -101,6 +101,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _quota("max_sse_connections", "open streams and sockets"),
     _quota("max_sse_connections_per_key", "open streams and sockets of one key"),
     _quota("max_inflight_per_key", "requests in progress of one key"),
+    _quota("max_producers", "producers of transactional appends"),
+    _quota("max_client_bytes", "bytes held for clients: unfinished and waiting requests"),
+    _quota("max_client_bytes_per_key", "bytes held for the clients of one key"),
     _quota("max_total_bytes", "live bytes over all topics"),
     Option(
         "test_min_heartbeat_ms",
@@ -138,6 +141,9 @@ class Settings:
     max_sse_connections: int = 10_000
     max_sse_connections_per_key: int = 1000
     max_inflight_per_key: int = 1000
+    max_producers: int = 10_000
+    max_client_bytes: int = 512 << 20
+    max_client_bytes_per_key: int = 256 << 20
     max_total_bytes: int = 0
     test_min_heartbeat_ms: int | None = None
 

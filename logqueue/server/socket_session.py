@@ -24,6 +24,7 @@ from logqueue.errors import (
     InvalidRequest,
     LogqueueError,
     ShuttingDown,
+    Throttled,
     TopicNotFound,
 )
 from logqueue.frames import Event
@@ -32,6 +33,7 @@ from logqueue.server.auth import Key, Scope
 from logqueue.server.requests import Held, Reply
 from logqueue.server.service import Service
 from logqueue.server.subscriptions import Cursor, Subscriber, Subscription
+from logqueue.server.watch import FOLLOWED_BYTES
 from logqueue.server.watch_routes import (
     find_topics,
     marks_of,
@@ -44,6 +46,9 @@ from logqueue.unknown_members import NAME_CHARS_MAX
 
 OUTBOX_MAX = 4
 """Replies and deliveries that wait to be sent. Commands behind them wait, too."""
+
+MESSAGE_BYTES = 100
+"""What a waiting message costs beside its text."""
 
 logger = logging.getLogger("logqueue.websocket")
 
@@ -72,6 +77,10 @@ class SocketSession(Subscriber):
         self._delivery: _Slot | None = None
         self._is_working = False
         self._is_ending = False
+        self._farewell = "the server is shutting down"
+        self._inbox_bytes = 0
+        self._costs: dict[str, int] = {}
+        self._followed_bytes = 0
         socket.listener = self
         self._coordinator.subscriptions.open(self)
 
@@ -82,6 +91,16 @@ class SocketSession(Subscriber):
         if not self._is_ending:
             self._inbox.append(text)
             self._work()
+            if self._inbox or self._inbox_bytes:
+                self._note_inbox()
+
+    def _note_inbox(self) -> None:
+        """Enter what waits in the books; without room for it the socket is closed."""
+        self._inbox_bytes = sum(len(text or b"") + MESSAGE_BYTES for text in self._inbox)
+        try:
+            self._socket.hold(self._inbox_bytes + self._followed_bytes)
+        except Throttled as refusal:
+            self.end(refusal)
 
     def socket_drained(self) -> None:
         """See SocketListener."""
@@ -103,6 +122,9 @@ class SocketSession(Subscriber):
             self._execute(self._inbox.popleft())
         self._is_working = False
         if not self.is_closed:
+            if self._inbox_bytes and not self._inbox:
+                self._inbox_bytes = 0
+                self._socket.hold(self._followed_bytes)
             self._socket.read(not self._inbox)
 
     @property
@@ -187,6 +209,7 @@ class SocketSession(Subscriber):
         engine = self._coordinator.engine
         topics = find_topics(engine, starts, lenient=message.lenient)
         options = read_options(message)
+        self._note_followed(dict.fromkeys(topics, FOLLOWED_BYTES + options.cost))
         places = {name: starting_place(topic, starts[name]) for name, topic in topics.items()}
         for name, topic in topics.items():
             cursor = Cursor(places[name]["from_seq"])
@@ -200,9 +223,22 @@ class SocketSession(Subscriber):
         for name in names:
             subscription = self.subscriptions.get(name)
             if subscription is not None:
+                self._costs.pop(name, None)
                 self._coordinator.subscriptions.remove(subscription)
+        self._note_followed({})
         members = replies.encode(names)
         return b'{"op":"unsubscribed","request_id":%b,"topics":%b}' % (request_id, members)
+
+    def _note_followed(self, costs: dict[str, int]) -> None:
+        """Enter subscriptions in the books.
+
+        Raises:
+            Throttled: There is no room for them.
+        """
+        after = {**self._costs, **costs}
+        size = sum(after.values())
+        self._socket.hold(self._inbox_bytes + size)
+        self._costs, self._followed_bytes = after, size
 
     def _publish(self, message: feed_wire.Publish, request_id: bytes) -> Held:
         self._require(Scope.WRITE)
@@ -260,6 +296,8 @@ class SocketSession(Subscriber):
 
     def end(self, error: LogqueueError) -> None:
         """See Subscriber: what is decided already is still sent."""
+        if not isinstance(error, ShuttingDown):
+            self._farewell = error.code
         code = frames.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
         self._is_ending = True
         self._inbox.clear()
@@ -282,7 +320,7 @@ class SocketSession(Subscriber):
             return
         if self._is_ending:
             if not outbox:
-                self._socket.close(CloseCode.GOING_AWAY, "the server is shutting down")
+                self._socket.close(CloseCode.GOING_AWAY, self._farewell)
             return
         self._work()
         self._coordinator.subscriptions.resume(self)

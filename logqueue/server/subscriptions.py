@@ -37,6 +37,9 @@ PASS_MAX_S = 0.005
 just started, and whoever writes or claims meanwhile must not wait for all of them."""
 
 
+NODE_BYTES = 100
+
+
 class ReadOptions(NamedTuple):
     """How a reader wants a topic. Equal ones share what is read for them.
 
@@ -49,6 +52,11 @@ class ReadOptions(NamedTuple):
     bytes_max: int
     nodes: frozenset[bytes]
     show: int
+
+    @property
+    def cost(self) -> int:
+        """What the filter costs in memory, in bytes."""
+        return sum(len(node) + NODE_BYTES for node in self.nodes)
 
 
 class Cursor:

@@ -14,8 +14,12 @@ from logqueue import frames
 from logqueue.core.limits import WATCH_SESSION_TTL_MS
 from logqueue.errors import InvalidRequest, NotFound, Throttled, Unauthorized
 from logqueue.server.auth import Key
+from logqueue.server.client_memory import ClientMemory, MemoryShare
 from logqueue.server.subscriptions import Cursor, ReadOptions
 
+SESSION_BYTES = 1000
+FOLLOWED_BYTES = 400
+"""What a session costs, and each topic that it or a socket follows."""
 SESSION_TTL_S = WATCH_SESSION_TTL_MS / 1000
 
 
@@ -28,10 +32,13 @@ class WatchSession:
         cursors: By topic, in the order of names.
         heartbeat_s: Silence on a stream after which it gives a sign of life, in seconds.
         streams: How many are open.
+        share: Its part of what is held for clients.
         idle_since: When the last one ended, or the session was made, by the registry's time.
     """
 
-    __slots__ = ("cursors", "heartbeat_s", "idle_since", "key", "options", "streams", "wid")
+    __slots__ = (
+        "cursors", "heartbeat_s", "idle_since", "key", "options", "share", "streams", "wid",
+    )  # fmt: skip
 
     def __init__(
         self, key: Key | None, starts: Mapping[str, int], options: ReadOptions, heartbeat_s: float
@@ -43,6 +50,7 @@ class WatchSession:
         self.heartbeat_s = heartbeat_s
         self.streams = 0
         self.idle_since = 0.0
+        self.share: MemoryShare | None = None
 
     def rewind(self, event_id: bytes) -> None:
         """Go back to the cursors of a frame that was received; never forward.
@@ -71,15 +79,17 @@ class WatchSession:
 class WatchSessions:
     """The sessions of one server. Those that nobody uses are forgotten when somebody asks."""
 
-    def __init__(self, sessions_max: int, now_s: Callable[[], float]) -> None:
+    def __init__(self, sessions_max: int, now_s: Callable[[], float], memory: ClientMemory) -> None:
         """An empty registry.
 
         Args:
             sessions_max: Sessions at most; 0 = unlimited.
             now_s: A clock that never goes back, in seconds.
+            memory: Where sessions are entered.
         """
         self._sessions_max = sessions_max
         self._now_s = now_s
+        self._memory = memory
         self._sessions: dict[str, WatchSession] = {}
         # Those without a stream, longest idle first.
         self._idle: OrderedDict[str, WatchSession] = OrderedDict()
@@ -95,12 +105,14 @@ class WatchSessions:
             if session.idle_since >= before:
                 return
             del self._idle[wid], self._sessions[wid]
+            if session.share is not None:
+                session.share.release()
 
     def add(self, session: WatchSession) -> None:
         """Keep a new session.
 
         Raises:
-            Throttled: The server has all the sessions it may have.
+            Throttled: The server has all the sessions it may have, or no memory for one more.
         """
         most = self._sessions_max
         if most and len(self._sessions) >= most:
@@ -109,6 +121,9 @@ class WatchSessions:
                 f"{SESSION_TTL_S:.0f} s after their last stream",
                 {"limit": "max_watch_sessions", "max": most},
             )
+        share = MemoryShare(self._memory, session.key.id if session.key is not None else "")
+        share.resize(SESSION_BYTES + len(session.cursors) * FOLLOWED_BYTES + session.options.cost)
+        session.share = share
         self._sessions[session.wid] = session
         self._rest(session)
 

@@ -18,11 +18,15 @@ from websockets.protocol import Protocol as Frames
 from websockets.protocol import Side, State
 from websockets.server import ServerProtocol
 
-from logqueue.errors import InvalidRequest
+from logqueue.errors import InvalidRequest, Throttled
+from logqueue.server.client_memory import MemoryShare
 from logqueue.server.heartbeat import Heartbeat
+from logqueue.server.pace import ADVICE, GRACE_S, Pace
 
 PING_INTERVAL_S = 20.0
 CLOSE_TIMEOUT_S = 10.0
+AFTER_END_BYTES_MAX = 64 << 10
+"""What a client may still have in one frame after the end has begun."""
 
 logger = logging.getLogger("logqueue.websocket")
 
@@ -85,6 +89,7 @@ class WebSocket(asyncio.Protocol):
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
         bytes_max: int,
+        share: MemoryShare,
         over: Callable[[], None],
     ) -> None:
         """Take a connection over. Nothing is read before `set_protocol` hands it bytes.
@@ -93,6 +98,7 @@ class WebSocket(asyncio.Protocol):
             transport: The connection, upgraded.
             loop: Its event loop.
             bytes_max: The longest message that is taken.
+            share: Where what is held for this client is entered.
             over: Called once, when the connection is gone.
         """
         self.listener: SocketListener | None = None
@@ -102,12 +108,18 @@ class WebSocket(asyncio.Protocol):
         self._bytes_max = bytes_max
         self._over = over
         self._frames = Frames(Side.SERVER, state=State.OPEN, max_size=bytes_max, logger=logger)
-        self._parts: list[bytes] = []
+        self._message = bytearray()
+        self._share = share
+        self._held_elsewhere = 0
+        self._reply_bytes = 0
+        self._received = 0
+        self._pace: Pace | None = None
         self._is_text = False
         self._reads = self._is_reading_wanted = True
         self._pinged = False
         self._heartbeat = Heartbeat(loop, PING_INTERVAL_S, self._look_for_life)
         self._close_timer: asyncio.TimerHandle | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -143,6 +155,9 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
+        if self.listener is None and len(self._frames.reader.buffer) > AFTER_END_BYTES_MAX:
+            self._transport.abort()
+            return
         self._pinged = False
         self._heartbeat.sent(self._loop.time())
         self._frames.receive_data(data)
@@ -152,6 +167,59 @@ class WebSocket(asyncio.Protocol):
         self._flush()
         if self._frames.state is not State.OPEN:
             self._end()
+        else:
+            self._watch_message(len(data))
+
+    def hold(self, size: int) -> None:
+        """Whoever understands the messages holds so many bytes for this client from now on.
+
+        Raises:
+            Throttled: There is no room for more.
+        """
+        before, self._held_elsewhere = self._held_elsewhere, size
+        try:
+            self._note_memory()
+        except Throttled:
+            self._held_elsewhere = before
+            raise
+
+    def _note_memory(self, *, is_forced: bool = False) -> None:
+        size = len(self._frames.reader.buffer) + len(self._message)
+        size += self._held_elsewhere + self._reply_bytes
+        self._share.resize(size, is_forced=is_forced)
+
+    def _watch_message(self, received: int) -> None:
+        """Bound a message that is not whole yet: in memory, and in time."""
+        if not self._frames.reader.buffer and not self._message:
+            self._received = 0
+            self._pace = None
+            if self._share.size != self._held_elsewhere:
+                self._note_memory(is_forced=True)
+            return
+        self._received += received
+        try:
+            self._note_memory()
+        except Throttled:
+            self.close(CloseCode.TRY_AGAIN_LATER, "no memory left for this message")
+            return
+        if self._pace is None:
+            self._pace = Pace(self._loop.time())
+            if self._slow_timer is None:
+                self._slow_timer = self._loop.call_later(GRACE_S, self._look_at_message)
+
+    def _look_at_message(self) -> None:
+        """Give up on a message that comes too slowly."""
+        self._slow_timer = None
+        if self._pace is None or self.listener is None:
+            return
+        now = self._loop.time()
+        if now - self._pace.began_s < GRACE_S:
+            delay_s = GRACE_S - (now - self._pace.began_s)
+            self._slow_timer = self._loop.call_later(delay_s, self._look_at_message)
+        elif self._reads and self._pace.is_too_slow(now, self._received):
+            self.close(CloseCode.POLICY_VIOLATION, f"the message came too slowly: {ADVICE}")
+        else:
+            self._slow_timer = self._loop.call_later(GRACE_S, self._look_at_message)
 
     def eof_received(self) -> bool:
         """The client has gone without a closing handshake."""
@@ -160,11 +228,17 @@ class WebSocket(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads too slowly for what is written to it."""
         self.is_paused = True
+        self._reply_bytes = self._transport.get_write_buffer_size()
+        self._share.memory.stall(self, self._drop)
+        self._note_memory(is_forced=True)
         self.read(self._is_reading_wanted)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self.is_paused = False
+        self._reply_bytes = 0
+        self._share.memory.flow(self)
+        self._note_memory(is_forced=True)
         self.read(self._is_reading_wanted)
         if self.listener is not None:
             self.listener.socket_drained()
@@ -172,6 +246,7 @@ class WebSocket(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._end()
+        self._free_memory()
         if self._close_timer is not None:
             self._close_timer.cancel()
         # The parser and its connection know each other, and an error knows both; full garbage
@@ -190,12 +265,14 @@ class WebSocket(asyncio.Protocol):
             self._is_text = opcode is Opcode.TEXT
         elif opcode is not Opcode.CONT:
             return
-        if event.data:
-            self._parts.append(bytes(event.data))
-        if not event.fin:
-            return
-        text = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts.clear()
+        if event.fin and not self._message:
+            text = bytes(event.data)
+        else:
+            self._message += event.data
+            if not event.fin:
+                return
+            text = bytes(self._message)
+            self._message.clear()
         if self._is_text and not _is_utf8(text):
             self.close(CloseCode.INVALID_DATA, "text messages are UTF-8")
         elif self.listener is not None:
@@ -217,11 +294,23 @@ class WebSocket(asyncio.Protocol):
         if listener is None:
             return
         self._heartbeat.stop()
-        self._parts.clear()
+        self._message.clear()
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
         self.read(True)
         if not self._transport.is_closing():
             self._close_timer = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
         listener.socket_lost()
+
+    def _drop(self) -> None:
+        """Memory is short, and this client does not read."""
+        self._free_memory()
+        self._transport.abort()
+
+    def _free_memory(self) -> None:
+        self._held_elsewhere = self._reply_bytes = 0
+        self._share.release()
+        self._share.memory.flow(self)
 
     def _look_for_life(self) -> None:
         """A client that sent nothing for a while is asked, and given up if it does not answer."""

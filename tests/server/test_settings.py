@@ -43,6 +43,9 @@ def test_the_defaults() -> None:
         "max_sse_connections": 10_000,
         "max_sse_connections_per_key": 1000,
         "max_inflight_per_key": 1000,
+        "max_producers": 10_000,
+        "max_client_bytes": 536_870_912,
+        "max_client_bytes_per_key": 268_435_456,
         "max_total_bytes": 0,
         "test_min_heartbeat_ms": None,
     }
@@ -84,6 +87,9 @@ def test_every_field_is_an_option_with_a_purpose() -> None:
         ("MAX_SSE_CONNECTIONS", "4", "max_sse_connections", 4),
         ("MAX_SSE_CONNECTIONS_PER_KEY", "5", "max_sse_connections_per_key", 5),
         ("MAX_INFLIGHT_PER_KEY", "6", "max_inflight_per_key", 6),
+        ("MAX_PRODUCERS", "0", "max_producers", 0),
+        ("MAX_CLIENT_BYTES", "8", "max_client_bytes", 8),
+        ("MAX_CLIENT_BYTES_PER_KEY", "9", "max_client_bytes_per_key", 9),
         ("MAX_TOTAL_BYTES", "9223372036854775807", "max_total_bytes", 2**63 - 1),
         ("TEST_MIN_HEARTBEAT_MS", "20", "test_min_heartbeat_ms", 20),
         # An empty variable is one that was not set.

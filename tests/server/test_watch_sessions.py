@@ -7,6 +7,7 @@ import pytest
 from logqueue.errors import NotFound, Throttled, Unauthorized
 from logqueue.frames import encode_cursors
 from logqueue.server.auth import Key, parse_keys
+from logqueue.server.client_memory import ClientMemory
 from logqueue.server.subscriptions import ReadOptions
 from logqueue.server.watch import SESSION_TTL_S, WatchSession, WatchSessions
 
@@ -47,7 +48,7 @@ def test_ids_cannot_be_guessed_and_fit_a_path() -> None:
 
 
 def test_an_unused_session_expires(clock: Hours) -> None:
-    sessions = WatchSessions(0, clock)
+    sessions = WatchSessions(0, clock, ClientMemory(0, 0))
     first, second = session(), session()
     sessions.add(first)
     clock.now_s += 10
@@ -60,7 +61,7 @@ def test_an_unused_session_expires(clock: Hours) -> None:
 
 
 def test_a_session_in_use_never_expires(clock: Hours) -> None:
-    sessions = WatchSessions(0, clock)
+    sessions = WatchSessions(0, clock, ClientMemory(0, 0))
     used = session()
     sessions.add(used)
     sessions.opened(used)
@@ -77,7 +78,7 @@ def test_a_session_in_use_never_expires(clock: Hours) -> None:
 
 
 def test_expired_sessions_make_room(clock: Hours) -> None:
-    sessions = WatchSessions(2, clock)
+    sessions = WatchSessions(2, clock, ClientMemory(0, 0))
     for _ in range(2):
         sessions.add(session())
     with pytest.raises(Throttled) as refusal:

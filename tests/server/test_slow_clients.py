@@ -1,0 +1,252 @@
+"""Clients that take too long: a connection under a clock that is turned by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from logqueue.server.app import routes
+from logqueue.server.http import HttpApi
+from logqueue.server.metrics import Metrics
+from logqueue.server.protocol import LogqueueHttpProtocol
+from logqueue.server.routing import Router
+from logqueue.server.service import Service
+from logqueue.server.settings import Settings
+
+HEAD = b"POST /v0/topics/q HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+class Clock:
+    """As much of an event loop as a connection asks for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._count = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def get_debug(self) -> bool:
+        return False
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
+
+    def call_later(
+        self, delay: float, call: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        loop: Any = self
+        handle = asyncio.TimerHandle(self.now + delay, call, args, loop)
+        self._count += 1
+        heapq.heappush(self._timers, (handle.when(), self._count, handle))
+        return handle
+
+    def call_soon(self, call: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        return self.call_later(0.0, call, *args)
+
+    def create_future(self) -> None:
+        raise AssertionError("nothing here waits")
+
+    def turn(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        while self._timers and self._timers[0][0] <= end:
+            self.now, _, handle = heapq.heappop(self._timers)
+            if not handle.cancelled():
+                handle._run()
+        self.now = end
+
+    @property
+    def pending(self) -> int:
+        """Timers that are due one day."""
+        return sum(not handle.cancelled() for _, _, handle in self._timers)
+
+
+class Line:
+    """A connection seen from its client."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = Clock()
+        self.written = b""
+        self.unread = 0
+        self.is_closed = self.is_aborted = self.is_paused = False
+        service = self.service = Service(Settings(**settings))
+        metrics = Metrics(service)
+        app: Any = type(
+            "App", (), {"api": HttpApi(service, Router(routes(service, metrics)), metrics)}
+        )
+        config: Any = type("Config", (), {"app": app, "timeout_keep_alive": 75})
+        state: Any = type("State", (), {"connections": set(), "tasks": set(), "total_requests": 0})
+        loop: Any = self.clock
+        self.protocol = LogqueueHttpProtocol(config, state, {}, loop)
+        self.state = state
+        self.protocol.connection_made(self)
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def write_eof(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            if not self.unread:
+                self.protocol.connection_lost(None)
+
+    def abort(self) -> None:
+        self.is_aborted = True
+        self.unread = 0
+        self.is_closed = True
+        self.protocol.connection_lost(None)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection is gone, and nothing is left of it."""
+        gone = not self.state.connections
+        assert not gone or (self.clock.pending == 0 and self.service.memory.used == 0)
+        return gone
+
+
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"]
+)
+def test_a_body_that_pauses(framing: bytes) -> None:
+    line = Line()
+    line.protocol.data_received(HEAD + framing)
+    line.protocol.data_received(b"1\r\nx\r\n")
+    assert line.service.memory.used > 0 or framing.startswith(b"Trans")
+    line.clock.turn(29)
+    assert not line.written
+    line.clock.turn(32)
+    assert line.written.startswith(b"HTTP/1.1 400 ") and b"too slowly" in line.written
+    line.clock.turn(5)
+    assert line.is_over
+
+
+def test_a_body_that_drips() -> None:
+    """A byte now and then is not enough in the long run."""
+    line = Line()
+    line.protocol.data_received(HEAD + b"Content-Length: 1000000\r\n\r\n")
+    for _ in range(100):
+        line.protocol.data_received(b"x")
+        line.clock.turn(1)
+    assert b"too slowly" in line.written
+
+
+def test_a_slow_body_that_is_fast_enough() -> None:
+    line = Line()
+    line.protocol.data_received(HEAD + b"Content-Length: 1000000\r\n\r\n")
+    for _ in range(120):
+        line.protocol.data_received(b"x" * 5000)
+        line.clock.turn(1)
+    assert not line.written
+    assert line.service.memory.used == 600_000
+    line.protocol.connection_lost(None)
+    assert line.is_over
+
+
+def test_a_body_that_no_route_reads_costs_nothing() -> None:
+    line = Line()
+    head = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+    line.protocol.data_received(head)
+    for _ in range(9):
+        line.protocol.data_received(b"x" * 100_000)
+        assert line.service.memory.used == 0
+    line.protocol.data_received(b"x" * 100_000 + head)
+    assert line.written.count(b"HTTP/1.1 200 ") == 1
+    line.clock.turn(100)
+    assert b"too slowly" in line.written
+    assert line.is_over
+
+
+def test_a_head_that_never_ends() -> None:
+    line = Line()
+    for _ in range(70):
+        line.protocol.data_received(b"G" if not line.clock.now else b"E")
+        line.clock.turn(1)
+    assert b"took longer than 60 s" in line.written
+    line.clock.turn(5)
+    assert line.is_over
+
+
+def test_a_connection_that_says_nothing() -> None:
+    line = Line()
+    line.clock.turn(80)
+    assert not line.written
+    assert line.is_over
+
+
+def test_a_client_that_does_not_read() -> None:
+    line = Line()
+    line.unread = 100_000
+    line.protocol.pause_writing()
+    assert line.service.memory.used == 100_000
+    line.clock.turn(30)
+    line.unread = 90_000
+    line.clock.turn(40)
+    assert line.service.memory.used
+    line.clock.turn(60)
+    assert line.is_over
+
+
+def test_a_client_that_leaves_an_end_unread() -> None:
+    """A closed connection does not wait for its reader for ever either."""
+    line = Line()
+    line.unread = 1000
+    line.protocol.data_received(b"GARBAGE\r\n\r\n")
+    line.clock.turn(64)
+    assert line.is_aborted
+    assert line.is_over
+
+
+@pytest.mark.parametrize("end", ["complete", "hang-up", "refused", "half-closed"])
+def test_what_was_held_is_released(end: str) -> None:
+    line = Line(max_client_bytes=200_000)
+    line.protocol.data_received(HEAD + b"Content-Length: 150000\r\n\r\n" + b"x" * 100_000)
+    assert line.service.memory.used == 100_000
+    if end == "complete":
+        line.protocol.data_received(b"x" * 50_000)
+        assert b"503" in line.written
+    elif end == "hang-up":
+        line.protocol.connection_lost(None)
+    elif end == "half-closed":
+        assert line.protocol.eof_received()
+        assert line.written.startswith(b"HTTP/1.1 400 ")
+    else:
+        share = line.service.memory
+        share.add("", 90_000)
+        line.protocol.data_received(b"x" * 20_000)
+        assert line.written.startswith(b"HTTP/1.1 429 ")
+        assert b"retry-after: 1\r\n" in line.written and b"max_client_bytes" in line.written
+        share.add("", -90_000)
+    assert line.service.memory.used == 0
+
+
+def test_input_behind_an_unread_reply_is_bounded() -> None:
+    """Pipelining stops where memory does; what was asked before is answered."""
+    line = Line(max_client_bytes=300_000)
+    line.protocol.pause_writing()
+    line.protocol.data_received(b"x" * 200_000)
+    assert line.service.memory.used == 200_000
+    line.protocol.data_received(b"x" * 200_000)
+    assert line.service.memory.used <= 200_000
+    line.protocol.data_received(b"x" * 900_000)
+    assert line.service.memory.used <= 200_000
+    line.protocol.connection_lost(None)
+    assert line.is_over
