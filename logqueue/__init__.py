@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from logqueue.client import LostReply as LostReply
     from logqueue.client import NewRecord as NewRecord
     from logqueue.client import Settled as Settled
+    from logqueue.client import TlsFailed as TlsFailed
     from logqueue.client import UnexpectedReply as UnexpectedReply
     from logqueue.client import Unreachable as Unreachable
     from logqueue.errors import BatchTooLarge as BatchTooLarge
@@ -80,6 +81,7 @@ _HOMES = {
         "LostReply",
         "NewRecord",
         "Settled",
+        "TlsFailed",
         "UnexpectedReply",
         "Unreachable",
     ),

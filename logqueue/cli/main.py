@@ -51,6 +51,7 @@ exit status (`serve` has its own):
   1  failure; the message on stderr says which
   2  called in a way that can not be meant
   3  nothing there: no such topic, router or job, or it is empty
+  4  a topic differs from what was declared (`ensure`, `worker --check`)
 """
 
 

@@ -138,7 +138,10 @@ def _add_worker(commands: Commands) -> None:
         "--reload", action="store_true", help="start again whenever a Python file here changes"
     )
     worker.add_argument(
-        "--check", action="store_true", help="list what the app handles, and run nothing"
+        "--check",
+        action="store_true",
+        help="list what the app handles, and compare its declared queues with the server's; run "
+        "nothing. Status 4 when a queue differs",
     )
     _add_log_format(worker)
     add_json(worker)
@@ -177,15 +180,17 @@ def _worker(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from logqueue.worker import AppNotFound, check, load_app
+    from logqueue.worker import AppNotFound, check, check_queues, load_app
 
     try:
         app = load_app(arguments.app)
     except AppNotFound as error:
         raise CommandError(str(error)) from error
+    differs = check_queues(app) if app.declared else []
     if arguments.json:
         output.json_line(
             {
+                "differs": differs,
                 "handlers": [
                     {
                         "queue": handler.queue,
@@ -196,7 +201,7 @@ def _check(arguments: argparse.Namespace) -> int:
                         "timeout_s": handler.timeout,
                     }
                     for handler in app.handlers.of_all()
-                ]
+                ],
             }
         )
     else:
@@ -204,7 +209,9 @@ def _check(arguments: argparse.Namespace) -> int:
             output.line(line)
     if not app.handlers.queues():
         raise CommandError(f"{arguments.app} has no task and no consumer")
-    return ending.OK
+    for line in differs:
+        output.say(f"logqueue worker: {output.printable(line)}")
+    return ending.DIFFERS if differs else ending.OK
 
 
 def _reload() -> int:

@@ -1,4 +1,4 @@
-"""`logqueue topics`, `create`, `configure`, `drop`.
+"""`logqueue topics`, `create`, `ensure`, `configure`, `drop`.
 
 Owns: which config fields have flags of their own. Must not know: how a call is made.
 """
@@ -44,6 +44,20 @@ def add_to(commands: Commands) -> None:
         "--exist-ok", action="store_true", help="succeed also when it exists, and change nothing"
     )
     _add_config(create)
+    ensure = commands.add_calling(
+        "ensure",
+        _ensure,
+        "create a topic if it is missing, and tell where an existing one differs",
+        more="An existing topic is never changed. Only the config that is named is compared. "
+        "Exit status 0 when the topic is as wanted, 4 when it differs.",
+        examples=(
+            "logqueue ensure events --ttl 7d",
+            "logqueue ensure jobs --queue --max-deliveries 5 --dead-letter jobs.dead",
+        ),
+    )
+    ensure.add_argument("topic")
+    ensure.add_argument("--queue", action="store_true", help="a queue; a log if not given")
+    _add_config(ensure)
     configure = commands.add_calling(
         "configure",
         _configure,
@@ -104,7 +118,13 @@ def _config(arguments: argparse.Namespace) -> dict[str, Any]:
         others = fields(arguments.fields)
     except ValueError as error:
         raise UsageError(f"--set: {error}") from error
-    return {**{name: value for name, value in flags.items() if value is not None}, **others}
+    from logqueue.client.topic_calls import known_config
+
+    config = {**{name: value for name, value in flags.items() if value is not None}, **others}
+    try:
+        return dict(known_config(config))
+    except TypeError as error:
+        raise UsageError(f"--set: {error}") from error
 
 
 def _topics(arguments: argparse.Namespace) -> int:
@@ -179,10 +199,29 @@ def _create(arguments: argparse.Namespace) -> int:
     return ending.OK
 
 
+def _ensure(arguments: argparse.Namespace) -> int:
+    name = arguments.topic
+    config = {"type": "queue" if arguments.queue else "log", **_config(arguments)}
+    with connect(arguments) as client:
+        found = client.ensure_topic(name, **config)
+    if arguments.json:
+        output.json_line(found)
+    elif found.created:
+        output.say(f"created {found.config.type} {name} ({found.config.durability})")
+    elif not found.differs:
+        output.say(f"{name} exists as wanted")
+    for field, drift in found.differs.items():
+        have, want = output.to_json(drift.have), output.to_json(drift.want)
+        output.say(f"logqueue ensure: {name}: {field} is {have}, not {want}")
+    return ending.DIFFERS if found.differs else ending.OK
+
+
 def _configure(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     if not config:
         raise UsageError("name what to change, as in --max-deliveries 10 or --set FIELD=VALUE")
+    if "paused" in config:
+        raise UsageError("paused is no config to change: use `logqueue pause` or `logqueue resume`")
     with connect(arguments) as client:
         changed = client.patch_topic(arguments.topic, **config)
     if arguments.json:

@@ -354,6 +354,7 @@ class AsyncClient(AwaitedCalls):
     """
 
     put_topic = calling(topic_calls.put_topic)
+    ensure_topic = calling(topic_calls.ensure_topic)
     patch_topic = calling(topic_calls.patch_topic)
     topic = calling(topic_calls.topic)
     topic_page = calling(topic_calls.topic_page)

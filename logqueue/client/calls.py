@@ -176,6 +176,11 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def as_json(value: Any) -> str:
+    """A value as JSON text, for messages: what people write in configs and on command lines."""
+    return _encode(value).decode()
+
+
 def describe(method: Callable[..., Any], build: Callable[..., Any], result: str) -> None:
     """Give a method the name, the words and the parameters of the function it stands for.
 

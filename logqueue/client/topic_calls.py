@@ -17,6 +17,7 @@ from logqueue.shapes import (
     RecordsDeleted,
     Tombstone,
     TopicDropped,
+    TopicEnsured,
     TopicEntry,
     TopicPage,
     TopicPut,
@@ -60,28 +61,78 @@ class ConfigFields(TypedDict, total=False):
     archive: str | None
 
 
+CONFIG_FIELDS = frozenset(ConfigFields.__annotations__)
+
+
+def known_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config as it is, once every field is known: a misspelt one would have no effect.
+
+    Raises:
+        TypeError: A field is unknown.
+    """
+    for name in config:
+        if name not in CONFIG_FIELDS:
+            # Only a mistake has to load this.
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, CONFIG_FIELDS, 1)
+            hint = (
+                f"did you mean {close[0]}?" if close else f"use {', '.join(sorted(CONFIG_FIELDS))}"
+            )
+            raise TypeError(f"unknown config field '{name}': {hint}")
+    return config
+
+
 def put_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
     """Create a topic, or replace its whole config: what is not given goes back to its default.
 
+    A program that declares its topics when it starts uses `ensure_topic`: a put would undo what
+    operators have set.
+
     Args:
         topic: ASCII letters, digits and `. _ : -`, 255 at most, a letter or digit first.
-        config: `type="queue"` makes a queue; an existing topic never changes its type.
+        config: `type="queue"` makes a queue; a topic with records never changes its type.
 
     Raises:
+        TypeError: A config field is unknown.
         InvalidRequest: A name or value is out of bounds.
         TopicExistsIncompatible: The topic exists and is of the other type.
         Throttled: The server has as many topics as it may have.
     """
-    return call(Request("PUT", path("topics", topic), config), TopicPut)
+    return call(Request("PUT", path("topics", topic), known_config(config)), TopicPut)
+
+
+def ensure_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicEnsured]:
+    """Create a topic if it is missing; report where an existing one differs, and change nothing.
+
+    Args:
+        topic: As in `put_topic`.
+        config: What a missing topic is created with. Of an existing topic, exactly these fields are
+            compared; `paused` never is.
+
+    Returns:
+        `created`, and in `differs` what each differing field has and what was wanted.
+
+    Raises:
+        TypeError: A config field is unknown.
+        InvalidRequest: A name or value is out of bounds.
+        TopicExistsIncompatible: The topic exists and is of the other type.
+        Throttled: The server has as many topics as it may have.
+    """
+    where = path("topics", topic, "ensure")
+    return call(Request("POST", where, known_config(config)), TopicEnsured)
 
 
 def patch_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
     """Change the given config fields of a topic and leave the others; None sets null.
 
     Raises:
+        TypeError: A config field is unknown, or is `paused`: see `pause` and `resume`.
         TopicNotFound: There is no such topic; a patch creates none.
     """
-    return call(Request("PATCH", path("topics", topic), config), TopicPut)
+    if "paused" in config:
+        raise TypeError("paused is no config to change: call pause() or resume()")
+    return call(Request("PATCH", path("topics", topic), known_config(config)), TopicPut)
 
 
 def topic(topic: str, *, touch: bool = True) -> Call[TopicState]:

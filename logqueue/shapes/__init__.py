@@ -72,6 +72,7 @@ from logqueue.shapes.streams import (
 )
 from logqueue.shapes.topics import (
     ClaimRate,
+    Drift,
     Paused,
     QueueCounters,
     RetryBackoff,
@@ -109,6 +110,7 @@ __all__ = [
     "Committed",
     "CommittedRange",
     "DeadLetterReason",
+    "Drift",
     "Durability",
     "EmptyReason",
     "ErrorBody",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar, cast
@@ -115,7 +115,28 @@ def _nothing() -> None:
 
 
 class _QuietLoop(VirtualLoop):
-    """The server's loop. Nobody here listens for signs of life, and each would cost a turn."""
+    """The server's loop. Nobody here listens for signs of life, and each would cost a turn.
+
+    Attributes:
+        in_threads: Functions that the server has running in threads. It has not come to rest before
+            they return.
+    """
+
+    def __init__(self, time: VirtualTime) -> None:
+        super().__init__(time)
+        self.in_threads = 0
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """As ever, and counted."""
+        self.in_threads += 1
+        future = asyncio.SelectorEventLoop.run_in_executor(self, executor, func, *args)
+        future.add_done_callback(self._returned)
+        return future
+
+    def _returned(self, future: asyncio.Future[Any]) -> None:
+        self.in_threads -= 1
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, **options: Any
@@ -373,6 +394,8 @@ class MemoryCore:
         journal.flush_leases()
 
     def _idle(self, timeout: float | None) -> bool:
+        if self._loop.in_threads:
+            return True
         self._due = None if timeout is None else self._time.now() + timeout
         self._loop.stop()
         return False

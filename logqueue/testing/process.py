@@ -51,7 +51,7 @@ class ServerProcess:
         self.stop()
 
     def start(self) -> Self:
-        """Start the server and wait until it takes requests.
+        """Start the server and wait until it takes requests; again on the port of the last start.
 
         Raises:
             RuntimeError: It ended, or is not ready in time; the message has its output.
@@ -60,7 +60,8 @@ class ServerProcess:
         self._port_file.unlink(missing_ok=True)
         kept = {name: value for name, value in os.environ.items() if name[:9] != "LOGQUEUE_"}
         given = {f"LOGQUEUE_{name}": value for name, value in self._settings.items()}
-        command = [sys.executable, "-m", "logqueue", "serve", "--port", "0"]
+        port = self.url.rpartition(":")[2] or "0"
+        command = [sys.executable, "-m", "logqueue", "serve", "--port", port]
         command += ["--port-file", str(self._port_file), "--data-dir", str(self._data_dir)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(

@@ -16,7 +16,14 @@ from logqueue.worker.outcomes import (
     UnknownTask,
 )
 from logqueue.worker.retry import Retry
-from logqueue.worker.run import STOP_SIGNALS, AppNotFound, check, load_app, run_worker
+from logqueue.worker.run import (
+    STOP_SIGNALS,
+    AppNotFound,
+    check,
+    check_queues,
+    load_app,
+    run_worker,
+)
 from logqueue.worker.task import Message, Sender, Task
 from logqueue.worker.worker import Worker
 
@@ -41,6 +48,7 @@ __all__ = [
     "UnknownTask",
     "Worker",
     "check",
+    "check_queues",
     "current_job",
     "load_app",
     "run_worker",

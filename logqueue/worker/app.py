@@ -13,7 +13,9 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from logqueue.client import AsyncClient, Backoff, Client, ConfigFields
-from logqueue.shapes import Appended
+from logqueue.client.calls import as_json
+from logqueue.client.topic_calls import known_config
+from logqueue.shapes import Appended, TopicEnsured
 from logqueue.worker.handlers import Handler, Handlers, RunIn, where
 from logqueue.worker.job import Job
 from logqueue.worker.middleware import Middleware
@@ -169,15 +171,44 @@ class App:
         return register
 
     def queue(self, name: str, **config: Unpack[ConfigFields]) -> None:
-        """Say how a queue is set up where it does not exist yet.
+        """Declare how a queue is set up.
 
-        A queue that exists is left as it is: its config belongs to its operators.
+        A missing queue is created so, by the first send or worker. An existing queue is never
+        changed: its config belongs to its operators. A worker logs a warning for each field that
+        differs when it starts, and `logqueue worker --check` fails.
+
+        Raises:
+            TypeError: A config field is unknown.
+            ValueError: `type` is not "queue".
         """
+        known_config(config)
+        if config.get("type", "queue") != "queue":
+            raise ValueError(f"queue {name}: type must be queue")
         self._configs[name] = config
 
+    @property
+    def declared(self) -> Mapping[str, ConfigFields]:
+        """What `queue` was given, by queue."""
+        return self._configs
+
     def config_of(self, queue: str) -> ConfigFields:
-        """What a queue is created with."""
-        return {**self._configs.get(queue, {}), "type": "queue"}
+        """What a queue is created with: as declared, with leases that survive a restart."""
+        declared: ConfigFields = {**self._configs.get(queue, {}), "type": "queue"}
+        if declared.get("durability") == "ephemeral":
+            return declared
+        return {"leases_durable": True, **declared}
+
+    def drift_of(self, queue: str, found: TopicEnsured) -> list[str]:
+        """What differs between a queue and its declaration, one text per field.
+
+        What the library adds by itself does not count.
+        """
+        declared = self._configs.get(queue, {})
+        return [
+            f"{field} is {as_json(drift.have)}, the app declares {as_json(drift.want)}"
+            for field, drift in found.differs.items()
+            if field in declared
+        ]
 
     # -- sending ---------------------------------------------------------------------------------
 

@@ -6,13 +6,12 @@ what jobs are about.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
 
 from logqueue import shapes
-from logqueue.client import AsyncClient, Client
+from logqueue.client import AsyncClient, Client, ConfigFields
 from logqueue.client.following import Interrupted
-from logqueue.errors import NotFound, TopicNotFound
+from logqueue.errors import NotFound
 from logqueue.worker.leases import Lease
 from logqueue.worker.outcomes import Outcome
 
@@ -85,18 +84,9 @@ class WorkerCalls:
         lease.renewed(asked_at, lease_s)
         return True
 
-    async def ensure_queue(self, queue: str, config: Mapping[str, Any]) -> bool:
-        """Create a queue that is not there; an existing one is left as it is.
-
-        Returns:
-            Whether it was created.
-        """
-        try:
-            await self._client.topic(queue, touch=False)
-        except TopicNotFound:
-            await self._client.put_topic(queue, **{"type": "queue", **config})
-            return True
-        return False
+    async def ensure_queue(self, queue: str, config: ConfigFields) -> shapes.TopicEnsured:
+        """Create a queue that is missing; an existing one is left as it is and compared."""
+        return await self._client.ensure_topic(queue, **config)
 
 
 class Renewals:

@@ -72,6 +72,12 @@ class Counts:
             self.handed_back += 1
 
 
+def _is_cancelled_from_outside(error: BaseException) -> bool:
+    """Whether somebody cancelled this task; a handler may meet a cancelled task of its own too."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 class Consuming:
     """Takes jobs of one queue and sees each one to its end.
 
@@ -172,6 +178,10 @@ class Consuming:
             if job in self._cancelled:
                 # Whoever cancelled it sees to the settle.
                 return
+            if _is_cancelled_from_outside(raised):
+                # The event loop is closing; that says nothing about the job.
+                self._hand_back(job)
+                raise
             error = raised
         self._finish(handler, job, error)
 

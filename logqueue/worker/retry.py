@@ -27,7 +27,7 @@ class Retry:
             delay of 10 s becomes 5 to 10 s.
         max_total_delay: Give up once all delays before the next attempt, without jitter, would
             exceed this many seconds; None for no bound.
-        on: Exceptions that are worth another attempt.
+        on: Exceptions that are worth another attempt; all of them by default, SystemExit too.
         unless: Exceptions among them that are not.
     """
 
@@ -38,7 +38,7 @@ class Retry:
     cap: float = 300.0
     jitter: float | bool = True
     max_total_delay: float | None = None
-    on: tuple[type[BaseException], ...] = (Exception,)
+    on: tuple[type[BaseException], ...] = (BaseException,)
     unless: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Retry:
         max_attempts: int | None = None,
         jitter: float | bool = False,
         max_total_delay: float | None = None,
-        on: tuple[type[BaseException], ...] = (Exception,),
+        on: tuple[type[BaseException], ...] = (BaseException,),
         unless: tuple[type[BaseException], ...] = (),
     ) -> Retry:
         """The same delay, in seconds, before every further attempt."""
@@ -94,7 +94,7 @@ class Retry:
         max_attempts: int | None = None,
         jitter: float | bool = True,
         max_total_delay: float | None = None,
-        on: tuple[type[BaseException], ...] = (Exception,),
+        on: tuple[type[BaseException], ...] = (BaseException,),
         unless: tuple[type[BaseException], ...] = (),
     ) -> Retry:
         """Delays that grow by `step` seconds each time."""
@@ -120,7 +120,7 @@ class Retry:
         max_attempts: int | None = None,
         jitter: float | bool = True,
         max_total_delay: float | None = None,
-        on: tuple[type[BaseException], ...] = (Exception,),
+        on: tuple[type[BaseException], ...] = (BaseException,),
         unless: tuple[type[BaseException], ...] = (),
     ) -> Retry:
         """Delays that grow by `factor` each time."""

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from logqueue.errors import LogqueueError
+from logqueue.client import Client
+from logqueue.errors import LogqueueError, TopicNotFound
 from logqueue.worker.app import App
 from logqueue.worker.crew import Crew
 from logqueue.worker.worker import Worker
@@ -66,6 +67,32 @@ def check(app: App) -> list[str]:
         f"timeout {'none' if handler.timeout is None else f'{handler.timeout:g} s'})"
         for handler in app.handlers.of_all()
     ]
+
+
+def check_queues(app: App) -> list[str]:
+    """One line per difference between declared queues and those of the server.
+
+    Creates and changes nothing: a missing queue is created by the first worker or send.
+
+    Raises:
+        LogqueueError: The server refused, or could not be reached.
+    """
+    client = app.surroundings.producer()
+    try:
+        return [line for queue in app.declared for line in _drift(app, client, queue)]
+    finally:
+        client.close()
+
+
+def _drift(app: App, client: Client, queue: str) -> list[str]:
+    try:
+        state = client.topic(queue, touch=False)
+    except TopicNotFound:
+        return []
+    if state.type != "queue":
+        return [f"queue {queue}: it exists as a log"]
+    found = client.ensure_topic(queue, **app.config_of(queue))
+    return [f"queue {queue}: {drift}" for drift in app.drift_of(queue, found)]
 
 
 def run_worker(

@@ -17,8 +17,17 @@ from random import Random
 from typing import Any, Literal, TypeVar
 
 from logqueue import shapes
+from logqueue.client import Unreachable
 from logqueue.client.following import Interrupted
-from logqueue.errors import Forbidden, LogqueueError, NotAQueue, TopicNotFound, Unauthorized
+from logqueue.errors import (
+    Forbidden,
+    LogqueueError,
+    NotAQueue,
+    NotReady,
+    ShuttingDown,
+    TopicNotFound,
+    Unauthorized,
+)
 from logqueue.worker.calls import WorkerCalls
 from logqueue.worker.consuming import Consuming
 from logqueue.worker.leases import Lease, LeaseKeeper
@@ -31,6 +40,9 @@ PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5.0
 HELD_BACK_S_MAX = 0.5
 """Between two claims, at most, while the queue has jobs and hands out none."""
+
+AWAY = (Unreachable, ShuttingDown, NotReady)
+"""Failures that say nothing about whether streams get through."""
 
 HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
 
@@ -68,6 +80,8 @@ class Source:
         self._now = now
         self._chance = chance
         self._failures = 0
+        self._stream_failures = 0
+        self._pushed: set[Lease] = set()
         self._stopping = asyncio.Event()
         self._not_claiming = asyncio.Event()
         self._not_claiming.set()
@@ -101,15 +115,17 @@ class Source:
         """
         while not self._stopping.is_set():
             try:
-                if self._kind == "sse" and self._failures < STREAM_FAILURES_MAX:
+                if self._kind == "sse" and self._stream_failures < STREAM_FAILURES_MAX:
                     await self._stream()
                 else:
                     await self._claim_for(CLAIMS_INSTEAD_S if self._kind == "sse" else None)
-                    self._failures = 0
+                    self._failures = self._stream_failures = 0
             except (Unauthorized, Forbidden, NotAQueue):
                 raise
             except LogqueueError as error:
                 self._failures += 1
+                # While the server is away, claims would get no further than streams do.
+                self._stream_failures += not isinstance(error, AWAY)
                 self._log(error)
                 await self._pause(self._backoff(error))
 
@@ -150,23 +166,27 @@ class Source:
 
     async def _stream(self) -> None:
         """Take what one stream brings until it breaks."""
-        leases: set[Lease] = set()
         pushed = self._calls.work(self._queue, self._consuming.slots.jobs_max, self._lease_ms)
         self._consuming.is_pushed = True
         try:
             async with aclosing(pushed):
                 async for item in pushed:
+                    # It is open, so streams do pass.
+                    self._failures = self._stream_failures = 0
                     if isinstance(item, Interrupted):
-                        # It was open, so streams do pass.
-                        self._failures = 0
                         continue
-                    self._failures = 0
-                    leases = {held for held in leases if not (held.is_lost or held.is_settling)}
-                    leases.add(self._consuming.take(item, self._now(), self._lease_s))
+                    self._forget_ended()
+                    self._pushed.add(self._consuming.take(item, self._now(), self._lease_s))
         finally:
             self._consuming.is_pushed = False
-            # The server takes back what came over a stream that ended; it knows best what.
-            self._keeper.check(leases)
+            # A server that stayed takes back what came over a stream that ended. One that restarted
+            # may still know the leases, and then counts them for the next stream. It is asked; what
+            # runs goes on until it has answered.
+            self._forget_ended()
+            self._keeper.check(self._pushed)
+
+    def _forget_ended(self) -> None:
+        self._pushed = {held for held in self._pushed if not (held.is_lost or held.is_settling)}
 
     # -- asked for -------------------------------------------------------------------------------
 

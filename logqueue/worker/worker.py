@@ -210,7 +210,7 @@ class _Run:
 
     async def to_the_end(self) -> None:
         """Feed, until told to stop or out of work; then stop in order."""
-        await self._create_queues()
+        await self._ensure_queues()
         worker = self._worker
         logger.info("worker %s consumes %s", worker.node, ", ".join(worker.queues))
         feeding = [
@@ -233,13 +233,25 @@ class _Run:
             if not task.cancelled():
                 task.result()
 
-    async def _create_queues(self) -> None:
+    async def _ensure_queues(self) -> None:
+        app = self._worker._app
         for queue in self._worker.queues:
             try:
-                await self._calls.ensure_queue(queue, self._worker._app.config_of(queue))
+                found = await self._calls.ensure_queue(queue, app.config_of(queue))
             except LogqueueError as error:
                 # Its source waits for it.
                 logger.info("queue %s was not looked up or created: %s", queue, error)
+                continue
+            if found.created:
+                logger.info("queue %s is created", queue)
+            for drift in app.drift_of(queue, found):
+                logger.warning(
+                    "queue %s: %s; nothing was changed: use `logqueue configure %s`, or change the "
+                    "app",
+                    queue,
+                    drift,
+                    queue,
+                )
 
     @staticmethod
     async def _until_over(

@@ -43,6 +43,36 @@ def test_configure_changes_what_is_named_only(client: Client, queue: str, cli: C
     assert (config.lease_ms, config.max_in_flight, config.max_deliveries) == (300_000, 2, 3)
 
 
+def test_ensure_creates_then_compares_and_changes_nothing(
+    client: Client, topic: str, cli: Cli
+) -> None:
+    wanted = (topic, "--queue", "--max-deliveries", "4", "--dead-letter", f"{topic}.dead")
+    made = cli("ensure", *wanted)
+    assert (made.status, made.err) == (0, f"created queue {topic} (disk)\n")
+    assert cli("ensure", *wanted).status == 0
+    client.patch_topic(topic, max_deliveries=9, dead_letter=None)
+    client.pause(topic)
+    before = client.topic(topic).config
+    differs = cli("ensure", *wanted)
+    assert differs.status == 4
+    assert sorted(differs.err.splitlines()) == [
+        f'logqueue ensure: {topic}: dead_letter is null, not "{topic}.dead"',
+        f"logqueue ensure: {topic}: max_deliveries is 9, not 4",
+    ]
+    told = cli("ensure", *wanted, "--json")
+    assert told.status == 4 and told.json["differs"]["max_deliveries"] == {"have": 9, "want": 4}
+    assert client.topic(topic).config == before and before.paused
+    assert cli("ensure", topic, "--set", "type=log").status == 1, "a type is no drift"
+
+
+def test_unknown_config_is_refused(topic: str, cli: Cli) -> None:
+    for command in ("create", "ensure", "configure"):
+        ended = cli(command, topic, "--set", "max_delivery=1")
+        assert ended.status == 2 and "did you mean max_deliveries?" in ended.err
+    ended = cli("configure", topic, "--set", "paused=true")
+    assert ended.status == 2 and "logqueue pause" in ended.err
+
+
 def test_topics_is_a_table_or_lines(client: Client, queue: str, cli: Cli) -> None:
     client.append(queue, ["x", "y"])
     shown = cli("topics", "--prefix", queue)

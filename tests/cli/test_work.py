@@ -204,6 +204,20 @@ def test_a_worker_lists_what_it_would_run(shell: Shell, queue: str, module: str)
     assert nothing.status == 1 and "no task" in nothing.err
 
 
+def test_checking_an_app_fails_where_a_declared_queue_differs(
+    shell: Shell, client: Client, queue: str, module: str
+) -> None:
+    path = shell.folder / "shop.py"
+    path.write_text(f"{path.read_text()}\napp.queue({queue!r}, max_deliveries=4)\n")
+    differs = shell.run("worker", f"{module}:app", "--check")
+    assert differs.status == 4
+    assert differs.err == (
+        f"logqueue worker: queue {queue}: max_deliveries is 0, the app declares 4\n"
+    )
+    client.patch_topic(queue, max_deliveries=4)
+    assert shell.run("worker", f"{module}:app", "--check").status == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [

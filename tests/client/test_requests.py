@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from logqueue.client import Client, EpochPart, NewRecord, Settled, UnexpectedReply
-from logqueue.shapes import Job, QueueCounters, Record, Tombstone
+from logqueue.shapes import Drift, Job, QueueCounters, Record, Tombstone
 from tests.client.either import Opened
 
 COST = {"server_total_ms": 0.1}
@@ -69,10 +69,19 @@ TOPIC_CASES = [
         201,
     ),
     Case(
-        "PATCH", "/v0/topics/q", lambda c: c.patch_topic("q", paused=True, archive=None),
+        "PATCH", "/v0/topics/q", lambda c: c.patch_topic("q", max_in_flight=3, archive=None),
         {"topic": "q", "config": {**CONFIG, "paused": True, "retry_backoff": {"kind": "linear"}}},
-        {"paused": True, "archive": None},
+        {"max_in_flight": 3, "archive": None},
         lambda r: r.config.paused and r.config.retry_backoff.base_ms == 1000,
+    ),
+    Case(
+        "POST", "/v0/topics/q/ensure", lambda c: c.ensure_topic("q", type="queue", lease_ms=5),
+        {
+            "topic": "q", "created": False, "config": CONFIG,
+            "differs": {"lease_ms": {"have": 30_000, "want": 5}},
+        },
+        {"type": "queue", "lease_ms": 5},
+        lambda r: r.differs == {"lease_ms": Drift(have=30_000, want=5)} and not r.created,
     ),
     Case(
         "GET", "/v0/topics/q", lambda c: c.topic("q"), STATE,

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from logqueue import errors
-from logqueue.client import Client, EpochPart, Interrupted, NewRecord
-from logqueue.shapes import Appended, Job, Record, Records, Tombstone, TopicDeleted
+from logqueue.client import Client, ConfigFields, EpochPart, Interrupted, NewRecord
+from logqueue.shapes import Appended, Drift, Job, Record, Records, Tombstone, TopicDeleted
 from tests.client.either import Opened
 from tests.http.conftest import FreshServer
 from tests.http.expect import eventually
@@ -52,6 +52,27 @@ def test_the_life_of_a_topic(client: Client, topic: str) -> None:
     with pytest.raises(errors.TopicNotFound) as absent:
         client.topic(topic)
     assert absent.value.code == "topic_not_found" and absent.value.status == 404
+
+
+def test_a_topic_is_ensured_and_never_changed_by_that(client: Client, topic: str) -> None:
+    wanted: ConfigFields = {"type": "queue", "max_deliveries": 4, "dead_letter": f"{topic}.dead"}
+    assert client.ensure_topic(topic, **wanted).created
+    again = client.ensure_topic(topic, **wanted)
+    assert (again.created, again.differs) == (False, {})
+    client.patch_topic(topic, max_deliveries=9)
+    client.pause(topic)
+    before = client.topic(topic).config
+    other = client.ensure_topic(topic, **wanted)
+    assert other.differs == {"max_deliveries": Drift(have=9, want=4)}
+    assert client.topic(topic).config == before and before.paused
+
+
+@pytest.mark.parametrize("call", ["put_topic", "patch_topic", "ensure_topic"])
+def test_unknown_config_is_refused(client: Client, topic: str, call: str) -> None:
+    with pytest.raises(TypeError, match="'max_delivery': did you mean max_deliveries"):
+        getattr(client, call)(topic, max_delivery=3)
+    with pytest.raises(TypeError, match="unknown config field 'nosuch': use archive, "):
+        getattr(client, call)(topic, nosuch=1)
 
 
 def test_topics_are_listed_over_pages(client: Client, topic: str) -> None:

@@ -143,7 +143,15 @@ def test_an_error_is_tried_again_by_the_rule(server: MemoryServer, app: App) -> 
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("x"), StopIteration(), SystemExit(3), GeneratorExit(), TimeoutError()]
+    "error",
+    [
+        ValueError("x"),
+        StopIteration(),
+        SystemExit(3),
+        GeneratorExit(),
+        TimeoutError(),
+        asyncio.CancelledError(),
+    ],
 )
 @pytest.mark.parametrize("is_async", [True, False])
 def test_no_error_ends_the_worker(
@@ -159,9 +167,7 @@ def test_no_error_ends_the_worker(
     async def act_async(job: Job) -> None:
         act(job)
 
-    app.consumer("q", retry=Retry.constant(1.0, on=(BaseException,)))(
-        act_async if is_async else act
-    )
+    app.consumer("q", retry=Retry.constant(1.0))(act_async if is_async else act)
     put(server, "bad", "good")
     server.drain(app)
     assert sorted(done) == [1, 2]

@@ -10,7 +10,7 @@ import pytest
 
 from logqueue.errors import NotAQueue
 from logqueue.testing import MemoryServer
-from logqueue.worker import App, Job
+from logqueue.worker import App, Job, check_queues
 
 
 @pytest.fixture
@@ -121,7 +121,23 @@ def test_claimed_jobs_outlive_a_break(
 
 @pytest.mark.parametrize("source", ["sse", "poll"])
 @pytest.mark.parametrize("kill", [True, False])
-def test_a_worker_outlives_a_restart_of_the_server(
+def test_running_jobs_outlive_a_restart_of_the_server(
+    server: MemoryServer, app: App, done: list[tuple[int, int]], source: str, kill: bool
+) -> None:
+    worker = server.start(app, source=source)
+    server.client.append("q", [1, 2])
+    server.advance(1.0)
+    server.restart(kill=kill)
+    server.client.append("q", [3])
+    server.run_until(lambda: server.client.topic("q").count == 0, limit=120.0)
+    assert [deliveries for _, deliveries in done] == [1, 1, 1]
+    assert len({seq for seq, _ in done}) == 3
+    assert (worker.counts.acked, worker.counts.lost, worker.counts.handed_back) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("source", ["sse", "poll"])
+@pytest.mark.parametrize("kill", [True, False])
+def test_without_durable_leases_a_restart_hands_running_jobs_out_again(
     server: MemoryServer, app: App, done: list[tuple[int, int]], source: str, kill: bool
 ) -> None:
     put(server, 1)
@@ -131,6 +147,30 @@ def test_a_worker_outlives_a_restart_of_the_server(
     put(server, 2)
     server.run_until(lambda: server.client.topic("q").count == 0, limit=120.0)
     assert len({seq for seq, _ in done}) == 2
+
+
+def test_a_worker_takes_no_more_than_its_slots_after_a_restart(
+    server: MemoryServer, app: App
+) -> None:
+    began: list[int] = []
+
+    @app.consumer("q", concurrency=2)
+    async def handle(job: Job) -> None:
+        began.append(job.seq)
+        await asyncio.sleep(60.0 if job.seq == 1 else 5.0)
+
+    worker = server.start(app)
+    server.client.append("q", [1, 2, 3, 4, 5, 6])
+    server.advance(1.5)
+    server.restart(kill=True)
+    for _ in range(40):
+        server.advance(1.0)
+        queue = server.client.topic("q").queue
+        assert queue is not None and queue.in_flight <= 2, "no job waits here for a slot"
+    assert sorted(began) == [1, 2, 3, 4, 5, 6]
+    server.run_until(lambda: server.client.topic("q").count == 0, limit=120.0)
+    assert (worker.counts.acked, worker.counts.lost) == (6, 0)
+    assert server.client.workers("q")[0].streams == 1, "jobs are pushed, as before"
 
 
 @pytest.mark.parametrize("source", ["sse", "poll"])
@@ -159,13 +199,62 @@ def test_a_queue_that_is_not_there_is_created_as_the_app_says(
     assert (config.type, config.max_deliveries) == ("queue", 7)
 
 
-def test_a_queue_that_is_there_is_left_as_it_is(
+def test_a_queue_that_is_there_is_left_as_it_is_with_a_warning_per_difference(
+    server: MemoryServer,
+    app: App,
+    done: list[tuple[int, int]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.client.put_topic("q", type="queue", max_deliveries=3, dead_letter="q.dead")
+    server.client.pause("q")
+    before = server.client.topic("q").config
+    app.queue("q", max_deliveries=7, dead_letter="q.dead", retry_backoff={"kind": "linear"})
+    server.start(app)
+    assert server.client.topic("q").config == before
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2
+    assert "queue q: max_deliveries is 3, the app declares 7; nothing was changed" in warnings[0]
+    assert "queue q: retry_backoff is null, the app declares {" in warnings[1]
+    assert [line.partition(",")[0] for line in check_queues(app)] == [
+        "queue q: max_deliveries is 3",
+        "queue q: retry_backoff is null",
+    ]
+
+
+def test_checking_declared_queues_creates_none(server: MemoryServer, app: App) -> None:
+    app.queue("absent", max_deliveries=7)
+    assert check_queues(app) == []
+    assert [*server.client.topics()] == []
+    server.client.put_topic("absent")
+    assert check_queues(app) == ["queue absent: it exists as a log"]
+
+
+def test_queues_of_the_library_have_durable_leases_unless_declared_otherwise(
     server: MemoryServer, app: App, done: list[tuple[int, int]]
 ) -> None:
-    server.client.put_topic("q", type="queue", max_deliveries=3)
-    app.queue("q", max_deliveries=7)
+    app.queue("plain", leases_durable=False)
+    app.queue("passing", durability="ephemeral")
+
+    for queue in ("by-send", "plain", "passing"):
+
+        @app.task(queue=queue, name=queue)
+        def task() -> None: ...
+
+        task.send()
     server.start(app)
-    assert server.client.topic("q").config.max_deliveries == 3
+    configs = {
+        entry.topic: server.client.topic(entry.topic).config for entry in server.client.topics()
+    }
+    assert {name: config.leases_durable for name, config in configs.items()} == {
+        "q": True, "by-send": True, "plain": False, "passing": False,
+    }  # fmt: skip
+
+
+def test_a_declaration_that_makes_no_sense_is_refused(app: App) -> None:
+    with pytest.raises(TypeError, match="'max_delivery': did you mean max_deliveries"):
+        app.queue("q", max_delivery=3)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="type must be queue"):
+        app.queue("q", type="log")
 
 
 def test_a_queue_may_be_deleted_under_a_worker_and_come_back(

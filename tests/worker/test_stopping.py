@@ -376,3 +376,26 @@ def test_once_ends_when_nothing_is_left(server: MemoryServer, app: App) -> None:
     server.run_until(lambda: worker.is_over)
     assert sorted(done) == list(range(1, 11))
     assert server.client.topic("q").count == 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_jobs_cancelled_with_their_loop_are_handed_back(
+    server: MemoryServer, app: App, policy: AckPolicy
+) -> None:
+    tasks: list[asyncio.Task[None] | None] = []
+
+    @app.consumer("q", ack_policy=policy)
+    async def handle(job: Job) -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(1000.0)
+
+    put(server, 1)
+    worker = server.start(app)
+    server.advance(1.0)
+    (task,) = tasks
+    assert task is not None
+    # As `asyncio.run` does with everything that is left when it ends.
+    task.cancel()
+    server.advance(0.2)
+    counts = worker.counts
+    assert (counts.handed_back, counts.rejected, counts.nacked, counts.acked) == (1, 0, 0, 0)
