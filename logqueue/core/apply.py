@@ -85,9 +85,7 @@ def finish_replay(state: State, clean: bool) -> None:
     for topic in state.instances.values():
         queue = topic.queue
         if clean:
-            # Whatever comes next must be promised anew: this end of the log stays a clean one if
-            # all that is written from now on is lost.
-            topic.seqs_reserved = min(topic.seqs_reserved, topic.head)
+            topic.let_go_of_reserved()
         elif topic.config.durability == "disk":
             topic.head = max(topic.head, topic.seqs_reserved)
         if queue is not None:
@@ -161,6 +159,10 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
         if topic.queue is not None and topic.queue.has_overdue and _lives_longer(topic, event):
             topic.queue.put_back(_passed_unseen(topic, topic.queue))
         topic.config = event.config
+        topic.head = max(topic.head, event.head)
+        if event.cap_floor > topic.cap_floor:
+            topic.cap_floor = event.cap_floor
+            state.discarded.extend(topic.evict(topic.floor))
         if topic.queue is None and event.config.is_queue:
             topic.queue = Queue()
         # Records once logged need their removal logged, whatever the class is later.
@@ -459,6 +461,10 @@ def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
         router.cursor = max(router.cursor, edge.cursor)
         router.forwarded = max(router.forwarded, edge.forwarded)
     staging.keep_producers(state, event.producers)
+    if event.clean:
+        # As the start did that followed: older segments, which said more, may be gone by now.
+        for topic in state.instances.values():
+            topic.let_go_of_reserved()
     state.next_topic = max(state.next_topic, event.next_topic)
     state.next_lease = max(state.next_lease, event.next_lease)
 

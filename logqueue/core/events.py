@@ -44,9 +44,16 @@ class TopicCreated(Event, frozen=True, array_like=True, tag=1):
 
 
 class TopicConfigured(Event, frozen=True, array_like=True, tag=2):
-    """The whole config was replaced."""
+    """The whole config was replaced.
+
+    Attributes:
+        head, cap_floor: As they were then. What has moved them may be in no log, because of the
+            class the topic had, or because a start has stepped over seqs that were promised.
+    """
 
     config: TopicConfig
+    head: int = 0
+    cap_floor: int = 0
 
 
 class TopicDropped(Event, frozen=True, array_like=True, tag=3):

@@ -452,6 +452,11 @@ class Topic:
                     self.batches.add(part, live_size(part))
         self.insert(batch, size_total(batch.block), is_indexed=is_indexed)
 
+    def let_go_of_reserved(self) -> None:
+        """An orderly end: whatever comes next must be promised anew, so that this end of the log
+        stays a clean one if all that is written from now on is lost."""
+        self.seqs_reserved = min(self.seqs_reserved, self.head)
+
     def remember(self, key: str, write: Remembered) -> None:
         """Keep an idempotency key; of those past their window the oldest few go."""
         self.keys.pop(key, None)
