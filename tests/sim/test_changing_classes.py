@@ -17,7 +17,7 @@ from logqueue.clock import ManualClock
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.server import tidying
-from logqueue.server.engine import Outcome
+from logqueue.server.portions import Outcome
 from tests.core.world import START_MS, World, job, pack
 from tests.effort import scaled
 from wal.simfs import SimCrash, SimFileSystem
