@@ -120,12 +120,30 @@ def batches_floor(topic: Topic, blocks: Sequence[bytes]) -> tuple[int, int]:
 
 
 def cap_floor(topic: Topic, config: TopicConfig) -> tuple[int, int]:
-    """The seq up to which the front must go to be within a config's caps, 0 when it is; and how
-    many records go."""
+    """The seq up to which the front must go to be within a config's caps, or may go at once; 0 when
+    it is within them; and how many records go."""
     records_over = topic.live - config.cap_records if config.cap_records else 0
     bytes_over = topic.live_bytes - config.cap_bytes if config.cap_bytes else 0
-    over = topic.batches.front_over(records_over, bytes_over)
-    return over.floor, records_over - over.records
+    return _front_over(topic, config, records_over, bytes_over)[:2]
+
+
+def _front_over(
+    topic: Topic, config: TopicConfig, records_over: int, bytes_over: int
+) -> tuple[int, int, int, int]:
+    """The floor that makes good an overrun, or as much of it as may go at once; how many records
+    that takes; and what is left of the overrun of records and bytes."""
+    is_copied = config.archive is not None and topic.queue is not None
+    limit = limits.COPIED_PER_PASS_MAX if is_copied else topic.evicted_max
+    floor, records_left, bytes_left = topic.batches.front_over(records_over, bytes_over, limit)
+    gone = records_over - records_left
+    if is_copied and gone > 1:
+        seqs = topic.live_seqs(1, gone)
+        fitting = topic.fitting(seqs, limits.COPIED_BYTES_MAX)
+        if fitting < gone:
+            records_left = records_over - fitting
+            bytes_left += sum(topic.size_of(seq) for seq in seqs[fitting:])
+            floor, gone = seqs[fitting - 1], fitting
+    return floor, gone, records_left, bytes_left
 
 
 def _require_room(topic: Topic, count: int, size: int) -> None:
@@ -164,7 +182,10 @@ def _floor_with(topic: Topic, views: Sequence[View], first_seq: int) -> tuple[in
     records_over = topic.live + count - config.cap_records if config.cap_records else 0
     bytes_over = topic.live_bytes + size - config.cap_bytes if config.cap_bytes else 0
     over = records_over
-    floor, records_over, bytes_over = topic.batches.front_over(records_over, bytes_over)
+    floor, gone, records_over, bytes_over = _front_over(topic, config, records_over, bytes_over)
+    if gone < topic.live:
+        # Either there is room now, or the rest goes right behind this write, a portion at a time.
+        return floor, gone
     # What the older records could not make room for comes out of the new ones' own front.
     sizes = (view.size(index) for view in views for index in range(view.count))
     for seq, record_size in enumerate(sizes, first_seq):

@@ -15,6 +15,7 @@ from typing import Any
 
 from logqueue.core import apply_staging as staging
 from logqueue.core import events as ev
+from logqueue.core import limits
 from logqueue.core.batch import Batch
 from logqueue.core.block import View
 from logqueue.core.leases import Grant
@@ -37,10 +38,15 @@ def apply(state: State, event: ev.AnyEvent, segment: int = 0) -> None:
     _APPLY[type(event)](state, event, segment)
 
 
-def elapse(topic: Topic, now: int) -> None:
-    """Let time act on a queue's leases and delays. A fact of the clock, so it is never logged."""
-    if topic.queue is not None:
-        topic.queue.elapse(now, topic.config.retry_backoff)
+def elapse(topic: Topic, now: int, jobs_max: int | None = limits.LAPSED_PER_PASS_MAX) -> bool:
+    """Let time act on some of a queue's leases and delays. A fact of the clock, so it is never
+    logged, and no event rests on it: each says which jobs it is about, wherever they are.
+
+    Returns:
+        Whether there are more.
+    """
+    queue = topic.queue
+    return queue is not None and queue.elapse(now, topic.config.retry_backoff, jobs_max)
 
 
 def count_leases(state: State, event: ev.JobsClaimed) -> None:
@@ -153,8 +159,9 @@ def _topic_created(state: State, event: ev.TopicCreated, segment: int) -> None:
 def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None:
-        elapse(topic, event.at)
         if topic.queue is not None:
+            if topic.config.retry_backoff != event.config.retry_backoff:
+                topic.queue.change_backoff(topic.config.retry_backoff, event.at)
             topic.queue.change_rate(topic.config.claim_rate, event.config.claim_rate, event.at)
         if topic.queue is not None and topic.queue.has_overdue and _lives_longer(topic, event):
             topic.queue.put_back(_passed_unseen(topic, topic.queue))
@@ -163,6 +170,7 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
         if event.cap_floor > topic.cap_floor:
             topic.cap_floor = event.cap_floor
             state.discarded.extend(topic.evict(topic.floor))
+        topic.is_trimming = topic.is_over
         if topic.queue is None and event.config.is_queue:
             topic.queue = Queue()
         # Records once logged need their removal logged, whatever the class is later.
@@ -214,6 +222,7 @@ def _take_in(
     if event.cap_floor > topic.cap_floor:
         topic.cap_floor = event.cap_floor
         state.discarded.extend(topic.evict(event.cap_floor))
+        topic.is_trimming = topic.is_over
         if topic.queue is not None:
             topic.queue.count("dropped", event.dropped)
 
@@ -222,8 +231,6 @@ def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is None:
         return
-    # A job whose lease had run out was waiting when it was replaced.
-    elapse(topic, event.at)
     for block in event.blocks:
         batch = Batch.moved(block, segment)
         if batch.first_seq <= topic.floor:
@@ -233,6 +240,8 @@ def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> 
         if topic.queue is not None:
             view = View(block)
             due = due_at(view, 0, batch.ts)
+            # A job whose lease had run out was waiting when it was replaced.
+            topic.queue.elapse_job(batch.first_seq, event.at, topic.config.retry_backoff)
             topic.queue.reschedule(
                 batch.first_seq, due if due > written_at(view, 0, batch.ts) else 0
             )
@@ -380,7 +389,6 @@ def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
         queue = topic.queue
-        elapse(topic, event.at)
         queue.cursor = max(queue.cursor, event.cursor)
         queue.has_overdue = queue.has_overdue or event.overdue
         for node, deadline, stream, seqs in event.grants:
@@ -394,7 +402,6 @@ def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
 def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
-        elapse(topic, event.at)
         topic.queue.finish(event.seqs)
         topic.remove(sorted(event.seqs))
         topic.queue.count("acked", len(event.seqs) - event.orphans)
@@ -403,7 +410,6 @@ def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
 def _jobs_held(state: State, event: ev.JobsHeld, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
-        elapse(topic, event.at)
         for seq, deliveries, error in event.jobs:
             topic.queue.hold(seq, deliveries, error, segment)
 
@@ -418,7 +424,6 @@ def _holds_released(state: State, event: ev.HoldsReleased, segment: int) -> None
 def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
-        elapse(topic, event.at)
         dues = event.dues or repeat(event.ready_at, len(event.seqs))
         topic.queue.release(
             event.seqs,
@@ -431,7 +436,6 @@ def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:
 def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None and topic.queue is not None:
-        elapse(topic, event.at)
         topic.queue.extend(event.node, event.deadline, event.seqs)
 
 

@@ -131,6 +131,14 @@ class Batches:
         later = chunks[place + 1 :]
         return chain(chunk.batches[index:], chain.from_iterable(c.batches for c in later))
 
+    def younger_from(self, seq: int, time: int) -> Iterator[Batch]:
+        """The same without most of those in which all records are from before a time."""
+        if not time:
+            return self.since(seq)
+        chunks = (chunk for chunk in self.chunks_from(seq) if chunk.newest >= time)
+        batches = chain.from_iterable(chunk.batches for chunk in chunks)
+        return (batch for batch in batches if batch.last_seq >= seq and batch.newest >= time)
+
     def live_among(self, seqs: Sequence[int]) -> list[int]:
         """Those of ascending seqs, without repeats, that belong to live records."""
         taken: list[int] = []
@@ -164,60 +172,76 @@ class Batches:
             yield place, at, end
             at = end
 
-    def front_of(self, time: int, others: Collection[int] = ()) -> tuple[int, int]:
+    def front_of(
+        self, time: int, others: Collection[int] = (), limit: int | None = None
+    ) -> tuple[int, int]:
         """The front's unbroken run of records that are from before a time or among others.
 
         What was removed before is no part of it: nobody loses it now.
+
+        Args:
+            time: ms since the epoch.
+            others: Seqs.
+            limit: Records at most; None for any number.
 
         Returns:
             Its last seq, 0 when there is no such run, and how many records it has.
         """
         floor = count = 0
+        most = self.live if limit is None else limit
         for chunk in self._chunks:
-            if chunk.newest < time:
+            if chunk.newest < time and count + chunk.live <= most:
                 floor = chunk.batches[-1].last_live_seq()
                 count += chunk.live
                 continue
             for batch in chunk.batches:
-                if batch.newest < time:
+                if batch.newest < time and count + batch.live <= most:
                     floor = batch.last_live_seq()
                     count += batch.live
                     continue
                 for index in batch.live_indexes():
                     seq = batch.seq_at(index)
-                    if batch.ts_at(index) >= time and seq not in others:
+                    if count == most or (batch.ts_at(index) >= time and seq not in others):
                         return floor, count
                     floor = seq
                     count += 1
         return floor, count
 
-    def front_over(self, records: int, size: int) -> Overrun:
+    def front_over(self, records: int, size: int, limit: int | None = None) -> Overrun:
         """How much of the front must go to make good an overrun of records, of bytes, or both.
+
+        Args:
+            records, size: The overrun.
+            limit: Records that may go at most; None for any number.
 
         Returns:
             The floor (0 when there is no overrun), and what is left of the overrun when even all
-            of the batches are not enough.
+            of the batches, or as many as may go, are not enough.
         """
         floor = 0
+        left = self.live if limit is None else limit
         for chunk in self._chunks:
-            if chunk.live <= records or chunk.size <= size:
+            if (chunk.live <= records or chunk.size <= size) and chunk.live <= left:
                 records -= chunk.live
                 size -= chunk.size
+                left -= chunk.live
                 floor = chunk.batches[-1].last_live_seq()
                 continue
             for batch in chunk.batches:
                 if records <= 0 and size <= 0:
                     return Overrun(floor, records, size)
                 of_batch = live_size(batch)
-                if batch.live <= records or of_batch <= size:
+                if (batch.live <= records or of_batch <= size) and batch.live <= left:
                     records -= batch.live
                     size -= of_batch
+                    left -= batch.live
                     floor = batch.last_live_seq()
                     continue
                 for index in batch.live_indexes():
-                    if records <= 0 and size <= 0:
+                    if not left or (records <= 0 and size <= 0):
                         return Overrun(floor, records, size)
                     records -= 1
+                    left -= 1
                     size -= size_at(batch.block, index)
                     floor = batch.seq_at(index)
         return Overrun(floor, records, size)

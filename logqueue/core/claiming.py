@@ -1,12 +1,12 @@
 """Deciding a claim: how many jobs may go, which they are, and who gets which.
 
-Owns: the pass over a queue. Nothing here changes the state, which must have been `elapse`d to `now`
-before: expiry is then already visible as "no lease".
+Owns: the pass over a queue. Nothing here changes the state. Jobs whose leases have run out come in
+as `elapse` gets to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from logqueue.core import block as blocks
@@ -178,13 +178,16 @@ def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[
     expired_before = topic.expired_before(now)
     if not bounded and not expired_before and particulars is None:
         return list(islice(queue.reclaim, wanted)), []
-    gone = _passed_over(topic, queue, now)
+    is_gone = _passed_over(topic, queue, now)
     taken: list[int] = []
     exhausted: list[int] = []
-    for seq in queue.reclaim:
+    for scanned, seq in enumerate(queue.reclaim):
         if len(taken) == wanted or len(exhausted) == limits.DIVERTED_PER_PASS_MAX:
             break
-        if seq in gone or (expired_before and _is_expired(topic, seq, expired_before)):
+        if scanned >= limits.RECLAIMED_SCANNED_MAX:
+            # Nearly all are to end. Once they have, whoever waits here is served.
+            break
+        if is_gone(seq) or (expired_before and _is_expired(topic, seq, expired_before)):
             continue
         job = queue.jobs.get(seq)
         limit = topic.deliveries_max(seq) if bounded and job is not None else 0
@@ -195,12 +198,13 @@ def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[
     return taken, exhausted
 
 
-def _passed_over(topic: Topic, queue: Queue, now: int) -> set[int]:
-    """Jobs that are to end and could not yet, for want of room where their copies go."""
-    if topic.particulars is None:
-        return set()
-    gone = set(topic.particulars.expired(now))
-    return gone | queue.keys.superseded if queue.keys is not None else gone
+def _passed_over(topic: Topic, queue: Queue, now: int) -> Callable[[int], bool]:
+    """Finds jobs that are to end and could not yet: time has not got to them, or there was no room
+    where their copies go."""
+    superseded = queue.keys.superseded if queue.keys is not None else ()
+    if topic.particulars is None or not topic.particulars.has_expired(now):
+        return superseded.__contains__
+    return lambda seq: seq in superseded or topic.is_past_its_own(seq, now)
 
 
 def _is_expired(topic: Topic, seq: int, expired_before: int) -> bool:
@@ -214,7 +218,7 @@ def _fresh(topic: Topic, queue: Queue, wanted: int, now: int) -> list[int]:
     expired_before = topic.expired_before(now)
     if topic.particulars is None and not queue.held:
         return topic.live_seqs(queue.cursor, wanted, expired_before)
-    gone, held = _passed_over(topic, queue, now), queue.held
+    is_gone, held = _passed_over(topic, queue, now), queue.held
     taken: list[int] = []
     start = queue.cursor
     while len(taken) < wanted and start <= topic.head:
@@ -231,8 +235,8 @@ def _fresh(topic: Topic, queue: Queue, wanted: int, now: int) -> list[int]:
             taken.extend(
                 seq
                 for seq in seqs
-                if seq not in gone
-                and seq not in held
+                if seq not in held
+                and not is_gone(seq)
                 and not (expired_before and batch.ts_at(batch.index_of(seq)) < expired_before)
             )
             if len(taken) >= wanted:

@@ -112,7 +112,7 @@ def removable(topic: Topic, seqs: Sequence[int], *, are_copied: bool) -> Sequenc
     if are_copied:
         some = seqs[: limits.COPIED_PER_PASS_MAX]
         return some[: topic.fitting(some, limits.COPIED_BYTES_MAX)]
-    some = seqs[: limits.FINISHED_PER_PASS_MAX]
+    some = seqs[: topic.removed_max]
     return some[: topic.fitting(some, limits.FINISHED_BYTES_MAX)]
 
 

@@ -1,7 +1,7 @@
 """Deciding about leased jobs: who may settle what, and what becomes of it. Nothing here changes the
 state.
 
-The state must have been `elapse`d to `now` before: expiry is then already visible as "no lease".
+A lease that has run out is none, whether `elapse` has got to it yet or not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from logqueue.core.topic import Topic
 
 
 def _held(
-    queue: Queue, command: cmd.Ack | cmd.Nack | cmd.Reject | cmd.Extend, *, each_once: bool
+    queue: Queue,
+    command: cmd.Ack | cmd.Nack | cmd.Reject | cmd.Extend,
+    now: int,
+    *,
+    each_once: bool,
 ) -> tuple[list[int], list[int]]:
     """Split the seqs into those leased to the node under the given lease numbers, and the rest.
 
@@ -39,6 +43,7 @@ def _held(
             job is None
             or job.grant is None
             or job.grant.node != node
+            or job.grant.deadline < now
             or (token is not None and token != job.lease)
             or seq in counted
         ):
@@ -55,7 +60,7 @@ def ack(state: State, command: cmd.Ack, now: int) -> Decision:
     topic = state.queue(command.topic)
     queue = topic.queue
     assert queue is not None
-    held, skipped = _held(queue, command, each_once=True)
+    held, skipped = _held(queue, command, now, each_once=True)
     events: list[ev.AnyEvent] = []
     if held:
         orphans = sum(not queue.jobs[seq].live for seq in held) if queue.orphans else 0
@@ -71,7 +76,7 @@ def nack(state: State, command: cmd.Nack, now: int) -> Decision:
     topic = state.queue(command.topic)
     queue = topic.queue
     assert queue is not None
-    held, skipped = _held(queue, command, each_once=True)
+    held, skipped = _held(queue, command, now, each_once=True)
     events: list[ev.AnyEvent] = []
     if held:
         ready_at = now + (command.delay_ms or 0)
@@ -111,7 +116,7 @@ def reject(state: State, command: cmd.Reject, now: int) -> Decision:
     topic = state.queue(command.topic)
     queue = topic.queue
     assert queue is not None
-    held, skipped = _held(queue, command, each_once=True)
+    held, skipped = _held(queue, command, now, each_once=True)
     live = sorted(seq for seq in held if queue.jobs[seq].live)
     orphans = [seq for seq in held if not queue.jobs[seq].live]
     config, node, error = topic.config, command.node, command.error
@@ -132,7 +137,7 @@ def extend(state: State, command: cmd.Extend, now: int) -> Decision:
     topic = state.queue(command.topic)
     queue = topic.queue
     assert queue is not None
-    held, skipped = _held(queue, command, each_once=False)
+    held, skipped = _held(queue, command, now, each_once=False)
     deadline = now + command.lease_ms
     events: list[ev.AnyEvent] = []
     if held:

@@ -7,15 +7,17 @@ matter: see `Queue.elapse`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core import limits
+from logqueue.core.appending import cap_floor
 from logqueue.core.config import TopicConfig
 from logqueue.core.copies import as_many_as_fit, removable
 from logqueue.core.dead_letters import dead_letter
 from logqueue.core.decision import Decision
-from logqueue.core.finishing import finish
+from logqueue.core.finishing import archive, finish
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import TopicFull
@@ -37,17 +39,51 @@ def expire(state: State, command: cmd.Expire, now: int) -> Decision:
     topic = state.topic(command.topic)
     queue = topic.queue
     if queue is not None and queue.keys is not None and queue.keys.superseded:
-        seqs = sorted(queue.keys.superseded)[: limits.FINISHED_PER_PASS_MAX]
+        seqs = sorted(islice(queue.keys.superseded, topic.removed_max))
         return Decision(_copied(state, topic, seqs, "superseded", now), cmd.Done)
     before = topic.expired_before(now)
     own: list[int] = []
     if topic.particulars is not None:
-        own = topic.particulars.expired(now, limits.FINISHED_PER_PASS_MAX)
+        own = topic.particulars.expired(now, topic.removed_max)
+    events: list[ev.AnyEvent] = []
     if not copies_expired(topic, topic.config):
-        return Decision(_silently(topic, before, own, now), cmd.Done)
-    seqs = topic.front_expired(before, limits.FINISHED_PER_PASS_MAX) if before else []
-    seqs = sorted({*seqs, *own})[: limits.FINISHED_PER_PASS_MAX]
-    return Decision(_copied(state, topic, seqs, "expired", now) if seqs else [], cmd.Done)
+        events = _silently(topic, before, own, now)
+    else:
+        seqs = topic.front_expired(before, limits.COPIED_PER_PASS_MAX) if before else []
+        seqs = sorted({*seqs, *own})
+        events = _copied(state, topic, seqs, "expired", now) if seqs else []
+    if not events and topic.is_trimming and topic.is_over:
+        events = _over_caps(state, topic, now)
+    return Decision(events, cmd.Done)
+
+
+def _over_caps(state: State, topic: Topic, now: int) -> list[ev.AnyEvent]:
+    """What was left when the caps were tightened, or a write went over them: a portion of it.
+
+    Raises:
+        TopicFull: Not one of the copies finds room.
+    """
+    floor, dropped = cap_floor(topic, topic.config)
+    events: list[ev.AnyEvent] = []
+    if topic.config.archive is not None and topic.queue is not None:
+        seqs = topic.live_seqs(1, dropped)
+
+        def attempt(some: Sequence[int]) -> list[ev.AnyEvent]:
+            return archive(state, topic, topic.records(some), "dropped", now)
+
+        dropped, events = as_many_as_fit(seqs, attempt)
+        if not dropped:
+            raise _no_room(topic)
+        floor = seqs[dropped - 1]
+    events.append(ev.RecordsTrimmed(now, topic.number, 0, floor, 0, dropped))
+    return events
+
+
+def _no_room(topic: Topic) -> TopicFull:
+    return TopicFull(
+        f"jobs of {topic.name!r} that are to end find no room where their copies go",
+        {"topic": topic.name},
+    )
 
 
 def _silently(topic: Topic, before: int, own: list[int], now: int) -> list[ev.AnyEvent]:
@@ -81,10 +117,7 @@ def _copied(
     some = removable(topic, seqs, are_copied=True)
     gone, events = as_many_as_fit(some, attempt)
     if not gone:
-        raise TopicFull(
-            f"jobs of {topic.name!r} that are to end find no room where their copies go",
-            {"topic": topic.name},
-        )
+        raise _no_room(topic)
     if outcome == "expired":
         floor, _ = topic.expired_floor(0, set(some[:gone]))
         if floor > topic.ttl_floor:

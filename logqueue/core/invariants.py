@@ -265,13 +265,16 @@ def _check_lease(where: str, seq: int, job: Job, grant: Grant) -> None:
 
 
 def _check_grants(where: str, queue: Queue, used: Counter[int]) -> None:
-    heap = queue._grants
-    for index, grant in enumerate(heap):
+    grants = queue._grants.grants()
+    for grant in grants:
         assert grant.live == used[id(grant)], f"{where}: a grant counts {grant.live} leases"
-        assert not index or heap[(index - 1) // 2].deadline <= grant.deadline, f"{where}: heap"
-    assert used.keys() <= {id(grant) for grant in heap}, f"{where}: a lease that never runs out"
-    spent = sum(not grant.live for grant in heap)
-    assert spent == queue._grants_spent, f"{where}: {queue._grants_spent} spent grants, not {spent}"
+    assert used.keys() <= {id(grant) for grant in grants}, f"{where}: a lease that never runs out"
+    spent = sum(not grant.live for grant in grants)
+    counted = queue._grants.spent
+    assert spent == counted, f"{where}: {counted} spent grants, not {spent}"
+    first = queue._grants.first()
+    soonest = min((grant.deadline for grant in grants if grant.live), default=None)
+    assert (first.deadline if first is not None else None) == soonest, f"{where}: deadlines"
 
 
 def _topic_portrait(topic: Topic, now: int | None) -> dict[str, Any]:

@@ -28,6 +28,9 @@ SEQS_PER_CALL_MAX = 1000
 DIVERTED_PER_PASS_MAX = 500
 """Dead letters one claim pass moves at most: a poisoned backlog must not stall the server."""
 
+RECLAIMED_SCANNED_MAX = 5000
+"""Jobs on their way back that one pass looks at: those that are to end are passed over."""
+
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 86_400_000
 CLAIM_JITTER_MS_MAX = 5000
@@ -85,8 +88,12 @@ REDRIVE_MAX = 10_000
 FINISHED_PER_PASS_MAX = 4000
 """Records that one transaction removes at most by expiry, purge, delete or a tightened cap. All
 numbers here that end in PER_PASS are chosen so that one step of the event loop takes a few ms."""
+INDEXED_PER_PASS_MAX = 1000
+"""The same where records have keys, delays or times to live of their own, which cost more."""
 FINISHED_BYTES_MAX = 64 << 20
 """Bytes of records that one such transaction removes; giving memory back takes time, too."""
+LAPSED_PER_PASS_MAX = 1000
+"""Leases that run out, and delays that end, in one step; the rest follows in the next ones."""
 COPIED_PER_PASS_MAX = 500
 """Records that one such transaction copies at most to an archive, a dead-letter topic or back."""
 COPIED_BYTES_MAX = 2 << 20

@@ -43,6 +43,10 @@ class Particulars:
         queue = self._queue
         if queue is not None and queue.keys is not None and queue.keys.superseded:
             return True
+        return self.has_expired(now)
+
+    def has_expired(self, now: int) -> bool:
+        """Whether a record is past its own time to live."""
         return bool(self.expiries and timing.time_of(self.expiries[0]) < now)
 
     def expired(self, now: int, limit: int | None = None) -> list[int]:

@@ -17,14 +17,14 @@ A job is in one of these places. A job never delivered has no entry in `jobs`:
 A *timed* job was delayed when it was written, or replaced later: it always comes through `delayed`
 or `reclaim`, and the cursor passes over it.
 
-Expiry is lazy. `elapse(now)` is the only place where time acts; it is idempotent, and two calls
-with rising times leave the same state as the last of them alone.
+Expiry is lazy. `elapse(now)` is the only place where time acts, on so many jobs in one call. Once
+it has no more to do it is idempotent, and calls with rising times leave the same state as the last
+of them alone. Until then a job whose lease has run out counts as in flight; nobody can settle it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
 from math import ceil
 
 from sortedcontainers import SortedDict, SortedList
@@ -32,6 +32,7 @@ from sortedcontainers import SortedDict, SortedList
 from logqueue.core import limits
 from logqueue.core.backoff import delay_ms
 from logqueue.core.config import ClaimRate, RetryBackoff
+from logqueue.core.deadlines import Deadlines
 from logqueue.core.events import JobKept
 from logqueue.core.keys import WaitingKeys
 from logqueue.core.leases import Grant, Job
@@ -58,7 +59,7 @@ class Queue:
     """
 
     __slots__ = (
-        "_grants", "_grants_spent", "_passed", "_rate_spent_until", "cursor", "dead_lettered",
+        "_grants", "_passed", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
         "delayed", "finished", "has_errors", "has_overdue", "has_timed", "held", "jobs", "keys",
         "lapsed", "leased", "orphans", "reclaim", "streams",
     )  # fmt: skip
@@ -85,8 +86,8 @@ class Queue:
         self.streams: dict[int, set[int]] = {}
         self.leased = 0
         self.orphans = 0
-        self._grants: list[Grant] = []
-        self._grants_spent = 0
+        self._grants = Deadlines()
+        self._rules: list[tuple[int, RetryBackoff | None]] = []
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -100,10 +101,8 @@ class Queue:
 
     def next_lapse(self) -> int | None:
         """When the first of the leases runs out (ms since the epoch), None when there is none."""
-        while self._grants and not self._grants[0].live:
-            heappop(self._grants)
-            self._grants_spent -= 1
-        return self._grants[0].deadline + 1 if self._grants else None
+        grant = self._grants.first()
+        return grant.deadline + 1 if grant is not None else None
 
     def is_waiting(self, seq: int) -> bool:
         """Whether a live job is ready or delayed."""
@@ -143,35 +142,86 @@ class Queue:
 
     # -- changing (from apply only) --------------------------------------------------------------
 
-    def elapse(self, now: int, backoff: RetryBackoff | None = None) -> None:
-        """Let time act: expired leases and due delays become reclaimable.
+    def elapse(
+        self,
+        now: int,
+        backoff: RetryBackoff | None = None,
+        jobs_max: int | None = limits.LAPSED_PER_PASS_MAX,
+    ) -> bool:
+        """Let time act: expired leases and due delays become reclaimable, soonest first.
 
         With a backoff, a job whose lease ran out is delayed from its deadline on.
+
+        Args:
+            now: The clock.
+            backoff: The queue's rule.
+            jobs_max: About how many jobs to move at most; None for all.
+
+        Returns:
+            Whether there are more, for the next call.
         """
-        while self._grants and self._grants[0].deadline < now:
-            grant = heappop(self._grants)
-            if not grant.live:
-                self._grants_spent -= 1
-                continue
-            self._note_lapse(grant)
-            for seq in grant.seqs:
-                job = self.jobs.get(seq)
-                if job is not None and job.grant is grant:
-                    self._unlease(seq, job, grant)
-                    ready_at = 0
-                    if backoff is not None:
-                        delay = delay_ms(backoff, job.deliveries, seq, job.lease)
-                        ready_at = grant.deadline + delay
-                    self._put_back(seq, job, ready_at if ready_at > now else 0)
-        if self.delayed and time_of(self.delayed[0]) <= now:
-            due = self.delayed.bisect_left(moment(now + 1, 0))
-            seqs = [seq_of(packed) for packed in self.delayed[:due]]
-            del self.delayed[:due]
-            for seq in seqs:
-                job = self.jobs.get(seq)
-                if job is not None:
-                    job.ready_at = 0
-            self.reclaim.update(seqs)
+        left = jobs_max if jobs_max is not None else limits.U64_MAX
+        grant = self._grants.first()
+        while grant is not None and grant.deadline < now:
+            if left <= 0:
+                return True
+            left -= len(grant.seqs)
+            self._grants.pop()
+            self._lapse(grant, now, self._rule_at(grant.deadline, backoff))
+            grant = self._grants.first()
+        if not self.delayed or time_of(self.delayed[0]) > now:
+            return False
+        due = self.delayed.bisect_left(moment(now + 1, 0))
+        some = min(due, max(left, 1))
+        seqs = [seq_of(packed) for packed in self.delayed[:some]]
+        del self.delayed[:some]
+        for seq in seqs:
+            job = self.jobs.get(seq)
+            if job is not None:
+                job.ready_at = 0
+        self.reclaim.update(seqs)
+        return bool(some < due)
+
+    def _lapse(self, grant: Grant, now: int, rule: RetryBackoff | None) -> None:
+        """The leases of a grant have run out."""
+        self._note_lapse(grant)
+        for seq in grant.seqs:
+            job = self.jobs.get(seq)
+            if job is not None and job.grant is grant:
+                self._unlease(seq, job, grant)
+                ready_at = 0
+                if rule is not None:
+                    ready_at = grant.deadline + delay_ms(rule, job.deliveries, seq, job.lease)
+                self._put_back(seq, job, ready_at if ready_at > now else 0)
+
+    def elapse_job(self, seq: int, now: int, backoff: RetryBackoff | None) -> None:
+        """Let time act on one job's lease. Only at replay, where nobody has looked meanwhile."""
+        job = self.jobs.get(seq)
+        if job is None or job.grant is None or job.grant.deadline >= now:
+            return
+        deadline = job.grant.deadline
+        rule = self._rule_at(deadline, backoff)
+        ready_at = 0
+        if rule is not None:
+            ready_at = deadline + delay_ms(rule, job.deliveries, seq, job.lease)
+        self._end_lease(seq, job)
+        self._put_back(seq, job, ready_at if ready_at > now else 0)
+
+    def change_backoff(self, before: RetryBackoff | None, now: int) -> None:
+        """Another rule from now on. Leases that ran out before keep theirs, whenever that is
+        noticed."""
+        first = self._grants.first()
+        if first is None or first.deadline >= now:
+            self._rules.clear()
+        else:
+            self._rules.append((now, before))
+
+    def _rule_at(self, deadline: int, backoff: RetryBackoff | None) -> RetryBackoff | None:
+        """The rule that was in force when a lease ran out."""
+        for until, earlier in self._rules:
+            if deadline < until:
+                return earlier
+        return backoff
 
     def claim(self, grant: Grant, first_lease: int) -> None:
         """Lease jobs that are fresh or reclaimed."""
@@ -224,7 +274,7 @@ class Queue:
                 assert job.grant is not None
                 self._spend(job.grant)
                 job.grant = grant
-            heappush(self._grants, grant)
+            self._grants.add(grant)
 
     def release(
         self,
@@ -429,7 +479,7 @@ class Queue:
     # -- inside ----------------------------------------------------------------------------------
 
     def _keep(self, grant: Grant) -> None:
-        heappush(self._grants, grant)
+        self._grants.add(grant)
         if grant.stream:
             self.streams.setdefault(grant.stream, set()).update(grant.seqs)
 
@@ -485,14 +535,8 @@ class Queue:
         lapsed[grant.node] = lapsed.get(grant.node, 0) + grant.live
 
     def _spend(self, grant: Grant) -> None:
-        """One lease of a grant has ended. Spent grants leave the heap once they are the most of it:
-        a lease may last a day, and its settled grants must not stay that long."""
+        """One lease of a grant has ended."""
         grant.live -= 1
         assert grant.live >= 0
-        if grant.live:
-            return
-        self._grants_spent += 1
-        if self._grants_spent > 64 and self._grants_spent * 2 > len(self._grants):
-            self._grants = [g for g in self._grants if g.live]
-            heapify(self._grants)
-            self._grants_spent = 0
+        if not grant.live:
+            self._grants.spend(grant)

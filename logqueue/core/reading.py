@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from logqueue.core.batch import Batch
 from logqueue.core.block import NODE, View, size_before
+from logqueue.core.timing import expires_at
 from logqueue.core.topic import Topic
 
 SKIPPED_MAX = 50_000
@@ -117,7 +118,7 @@ class _Scan:
     """One walk over live records: what is taken, and what is left of the budgets."""
 
     __slots__ = (
-        "_before", "_bytes_max", "_is_exact", "_lapsed", "_own", "_records_max", "_size",
+        "_before", "_bytes_max", "_is_exact", "_now", "_own", "_records_max", "_size",
         "_topic", "count", "runs", "skipped",
     )  # fmt: skip
 
@@ -127,10 +128,9 @@ class _Scan:
         self._topic = topic
         self._before = topic.expired_before(now)
         self._own = nodes if topic.config.dedupe_node else ()
-        # Records past a time to live of their own; few, since whoever looks at a topic lets time
-        # act on it first.
+        # Whether records are past a time to live of their own, and time has not got to them.
         particulars = topic.particulars
-        self._lapsed = frozenset(particulars.expired(now)) if particulars is not None else ()
+        self._now = now if particulars is not None and particulars.has_expired(now) else 0
         self._records_max = records_max
         self._bytes_max = bytes_max
         self._size = 0
@@ -149,12 +149,12 @@ class _Scan:
         """
         if start > stop:
             return start - 1
-        before, own, lapsed = self._before, self._own, self._lapsed
+        before, own = self._before, self._own
         for batch in self._topic.batches_from(start):
             if batch.first_seq > stop:
                 break
             is_simple = not own and batch.is_whole and batch.ts >= before
-            if lapsed and is_simple:
+            if self._now and is_simple:
                 is_simple = batch.is_plain
             if is_simple and batch.first_seq >= start and batch.last_seq <= stop:
                 # By far the most frequent case: all of a batch, and room for more behind it.
@@ -175,9 +175,10 @@ class _Scan:
         """Take the live places that are not passed over; as `_take`."""
         own, before = self._own, self._before
         nodes = View(batch.block).column(NODE, start, end) if own else None
-        lapsed = () if batch.is_plain else self._lapsed
+        now = 0 if batch.is_plain else self._now
+        view = View(batch.block)
         for first, stop in batch.stretches(start, end):
-            if nodes is None and not lapsed and (not before or batch.is_younger_than(before)):
+            if nodes is None and not now and (not before or batch.is_younger_than(before)):
                 examined = self._take(batch, first, stop)
                 if examined >= 0:
                     return examined
@@ -186,7 +187,7 @@ class _Scan:
             is_passed_over = [
                 ts < before
                 or (nodes is not None and nodes[place - start] in own)
-                or (bool(lapsed) and batch.seq_at(place) in lapsed)
+                or (bool(now) and 0 < expires_at(view, place, ts) < now)
                 for place, ts in enumerate(times, first)
             ]
             at = first

@@ -29,7 +29,7 @@ from logqueue.core.config import TopicConfig
 from logqueue.core.particulars import Particulars
 from logqueue.core.projection import Queue
 from logqueue.core.tags import TagIndex
-from logqueue.core.timing import due_at, is_timed, written_at
+from logqueue.core.timing import due_at, expires_at, is_timed, written_at
 
 KEYS_FORGOTTEN_PER_WRITE = 100
 
@@ -63,13 +63,16 @@ class Topic:
             to; an observation, not part of the replayed state.
         last_read_at: When somebody last read; an observation, not part of the replayed state.
         touched_at: The same for what the advisory priority goes by, which a list may refresh too.
+        is_trimming: Whether records over its caps are still to go, a portion at a time. Not kept by
+            checkpoints: what is left then goes with the next write.
         is_on_disk: Whether the log holds, or may hold, records of this topic.
         mark_written, mark_durable: Jobs-log positions that must be written, or synced, before a
             reply computed from this topic may leave; kept by the engine, not replayed.
     """
 
     __slots__ = (
-        "batches", "cap_floor", "config", "due_again_at", "head", "holes", "is_on_disk", "keys",
+        "batches", "cap_floor", "config", "due_again_at", "head", "holes", "is_on_disk",
+        "is_trimming", "keys",
         "last_read_at", "last_write_at", "mark_durable", "mark_written", "name", "number",
         "particulars", "queue", "seqs_reserved", "tags", "touched_at", "ttl_floor",
     )  # fmt: skip
@@ -86,6 +89,7 @@ class Topic:
         self.last_write_at = 0
         self.last_read_at = 0
         self.touched_at = 0
+        self.is_trimming = False
         self.is_on_disk = config.is_logged
         self.mark_written = 0
         self.mark_durable = 0
@@ -112,6 +116,27 @@ class Topic:
     def floor(self) -> int:
         """Highest seq involuntarily removed from the front."""
         return max(self.cap_floor, self.ttl_floor)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it holds more than its caps allow."""
+        records, size = self.config.cap_records, self.config.cap_bytes
+        return bool((records and self.live > records) or (size and self.live_bytes > size))
+
+    @property
+    def removed_max(self) -> int:
+        """How many records one transaction may take out."""
+        if self.particulars is not None:
+            return min(limits.INDEXED_PER_PASS_MAX, limits.FINISHED_PER_PASS_MAX)
+        return limits.FINISHED_PER_PASS_MAX
+
+    @property
+    def evicted_max(self) -> int | None:
+        """How many records may go from the front at once; None when any number is cheap, since
+        nothing but whole batches has to go."""
+        if self.particulars is None and (self.queue is None or not self.queue.jobs):
+            return None
+        return self.removed_max
 
     @property
     def earliest_seq(self) -> int:
@@ -208,6 +233,11 @@ class Topic:
         index = batch.index_of(seq) if batch is not None else -1
         return View(batch.block).text(TAG, index) if batch is not None and index >= 0 else b""
 
+    def size_of(self, seq: int) -> int:
+        """Bytes of a live record as the limits count them; 0 when there is none."""
+        batch = self.batch_of(seq)
+        return batch.size_of(seq) if batch is not None else 0
+
     def due_of(self, seq: int) -> int:
         """When a live record was first to be claimable; 0 when it asked for no delay."""
         batch = self.batch_of(seq)
@@ -239,9 +269,9 @@ class Topic:
     def live_seqs(self, start: int, count: int, expired_before: int = 0) -> list[int]:
         """Up to `count` live seqs from `start` on, leaving out records older than a time."""
         taken: list[int] = []
-        for batch in self.batches_from(start):
+        for batch in self.batches.younger_from(start, expired_before):
             seqs = batch.live_seqs(start)
-            if expired_before:
+            if expired_before and not batch.is_younger_than(expired_before):
                 seqs = [s for s in seqs if batch.ts_at(batch.index_of(s)) >= expired_before]
             taken.extend(seqs[: count - len(taken)])
             if len(taken) == count:
@@ -249,11 +279,22 @@ class Topic:
         return taken
 
     def is_due(self, now: int) -> bool:
-        """Whether records are past their TTL, or jobs superseded."""
+        """Whether records are past their TTL or over tightened caps, or jobs superseded."""
+        if self.is_trimming and self.is_over:
+            return True
         bounded = self.config.ttl_ms and self.batches
         if bounded and self.batches.first.ts < self.expired_before(now):
             return True
         return self.particulars is not None and self.particulars.is_due(now)
+
+    def is_past_its_own(self, seq: int, now: int) -> bool:
+        """Whether a live record is past its own time to live."""
+        batch = self.batch_of(seq)
+        if batch is None or batch.is_plain:
+            return False
+        index = batch.index_of(seq)
+        end = expires_at(View(batch.block), index, batch.ts_at(index)) if index >= 0 else 0
+        return 0 < end < now
 
     def expired_before(self, now: int) -> int:
         """Records accepted before this time are past their TTL at `now`; 0 when none can be.
@@ -264,12 +305,15 @@ class Topic:
         return max(now - ttl_ms, 0) if ttl_ms else 0
 
     def expired_floor(self, before: int, others: Collection[int] = ()) -> tuple[int, int]:
-        """The front's unbroken run of records that are older than a time or among others.
+        """The front's unbroken run of records that are older than a time or among others, or as
+        much of it as may go at once.
 
         Returns:
             Its last seq, 0 when there is no such run, and how many records it has.
         """
-        return self.batches.front_of(before, others) if before or others else (0, 0)
+        if not before and not others:
+            return 0, 0
+        return self.batches.front_of(before, others, self.evicted_max)
 
     def front_expired(self, before: int, limit: int) -> list[int]:
         """Seqs of the front's unbroken run of records that are older than a time."""

@@ -15,7 +15,6 @@ from typing import Any
 
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
-from logqueue.core.apply import elapse
 from logqueue.core.commands import Claimer
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -56,6 +55,7 @@ class Coordinator:
         known = (identity for found in self._earlier_streams.values() for identity in found)
         self._next_stream = max(engine.clock.now_ms() << 16, *known, 0)
         self._forwarding = False
+        self._elapsing = False
         self._stall_timer: asyncio.TimerHandle | None = None
         self._stall_retry_s = STALL_RETRY_S
         self._next_ticket = 1
@@ -85,7 +85,9 @@ class Coordinator:
         """
         self._stall_retry_s = stall_retry_s
         self.engine.on_behind = self._forward_soon
+        self.engine.on_lagging = self._elapse_soon
         self._forward_soon()
+        self._elapse_soon()
 
     def _stand_on(self) -> None:
         """The engine has retreated to another state; everybody here stands on that one, too."""
@@ -435,7 +437,7 @@ class Coordinator:
         if self.engine.state.instances.get(topic.number) is not topic:
             self._fail(cohort, TopicNotFound.named(topic.name))
             return
-        elapse(topic, self.engine.clock.now_ms())
+        self.engine.lapse(topic)
         line = cohort.line()
         if not line:
             self._forget_if_idle(cohort)
@@ -537,6 +539,19 @@ class Coordinator:
 
     # -- time ------------------------------------------------------------------------------------
 
+    def _elapse_soon(self) -> None:
+        """Where time has more to do than one look lets it, it goes on in the next turns of the
+        loop."""
+        if not self._elapsing:
+            self._elapsing = True
+            self.loop.call_soon(self._elapse_more)
+
+    def _elapse_more(self) -> None:
+        self._elapsing = False
+        self._wake(self.engine.elapse_more())
+        if self.engine.has_lagging:
+            self._elapse_soon()
+
     def _arm(self, topic: Topic) -> None:
         """Have the one timer go off when time next changes this queue, if somebody waits there."""
         cohort = self._cohorts.get(topic.number)
@@ -562,7 +577,7 @@ class Coordinator:
                 cohort.retry_at = 0
                 self._schedule(cohort)
             # Somebody who looked at the queue may have let time act before this timer did.
-            elapse(cohort.topic, now)
+            self.engine.lapse(cohort.topic)
             if cohort.topic.ready:
                 self._schedule(cohort)
             due = cohort.next_due()

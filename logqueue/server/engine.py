@@ -43,9 +43,6 @@ CATCH_UP_PASSES_MAX = 256
 has just been released from a stall is further back."""
 
 
-DUE_PASSES_MAX = 20
-"""Portions of due records that one look at a topic takes out; the rest waits for the next one."""
-
 DUE_AGAIN_MS = 1000
 """When due records are tried again that found no room where their copies go."""
 
@@ -62,6 +59,8 @@ class Engine:
             "there is no such topic" may have been computed from.
         on_event: Called with each applied event; for metrics. None by default.
         on_behind: Called when a router has something to copy; `forward` is due then.
+        on_lagging: Called when time has more to do than one look lets it do; `elapse_more` is due
+            then.
     """
 
     def __init__(self, journal: Journal, clock: Clock, quotas: Quotas | None = None) -> None:
@@ -71,7 +70,9 @@ class Engine:
         self.control_mark = 0
         self.on_event: Callable[[Topic | None, ev.AnyEvent], None] | None = None
         self.on_behind: Callable[[], None] | None = None
+        self.on_lagging: Callable[[], None] | None = None
         self._behind: dict[int, None] = {}
+        self._lagging: dict[int, None] = {}
         self._stalled: set[int] = set()
         self._fed: dict[int, Topic] = {}
 
@@ -86,7 +87,7 @@ class Engine:
         now = self.clock.now_ms()
         state.next_lease = max(state.next_lease + 1, now << LEASES_PER_MS_BITS)
         for topic in state.instances.values():
-            elapse(topic, now)
+            elapse(topic, now, jobs_max=None)
             self._note_routers(topic)
             if topic.queue is not None and not topic.config.leases_durable:
                 for released in [*end_leases(topic, now)]:
@@ -153,7 +154,7 @@ class Engine:
         if topic is not None:
             if topic not in changed:
                 changed = (*changed, topic)
-            if topic.particulars is not None or topic.config.ttl_ms:
+            if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before anybody sees it.
                 self._take_due(topic, now)
         return self._outcome(decision.answer(), changed)
@@ -170,28 +171,56 @@ class Engine:
         self._let_time_act(topic, self.clock.now_ms())
         return topic
 
+    def lapse(self, topic: Topic) -> None:
+        """Let time act on leases and delays only."""
+        if elapse(topic, self.clock.now_ms()):
+            self._note_lagging(topic)
+
     def _let_time_act(self, topic: Topic, now: int) -> None:
-        elapse(topic, now)
+        """A portion of what is due; the rest is noted, for `elapse_more`."""
+        if elapse(topic, now):
+            self._note_lagging(topic)
         if topic.is_due(now):
             self._take_due(topic, now)
 
     def _take_due(self, topic: Topic, now: int) -> None:
-        for _ in range(DUE_PASSES_MAX):
-            is_there = self.state.instances.get(topic.number) is topic
-            if not is_there or not topic.is_due(now) or now < topic.due_again_at:
-                return
-            try:
-                events = decide(self.state, cmd.Expire(topic.name), now).events
-                self._commit(events)
-            except (StorageFull, StorageReadOnly):
-                # A log that takes no more must not keep anybody from looking: records past their
-                # TTL are passed over until it takes their eviction.
-                return
-            except NO_ROOM:
-                topic.due_again_at = now + DUE_AGAIN_MS
-                return
-            if not events:
-                return
+        is_there = self.state.instances.get(topic.number) is topic
+        if not is_there or not topic.is_due(now) or now < topic.due_again_at:
+            return
+        try:
+            events = decide(self.state, cmd.Expire(topic.name), now).events
+            self._commit(events)
+        except (StorageFull, StorageReadOnly):
+            # A log that takes no more must not keep anybody from looking: records past their
+            # TTL are passed over until it takes their eviction.
+            return
+        except NO_ROOM:
+            topic.due_again_at = now + DUE_AGAIN_MS
+            return
+        if events and topic.is_due(now):
+            self._note_lagging(topic)
+
+    def _note_lagging(self, topic: Topic) -> None:
+        was_lagging = bool(self._lagging)
+        self._lagging[topic.number] = None
+        if not was_lagging and self.on_lagging is not None:
+            self.on_lagging()
+
+    @property
+    def has_lagging(self) -> bool:
+        """Whether time has more to do on some topic than one look has let it do."""
+        return bool(self._lagging)
+
+    def elapse_more(self) -> tuple[Topic, ...]:
+        """Let time act on, a portion on one topic; the topic, when it is still there."""
+        while self._lagging:
+            number = next(iter(self._lagging))
+            del self._lagging[number]
+            topic = self.state.instances.get(number)
+            if topic is not None:
+                self._let_time_act(topic, self.clock.now_ms())
+                return (topic,)
+        return ()
 
     def _commit(
         self, events: list[ev.AnyEvent], may_use_spare: bool | None = None
@@ -347,12 +376,12 @@ class Engine:
         now = self.clock.now_ms()
         log = self.journal.jobs
         carry_over(self.state, state, log.written, log.durable, now)
-        for topic in state.instances.values():
-            elapse(topic, now)
         self.state = state
         self.control_mark = 0
         self._behind.clear()
         self._stalled.clear()
+        for topic in state.instances.values():
+            self.lapse(topic)
         self._fed.clear()
         for topic in state.instances.values():
             self._note_routers(topic)

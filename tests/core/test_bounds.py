@@ -9,10 +9,13 @@ import pytest
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core import limits
+from logqueue.core.apply import elapse
 from logqueue.core.invariants import check
 from logqueue.core.looking import list_jobs
 from logqueue.core.predicate import Predicate
+from logqueue.core.projection import Queue
 from logqueue.core.topic import Topic
+from logqueue.errors import RecordTooLarge
 from logqueue.server.portions import portions
 from tests.core.world import World, job, wish
 
@@ -254,3 +257,110 @@ def test_exhausted_jobs_are_diverted_a_few_bytes_at_a_time(world: World) -> None
         ([], 4),
         ([], 5),
     ]
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def settle(world: World) -> int:
+    """Let time do all it has to do; how many steps that took."""
+    steps = 0
+    while world.engine.has_lagging:
+        world.engine.elapse_more()
+        check(world.state)
+        steps += 1
+    return steps
+
+
+def test_leases_run_out_a_portion_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Queue.elapse, "__defaults__", (None, 4))
+    monkeypatch.setattr(elapse, "__defaults__", (4,))
+    world.put("kept", durability="fsync", leases_durable=True, lease_ms=1000)
+    world.patch("kept", retry_backoff={"kind": "constant", "base_ms": 500})
+    world.fill(12, "kept")
+    for _ in range(6):
+        world.take(2, topic="kept")
+    world.wait(1001)
+    assert world.counters("kept") == (0, 8, 0), "two grants of two"
+    assert world.ack(12, topic="kept") == (0, [12]), "it has run out, noticed or not"
+    assert world.extend(11, 12, lease_ms=9, topic="kept")[:2] == ([], [11, 12])
+    world.patch("kept", retry_backoff={"kind": "constant", "base_ms": 90_000})
+    assert settle(world) > 0
+    assert world.counters("kept") == (0, 0, 0)
+    world.wait(500)
+    assert world.topic("kept") and settle(world) > 0
+    assert world.counters("kept") == (12, 0, 0), "by the rule that was in force when they ran out"
+    world.restart()
+    assert world.counters("kept") == (12, 0, 0)
+
+
+def test_delays_end_a_portion_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elapse, "__defaults__", (4,))
+    world.write("q", *[wish(n, delay_ms=10) for n in range(10)])
+    world.wait(10)
+    assert world.counters()[0] == 4
+    assert settle(world) == 2 and world.counters()[0] == 10
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("archive", [None, "done"])
+@pytest.mark.parametrize("own", [0, 100])
+def test_records_expire_a_portion_at_a_time(world: World, archive: str | None, own: int) -> None:
+    world.patch(archive=archive, ttl_ms=None if own else 100)
+    world.write("q", *[wish(n, ttl_ms=own) for n in range(20)])
+    world.take(9)
+    world.wait(101)
+    assert world.topic("q").live >= 16
+    assert world.take(9) == []
+    assert settle(world) > 0
+    assert world.seqs() == [] and world.finished() == {"expired": 20}
+    assert archive is None or len(world.seqs(archive)) == 20
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("archive", [None, "done"])
+def test_a_tightened_cap_takes_a_portion_at_a_time(world: World, archive: str | None) -> None:
+    world.patch(archive=archive)
+    world.fill(30)
+    world.take(20)
+    world.patch(cap_records=5)
+    assert world.topic("q").live > 15
+    world.fill(2)
+    settle(world)
+    assert world.seqs() == [28, 29, 30, 31, 32] and world.finished() == {"dropped": 27}
+    assert archive is None or len(world.seqs(archive)) == 27
+
+
+@pytest.mark.usefixtures("small")
+def test_a_write_over_the_cap_evicts_the_rest_behind_it(world: World) -> None:
+    world.patch(archive="done", cap_records=10)
+    world.fill(10)
+    world.fill(9)
+    assert settle(world) and world.seqs() == [*range(10, 20)]
+    assert len(world.seqs("done")) == 9
+    world.write("q", *range(25))
+    settle(world)
+    assert world.seqs() == [*range(35, 45)] and len(world.seqs("done")) == 34
+
+
+def test_an_archive_without_room_keeps_what_is_over_the_cap(world: World) -> None:
+    world.put("done", type="log", durability="ephemeral", cap_records=5, discard="reject")
+    world.patch(archive="done")
+    world.fill(8)
+    with pytest.raises(RecordTooLarge):
+        world.patch(cap_records=1)
+    world.patch(cap_records=3)
+    assert settle(world) == 0 and world.seqs() == [6, 7, 8]
+
+
+def test_the_grants_of_a_queue_stand_in_the_order_of_their_deadlines(world: World) -> None:
+    world.fill(400)
+    for n in range(200):
+        world.take(1, lease_ms=100 + 37 * n % 5000)
+        check(world.state)
+    world.ack(*range(1, 201, 3))
+    world.extend(*range(2, 150, 3), lease_ms=200)
+    check(world.state)
+    while world.counters()[1]:
+        world.wait(150)
+        check(world.state)
