@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.running import class_archive, java, session
+from logqueue.spark.running import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +35,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyspark's own, about what it imports
         try:
-            if class_archive.is_wanted():
-                # 15 s once per machine, then 4 s less for every session that any test starts.
-                class_archive.make(java.find(), java.cache_directory())
             opened = session.open_session("local[2,4]", conf=SETTINGS, app_name="logqueue-tests")
         except PipelineError as error:
             if os.environ.get("LOGQUEUE_REQUIRE_SPARK") == "1":

@@ -18,13 +18,14 @@ import pytest
 
 from logqueue.spark.archive import manifests
 from logqueue.spark.archive.archive_sink import sha256_of
+from tests.effort import scaled
 from tests.spark.sinking import Target
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RECORDS = 2400
 PER_EPOCH = 200
-KILLS = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
+KILLS = scaled(1, 2)
 """Each is a Spark that starts anew."""
 PAUSE_S = 0.05
 

@@ -22,7 +22,7 @@ from logqueue.spark.running import class_archive, java, packing
 from logqueue.testing.process import ServerProcess
 from tests.house import ROOT
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RECORDS = 3000
 UP_S = 60.0

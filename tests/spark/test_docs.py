@@ -93,6 +93,7 @@ class Follower:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_page_goes_as_told(
     spark: SparkSession,
     tmp_path: Path,

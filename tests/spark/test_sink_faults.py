@@ -25,12 +25,13 @@ from logqueue.spark.writing.sink_bodies import Sum
 from logqueue.spark.writing.sink_options import read_options
 from logqueue.testing.process import ServerProcess
 from tests.client.proxy import Proxy
+from tests.effort import scaled
 from tests.spark.sinking import Target, files, numbers, texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KILLS = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
+KILLS = scaled(1, 2)
 """Each is a Spark that starts anew."""
 PAUSE_S = 0.05
 
@@ -209,6 +210,7 @@ query.awaitTermination()
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_driver_that_is_killed(target: Target, tmp_path: Path) -> None:
     """SIGKILL before a commit, after one, and when nobody knows; the last run ends by itself."""
     source = tmp_path / "source"
