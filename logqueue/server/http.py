@@ -29,6 +29,7 @@ from logqueue.errors import (
     UnsupportedMediaType,
 )
 from logqueue.server.auth import Key, bearer, query_token
+from logqueue.server.hosts import HostPolicy
 from logqueue.server.metrics import Metrics
 from logqueue.server.requests import (
     EVENT_STREAM,
@@ -49,6 +50,7 @@ from logqueue.server.requests import (
 )
 from logqueue.server.routing import Body, Match, Route, Router
 from logqueue.server.service import Service
+from logqueue.server.settings import is_loopback
 from logqueue.server.websocket import WebSocket, accept
 
 logger = logging.getLogger("logqueue.http")
@@ -61,6 +63,13 @@ class HttpApi:
         self.service = service
         self.router = router
         self.metrics = metrics
+        settings = service.settings
+        self.hosts = HostPolicy(
+            has_keys=bool(settings.api_keys),
+            is_loopback=is_loopback(settings.host),
+            bound=settings.host,
+            allowed=settings.allow_host,
+        )
 
     # -- the stages of a request -----------------------------------------------------------------
 

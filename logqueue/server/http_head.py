@@ -25,7 +25,12 @@ _BEGUN: Final = re.compile(_TOKEN + rb"(?: (?:[\x21-\x7e]+(?: (.*))?)?)?", re.DO
 _VERSIONS: Final = (b"HTTP/1.1\r", b"HTTP/1.0\r")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
 _AUTHORITY: Final = re.compile(rb"[^/?#@\s]+")
-_SINGLE: Final = (b"host", b"content-length", b"transfer-encoding", b"authorization")
+_SINGLE: Final = frozenset(
+    (
+        b"host", b"content-length", b"transfer-encoding", b"authorization", b"origin",
+        b"sec-fetch-site",
+    )
+)  # fmt: skip
 
 
 class RequestHead:
@@ -41,12 +46,13 @@ class RequestHead:
         is_http_11: False for HTTP/1.0.
         keep_alive: Whether the connection may serve another request.
         body_bytes: Length of the body, `CHUNKED` when only its framing will tell.
+        is_welcome: Host and origin were checked already.
         expects_continue: The client waits for `100 Continue` before it sends the body.
     """
 
     __slots__ = (
-        "body_bytes", "expects_continue", "fields", "headers", "host", "is_http_11", "keep_alive",
-        "method", "path", "query",
+        "body_bytes", "expects_continue", "fields", "headers", "host", "is_http_11",
+        "is_welcome", "keep_alive", "method", "path", "query",
     )  # fmt: skip
 
     def __init__(self, method: str, target: bytes, is_http_11: bool, headers: Headers) -> None:
@@ -58,6 +64,7 @@ class RequestHead:
         self.method = method
         self.headers = headers
         self.is_http_11 = is_http_11
+        self.is_welcome = False
         fields = self.fields = dict(headers)
         if len(fields) != len(headers):
             _require_single(headers)

@@ -326,6 +326,9 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self._begun += 1
         api = self.api
         try:
+            if not head.is_welcome:
+                api.hosts.require(head.host, head.fields)
+                head.is_welcome = True
             running.route = api.admit(request)
             self._key = request.key
             if self._becomes_websocket(head, running):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from logqueue.server.auth import KeyListError, KeyRing, parse_keys
+from logqueue.server.hosts import is_local_name, parse_name
 
 ENV_PREFIX: Final = "LOGQUEUE_"
 
@@ -71,6 +72,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("api_keys", "keys: secret[:scopes[:prefixes]], comma separated", "KEYS"),
     Option("probe_auth", "ask for a key on the health and readiness probes too"),
     Option("allow_insecure_no_auth", "listen beyond this machine although no keys are set"),
+    Option("allow_host", "names to answer to, name[:port], comma separated", "NAMES"),
     Option("max_body_bytes", "largest request body in bytes", "BYTES", 1, BODY_BYTES_MAX),
     Option("data_dir", "directory that holds the logs", "DIR"),
     Option(
@@ -128,6 +130,7 @@ class Settings:
     api_keys: KeyRing = field(default_factory=KeyRing)
     probe_auth: bool = False
     allow_insecure_no_auth: bool = False
+    allow_host: tuple[str, ...] = ()
     max_body_bytes: int = 67_108_864
     data_dir: str = "logqueue-data"
     segment_max_bytes: int = 67_108_864
@@ -208,12 +211,7 @@ def is_loopback(host: str) -> bool:
 
     Names other than ``localhost`` are not looked up; they count as reachable from elsewhere.
     """
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host.lower() == "localhost"
-    mapped = getattr(address, "ipv4_mapped", None)
-    return address.is_loopback if mapped is None else mapped.is_loopback
+    return is_local_name(host.lower()) and not host.lower().endswith(".localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +244,8 @@ def _parse(given: _Given) -> object:
     option = given.option
     if option.name == "api_keys":
         return _parse_key_list(given)
+    if option.name == "allow_host":
+        return _parse_names(given)
     if option.is_on_off:
         return _parse_on_off(given)
     if option.metavar is None:
@@ -304,6 +304,13 @@ def _parse_key_list(given: _Given) -> KeyRing:
             "unset to run without keys"
         )
     return ring
+
+
+def _parse_names(given: _Given) -> tuple[str, ...]:
+    names = [part.strip() for part in str(given.value).split(",") if part.strip()]
+    if not names or any(parse_name(name) is None for name in names):
+        raise given.refuse("host names or addresses, comma separated, each with or without :port")
+    return tuple(names)
 
 
 def _split_host(given: _Given) -> tuple[str, int | None]:

@@ -48,6 +48,11 @@ class Api:
         self._client.close()
 
     @property
+    def base_url(self) -> str:
+        """The server's origin."""
+        return str(self._client.base_url).rstrip("/")
+
+    @property
     def address(self) -> rawhttp.Address:
         """Where raw connections go."""
         url = self._client.base_url

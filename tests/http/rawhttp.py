@@ -167,7 +167,7 @@ class Connection:
 
 def head(method: str, path: str, headers: Mapping[str, str] | None = None) -> bytes:
     """A request up to and including the blank line."""
-    lines = [f"{method} {path} HTTP/1.1", "host: test"]
+    lines = [f"{method} {path} HTTP/1.1", "host: localhost"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 

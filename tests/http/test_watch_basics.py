@@ -17,7 +17,7 @@ LARGE = "x" * 500_000
 def opening(api: Api, topic: str, version: str = "1.1") -> bytes:
     """The request that opens a new session's stream."""
     wid = ok(api.create_watch({topic: {}}))["wid"]
-    return f"GET /v0/watch/{wid} HTTP/{version}\r\nhost: test\r\n\r\n".encode()
+    return f"GET /v0/watch/{wid} HTTP/{version}\r\nhost: localhost\r\n\r\n".encode()
 
 
 def test_a_slow_reader_slows_only_itself(api: Api, log: str) -> None:
