@@ -132,7 +132,14 @@ def _retry_after(topic: Topic, queue: Queue, reason: cmd.NoneReason, now: int) -
     if reason == "rate_limited":
         assert topic.config.claim_rate is not None
         return queue.rate_refills_in(topic.config.claim_rate, now)
-    due = queue.next_lapse() if reason == "max_in_flight" else queue.next_due()
+    due = queue.next_due()
+    if reason == "max_in_flight":
+        due = queue.next_lapse()
+        expiry = topic.next_expiry()
+        # A job in flight that is past its TTL frees its place. One that cannot go now is no reason
+        # to come back at once.
+        if expiry is not None and expiry > now and (due is None or expiry < due):
+            due = expiry
     return None if due is None else max(due - now, 0)
 
 

@@ -29,7 +29,7 @@ from logqueue.core.config import TopicConfig
 from logqueue.core.particulars import Particulars
 from logqueue.core.projection import Queue
 from logqueue.core.tags import TagIndex
-from logqueue.core.timing import due_at, expires_at, is_timed, written_at
+from logqueue.core.timing import due_at, expires_at, is_timed, time_of, written_at
 
 KEYS_FORGOTTEN_PER_WRITE = 100
 
@@ -295,6 +295,15 @@ class Topic:
         index = batch.index_of(seq)
         end = expires_at(View(batch.block), index, batch.ts_at(index)) if index >= 0 else 0
         return 0 < end < now
+
+    def next_expiry(self) -> int | None:
+        """When the first record will be past its TTL, ms since the epoch; None if never."""
+        ends = []
+        if self.config.ttl_ms and self.batches:
+            ends.append(self.batches.first.ts + self.config.ttl_ms)
+        if self.particulars is not None and self.particulars.expiries:
+            ends.append(time_of(self.particulars.expiries[0]))
+        return min(ends) + 1 if ends else None
 
     def expired_before(self, now: int) -> int:
         """Records accepted before this time are past their TTL at `now`; 0 when none can be.

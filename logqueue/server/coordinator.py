@@ -30,9 +30,14 @@ from logqueue.server.subscriptions import Subscriptions
 from logqueue.server.workers import Workers
 
 STALL_RETRY_S = 0.05
-TIMER_MS_MAX = 86_400_000
+CLOCK_CHECK_MS = 1000
+"""How often the timer looks at the wall clock while it waits, since that clock may be set."""
+
 HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
 """Why a queue hands out nothing although it has jobs."""
+
+_WAKES_NOBODY = frozenset((ev.JobsClaimed, ev.RecordsMoved, ev.KeysRemembered, ev.ChunkStaged))
+"""Events that make no job claimable, free no place and show nothing new."""
 
 logger = logging.getLogger("logqueue.coordinator")
 
@@ -40,8 +45,15 @@ logger = logging.getLogger("logqueue.coordinator")
 class Coordinator:
     """Runs the engine inside an event loop; `workers` knows who works on which queue."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, clock_check_ms: int = CLOCK_CHECK_MS) -> None:
+        """Run an engine in the present event loop.
+
+        Args:
+            engine: It has recovered.
+            clock_check_ms: How late, at most, a step of the wall clock is noticed.
+        """
         self.engine = engine
+        self._clock_check_ms = clock_check_ms
         self.loop = asyncio.get_running_loop()
         self.gate = Gate(engine.journal.jobs, self.loop)
         self.record_texts = RecordTexts()
@@ -60,7 +72,7 @@ class Coordinator:
         self._stall_retry_s = STALL_RETRY_S
         self._next_ticket = 1
         self._background: list[asyncio.Task[None]] = []
-        self._written_to: dict[int, Topic] = {}
+        self._changed: dict[int, Topic] = {}
         self._portion = asyncio.Lock()
         self._is_stopping = False
         self.workers = Workers()
@@ -524,17 +536,19 @@ class Coordinator:
         self._forward_soon()
 
     def note(self, topic: Topic | None, event: ev.AnyEvent) -> None:
-        """An event was applied, whoever caused it: copies of jobs wake those who want them, too."""
+        """An event was applied, whoever caused it: at the end of this turn of the loop it wakes
+        those who wait for the topic. What a caller asked for wakes them sooner; this is for all
+        that follows from it, or from the time: copies, expiries, evictions."""
         self.workers.event(topic, event)
-        if type(event) is not ev.RecordsAppended or topic is None:
+        if topic is None or type(event) in _WAKES_NOBODY:
             return
         if topic.number in self._cohorts or topic.name in self._readers or self.subscriptions:
-            if not self._written_to:
-                self.loop.call_soon(self._wake_written_to)
-            self._written_to[topic.number] = topic
+            if not self._changed:
+                self.loop.call_soon(self._wake_changed)
+            self._changed[topic.number] = topic
 
-    def _wake_written_to(self) -> None:
-        topics, self._written_to = self._written_to, {}
+    def _wake_changed(self) -> None:
+        topics, self._changed = self._changed, {}
         self._wake(topics.values())
 
     # -- time ------------------------------------------------------------------------------------
@@ -563,14 +577,19 @@ class Coordinator:
     def _set_timer(self, due: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay_ms = min(max(due - self.engine.clock.now_ms(), 0), TIMER_MS_MAX)
-        self._timer_due = due
         # One ms more: timers may fire a hair early, and a lease is valid up to its deadline.
-        self._timer = self.loop.call_later((delay_ms + 1) / 1000, self._time_passed)
+        delay_ms = max(due - self.engine.clock.now_ms(), 0) + 1
+        self._timer_due = due
+        # The loop's clock knows nothing of steps of the wall clock, by which jobs are due.
+        delay_s = min(delay_ms, self._clock_check_ms) / 1000
+        self._timer = self.loop.call_later(delay_s, self._time_passed)
 
     def _time_passed(self) -> None:
         self._timer = None
         now = self.engine.clock.now_ms()
+        if now < self._timer_due:
+            self._set_timer(self._timer_due)
+            return
         next_due: int | None = None
         for cohort in list(self._cohorts.values()):
             if cohort.retry_at and cohort.retry_at <= now:

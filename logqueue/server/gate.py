@@ -15,6 +15,9 @@ from wal import Log
 
 Release = Callable[[LogqueueError | None], None]
 
+NEVER = 1 << 64
+"""Behind every position of a log."""
+
 
 class Gate:
     """Waiters by position; opened by the committer's advance, in the event loop."""
@@ -24,6 +27,8 @@ class Gate:
         self._loop = loop
         self._written: list[tuple[int, int, Release]] = []
         self._durable: list[tuple[int, int, int, Release]] = []
+        # What the heaps begin with, for the committer's thread, which must not look into them.
+        self._next_written = self._next_durable = NEVER
         self._ticket = 0
         self._scheduled = False
         self._waking = False
@@ -35,17 +40,17 @@ class Gate:
 
     def notify(self) -> None:
         """Tell that the log has advanced or failed. Called from the committer's thread."""
-        log = self._log
-        # A waiter that registers right now looks at the log again after registering, so a check
-        # without a lock can not lose it.
-        if self._scheduled or not (
-            (self._durable and self._durable[0][0] <= log.durable)
-            or (self._written and self._written[0][0] <= log.written)
-            or log.failure is not None
-        ):
+        # Whoever changes what the heaps begin with looks at the log again after that, so a check
+        # without a lock can not lose a waiter.
+        if self._scheduled or not self._may_open():
             return
         self._scheduled = True
         self._loop.call_soon_threadsafe(self._open)
+
+    def _may_open(self) -> bool:
+        log = self._log
+        reached = self._next_durable <= log.durable or self._next_written <= log.written
+        return reached or log.failure is not None
 
     def reached(self, written: int, durable: int) -> bool:
         """Whether both positions are reached already."""
@@ -69,6 +74,7 @@ class Gate:
             heappush(self._durable, (durable, self._ticket, written, release))
         else:
             heappush(self._written, (written, self._ticket, release))
+        self._note_next()
         if self.reached(written, durable) or log.failure is not None:
             self._open()
 
@@ -99,8 +105,20 @@ class Gate:
         self._waking = False
         self._log.wake()
 
+    def _note_next(self) -> None:
+        self._next_durable = self._durable[0][0] if self._durable else NEVER
+        self._next_written = self._written[0][0] if self._written else NEVER
+
     def _open(self) -> None:
         self._scheduled = False
+        while self._written or self._durable:
+            self._release_reached()
+            self._note_next()
+            # While a waiter is between the two heaps, `notify` sees it in neither.
+            if not self._may_open():
+                return
+
+    def _release_reached(self) -> None:
         log = self._log
         durable, written = log.durable, log.written
         while self._durable and self._durable[0][0] <= durable:

@@ -21,7 +21,6 @@ from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar, cast
 
-from logqueue.core import timing
 from logqueue.core.events import AnyEvent
 from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
@@ -44,6 +43,9 @@ T = TypeVar("T")
 
 EPOCH_MS = 1_700_000_000_000
 SEGMENT_BYTES = 1 << 20
+
+DAY_MS = 86_400_000
+"""Virtual time takes no steps that the loop does not know of, so looking for them is in vain."""
 
 STALL_RETRY_S = 1.0
 """Longer than on the real server, since every look costs a turn. What makes room in between (a
@@ -323,7 +325,7 @@ class MemoryCore:
         self._service = service
 
         async def begin() -> None:
-            coordinator = self._coordinator = Coordinator(engine)
+            coordinator = self._coordinator = Coordinator(engine, clock_check_ms=DAY_MS)
 
             def note(topic: Topic | None, event: AnyEvent) -> None:
                 metrics.event(topic, event)
@@ -378,7 +380,8 @@ class MemoryCore:
             for _ in engine.tidy():
                 self._rest()
             self._rest()
-        expiries = [at for topic in engine.state.instances.values() if (at := _expires_at(topic))]
+        topics = engine.state.instances.values()
+        expiries = [at for topic in topics if (at := topic.next_expiry()) is not None]
         if expiries:
             due = max((min(expiries) - EPOCH_MS) / 1000, self._tidied + TIDY_INTERVAL_S)
             self._due = due if self._due is None else min(self._due, due)
@@ -399,13 +402,3 @@ class MemoryCore:
         self._due = None if timeout is None else self._time.now() + timeout
         self._loop.stop()
         return False
-
-
-def _expires_at(topic: Topic) -> int:
-    """When the first record of a topic will be past its time to live, ms since the epoch; or 0."""
-    ends = []
-    if topic.config.ttl_ms and topic.batches:
-        ends.append(topic.batches.first.ts + topic.config.ttl_ms)
-    if topic.particulars is not None and topic.particulars.expiries:
-        ends.append(timing.time_of(topic.particulars.expiries[0]))
-    return min(ends) + 1 if ends else 0

@@ -18,11 +18,30 @@ JSON = [(b"content-type", b"application/json")]
 
 
 class Memory:
-    """A server and everybody who talks to it."""
+    """A server and everybody who talks to it.
+
+    Attributes:
+        clock_ahead_ms: How far the server's wall clock is ahead of the time that passes.
+        turns: How often the passing time has set the server going.
+    """
 
     def __init__(self) -> None:
+        self.clock_ahead_ms = 0
+        self.turns = 0
         self.time = VirtualTime()
         self.core = MemoryCore(self.time, 0)
+        self._let_the_clock_jump()
+
+    def _let_the_clock_jump(self) -> None:
+        clock = self.core._clock
+        present, fire = clock.now_ms, self.core.fire
+
+        def count() -> None:
+            self.turns += 1
+            fire()
+
+        vars(clock)["now_ms"] = lambda: present() + self.clock_ahead_ms
+        vars(self.core)["fire"] = count
 
     def close(self) -> None:
         """End it."""

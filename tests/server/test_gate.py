@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from logqueue.errors import LogqueueError, StorageReadOnly
+from logqueue.server import gate as gates
 from logqueue.server.gate import Gate
 
 
@@ -68,3 +69,49 @@ def test_a_failure_is_told_to_everybody() -> None:
 
     told = asyncio.run(scene())
     assert [type(failure) for failure in told] == [StorageReadOnly] * 2
+
+
+@pytest.mark.parametrize("failure", [None, OSError("gone")])
+def test_an_advance_while_a_waiter_is_between_the_heaps_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, failure: OSError | None
+) -> None:
+    """The committer's thread advances at the worst moment: it sees the waiter in neither heap."""
+
+    async def scene() -> list[LogqueueError | None]:
+        log = Positions()
+        found: list[LogqueueError | None] = []
+        gate = Gate(cast(Any, log), asyncio.get_running_loop())
+        gate.when(2, 1, found.append)
+        pushed = gates.heappush
+
+        def push(heap: list[Any], entry: Any) -> None:
+            if failure is None:
+                log.written = 2
+            log.failure = failure
+            gate.notify()
+            pushed(heap, entry)
+
+        monkeypatch.setattr(gates, "heappush", push)
+        log.written = log.durable = 1
+        gate.notify()
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return found
+
+    told = asyncio.run(scene())
+    assert [type(found) for found in told] == [type(None) if failure is None else StorageReadOnly]
+
+
+def test_the_committer_never_looks_into_a_heap() -> None:
+    """Its thread may be stopped between two looks, and the heap be empty at the second."""
+
+    class Shy(list[Any]):
+        def __bool__(self) -> bool:
+            raise AssertionError("the committer looks into a heap")
+
+    async def scene() -> None:
+        gate = Gate(cast(Any, Positions(5, 5)), asyncio.get_running_loop())
+        gate._written, gate._durable = Shy(), Shy()
+        gate.notify()
+
+    asyncio.run(scene())
