@@ -52,9 +52,10 @@ class Memory:
         """The server's coordinator, between two requests."""
         return self.core._coordinator
 
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
+    def wait(self, seconds: float) -> float:
+        """Let time pass; what time it is then."""
         self.time.move_to(self.time.now() + seconds)
+        return self.time.now()
 
     def begin(self, method: str, path: str, body: object = None) -> Exchange:
         """Send a request and do not wait for its reply."""
@@ -71,14 +72,14 @@ class Memory:
         answer: dict[str, Any] = msgspec.json.decode(content)
         return answer
 
-    def queue(self, name: str = "q", **config: Any) -> None:
+    def queue(self, name: str = "q", **config: Any) -> dict[str, Any]:
         """Create or configure a queue."""
-        self.call("PUT", f"topics/{name}", {"type": "queue", **config})
+        return self.call("PUT", f"topics/{name}", {"type": "queue", **config})
 
-    def append(self, *data: object, topic: str = "q", **options: Any) -> None:
+    def append(self, *data: object, topic: str = "q", **options: Any) -> dict[str, Any]:
         """Write records."""
         records = [{"data": item, **options} for item in data]
-        self.call("POST", f"topics/{topic}", {"records": records})
+        return self.call("POST", f"topics/{topic}", {"records": records})
 
     def claim(self, node: str = "w", topic: str = "q", **options: Any) -> Exchange:
         """Claim, perhaps waiting."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -34,13 +34,13 @@ class Change(NamedTuple):
 
     before: Callable[[Memory], object]
     act: Callable[[Memory], object]
-    config: Mapping[str, object] = MappingProxyType({})
+    config: Mapping[str, Any] = MappingProxyType({})
 
 
-def in_flight(server: Memory, jobs: int = 1) -> None:
-    """Jobs that somebody else has."""
-    server.append(*range(jobs))
-    assert len(server.take("other", max=jobs)) == jobs
+def in_flight(server: Memory) -> list[dict[str, Any]]:
+    """A job that somebody else has."""
+    server.append(1)
+    return server.take("other")
 
 
 def held(server: Memory) -> None:
@@ -293,7 +293,7 @@ def test_a_queue_that_goes_answers_who_waits(server: Memory, way: str, again: bo
 )
 def test_a_step_of_the_wall_clock_is_noticed(
     server: Memory,
-    config: dict[str, object],
+    config: dict[str, Any],
     act: Callable[[Memory], object],
     limit_s: float,
     way: str,
