@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, cast
@@ -82,7 +83,7 @@ def test_an_advance_while_a_waiter_is_between_the_heaps_is_not_lost(
         found: list[LogqueueError | None] = []
         gate = Gate(cast(Any, log), asyncio.get_running_loop())
         gate.when(2, 1, found.append)
-        pushed = gates.heappush
+        pushed = heapq.heappush
 
         def push(heap: list[Any], entry: Any) -> None:
             if failure is None:

@@ -49,7 +49,7 @@ def held(server: Memory) -> None:
     server.settle("reject", 1, node="other")
 
 
-def at_the_cap(server: Memory, **options: object) -> None:
+def at_the_cap(server: Memory, **options: Any) -> None:
     """One job in flight, which is all that may be; another one is ready."""
     server.append(1, **options)
     server.take("other")
