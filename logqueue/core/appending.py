@@ -5,10 +5,11 @@ Owns: what producers' writes and dead-letter copies have in common. Changes noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from logqueue.core import events as ev
 from logqueue.core import limits
+from logqueue.core.batch import Record
 from logqueue.core.block import View
 from logqueue.core.config import TopicConfig, require_topic_name
 from logqueue.core.edges import require_no_loop_by_config
@@ -144,6 +145,30 @@ def _front_over(
             bytes_left += sum(topic.size_of(seq) for seq in seqs[fitting:])
             floor, gone = seqs[fitting - 1], fitting
     return floor, gone, records_left, bytes_left
+
+
+def evicted_below(topic: Topic, floor: int) -> Iterator[Record]:
+    """Live records up to and with a floor."""
+    for batch in topic.batches:
+        if batch.first_seq > floor:
+            return
+        for record in batch.records():
+            if record[0] <= floor:
+                yield record
+
+
+def evicted_with(topic: Topic, floor: int, blocks: Sequence[bytes], now: int) -> Iterator[Record]:
+    """Records up to and with a floor once some batches are added: live ones, then the new ones'
+    own front."""
+    yield from evicted_below(topic, floor)
+    seq = topic.head
+    for block in blocks:
+        view = View(block)
+        for index in range(view.count):
+            seq += 1
+            if seq > floor:
+                return
+            yield seq, now, view.texts(index)
 
 
 def _require_room(topic: Topic, count: int, size: int) -> None:

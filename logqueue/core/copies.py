@@ -13,14 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from logqueue.core import block as blocks
 from logqueue.core import events as ev
 from logqueue.core import limits
-from logqueue.core.appending import append_event, new_topic
-from logqueue.core.batch import Batch, Record
-from logqueue.core.config import TopicConfig
-from logqueue.core.in_line import InLine
-from logqueue.core.state import State
+from logqueue.core.batch import Batch
 from logqueue.core.topic import Topic
 from logqueue.errors import RecordTooLarge, Throttled, TopicFull
 
@@ -58,52 +53,6 @@ def hops_of(topic: Topic, seqs: Iterable[int], hops_of_new: int = 0) -> list[int
             batch = topic.batch_of(seq)
         found.append(batch.hops if batch is not None else hops_of_new)
     return found
-
-
-def append_copies(
-    state: State,
-    target: str,
-    records: Sequence[Record],
-    metas: Sequence[bytes],
-    hops: Sequence[int],
-    now: int,
-) -> list[ev.AnyEvent]:
-    """The events that add copies to a topic; it is created when absent.
-
-    Args:
-        state: Read only.
-        target: The topic.
-        records: The originals; at least one.
-        metas: What the copies have instead of the originals' metas.
-        hops: See `hops_of`. Copies keep them, so that no loop of routers goes on for ever.
-        now: The clock.
-
-    Raises:
-        RecordTooLarge, TopicFull, Throttled: The topic, or the server, has no room.
-    """
-    line = InLine(state)
-    topic: Topic | None = state.topics.get(target)
-    if topic is None:
-        created = new_topic(state, target, TopicConfig().resolved(), now)
-        line.add([created])
-        topic = Topic(created.topic, created.name, created.config)
-    start = 0
-    for alike in range(1, len(records) + 1):
-        if alike < len(records) and hops[alike] == hops[start]:
-            continue
-        block = _block_of(records[start:alike], metas[start:alike])
-        count = alike - start
-        part = append_event(state, topic, block, count, now, None, hops[start])
-        line.add([part] if start == 0 else line.behind([part]))
-        start = alike
-    return line.events
-
-
-def _block_of(records: Sequence[Record], metas: Sequence[bytes]) -> bytes:
-    """The block of some records with other metas."""
-    columns = [[texts[c] for _, _, texts in records] for c in range(len(blocks.TEXT_COLUMNS))]
-    columns[blocks.META] = list(metas)
-    return blocks.pack([column if any(column) else None for column in columns])
 
 
 def removable(topic: Topic, seqs: Sequence[int], *, are_copied: bool) -> Sequence[int]:

@@ -14,8 +14,8 @@ from logqueue.core import limits
 from logqueue.core.appending import new_topic
 from logqueue.core.commands import DeadLetterReason
 from logqueue.core.config import TopicConfig
-from logqueue.core.copies import append_copies, as_many_as_fit, hops_of, removable, stamped
-from logqueue.core.finishing import finish
+from logqueue.core.copies import as_many_as_fit, hops_of, removable, stamped
+from logqueue.core.finishing import append_copies, finish
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import Throttled
@@ -103,7 +103,7 @@ def dead_letter(
             stamps += _particulars(topic, seq)
         metas.append(stamped(texts[blocks.META], STRAY_META, stamps))
     hops = hops_of(topic, (seq for seq, _, _ in records))
-    events = append_copies(state, target, records, metas, hops, now)
+    events = append_copies(state, target, records, metas, hops, now, (topic.name,))
     events.append(ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs)))
     return events
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core import limits
-from logqueue.core.appending import batches_floor, new_topic, seqs_reserved
+from logqueue.core.appending import batches_floor, evicted_with, new_topic, seqs_reserved
 from logqueue.core.block import View, is_plain
 from logqueue.core.config import TopicConfig
 from logqueue.core.decide_topics import require_queue_for
@@ -21,7 +21,6 @@ from logqueue.core.in_line import InLine
 from logqueue.core.staging import Chunk, ChunkId, Producer, digest_of, digest_of_all
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.core.writing import evicted_with
 from logqueue.errors import EpochConflict, Throttled, TopicNotFound
 
 _DEFAULT_CONFIG = TopicConfig().resolved()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
-from logqueue.core.appending import cap_floor, new_topic
+from logqueue.core.appending import cap_floor, evicted_below, new_topic
 from logqueue.core.batch import Batch
 from logqueue.core.config import TopicConfig, require_topic_name
 from logqueue.core.copies import removable
@@ -22,7 +22,7 @@ from logqueue.core.finishing import archive
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
 from logqueue.core.upserting import remembered, upsert
-from logqueue.core.writing import evicted_below, write
+from logqueue.core.writing import write
 from logqueue.errors import NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
 
 DEFAULT_CONFIG = TopicConfig().resolved()

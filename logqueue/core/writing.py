@@ -5,12 +5,12 @@ Owns: what an archive keeps of jobs that a write evicts. Nothing here changes th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from logqueue.core import events as ev
-from logqueue.core.appending import append_event
+from logqueue.core.appending import append_event, evicted_with
 from logqueue.core.batch import Record
-from logqueue.core.block import Texts, View
+from logqueue.core.block import Texts
 from logqueue.core.finishing import archive
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -45,30 +45,6 @@ def write(
         return [appended]
     evicted = _evicted(topic, appended, replaced or {})
     return [*archive(state, topic, evicted, "dropped", now, hops=hops), appended]
-
-
-def evicted_below(topic: Topic, floor: int) -> Iterator[Record]:
-    """Live records up to and with a floor."""
-    for batch in topic.batches:
-        if batch.first_seq > floor:
-            return
-        for record in batch.records():
-            if record[0] <= floor:
-                yield record
-
-
-def evicted_with(topic: Topic, floor: int, blocks: Sequence[bytes], now: int) -> Iterator[Record]:
-    """Records up to and with a floor once some batches are added: live ones, then the new ones'
-    own front."""
-    yield from evicted_below(topic, floor)
-    seq = topic.head
-    for block in blocks:
-        view = View(block)
-        for index in range(view.count):
-            seq += 1
-            if seq > floor:
-                return
-            yield seq, now, view.texts(index)
 
 
 def _evicted(
