@@ -35,7 +35,13 @@ def apply(state: State, event: ev.AnyEvent, segment: int = 0) -> None:
         event: What happened.
         segment: The jobs-log segment that holds the event's frame; 0 when it is not logged.
     """
+    topic = state.instances.get(event.topic)
+    before = topic.batches.size if topic is not None else 0
     _APPLY[type(event)](state, event, segment)
+    if topic is not None:
+        # No event but a checkpoint changes records of topics other than its own; a topic that is
+        # dropped has none left.
+        state.live_bytes += topic.batches.size - before
 
 
 def elapse(topic: Topic, now: int, jobs_max: int | None = limits.LAPSED_PER_PASS_MAX) -> bool:
@@ -449,7 +455,9 @@ def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
         topic.cap_floor = max(topic.cap_floor, kept.cap_floor)
         topic.ttl_floor = max(topic.ttl_floor, kept.ttl_floor)
         # What has raised a floor is not in the log when it was of class `ephemeral`.
+        before = topic.live_bytes
         state.discarded.extend(topic.evict(topic.floor))
+        state.live_bytes += topic.live_bytes - before
         topic.last_write_at = max(topic.last_write_at, kept.last_write_at)
         topic.holes = list(kept.holes)
         if topic.queue is not None:

@@ -51,6 +51,7 @@ def carry_over(present: State, promised: State, written: int, durable: int, now:
     for gone in present.instances.values():
         promised.discarded.extend(gone.release())
     promised.discarded.extend(present.discarded)
+    promised.live_bytes = sum(topic.live_bytes for topic in promised.instances.values())
     for router in promised.routers_by_number.values():
         before = present.routers_by_number.get(router.number)
         if router.dest in stayed and before is not None:

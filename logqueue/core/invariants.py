@@ -31,6 +31,8 @@ def check(state: State) -> None:
         AssertionError: Something does not hold; the message says where.
     """
     assert len(state.topics) == len(state.instances), "a topic is known by name and by number"
+    live_bytes = sum(topic.live_bytes for topic in state.instances.values())
+    assert state.live_bytes == live_bytes, f"{state.live_bytes} bytes in all, not {live_bytes}"
     for number, topic in state.instances.items():
         name = topic.name
         assert topic.number == number and state.topics.get(name) is topic, name

@@ -30,16 +30,16 @@ class State:
         staged_bytes, staged_chunks: What all producers together have staged.
         next_topic: Number of the next instance of a topic or router.
         next_lease: Number of the next lease; only grows, across topics and restarts.
-        live_bytes: Size of all live records as the limits count it.
+        live_bytes: Size of all live records as the limits count it; kept by `apply`.
         discarded: What was taken out whole and is nobody's any more; freeing it takes time, so it
             is done bit by bit.
         quotas: Caps that commands are refused by; given by the operator, not replayed.
     """
 
     __slots__ = (
-        "discarded", "instances", "kept_from", "next_lease", "next_topic", "producers", "quotas",
-        "routers", "routers_by_number", "routers_in", "routers_out", "staged_bytes",
-        "staged_chunks", "topics",
+        "discarded", "instances", "kept_from", "live_bytes", "next_lease", "next_topic",
+        "producers", "quotas", "routers", "routers_by_number", "routers_in", "routers_out",
+        "staged_bytes", "staged_chunks", "topics",
     )  # fmt: skip
 
     def __init__(self, quotas: Quotas | None = None) -> None:
@@ -51,17 +51,13 @@ class State:
         self.routers_in: dict[int, list[Router]] = {}
         self.discarded: list[list[Any] | dict[Any, Any]] = []
         self.producers: dict[str, Producer] = {}
+        self.live_bytes = 0
         self.staged_bytes = 0
         self.staged_chunks = 0
         self.kept_from = 0
         self.next_topic = 1
         self.next_lease = 1
         self.quotas = quotas or Quotas()
-
-    @property
-    def live_bytes(self) -> int:
-        """Size of all live records, in bytes."""
-        return sum(topic.live_bytes for topic in self.instances.values())
 
     def topic(self, name: str) -> Topic:
         """A topic by name.

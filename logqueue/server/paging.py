@@ -15,13 +15,30 @@ from sortedcontainers import SortedDict
 
 from logqueue import replies
 from logqueue.errors import InvalidRequest
+from logqueue.server.auth import Key
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 
 
-def names_from(known: SortedDict[str, Any], prefix: str, after: str) -> Iterator[str]:
-    """Names with a prefix, behind a position, ascending."""
+def names_from(
+    known: SortedDict[str, Any], prefix: str, after: str, key: Key | None = None
+) -> Iterator[str]:
+    """Names with a prefix that a key allows, behind a position, ascending.
+
+    Names that the key does not allow cost nothing, however many there are.
+    """
+    allowed = key.prefixes if key is not None and key.prefixes else ("",)
+    # Where one prefix begins with another, the shorter covers both.
+    covered = [one for one in allowed if not any(one != o and one.startswith(o) for o in allowed)]
+    for one in sorted({*covered}):
+        if one.startswith(prefix):
+            yield from _names_with(known, one, after)
+        elif prefix.startswith(one):
+            yield from _names_with(known, prefix, after)
+
+
+def _names_with(known: SortedDict[str, Any], prefix: str, after: str) -> Iterator[str]:
     for name in known.irange(max(after, prefix), inclusive=(after < prefix, True)):
         if not name.startswith(prefix):
             return

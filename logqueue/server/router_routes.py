@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -9,6 +10,7 @@ from logqueue import replies, wire
 from logqueue.core import commands as cmd
 from logqueue.core.routers import Router
 from logqueue.errors import Forbidden
+from logqueue.server.auth import Key
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
 from logqueue.server.paging import names_from, page_size, read_cursor, write_cursor
@@ -66,7 +68,7 @@ class RouterRoutes:
         query = request.query
         size = page_size(query.get("page_size"))
         after = read_cursor(query.get("cursor"))
-        names = names_from(engine.state.routers, query.get("prefix", ""), after)
+        names = _names(engine, query, after, request.key)
         visible = (
             entry
             for name in names
@@ -102,6 +104,19 @@ class RouterRoutes:
             return Reply(replies.encode(body))
 
         return coordinator.submit(cmd.DropRouter(request.name), finish)
+
+
+def _names(engine: Engine, query: Mapping[str, str], after: str, key: Key | None) -> Iterable[str]:
+    """Names of routers that may be asked for, behind a position, ascending."""
+    state = engine.state
+    prefix = query.get("prefix", "")
+    for field, edges in (("source", state.routers_out), ("dest", state.routers_in)):
+        if field in query:
+            topic = state.topics.get(query[field])
+            routers = edges.get(topic.number, ()) if topic is not None else ()
+            names = (router.name for router in routers)
+            return sorted(name for name in names if name > after and name.startswith(prefix))
+    return names_from(state.routers, prefix, after, key)
 
 
 def _ends(engine: Engine, router: Router) -> tuple[str, str]:

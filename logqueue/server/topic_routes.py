@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,6 +22,9 @@ from logqueue.server.engine import Engine
 from logqueue.server.paging import names_from, page_size, read_cursor, write_cursor
 from logqueue.server.requests import Answer, Held, Reply, Request
 from logqueue.server.service import Service
+
+LISTED_PER_STEP = 100
+"""Topics of a long page in one step of the event loop."""
 
 
 class TopicRoutes:
@@ -112,31 +115,56 @@ class TopicRoutes:
 
         return Held(topic.mark_written, topic.mark_durable, finish)
 
-    def list(self, request: Request) -> Held:
+    def list(self, request: Request) -> Answer:
         """`GET /v0/topics`: a page of topics in name order."""
         engine = self._service.require_serving().engine
         query = request.query
         size = page_size(query.get("page_size"))
         after = read_cursor(query.get("cursor"))
-        names = names_from(engine.state.topics, query.get("prefix", ""), after)
-        found = [*islice(filter(request.allows, names), size + 1)]
-        topics = [engine.look(name) for name in found[:size]]
-        now = engine.clock.now_ms()
-        if request.flag("touch", False):
-            for topic in topics:
-                topic.touched_at = now
-        page: dict[str, Any] = {"topics": [replies.topic_entry(topic, now) for topic in topics]}
+        names = names_from(engine.state.topics, query.get("prefix", ""), after, request.key)
+        found = [*islice(names, size + 1)]
+        page: dict[str, Any] = {"topics": []}
         if len(found) > size:
-            page["next_cursor"] = write_cursor(found[size - 1])
+            del found[size:]
+            page["next_cursor"] = write_cursor(found[-1])
+        if len(found) > LISTED_PER_STEP:
+            return request.unless_gone(self._list_in_steps(request, page, found))
+        marks = self._describe(request, page["topics"], found)
+        return Held(*marks, lambda waited_ms: _listed(request, page))
 
-        def finish(waited_ms: float) -> Reply:
-            return Reply(replies.encode({**page, "performance": request.timings()}))
+    async def _list_in_steps(
+        self, request: Request, page: dict[str, Any], names: Sequence[str]
+    ) -> Reply:
+        """A long page, made a few topics at a time, so that nobody waits for all of it."""
+        written = durable = 0
+        for start in range(0, len(names), LISTED_PER_STEP):
+            some = names[start : start + LISTED_PER_STEP]
+            marks = self._describe(request, page["topics"], some)
+            written, durable = max(written, marks[0]), max(durable, marks[1])
+            await asyncio.sleep(0)
+        coordinator = self._service.require_serving()
+        await coordinator.gate.wait(written, durable)
+        return _listed(request, page)
 
-        return Held(
-            max((topic.mark_written for topic in topics), default=0),
-            max((topic.mark_durable for topic in topics), default=0),
-            finish,
-        )
+    def _describe(
+        self, request: Request, entries: MutableSequence[dict[str, Any]], names: Sequence[str]
+    ) -> tuple[int, int]:
+        """Add what the list shows of some topics; returns what their reply must wait for."""
+        engine = self._service.require_serving().engine
+        touch = request.flag("touch", False)
+        now = engine.clock.now_ms()
+        written = durable = 0
+        for name in names:
+            if name not in engine.state.topics:
+                # Deleted since the page was begun.
+                durable = max(durable, engine.control_mark)
+                continue
+            topic = engine.look(name)
+            if touch:
+                topic.touched_at = now
+            entries.append(replies.topic_entry(topic, now))
+            written, durable = max(written, topic.mark_written), max(durable, topic.mark_durable)
+        return written, durable
 
     def drop(self, request: Request) -> Held:
         """`DELETE /v0/topics/:topic`: delete the topic and all it holds."""
@@ -249,6 +277,10 @@ class TopicRoutes:
             return Reply(replies.encode(body))
 
         return coordinator.submit_in_portions(command, finish)
+
+
+def _listed(request: Request, page: dict[str, Any]) -> Reply:
+    return Reply(replies.encode({**page, "performance": request.timings()}))
 
 
 def _read(engine: Engine, request: Request, body: wire.DiffBody) -> tuple[Topic, Page]:

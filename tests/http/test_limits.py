@@ -27,7 +27,7 @@ def test_topics(fresh_server: FreshServer, api_for: ApiFor) -> None:
     ok(api.write("b", numbered(1)))
     # checks that come before the cap
     refused(api.put("-c"), 400, "invalid_request")
-    refused(api.put("a", type="queue"), 409, "topic_exists_incompatible")
+    refused(api.put("b", type="queue"), 409, "topic_exists_incompatible")
     refused(api.write("c", numbered(1), config={"dead_letter": "-"}), 400, "invalid_request")
     refused(api.write("c", numbered(1), create=False), 404, "topic_not_found")
     ok(api.delete_topic("a"))
