@@ -237,3 +237,11 @@ def page(path: str) -> str:
 def make_targets() -> set[str]:
     """The targets that the Makefile offers."""
     return set(re.findall(r"^([a-z][a-z-]*):", page("Makefile"), flags=re.MULTILINE))
+
+
+PAGES = tuple(
+    path
+    for path in project_files()
+    if path == "README.md" or (path.startswith(("docs/", "examples/")) and path.endswith(".md"))
+)
+"""What people read, but for the changelog."""
