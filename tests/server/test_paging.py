@@ -15,14 +15,16 @@ from logqueue.server.paging import names_from
 NAMES = [f"{tenant}.{number:02}" for tenant in ("a", "b", "b.x", "c") for number in range(20)]
 
 
-class Counting(SortedDict):  # type: ignore[misc]
-    """Counts the names that were looked at."""
+class Counting:
+    """Names in order; counts those that were looked at."""
 
-    looked_at = 0
+    def __init__(self) -> None:
+        self.looked_at = 0
+        self._names = SortedDict(dict.fromkeys(NAMES))
 
     def irange(self, *args: Any, **options: Any) -> Iterator[str]:
-        """As ever."""
-        for name in super().irange(*args, **options):
+        """See SortedDict."""
+        for name in self._names.irange(*args, **options):
             self.looked_at += 1
             yield name
 
@@ -36,7 +38,7 @@ def test_names_are_those_that_a_filter_lets_through(
     prefix: str, after: str, prefixes: tuple[str, ...]
 ) -> None:
     key = Key("k", prefixes=prefixes)
-    known = Counting(dict.fromkeys(NAMES))
+    known: Any = Counting()
     found = [*names_from(known, prefix, after, key)]
     expected = [n for n in sorted(NAMES) if n > after and n.startswith(prefix) and key.allows(n)]
     assert found == expected
@@ -45,7 +47,7 @@ def test_names_are_those_that_a_filter_lets_through(
 
 
 def test_a_page_looks_at_no_more_than_it_shows() -> None:
-    known = Counting(dict.fromkeys(NAMES))
+    known: Any = Counting()
     key = Key("k", prefixes=("c.",))
     assert [*islice(names_from(known, "", "", key), 3)] == ["c.00", "c.01", "c.02"]
     assert known.looked_at == 3
