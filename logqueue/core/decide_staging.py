@@ -203,6 +203,33 @@ def restaged(
             )
 
 
+def restaged_ahead(state: State, command: cmd.CommitEpoch) -> Iterator[list[ev.AnyEvent]]:
+    """What a commit logs anew of its chunks, when that is too much for one transaction: parts to be
+    logged before it. Repeating them changes nothing, and the commit finds its chunks in place."""
+    producer = state.producers.get(command.producer)
+    if producer is None:
+        return
+    attempts = {(part.partition, part.attempt) for part in command.parts}
+    named = [
+        (chunk_id, chunk)
+        for chunk_id, chunk in producer.chunks(command.epoch).items()
+        if (chunk_id.partition, chunk_id.attempt) in attempts
+    ]
+    if sum(len(chunk.block) for _, chunk in named) <= limits.RESTAGED_BYTES_MAX:
+        return
+    part: list[ev.AnyEvent] = []
+    size = 0
+    # As long ago as before that the producer was heard of: a commit may still be refused.
+    for event in [*restaged(state, producer, command.epoch, named, producer.touched_at)]:
+        if part and size + len(event.block) > limits.RESTAGED_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append(event)
+        size += len(event.block)
+    if part:
+        yield part
+
+
 def _named(producer: Producer, command: cmd.CommitEpoch) -> Iterator[tuple[ChunkId, Chunk]]:
     """The chunks that a commit names, in order.
 

@@ -99,6 +99,8 @@ COPIED_PER_PASS_MAX = 500
 COPIED_BYTES_MAX = 2 << 20
 """Bytes of records that one such transaction copies before it leaves the rest to the next; also
 what keeps its frame far below what the log takes."""
+RESTAGED_BYTES_MAX = 4 << 20
+"""Bytes of staged chunks that one transaction logs anew."""
 SCANNED_PER_PASS_MAX = 2000
 """Records that one step looks at, to find those that a call means."""
 

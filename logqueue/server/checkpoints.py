@@ -18,6 +18,9 @@ from logqueue.core.topic import Topic
 
 TOPICS_PER_PART = 1000
 JOBS_PER_PART = 1000
+PRODUCERS_PER_PART = 500
+RANGES_PER_PART = 5000
+"""Where the last epochs of some producers went: a producer may have as many ranges as topics."""
 
 
 class JobsCheckpoint:
@@ -39,7 +42,8 @@ class JobsCheckpoint:
         self._unstated.reverse()
         self._size = max(TOPICS_PER_PART, len(sources))
         self._routers = [_router_kept(router) for router in routers]
-        self._producers = [_producer_kept(producer) for producer in state.producers.values()]
+        self._producers = [*reversed(state.producers)]
+        self._taken = 0
         self.is_complete = False
 
     def next_part(self, state: State, at: int, oldest: int, *, clean: bool) -> ev.Checkpointed:
@@ -56,7 +60,8 @@ class JobsCheckpoint:
             for topic, config in reversed(self._unstated[-self._size :])
             if state.instances.get(topic.number) is topic
         ]
-        more = len(self._unstated) > self._size
+        producers = self._next_producers(state)
+        more = len(self._unstated) > self._size or len(self._producers) > self._taken
         return ev.Checkpointed(
             at,
             0,
@@ -68,16 +73,30 @@ class JobsCheckpoint:
             self._routers,
             self.segment,
             more,
-            self._producers,
+            producers,
         )
+
+    def _next_producers(self, state: State) -> list[ev.ProducerKept]:
+        """Producers for the next part; those that are forgotten by now are passed over."""
+        kept: list[ev.ProducerKept] = []
+        self._taken = ranges = 0
+        for name in reversed(self._producers):
+            producer = state.producers.get(name)
+            if self._taken == PRODUCERS_PER_PART or ranges >= RANGES_PER_PART:
+                break
+            self._taken += 1
+            if producer is not None:
+                kept.append(_producer_kept(producer))
+                ranges += len(kept[-1].ranges)
+        return kept
 
     def advance(self) -> None:
         """That part is logged."""
-        self.is_complete = len(self._unstated) <= self._size
         del self._unstated[-self._size :]
+        del self._producers[len(self._producers) - self._taken :]
+        self.is_complete = not self._unstated and not self._producers
         self._size = TOPICS_PER_PART
         self._routers = []
-        self._producers = []
 
 
 def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:

@@ -17,6 +17,7 @@ from logqueue.core.carrying import carry_over
 from logqueue.core.copies import NO_ROOM
 from logqueue.core.decide import decide
 from logqueue.core.decide_queues import end_leases
+from logqueue.core.decide_staging import restaged_ahead
 from logqueue.core.decision import Decision
 from logqueue.core.limits import Quotas
 from logqueue.core.state import State
@@ -131,6 +132,9 @@ class Engine:
                         self._let_time_act(state.topics[target], now)
             if type(command) is cmd.Claim and self._behind:
                 self._catch_up(topic)
+        if type(command) is cmd.CommitEpoch:
+            for part in restaged_ahead(state, command):
+                self._commit(part)
         decision = decide(state, command, now)
         if type(command) is cmd.Claim and command.divert:
             return self._claim(command, decision, topic, now)

@@ -21,11 +21,11 @@ from logqueue.core.apply import apply, count_leases, end_alone, finish_replay, i
 from logqueue.core.config import TopicConfig
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import StorageFull, StorageReadOnly
+from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
 from logqueue.server.checkpoints import JobsCheckpoint, leases_parts
 from logqueue.server.log_archive import LogArchive
 from logqueue.server.log_segments import LogSegments
-from wal import FileSystem, Log, OsFileSystem, WalCorrupt, WalError, WalFull
+from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull
 
 SPARE_BYTES = 1 << 20
 """Space that producers must leave on a full disk, so that acks and deletes still find room."""
@@ -280,6 +280,7 @@ class Journal:
 
         Raises:
             StorageFull: No disk space; nothing was logged.
+            PayloadTooLarge: The frame would be larger than the log takes; nothing was logged.
             StorageReadOnly: The log is poisoned; nothing was logged.
         """
         jobs: list[ev.AnyEvent] = []
@@ -346,6 +347,11 @@ class Journal:
             number = log.append(payload, sync=sync, spare_bytes=spare, wake=wake)
         except WalFull as full:
             raise StorageFull.because(full) from full
+        except RecordTooLarge as large:
+            raise PayloadTooLarge(
+                f"this call would make one entry of the log that is too large ({large}); nothing "
+                "was stored: send or ask for less at a time"
+            ) from large
         except WalError as failure:
             raise StorageReadOnly.because(failure) from failure
         return Position(number, log.segment, sync)
