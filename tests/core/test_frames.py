@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
 
 
-def filled(**config: object) -> World:
+def filled(**config: Any) -> World:
     """A queue with more in it than a frame may hold."""
     world = World(segment_bytes=256 << 10)
     world.put("letters", durability="fsync")
