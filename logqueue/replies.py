@@ -99,6 +99,10 @@ def _timings(timings: dict[str, float]) -> bytes:
     return b"{" + b",".join([b'"%b":%.3f' % (k.encode(), v) for k, v in timings.items()]) + b"}"
 
 
+_FATE_FROM = cmd.Job._fields.index("key")
+_NO_FATE = tuple(cmd.Job._field_defaults.values())
+
+
 def encode_job(job: cmd.Job) -> bytes:
     """The members of one claimed job, without the braces around them."""
     return (
@@ -110,7 +114,7 @@ def encode_job(job: cmd.Job) -> bytes:
             job.ts,
             b',"$tag":' + job.tag if job.tag else b"",
             job.deliveries,
-            _fate(job) if job.key or job.error is not None or job.updated_at else b"",
+            _fate(job) if job[_FATE_FROM:] != _NO_FATE else b"",
             job.data,
             b',"meta":' + job.meta if job.meta else b"",
         )
@@ -119,10 +123,11 @@ def encode_job(job: cmd.Job) -> bytes:
 
 def _fate(job: cmd.Job | JobView) -> bytes:
     """The members of a job that most jobs do not have, each with a comma before it."""
-    return b"%b%b%b" % (
+    return b"%b%b%b%b" % (
         b',"$key":' + job.key if job.key else b"",
         b',"last_error":' + _encode(job.error) if job.error is not None else b"",
         b',"$updated_at":%d' % job.updated_at if job.updated_at else b"",
+        b',"given_back":%d' % job.given_back if job.given_back else b"",
     )
 
 

@@ -88,6 +88,7 @@ class Job(NamedTuple):
         key: JSON string fragment; b"" when absent.
         error: The last error a worker gave with it, or None.
         updated_at: When a keyed write replaced it, ms since the epoch; 0 when none did.
+        given_back: Deliveries among these that do not count towards `max_deliveries`.
     """
 
     seq: int
@@ -101,6 +102,7 @@ class Job(NamedTuple):
     key: bytes = b""
     error: str | None = None
     updated_at: int = 0
+    given_back: int = 0
 
 
 NoneReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]

@@ -436,6 +436,7 @@ def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:
             [due if due > event.at else 0 for due in dues],
             event.error,
             uncounted=event.uncounted,
+            given_back=event.given_back,
         )
 
 

@@ -102,7 +102,15 @@ def _carry_leases(topic: Topic, queue: Queue, known: Topic, before: Queue) -> No
 def _entry(seq: int, job: Job) -> JobKept:
     grant = job.grant
     if grant is None:
-        return JobKept(seq, job.deliveries, 0, 0, 0, job.ready_at, "", job.error)
+        return JobKept(seq, job.deliveries, 0, 0, 0, job.ready_at, "", job.error, job.given_back)
     return JobKept(
-        seq, job.deliveries, job.lease, grant.deadline, grant.stream, 0, grant.node, job.error
+        seq,
+        job.deliveries,
+        job.lease,
+        grant.deadline,
+        grant.stream,
+        0,
+        grant.node,
+        job.error,
+        job.given_back,
     )

@@ -99,7 +99,7 @@ def _claimed(
                 for lease, (seq, ts, (data, tag, _, meta)) in numbered
             ]
         )
-    if queue.has_errors or topic.particulars is not None:
+    if queue.has_errors or queue.has_given_back or topic.particulars is not None:
         jobs = [[_with_particulars(topic, queue, job) for job in part] for part in jobs]
     if all(shares):
         return cmd.Claimed(jobs, topic.ready)
@@ -108,13 +108,15 @@ def _claimed(
 
 
 def _with_particulars(topic: Topic, queue: Queue, job: cmd.Job) -> cmd.Job:
-    error = queue.jobs[job.seq].error
+    known = queue.jobs[job.seq]
+    if known.error is not None or known.given_back:
+        job = job._replace(error=known.error, given_back=known.given_back)
     batch = topic.batch_of(job.seq)
     if batch is None or batch.is_plain:
-        return job if error is None else job._replace(error=error)
+        return job
     view, index = blocks.View(batch.block), batch.index_of(job.seq)
     updated_at = view.number(blocks.UPDATED_AT, index)
-    return job._replace(error=error, key=view.text(blocks.KEY, index), updated_at=updated_at)
+    return job._replace(key=view.text(blocks.KEY, index), updated_at=updated_at)
 
 
 def _why_none(topic: Topic, queue: Queue, stopped_by: cmd.NoneReason | None) -> cmd.NoneReason:
@@ -198,7 +200,7 @@ def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[
             continue
         job = queue.jobs.get(seq)
         limit = topic.deliveries_max(seq) if bounded and job is not None else 0
-        if job is not None and limit and job.deliveries >= limit:
+        if job is not None and limit and job.deliveries - job.given_back >= limit:
             exhausted.append(seq)
         else:
             taken.append(seq)

@@ -248,10 +248,16 @@ class Extend(msgspec.Struct, frozen=True):
 
 
 class ReleaseStream(msgspec.Struct, frozen=True):
-    """Give back every job still leased over one work stream."""
+    """Give back every job still leased over one work stream.
+
+    Attributes:
+        has_worked: Whether whoever read the stream works on what it brings. If not, the deliveries
+            do not count.
+    """
 
     topic: str
     stream: int
+    has_worked: bool = True
 
 
 class DeleteRecords(msgspec.Struct, frozen=True):

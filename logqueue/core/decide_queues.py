@@ -151,13 +151,23 @@ def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decisi
     topic = state.queue(command.topic)
     queue = topic.queue
     assert queue is not None
-    seqs = sorted(queue.streams.get(command.stream, ()))
-    events: list[ev.AnyEvent] = []
-    if seqs:
-        grant = queue.jobs[seqs[0]].grant
-        assert grant is not None
-        events.append(ev.JobsReleased(now, topic.number, grant.node, "disconnect", now, seqs))
-    return Decision(events, lambda: cmd.Done(len(seqs)))
+    counted: list[int] = []
+    given_back: list[int] = []
+    node = ""
+    for seq in sorted(queue.streams.get(command.stream, ())):
+        job = queue.jobs[seq]
+        assert job.grant is not None
+        node = job.grant.node
+        counts = command.has_worked or job.given_back >= limits.GIVEN_BACK_MAX
+        (counted if counts else given_back).append(seq)
+    released: list[ev.AnyEvent] = [
+        ev.JobsReleased(
+            now, topic.number, node, "disconnect", now, seqs, given_back=seqs is given_back
+        )
+        for seqs in (counted, given_back)
+        if seqs
+    ]
+    return Decision(released, lambda: cmd.Done(len(counted) + len(given_back)))
 
 
 def end_leases(topic: Topic, now: int) -> Iterator[ev.JobsReleased]:

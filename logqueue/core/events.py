@@ -307,6 +307,7 @@ class JobsReleased(Event, frozen=True, array_like=True, tag=18):
         error: What went wrong, or None to keep what was said before.
         uncounted: The deliveries are given back, too.
         dues: The same as `ready_at` for each of the seqs, when they differ.
+        given_back: The deliveries do not count towards `max_deliveries`.
     """
 
     log: ClassVar[int] = LEASES
@@ -318,6 +319,7 @@ class JobsReleased(Event, frozen=True, array_like=True, tag=18):
     error: str | None = None
     uncounted: bool = False
     dues: list[int] = []
+    given_back: bool = False
 
 
 class JobsExtended(Event, frozen=True, array_like=True, tag=19):

@@ -176,6 +176,7 @@ def _check_queue(topic: Topic, queue: Queue, next_lease: int) -> None:
     grants: Counter[int] = Counter()
     leased = orphans = 0
     for seq, job in queue.jobs.items():
+        assert 0 <= job.given_back <= job.deliveries, f"{where}: deliveries of {seq}"
         assert job.live == topic.holds(seq), f"{where}: job {seq} lives and its record does not"
         if job.grant is not None:
             _check_lease(where, seq, job, job.grant)
@@ -339,6 +340,7 @@ def _queue_portrait(queue: Queue) -> dict[str, Any]:
         "jobs": dict(sorted(jobs.items())),
         "orphans": orphans,
         "dead_lettered": queue.dead_lettered,
+        "given back": {s: job.given_back for s, job in queue.jobs.items() if job.given_back},
         "errors": {s: job.error for s, job in sorted(queue.jobs.items()) if job.error is not None},
         "finished": dict(sorted(queue.finished.items())),
     }

@@ -51,7 +51,8 @@ class ProducerKept(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobKept(msgspec.Struct, frozen=True, array_like=True):
-    """What a leases checkpoint keeps of a job. `lease` 0: not leased; `ready_at` 0: no delay."""
+    """What a leases checkpoint keeps of a job. `lease` 0: not leased; `ready_at` 0: no delay;
+    `given_back`: deliveries that do not count."""
 
     seq: int
     deliveries: int
@@ -61,3 +62,4 @@ class JobKept(msgspec.Struct, frozen=True, array_like=True):
     ready_at: int
     node: str
     error: str | None = None
+    given_back: int = 0

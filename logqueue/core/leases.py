@@ -35,12 +35,14 @@ class Job:
 
     Attributes:
         error: The last error a worker gave with it, or None.
+        given_back: Deliveries that do not count towards `max_deliveries`.
     """
 
-    __slots__ = ("deliveries", "error", "grant", "lease", "live", "ready_at")
+    __slots__ = ("deliveries", "error", "given_back", "grant", "lease", "live", "ready_at")
 
     def __init__(self) -> None:
         self.deliveries = 0
+        self.given_back = 0
         self.error: str | None = None
         self.lease = 0
         self.grant: Grant | None = None

@@ -136,3 +136,8 @@ class Quotas(msgspec.Struct, frozen=True):
     routers_max: int = 10_000
     auto_create: bool = True
     producers_max: int = 10_000
+
+
+GIVEN_BACK_MAX = 10
+"""How often the end of a work stream gives a delivery of one job back. From then on each counts, so
+that a job which kills every worker before its first call is still given up."""

@@ -22,7 +22,8 @@ class JobView(NamedTuple):
 
     Attributes:
         ts, updated_at: When it was written, and replaced by a keyed write (0: never); ms epoch.
-        deliveries: Claims so far that counted.
+        deliveries: Claims so far.
+        given_back: How many of them do not count towards `max_deliveries`.
         max_deliveries: Its own bound, 0 when the topic's counts.
         node, deadline, lease: Who holds it and until when, as of the last claim; "" and 0 when
             nobody does.
@@ -48,6 +49,7 @@ class JobView(NamedTuple):
     meta: bytes
     key: bytes
     error: str | None
+    given_back: int
 
 
 class JobPage(NamedTuple):
@@ -156,6 +158,7 @@ def _view(topic: Topic, seq: int, *, with_data: bool = True) -> JobView:
         meta=view.text(META, index) if with_data else b"",
         key=view.text(KEY, index),
         error=job.error if job is not None else None,
+        given_back=job.given_back if job is not None else 0,
     )
 
 

@@ -54,14 +54,15 @@ class Queue:
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
             where they are to go.
         has_errors: Whether any job has ever had an error.
+        has_given_back: Whether any delivery of a job has not counted.
         has_timed: Whether any job has ever come by its own time.
         lapsed: Leases that ran out, by node; an observation, not part of the replayed state.
     """
 
     __slots__ = (
-        "_grants", "_passed", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
-        "delayed", "finished", "has_errors", "has_overdue", "has_timed", "held", "jobs", "keys",
-        "lapsed", "leased", "orphans", "reclaim", "streams",
+        "_grants", "_passed", "_rate_spent_until", "_rules", "cursor", "dead_lettered", "delayed",
+        "finished", "has_errors", "has_given_back", "has_overdue", "has_timed", "held", "jobs",
+        "keys", "lapsed", "leased", "orphans", "reclaim", "streams",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -70,6 +71,7 @@ class Queue:
         self.held: dict[int, int] = {}
         self.keys: WaitingKeys | None = None
         self.has_errors = False
+        self.has_given_back = False
         self.has_timed = False
         self.lapsed: dict[str, int] = {}
         self._passed: SortedDict[int, int] = SortedDict()
@@ -283,6 +285,7 @@ class Queue:
         error: str | None = None,
         *,
         uncounted: bool = False,
+        given_back: bool = False,
     ) -> None:
         """End leases without an ack.
 
@@ -290,7 +293,8 @@ class Queue:
             seqs: Jobs; those that are not known are passed over.
             dues: When each is claimable again; 0 means at once.
             error: What went wrong; None keeps what was said before.
-            uncounted: Give the delivery back, too.
+            uncounted: Take the delivery back, as if the job had never been handed out.
+            given_back: The delivery stays one, but does not count towards `max_deliveries`.
         """
         self.has_errors = self.has_errors or error is not None
         for seq, due in zip(seqs, dues, strict=True):
@@ -305,6 +309,9 @@ class Queue:
                 job.error = error
             if uncounted:
                 job.deliveries = max(job.deliveries - 1, 0)
+            if given_back:
+                job.given_back += 1
+                self.has_given_back = True
             self._put_back(seq, job, due)
 
     def hold(self, seq: int, deliveries: int, error: str | None, segment: int) -> None:
@@ -322,6 +329,7 @@ class Queue:
             self.keys.end_waiting(seq)
         self.has_errors = self.has_errors or error is not None
         job.deliveries = deliveries
+        job.given_back = 0
         job.error = error
         self.held[seq] = segment
 
@@ -331,11 +339,11 @@ class Queue:
             # Only at replay: the segment that said it was held is gone.
             waiting = self.jobs.get(seq)
             if waiting is not None and waiting.grant is None:
-                waiting.deliveries, waiting.error = 0, None
+                waiting.deliveries, waiting.given_back, waiting.error = 0, 0, None
             return
         job = self.jobs[seq]
         if seq < self.cursor or timed:
-            job.deliveries, job.error = 0, None
+            job.deliveries, job.given_back, job.error = 0, 0, None
             self._put_back(seq, job, 0)
         else:
             # A restart has taken the cursor back before it: it is fresh again.
@@ -436,6 +444,7 @@ class Queue:
                 job.ready_at,
                 job.grant.node if job.grant else "",
                 job.error,
+                job.given_back,
             )
             for seq, job in found
             if job.live and seq not in self.held
@@ -460,6 +469,8 @@ class Queue:
                 self._leave(entry.seq, earlier)
             job = self.jobs[entry.seq] = Job()
             job.deliveries = entry.deliveries
+            job.given_back = entry.given_back
+            self.has_given_back = self.has_given_back or entry.given_back > 0
             job.error = entry.error
             self.has_errors = self.has_errors or entry.error is not None
             if entry.lease:

@@ -13,6 +13,7 @@ from logqueue.core.commands import Claimer
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.server.portions import Outcome
+from logqueue.server.workers import Observed
 
 
 class WorkStream:
@@ -23,9 +24,21 @@ class WorkStream:
         earlier: Identities of streams of the same node that ended with an earlier life of the
             server; the leases given over them count as this one's.
         since: Its place in the line.
+        starts: Whether its client says that it starts each job as soon as it has it.
+        on_way: Jobs dealt to it whose frames are not written yet, by seq.
+        observed: What is known of its node; `worked_before` is how often that had settled or
+            extended jobs of the queue when the stream was opened.
     """
 
-    def __init__(self, topic: str, node: str, jobs_max: int, lease_ms: int | None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        node: str,
+        jobs_max: int,
+        lease_ms: int | None,
+        *,
+        starts: bool = True,
+    ) -> None:
         self.topic = topic
         self.node = node
         self.jobs_max = jobs_max
@@ -33,6 +46,16 @@ class WorkStream:
         self.identity = 0
         self.earlier: list[int] = []
         self.since = 0
+        self.starts = starts
+        self.on_way: dict[int, cmd.Job] = {}
+        self.observed: Observed | None = None
+        self.worked_before = 0
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether what it brought is worked on, as far as the server can tell."""
+        observed = self.observed
+        return self.starts or (observed is not None and observed.worked > self.worked_before)
 
     @property
     def has_ended(self) -> bool:

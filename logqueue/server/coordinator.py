@@ -329,7 +329,8 @@ class Coordinator:
         self._next_stream += 1
         stream.identity = self._next_stream
         stream.since = self._ticket()
-        self.workers.seen(queue.number, stream.node, self.engine.clock.now_ms())
+        observed = self.workers.seen(queue.number, stream.node, self.engine.clock.now_ms())
+        stream.observed, stream.worked_before = observed, observed.worked
         self._take_over(queue, stream)
         cohort = self._cohort(queue)
         cohort.streams.append(stream)
@@ -367,17 +368,21 @@ class Coordinator:
 
     def close_stream(self, stream: WorkStream) -> None:
         """The connection is gone: its leases, and only its, are claimable again at once; unless it
-        is the server that stops, and the leases outlive it."""
+        is the server that stops, and the leases outlive it. What was never written to it was not
+        handed out; what was counts if it was worked on."""
         for cohort in list(self._cohorts.values()):
             if stream in cohort.streams:
                 cohort.streams.remove(stream)
                 self._forget_if_idle(cohort)
+        has_worked = stream.has_worked
+        self.hand_back(stream.topic, stream.node, [*stream.on_way.values()])
         queue = self.engine.state.topics.get(stream.topic)
         if self._is_stopping and queue is not None and queue.config.leases_durable:
             return
         for identity in (stream.identity, *stream.earlier):
+            command = cmd.ReleaseStream(stream.topic, identity, has_worked)
             try:
-                outcome = self.engine.execute(cmd.ReleaseStream(stream.topic, identity))
+                outcome = self.engine.execute(command)
             except LogqueueError as refusal:
                 logger.info("leases of a closed stream are left to expire: %s", refusal)
             else:
@@ -488,8 +493,12 @@ class Coordinator:
         self._arm(topic)
 
     def _deliver(self, stream: WorkStream, jobs: list[cmd.Job], outcome: Outcome) -> None:
+        stream.on_way.update((job.seq, job) for job in jobs)
+
         def release(failure: LogqueueError | None) -> None:
             if failure is None:
+                for job in jobs:
+                    stream.on_way.pop(job.seq, None)
                 stream.deliver(jobs)
             else:
                 stream.end(failure)

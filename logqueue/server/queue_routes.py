@@ -92,6 +92,11 @@ class QueueRoutes:
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.Settled)
+            queue = coordinator.engine.state.topics.get(request.name)
+            if reply.settled and queue is not None:
+                # The events say which jobs went where, not whose they were.
+                now = coordinator.engine.clock.now_ms()
+                coordinator.workers.seen(queue.number, body.node, now).worked += 1
             return Reply(replies.encode_settled(request.name, "rejected", reply, request.timings()))
 
         command = cmd.Reject(request.name, body.node, body.seqs, tokens, body.error)

@@ -35,8 +35,10 @@ class SseWorkStream(WorkStream):
         jobs_max: int,
         lease_ms: int | None,
         coordinator: Coordinator,
+        *,
+        starts: bool,
     ) -> None:
-        super().__init__(topic, node, jobs_max, lease_ms)
+        super().__init__(topic, node, jobs_max, lease_ms, starts=starts)
         self._coordinator = coordinator
         self._body: ByteStream | None = None
         self._heartbeat: Heartbeat | None = None
@@ -148,6 +150,7 @@ def _read_stream(request: Request, coordinator: Coordinator) -> SseWorkStream:
         claimer.jobs_max,
         None if lease_ms is None else clamp_lease_ms(lease_ms),
         coordinator,
+        starts=request.flag("starts", False),
     )
 
 

@@ -22,9 +22,10 @@ class Observed:
     Attributes:
         seen_at: When it last called, streamed or settled; ms since the epoch.
         claimed, acked, nacked, rejected: Jobs.
+        worked: How often it settled or extended some. Giving jobs back uncounted is no work.
     """
 
-    __slots__ = ("acked", "claimed", "nacked", "rejected", "seen_at")
+    __slots__ = ("acked", "claimed", "nacked", "rejected", "seen_at", "worked")
 
     def __init__(self) -> None:
         self.seen_at = 0
@@ -32,6 +33,7 @@ class Observed:
         self.acked = 0
         self.nacked = 0
         self.rejected = 0
+        self.worked = 0
 
 
 class Workers:
@@ -68,13 +70,20 @@ class Workers:
             for node, _, _, seqs in event.grants:
                 self.seen(event.topic, node, event.at).claimed += len(seqs)
         elif isinstance(event, ev.JobsAcked):
-            self.seen(event.topic, event.node, event.at).acked += len(event.seqs)
+            self._worked(event).acked += len(event.seqs)
         elif isinstance(event, ev.JobsExtended):
-            self.seen(event.topic, event.node, event.at)
+            self._worked(event)
         elif isinstance(event, ev.JobsReleased) and event.reason == "nack":
-            self.seen(event.topic, event.node, event.at).nacked += len(event.seqs)
+            self._worked(event).nacked += len(event.seqs)
         elif isinstance(event, ev.RecordsFinished) and event.outcome == "rejected":
-            self.seen(event.topic, event.node, event.at).rejected += len(event.seqs)
+            self._worked(event).rejected += len(event.seqs)
         elif isinstance(event, ev.TopicDropped):
             for place in [place for place in self._nodes if place[0] == event.topic]:
                 del self._nodes[place]
+
+    def _worked(
+        self, event: ev.JobsAcked | ev.JobsExtended | ev.JobsReleased | ev.RecordsFinished
+    ) -> Observed:
+        observed = self.seen(event.topic, event.node, event.at)
+        observed.worked += not (isinstance(event, ev.JobsReleased) and event.uncounted)
+        return observed

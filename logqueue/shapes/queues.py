@@ -22,6 +22,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
         key: What makes it unique among the waiting jobs of its queue.
         last_error: What the last worker said when it gave the job back.
         updated_at: When a keyed write last replaced it.
+        given_back: How many of the deliveries do not count towards `max_deliveries`, since a work
+            stream ended before the job was worked on.
     """
 
     seq: int = field(name="$seq")
@@ -35,6 +37,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     key: str | None = field(name="$key", default=None)
     last_error: str | None = None
     updated_at: int | None = field(name="$updated_at", default=None)
+    given_back: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +110,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: Who holds it, while in flight.
+        given_back: How many of the deliveries do not count towards `max_deliveries`.
         data: Left out when not asked for, as `meta` is.
     """
 
@@ -124,6 +128,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = field(name="$key", default=None)
     updated_at: int | None = field(name="$updated_at", default=None)
     last_error: str | None = None
+    given_back: int = 0
     data: Any = None
     meta: Any = None
 

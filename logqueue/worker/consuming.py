@@ -210,7 +210,7 @@ class Consuming:
             self._hand_back(job)
             return
         retry = handler.retry if handler is not None else Retry()
-        outcome = decide(policy, retry, error, job.deliveries, self._chance)
+        outcome = decide(policy, retry, error, job.attempts, self._chance)
         if outcome is not None:
             self._settle(job, outcome)
         elif policy is AckPolicy.MANUAL:

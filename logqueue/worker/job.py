@@ -53,6 +53,7 @@ class Job:
         queue: Where it comes from.
         seq: Its number in the queue; the same for every delivery.
         deliveries: How often it was handed out, this time included.
+        attempts: How many of these count: not those that ended before anybody worked on the job.
         ts: When the server took it in, in ms since the Unix epoch.
         tag: What its producer set, or None.
         key: What makes it unique among waiting jobs, or None.
@@ -64,8 +65,9 @@ class Job:
     """
 
     __slots__ = (
-        "_extend", "_settle", "data", "deliveries", "is_done", "is_settled", "key", "last_error",
-        "lease", "meta", "queue", "seq", "state", "stop_asked", "stop_seen", "tag", "task", "ts",
+        "_extend", "_settle", "attempts", "data", "deliveries", "is_done", "is_settled", "key",
+        "last_error", "lease", "meta", "queue", "seq", "state", "stop_asked", "stop_seen", "tag",
+        "task", "ts",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +78,7 @@ class Job:
         self.queue = lease.queue
         self.seq = wire.seq
         self.deliveries = wire.deliveries
+        self.attempts = wire.deliveries - wire.given_back
         self.ts = wire.ts
         self.tag = wire.tag
         self.key = wire.key

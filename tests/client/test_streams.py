@@ -313,7 +313,7 @@ def test_work_yields_jobs_and_says_which_went_with_the_connection(opened: Opened
     ]  # fmt: skip
     assert [[j.seq for j in i.jobs] for i in said] == [[2, 3], [2]], "1 was acked"
     assert isinstance(said[0].error, LostReply) and isinstance(said[1].error, errors.ShuttingDown)
-    assert server.told[0][1] == "/v0/topics/q/work?node=own&max=5&lease_ms=1000"
+    assert server.told[0][1] == "/v0/topics/q/work?node=own&max=5&lease_ms=1000&starts=true"
 
 
 SHUTDOWN_FRAME = b'event: error\ndata: {"code":"server_shutting_down","error":"stopping"}\n\n'

@@ -61,6 +61,7 @@ def _queue(topic: ModelTopic) -> dict[str, Any]:
         "orphans": orphans,
         "dead_lettered": topic.dead_lettered,
         "errors": {},
+        "given back": {},
         "finished": {k: v for k, v in sorted(topic.finished.items()) if v},
     }
 
