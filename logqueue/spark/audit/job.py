@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from logqueue.core.limits import GIVEN_BACK_MAX
+from logqueue.core.events import GIVEN_BACK_MAX
 from logqueue.segments.ranges import Ranges
 from logqueue.spark.audit import account as audit_account
 from logqueue.spark.audit import archive as audit_archive
