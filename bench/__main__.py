@@ -10,6 +10,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from bench.appends import append_1, append_100
@@ -37,6 +38,7 @@ from bench.spread import router_hop, topics_10000
 from bench.stalls import tidy_stall
 from bench.starting import help_time, import_time
 from bench.streams import work_latency, work_throughput
+from bench.triggers import TRIGGERS, stalls
 from bench.watching import watch_fanout, watch_idle, watch_latency
 from bench.writer import lone_writer, raw_device
 from logqueue.demo.server import ServerFailed
@@ -54,6 +56,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "claim-cost": claim_cost,
     "delete-tag": delete_tag,
     "tidy-stall": tidy_stall,
+    "stalls": stalls,
     "diff-1000": diff_1000,
     "diff-head": diff_head,
     "watch-latency": watch_latency,
@@ -86,7 +89,10 @@ def main() -> int:
     # The servers of the run and their data go with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, _frame: sys.exit(128 + caught))
+    if options.stall_jobs:
+        scale = replace(scale, stall_jobs=options.stall_jobs)
     session = Session(scale, options.dir)
+    session.shared["stall-triggers"] = options.stall_triggers or [*TRIGGERS]
     rows: list[Row] = []
     try:
         for name in options.only or MEASUREMENTS:
@@ -125,6 +131,19 @@ def _read_options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--quick", action="store_true", help="tiny counts: shows that it runs, judges nothing"
+    )
+    parser.add_argument(
+        "--stall-jobs",
+        type=int,
+        metavar="N",
+        help="what stands for a million in the rows of `stalls`",
+    )
+    parser.add_argument(
+        "--stall-triggers",
+        nargs="+",
+        choices=list(TRIGGERS),
+        metavar="TRIGGER",
+        help=f"only these triggers of `stalls`: {', '.join(TRIGGERS)}",
     )
     parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
     parser.add_argument(

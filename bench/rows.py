@@ -27,6 +27,7 @@ class Scale:
     claim_rounds: int
     read_records: int
     tidied_segments: int
+    stall_jobs: int
     settle_s: float
     client_records: int
     worker_jobs: int
@@ -54,6 +55,7 @@ FULL = Scale(
     claim_rounds=300,
     read_records=200_000,
     tidied_segments=3,
+    stall_jobs=1_000_000,
     settle_s=1.0,
     client_records=1_000_000,
     worker_jobs=50_000,
@@ -80,6 +82,7 @@ QUICK = Scale(
     claim_rounds=5,
     read_records=2_500,
     tidied_segments=0,
+    stall_jobs=1_000,
     settle_s=0.0,
     client_records=5_000,
     worker_jobs=500,

@@ -39,11 +39,16 @@ class Session:
         self.at_end = ExitStack()
         self._numbers = itertools.count(1)
 
+    def place(self) -> Path:
+        """A fresh directory for a server and its data."""
+        side = self.directory / f"server-{next(self._numbers)}"
+        side.mkdir()
+        return side
+
     @contextmanager
     def server(self) -> Iterator[ServerProcess]:
         """A server on a fresh data directory; gone, with its data, afterwards."""
-        side = self.directory / f"server-{next(self._numbers)}"
-        side.mkdir()
+        side = self.place()
         server = ServerProcess(side / "data", side)
         try:
             server.start()

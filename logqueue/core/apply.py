@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 from logqueue.core import apply_staging as staging
@@ -237,20 +238,13 @@ def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is None:
         return
-    for block in event.blocks:
-        batch = Batch.moved(block, segment)
-        if batch.first_seq <= topic.floor:
-            # The same write has evicted what it replaced.
-            continue
-        topic.supersede(batch)
-        if topic.queue is not None:
-            view = View(block)
-            due = due_at(view, 0, batch.ts)
-            # A job whose lease had run out was waiting when it was replaced.
-            topic.queue.elapse_job(batch.first_seq, event.at, topic.config.retry_backoff)
-            topic.queue.reschedule(
-                batch.first_seq, due if due > written_at(view, 0, batch.ts) else 0
-            )
+    moved = [Batch.moved(block, segment) for block in event.blocks]
+    # What the same write has evicted is not replaced.
+    fresh = [part for batch in moved for part in batch.behind(topic.floor)]
+    topic.supersede(sorted(fresh, key=attrgetter("first_seq")))
+    if topic.queue is not None:
+        for batch in fresh:
+            _reschedule(topic, topic.queue, batch, event.at)
     topic.head = max(topic.head, event.head)
     topic.is_on_disk = topic.is_on_disk or segment > 0
     topic.last_write_at = event.at
@@ -260,6 +254,18 @@ def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> 
             event.at, min(seqs), len(seqs), event.head, segment, tuple(event.results)
         )
         topic.remember(event.key, write)
+
+
+def _reschedule(topic: Topic, queue: Queue, batch: Batch, at: int) -> None:
+    """Waiting jobs got new content, and with it their own time."""
+    view = View(batch.block)
+    for index, seq in enumerate(batch.live_seqs()):
+        if seq in queue.jobs:
+            ts = batch.ts_at(index)
+            due = due_at(view, index, ts)
+            # A job whose lease had run out was waiting when it was replaced.
+            queue.elapse_job(seq, at, topic.config.retry_backoff)
+            queue.reschedule(seq, due if due > written_at(view, index, ts) else 0)
 
 
 def _records_moved(state: State, event: ev.RecordsMoved, segment: int) -> None:

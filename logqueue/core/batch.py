@@ -188,24 +188,31 @@ class Batch:
             times = [self._times[i] for i in indexes]
         return zip(seqs, times, View(self.block).rows(indexes), strict=True)
 
-    def around(self, seq: int) -> list[Batch]:
-        """What is left of this batch when a seq of its range is cut out: up to two batches, those
-        without live records left out."""
-        if self._seqs is None:
-            start = seq - self.first_seq
-            end = start + 1
-        else:
-            start = bisect_left(self._seqs, seq)
-            end = start + (start < self.count and self._seqs[start] == seq)
-        parts = (self._part(0, start), self._part(end, self.count))
+    def behind(self, seq: int) -> list[Batch]:
+        """This batch without its records up to and with a seq: itself, a part, or none."""
+        if seq < self.first_seq:
+            return [self]
+        part = self._part(View(self.block), self.place_from(seq + 1), self.count)
+        return [] if part is None else [part]
+
+    def around(self, seqs: Sequence[int]) -> list[Batch]:
+        """What is left of this batch when some seqs of its range, ascending, are cut out: batches
+        between them, those without live records left out."""
+        parts: list[Batch | None] = []
+        view, start = View(self.block), 0
+        for seq in seqs:
+            end = self.place_from(seq)
+            parts.append(self._part(view, start, end))
+            start = end + (end < self.count and self.seq_at(end) == seq)
+        parts.append(self._part(view, start, self.count))
         return [part for part in parts if part is not None]
 
-    def _part(self, start: int, end: int) -> Batch | None:
+    def _part(self, view: View, start: int, end: int) -> Batch | None:
         gone = self._gone[start:end] if self._gone is not None else None
         live = end - start - (gone.count(1) if gone is not None else 0)
         if not live:
             return None
-        block = blocks.select(View(self.block), range(start, end))
+        block = blocks.cut(view, start, end)
         if self._seqs is not None:
             part = Batch.moved(block, self.segment)
         else:

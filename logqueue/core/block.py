@@ -191,11 +191,14 @@ class View:
         """Bytes of all records of the block."""
         return size_total(self.block)
 
-    def numbers(self, column: int) -> tuple[int, ...] | None:
-        """One number column, or None when the block leaves it out."""
+    def numbers(
+        self, column: int, start: int = 0, end: int | None = None
+    ) -> tuple[int, ...] | None:
+        """One number column from place `start` to `end`, None when the block leaves it out."""
         if not self.number_bits >> column & 1:
             return None
-        return struct_unpack_from(f"<{self.count}Q", self.block, self._numbers_at(column))
+        count = (self.count if end is None else end) - start
+        return struct_unpack_from(f"<{count}Q", self.block, self._numbers_at(column) + 8 * start)
 
     def number(self, column: int, index: int) -> int:
         """One record's number in one column; 0 when the block leaves the column out."""
@@ -290,6 +293,21 @@ def select(view: View, places: Sequence[int]) -> bytes:
             for column, values in enumerate(numbers)
             if values is not None
         },
+    )
+
+
+def cut(view: View, start: int, end: int) -> bytes:
+    """Neighbouring records of a block as a block of their own, with all their columns. Costs by
+    what is cut out, however large the block is."""
+    texts = [view.column(column, start, end) for column in range(KEY + 1)]
+    numbers = {
+        column: values
+        for column in range(len(NUMBER_COLUMNS))
+        if (values := view.numbers(column, start, end)) is not None
+    }
+    return pack(
+        [column if column is not None and any(column) else None for column in texts],
+        numbers=numbers,
     )
 
 

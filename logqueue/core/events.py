@@ -376,8 +376,8 @@ class RecordsReplaced(Event, frozen=True, array_like=True, tag=23):
     Comes behind the `RecordsAppended` of the records that are new.
 
     Attributes:
-        blocks: One block for each job that got new content: its seq, its time, `updated_at` and
-            all its columns.
+        blocks: Jobs that got new content, in runs of neighbouring seqs (of one in earlier logs):
+            their seqs, times, `updated_at` and all their columns.
         key: Idempotency key of the whole write, or None.
         results: (seq, index into `RESULTS`) for each record of the write, in its order.
         head: The head after the write.

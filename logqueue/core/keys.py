@@ -39,7 +39,10 @@ class WaitingKeys:
 
     def begin_waiting(self, seq: int) -> None:
         """A job is ready or delayed (again); of two with one key the one written last wins."""
-        key, written_at = self._lookup(seq)
+        self.begin(seq, *self._lookup(seq))
+
+    def begin(self, seq: int, key: bytes, written_at: int) -> None:
+        """The same for a job whose key is at hand."""
         if not key:
             return
         entry = moment(written_at, seq)
@@ -51,8 +54,11 @@ class WaitingKeys:
 
     def end_waiting(self, seq: int) -> None:
         """A job is claimed or held, or its record is about to go."""
+        self.end(seq, self._lookup(seq)[0])
+
+    def end(self, seq: int, key: bytes) -> None:
+        """The same for a job whose key is at hand."""
         self.superseded.discard(seq)
-        key = self._lookup(seq)[0]
         if key and self.find(key) == seq:
             del self._waiting[key]
 

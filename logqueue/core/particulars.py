@@ -64,44 +64,37 @@ class Particulars:
         """Records have come."""
         self.weigh(batch, indexes, 1)
         view = View(batch.block)
-        keyed = bool(view.block[1] >> KEY)
+        queue = self._queue
         self.has_bounds = self.has_bounds or bool(view.number_bits >> MAX_DELIVERIES & 1)
-        for index in indexes:
-            seq, ts = batch.seq_at(index), batch.ts_at(index)
-            expires_at = timing.expires_at(view, index, ts)
-            if expires_at:
-                self.expiries.add(timing.moment(expires_at, seq))
-            if keyed and self._queue is not None:
-                self._enter_key(self._queue, seq)
-        if self._queue is not None:
+        for own in timing.own_times(batch, view, indexes):
+            if own.expires_at:
+                self.expiries.add(timing.moment(own.expires_at, own.seq))
+            if own.key and queue is not None:
+                if queue.keys is None:
+                    queue.keys = WaitingKeys(self._lookup)
+                if queue.is_waiting(own.seq):
+                    queue.keys.begin(own.seq, own.key, own.written_at)
+        if queue is not None:
             self.schedule(batch)
-
-    def _enter_key(self, queue: Queue, seq: int) -> None:
-        if queue.keys is None:
-            queue.keys = WaitingKeys(self._lookup)
-        if queue.is_waiting(seq):
-            queue.keys.begin_waiting(seq)
 
     def schedule(self, batch: Batch) -> None:
         """Have a batch's jobs come by their own time, those that the projection does not know."""
         queue = self._queue
         assert queue is not None
-        view = View(batch.block)
         delayed: list[int] = []
         ready: list[int] = []
         timed = 0
-        for index in batch.live_indexes():
-            seq, ts = batch.seq_at(index), batch.ts_at(index)
-            if not timing.is_timed(view, index, ts):
+        indexes = [*batch.live_indexes()]
+        for own in timing.own_times(batch, View(batch.block), indexes):
+            if not own.is_timed:
                 continue
             timed += 1
-            if seq in queue.jobs:
+            if own.seq in queue.jobs:
                 continue
-            due = timing.due_at(view, index, ts)
-            if due > timing.written_at(view, index, ts):
-                delayed.append(timing.moment(due, seq))
+            if own.due_at > own.written_at:
+                delayed.append(timing.moment(own.due_at, own.seq))
             else:
-                ready.append(seq)
+                ready.append(own.seq)
         if timed:
             queue.schedule(delayed, ready)
         if timed == batch.count:
@@ -111,22 +104,21 @@ class Particulars:
         """Live records are about to go; the batch still has them."""
         self.weigh(batch, indexes, -1)
         queue = self._queue
-        view = View(batch.block)
-        for index in indexes:
-            seq, ts = batch.seq_at(index), batch.ts_at(index)
-            expires_at = timing.expires_at(view, index, ts)
-            if expires_at:
-                self.expiries.discard(timing.moment(expires_at, seq))
+        for own in timing.own_times(batch, View(batch.block), indexes):
+            if own.expires_at:
+                self.expiries.discard(timing.moment(own.expires_at, own.seq))
             if queue is None:
                 continue
             if queue.keys is not None:
-                queue.keys.end_waiting(seq)
-            if timing.is_timed(view, index, ts):
-                queue.unschedule(seq, timing.due_at(view, index, ts))
+                queue.keys.end(own.seq, own.key)
+            if own.is_timed:
+                queue.unschedule(own.seq, own.due_at)
 
     def weigh(self, batch: Batch, indexes: Sequence[int], sign: int) -> None:
         """Count the bytes of some records' columns in (1) or out (-1)."""
         view = View(batch.block)
         columns = 8 * (view.number_bits >> DELAY).bit_count()
-        keys = sum(len(view.text(KEY, index)) for index in indexes)
+        column = view.column(KEY) if len(indexes) == batch.count else None
+        texts = column if column is not None else (view.text(KEY, i) for i in indexes)
+        keys = sum(map(len, texts))
         self.bytes += sign * (columns * len(indexes) + keys)

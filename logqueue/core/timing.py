@@ -6,7 +6,11 @@ moment with a seq into one number, which is what ordered indexes hold. Must not 
 
 from __future__ import annotations
 
-from logqueue.core.block import DELAY, NOT_BEFORE, TTL, UPDATED_AT, View
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from logqueue.core.batch import Batch
+from logqueue.core.block import DELAY, KEY, NOT_BEFORE, TTL, UPDATED_AT, View
 
 _SEQ_BITS = 64
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
@@ -50,3 +54,43 @@ def is_timed(view: View, index: int, ts: int) -> bool:
     """Whether a job comes by its own time and not by the claim cursor: it was delayed when it was
     written, or was replaced later. A fact of the record that never changes."""
     return bool(view.number(UPDATED_AT, index)) or due_at(view, index, ts) > ts
+
+
+class Own(NamedTuple):
+    """What a record asks for, as the functions above tell it; its key, b"" when it has none."""
+
+    seq: int
+    key: bytes
+    written_at: int
+    due_at: int
+    expires_at: int
+    is_timed: bool
+
+
+def own_times(batch: Batch, view: View, indexes: Sequence[int]) -> Iterator[Own]:
+    """What some records of a batch ask for. Takes whole columns apart when most are wanted."""
+    nothing: Sequence[int] | Mapping[int, int] = ()
+    many = len(indexes) * 4 >= batch.count
+
+    def numbers(column: int) -> Sequence[int] | Mapping[int, int]:
+        if not view.number_bits >> column & 1:
+            return nothing
+        if many:
+            return view.numbers(column) or nothing
+        return {index: view.number(column, index) for index in indexes}
+
+    keys = view.column(KEY) if many else None
+    has_keys = bool(view.block[1] >> KEY)
+    updated, delays, moments, lives = map(numbers, (UPDATED_AT, DELAY, NOT_BEFORE, TTL))
+    for index in indexes:
+        seq, ts = batch.seq_at(index), batch.ts_at(index)
+        replaced_at = updated[index] if updated else 0
+        written = replaced_at or ts
+        delay = delays[index] if delays else 0
+        due = written + delay if delay else moments[index] if moments else 0
+        ttl = lives[index] if lives else 0
+        key = b""
+        if has_keys:
+            key = keys[index] if keys is not None else view.text(KEY, index)
+        timed = bool(replaced_at) or due > ts
+        yield Own(seq, key, written, due, written + ttl if ttl else 0, timed)

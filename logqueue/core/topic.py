@@ -7,7 +7,7 @@ Must not know: commands, leases beyond telling the queue which records are gone,
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -485,30 +485,57 @@ class Topic:
                 known.update(earlier.seq_at(i) for i in stay)
         return known
 
-    def supersede(self, batch: Batch) -> None:
-        """Put a batch of one in the place of the record with its seq, whether that is known (yet)
-        or not."""
-        seq = batch.first_seq
-        old = self.batch_of(seq)
-        is_indexed = False
-        if old is not None:
-            if self.tags is not None and (index := old.index_of(seq)) >= 0:
-                tag = View(old.block).text(TAG, index)
-                is_indexed = tag == View(batch.block).text(TAG, 0)
-                if not is_indexed:
-                    self.tags.discard(seq, tag)
-                self.tags.stale -= 1
-            self.remove([seq])
-            if self.batch_of(seq) is old:
-                self.batches.take_range(seq, seq)
-                for part in old.around(seq):
-                    self.batches.add(part, live_size(part))
-        self.insert(batch, size_total(batch.block), is_indexed=is_indexed)
-
     def let_go_of_reserved(self) -> None:
         """An orderly end: whatever comes next must be promised anew, so that this end of the log
         stays a clean one if all that is written from now on is lost."""
         self.seqs_reserved = min(self.seqs_reserved, self.head)
+
+    def supersede(self, fresh: Sequence[Batch]) -> None:
+        """Put batches of neighbouring seqs, ascending, in the places of the records with their
+        seqs, whether those are known (yet) or not."""
+        seqs = [seq for batch in fresh for seq in batch.live_seqs()]
+        retagged = self._retag(self.tags, fresh) if self.tags is not None else None
+        self.remove(seqs)
+        for old in self._reaching_into(fresh):
+            cut_out = seqs[bisect_left(seqs, old.first_seq) : bisect_right(seqs, old.last_seq)]
+            self.batches.take_range(old.first_seq, old.last_seq)
+            for part in old.around(cut_out):
+                self.batches.add(part, live_size(part))
+        for batch in fresh:
+            self.insert(batch, size_total(batch.block), is_indexed=retagged is not None)
+        if retagged:
+            self._index([*retagged], [*retagged.values()])
+
+    def _reaching_into(self, fresh: Sequence[Batch]) -> list[Batch]:
+        """Batches whose range has seqs of others."""
+        found: dict[int, Batch] = {}
+        for batch in fresh:
+            for old in self.batches_from(batch.first_seq):
+                if old.first_seq > batch.last_seq:
+                    break
+                found[old.first_seq] = old
+        return [*found.values()]
+
+    def _retag(self, tags: TagIndex, fresh: Sequence[Batch]) -> dict[int, bytes]:
+        """Let the index forget tags that change; the seqs and tags that it is to learn."""
+        learn: dict[int, bytes] = {}
+        old = view = None
+        for batch in fresh:
+            given = View(batch.block).column(TAG) or [b""] * batch.count
+            for seq, tag in zip(batch.live_seqs(), given, strict=True):
+                if old is None or not old.first_seq <= seq <= old.last_seq:
+                    old = self.batch_of(seq)
+                    view = View(old.block) if old is not None else None
+                index = old.index_of(seq) if old is not None else -1
+                if index < 0 or view is None:
+                    learn[seq] = tag
+                    continue
+                before = view.text(TAG, index)
+                if before != tag:
+                    tags.discard(seq, before)
+                    learn[seq] = tag
+                tags.stale -= 1
+        return learn
 
     def remember(self, key: str, write: Remembered) -> None:
         """Keep an idempotency key; of those past their window the oldest few go."""

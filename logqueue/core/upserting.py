@@ -8,7 +8,7 @@ that all of it happens or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from logqueue.core import block as blocks
@@ -54,19 +54,13 @@ def upsert(
         return events, cmd.Appended(first_seq, command.count, head, False, False, results)
     view = blocks.View(command.block)
     events = []
-    fresh = {
-        seq: _replacement(topic, view, place, seq, now) for seq, place in fate.replaced.items()
-    }
+    fresh = _replacements(topic, view, fate.replaced, now)
     if fate.new:
         block = blocks.select(view, fate.new)
         events = write(state, topic, block, len(fate.new), now, None, _contents(fresh))
     head = topic.head + len(fate.new)
     if fresh or command.key is not None:
-        events.append(
-            ev.RecordsReplaced(
-                now, topic.number, [*fresh.values()], command.key, fate.results, head
-            )
-        )
+        events.append(ev.RecordsReplaced(now, topic.number, fresh, command.key, fate.results, head))
     first_seq = min(seq for seq, _ in fate.results)
     reply = cmd.Appended(first_seq, command.count, head, False, False, _named(fate.results))
     return events, reply
@@ -109,26 +103,47 @@ def _fate(topic: Topic, command: cmd.Append) -> Upsert:
     return fate
 
 
-def _replacement(topic: Topic, view: blocks.View, place: int, seq: int, now: int) -> bytes:
-    """A block of one: the content of a record of the write in the place of a waiting job."""
-    batch = topic.batch_of(seq)
-    assert batch is not None
-    numbers = {
-        column: [view.number(column, place)]
-        for column in (blocks.DELAY, blocks.NOT_BEFORE, blocks.TTL, blocks.MAX_DELIVERIES)
-        if view.number(column, place)
-    }
-    texts = [view.text(column, place) for column in range(blocks.KEY + 1)]
-    return blocks.pack(
-        [[text] if text else None for text in texts],
-        seqs=[seq],
-        ts=[batch.ts_at(batch.index_of(seq))],
-        numbers={**numbers, blocks.UPDATED_AT: [max(now, 1)]},
-    )
+def _replacements(
+    topic: Topic, view: blocks.View, replaced: Mapping[int, int], now: int
+) -> list[bytes]:
+    """Blocks with the content of records of the write in the places of waiting jobs, one for each
+    run of neighbouring seqs."""
+    if not replaced:
+        return []
+    texts = [view.column(column) for column in range(blocks.KEY + 1)]
+    asked = (blocks.DELAY, blocks.NOT_BEFORE, blocks.TTL, blocks.MAX_DELIVERIES)
+    numbers = {column: found for column in asked if (found := view.numbers(column)) is not None}
+    made: list[bytes] = []
+    seqs = sorted(replaced)
+    start = 0
+    for end in range(1, len(seqs) + 1):
+        if end < len(seqs) and seqs[end] == seqs[end - 1] + 1:
+            continue
+        run = seqs[start:end]
+        places = [replaced[seq] for seq in run]
+        picked = [[column[i] for i in places] if column else None for column in texts]
+        asked_for = {column: [values[i] for i in places] for column, values in numbers.items()}
+        made.append(
+            blocks.pack(
+                [column if column and any(column) else None for column in picked],
+                seqs=run,
+                ts=[ts for _, ts, _ in topic.records(run)],
+                numbers={
+                    **{column: values for column, values in asked_for.items() if any(values)},
+                    blocks.UPDATED_AT: [max(now, 1)] * len(run),
+                },
+            )
+        )
+        start = end
+    return made
 
 
-def _contents(replaced: Mapping[int, bytes]) -> dict[int, blocks.Texts]:
-    return {seq: blocks.View(block).texts(0) for seq, block in replaced.items()}
+def _contents(replaced: Sequence[bytes]) -> dict[int, blocks.Texts]:
+    found: dict[int, blocks.Texts] = {}
+    for block in replaced:
+        view = blocks.View(block)
+        found.update((seq, view.texts(at)) for at, seq in enumerate(view.numbers(blocks.SEQ) or ()))
+    return found
 
 
 def _named(results: list[tuple[int, int]]) -> list[tuple[int, cmd.WriteResult]]:

@@ -18,7 +18,7 @@ from zlib import crc32
 import msgspec
 
 from logqueue.core import events as ev
-from logqueue.core.block import TS, View
+from logqueue.core.block import SEQ, TS, View
 from logqueue.segments import ranges as rg
 from logqueue.segments.job_events import count_rows
 from logqueue.segments.known import Known, RouterFacts, TopicFacts
@@ -387,8 +387,8 @@ class IndexBuilder:
             self._move(event.topic, event.span, event.block)
         elif isinstance(event, ev.RecordsReplaced):
             for block in event.blocks:
-                seq = View(block).number(0, 0)
-                self._move(event.topic, (seq, seq), block)
+                seqs = View(block).numbers(SEQ) or ()
+                self._move(event.topic, (seqs[0], seqs[-1]), block)
         elif isinstance(event, ev.RecordsForwarded):
             self._append(event.topic, event.first_seq, event.count, event.size, event.at)
             self._note_copies(event)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from logqueue.core import events as ev
+from logqueue.core.block import SEQ, View
 from logqueue.segments.known import Known
 
 TRIMMED = "trimmed"
@@ -65,7 +66,7 @@ def count_rows(event: ev.AnyEvent, log: str, known: Known) -> int:
     if isinstance(event, ev.JobsHeld):
         return 0 if event.again else len(event.jobs)
     if isinstance(event, ev.RecordsReplaced):
-        return len(event.blocks)
+        return sum(View(block).count for block in event.blocks)
     if isinstance(event, ev.RecordsTrimmed):
         return len(_floors(event, known))
     return 0
@@ -125,7 +126,8 @@ def rows_of(event: ev.AnyEvent, order: int, log: str, known: Known) -> Iterator[
             yield JobEvent(topic, order, at, "unheld", seq)
     elif isinstance(event, ev.RecordsReplaced):
         for block in event.blocks:
-            yield JobEvent(topic, order, at, "replaced", _seq_of(block))
+            for seq in View(block).numbers(SEQ) or ():
+                yield JobEvent(topic, order, at, "replaced", seq)
     elif isinstance(event, ev.RecordsTrimmed):
         for reason, floor in _floors(event, known):
             yield JobEvent(topic, order, at, TRIMMED, floor, reason=reason)
@@ -152,8 +154,3 @@ def _leases_rows(event: ev.AnyEvent, order: int) -> Iterator[JobEvent]:
                 topic, order, at, "released", seq, 0, event.node, 0,
                 due if due > at else 0, reason, event.error,
             )  # fmt: skip
-
-
-def _seq_of(block: bytes) -> int:
-    """The seq of the one record in a block that brings its own."""
-    return int.from_bytes(block[8:16], "little")

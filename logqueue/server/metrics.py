@@ -23,6 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 
 from logqueue.core import events as ev
+from logqueue.core.block import View
 from logqueue.core.claiming import oldest_ready_ms
 from logqueue.core.config import DURABILITIES
 from logqueue.core.finishing import Outcome
@@ -155,7 +156,7 @@ class Metrics:
             self.jobs_dead_lettered += event.dead_lettered
             self.jobs_redriven += len(event.seqs) if event.redriven else 0
         elif isinstance(event, ev.RecordsReplaced):
-            self.jobs_replaced += len(event.blocks)
+            self.jobs_replaced += sum(View(block).count for block in event.blocks)
 
     # -- exposing --------------------------------------------------------------------------------
 

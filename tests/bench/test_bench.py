@@ -14,6 +14,7 @@ import pytest
 from bench.__main__ import MEASUREMENTS
 from bench.load import JOB_BYTES, LoadFailed, expect_acked, expect_count, job, read_reply
 from bench.rows import FULL, QUICK, Row, Target
+from bench.triggers import TRIGGERS
 
 BENCH = (sys.executable, "-m", "bench")
 TIMEOUT_S = 600.0
@@ -121,7 +122,8 @@ def test_a_quick_run_measures_rows_of_each_kind(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_quick_run_measures_every_row(tmp_path: Path) -> None:
     rows = measured(tmp_path / "results", [name for name in MEASUREMENTS if name not in ON_SPARK])
-    assert rows.keys() == ROWS
+    stalls = {f"stall-{name}{end}" for name in TRIGGERS for end in ("", "-p999")}
+    assert rows.keys() == ROWS | stalls
     for row in rows.values():
         assert len(row["values"]) == QUICK.repeats and row["failure"] == ""
         assert row["reached"] is None, "a quick run judges nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -10,6 +11,7 @@ from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core import limits
 from logqueue.core.apply import elapse
+from logqueue.core.batch import Batch
 from logqueue.core.invariants import check
 from logqueue.core.looking import list_jobs
 from logqueue.core.predicate import Predicate
@@ -364,3 +366,36 @@ def test_the_grants_of_a_queue_stand_in_the_order_of_their_deadlines(world: Worl
     while world.counters()[1]:
         world.wait(150)
         check(world.state)
+
+
+# -- keyed writes ----------------------------------------------------------------------------------
+
+
+def test_a_replaced_batch_stays_one_batch(world: World) -> None:
+    world.put("kept", durability="fsync", leases_durable=True)
+    world.write("kept", *[wish(n, key=f"k{n}", tag="a") for n in range(50)])
+    replaced = world.write("kept", *[wish(-n, key=f"k{n}", tag=f"t{n % 3}") for n in range(50)])
+    assert replaced.results is not None and len(world.topic("kept").batches) == 1
+    world.write("kept", *[wish("even", key=f"k{n}") for n in range(0, 50, 2)])
+    check(world.state)
+    values = world.values("kept")
+    world.tidy()
+    world.restart()
+    assert world.values("kept") == values == [-n if n % 2 else "even" for n in range(50)]
+
+
+def test_a_replacement_costs_by_what_is_replaced(world: World) -> None:
+    """The parts that a batch is cut into are cut once, however many of its records are replaced."""
+    world.write("q", *[wish(n, key=f"k{n}") for n in range(400)])
+    cuts: list[int] = []
+    around = Batch.around
+
+    def counted(self: Batch, seqs: Sequence[int]) -> list[Batch]:
+        cuts.append(len(seqs))
+        return around(self, seqs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Batch, "around", counted)
+        world.write("q", *[wish(-n, key=f"k{n}") for n in range(0, 400, 2)])
+    assert cuts == [200]
+    check(world.state)

@@ -65,8 +65,8 @@ def test_without_its_oldest_segments_a_log_still_has_every_live_record_once(seed
     world = history.live(110)
     oldest = world.engine.journal.jobs.segments()[0].id
     live = live_rows(world)
-    replaced = {(e.topic, View(block).number(SEQ, 0)) for e in history.told
-                if isinstance(e, ev.RecordsReplaced) for block in e.blocks}  # fmt: skip
+    replaced = {(e.topic, seq) for e in history.told if isinstance(e, ev.RecordsReplaced)
+                for block in e.blocks for seq in View(block).numbers(SEQ) or ()}  # fmt: skip
     for first in {oldest, max(1, oldest - 1), *history.rng.sample(range(1, oldest + 1), 1)}:
         segments = {k: v for k, v in history.segments["jobs"].items() if k >= first}
         rows = rows_in(segments)
@@ -101,7 +101,8 @@ def expected_events(told: list[ev.AnyEvent]) -> Counter[tuple[int, str, int]]:
         elif isinstance(event, ev.HoldsReleased):
             note(event, "unheld", event.seqs)
         elif isinstance(event, ev.RecordsReplaced):
-            note(event, "replaced", [View(block).number(SEQ, 0) for block in event.blocks])
+            seqs = [seq for block in event.blocks for seq in View(block).numbers(SEQ) or ()]
+            note(event, "replaced", seqs)
     return found
 
 
