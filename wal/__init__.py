@@ -16,7 +16,7 @@ from wal.errors import (
 from wal.files import DirectoryLock, File, FileSystem, OsFileSystem
 from wal.format import Frame
 from wal.log import Log
-from wal.recovery import Loss
+from wal.salvage import Loss
 from wal.segment import SegmentInfo
 
 __all__ = [

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final, TextIO
 
+from wal.errors import WalCorrupt
 from wal.files import OsFileSystem
 from wal.format import HEADER_BYTES, Walk, frame_bytes, salt_of
 from wal.log import FRAME_BYTES_MAX, LOCK_NAME
@@ -30,9 +31,9 @@ def main(arguments: list[str] | None = None, out: TextIO | None = None) -> int:
     out = out or sys.stdout
     options = _parser().parse_args(arguments)
     findings = _examine(options.directory)
-    if isinstance(findings, str):
+    if not isinstance(findings, list):
         print(f"wal: {findings}", file=sys.stderr)
-        return USAGE
+        return USAGE if isinstance(findings, str) else DAMAGED
     try:
         if options.command == "dump":
             _dump(findings, out, as_json=options.json, with_payload=options.payload)
@@ -58,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _examine(directory: str) -> list[Finding] | str:
-    """The findings, or why there are none."""
+def _examine(directory: str) -> list[Finding] | str | WalCorrupt:
+    """The findings, or why there are none: no log, or one of which not even the note is whole."""
     fs = OsFileSystem()
     if not os.path.isdir(directory):
         return f"{directory} is not a directory"
@@ -70,6 +71,8 @@ def _examine(directory: str) -> list[Finding] | str:
         )
     except OSError as error:
         return f"{error.filename or directory}: {error.strerror}"
+    except WalCorrupt as error:
+        return error
     if not findings and not os.path.exists(os.path.join(directory, LOCK_NAME)):
         return f"{directory} holds no log: there is no segment file (*.wal) in it"
     return findings
@@ -86,7 +89,7 @@ def _same_boot(directory: str) -> bool:
 
 def _frames(finding: Finding) -> Iterator[tuple[int, int, bytes]]:
     """Number, offset and payload of the good frames of a segment."""
-    if finding.header is None:
+    if finding.header is None or finding.lost:
         return
     data = read_whole(OsFileSystem(), finding.path)
     header = finding.header

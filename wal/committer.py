@@ -15,9 +15,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from wal.head import HeadFile
 from wal.segment import Segment
 
 ROUND_BYTES_MAX: Final = 16 << 20
@@ -76,6 +78,8 @@ class Committer:
         self.written = durable
         self.durable = durable
         self.failure: BaseException | None = None
+        # The note of how far the log has come; None before it may be changed.
+        self.head: HeadFile | None = None
         self._wake = threading.Condition(self.lock)
         self._batches: deque[_Batch] = deque()
         self._open: _Batch | None = None
@@ -156,6 +160,8 @@ class Committer:
         except BaseException as failure:
             with self.lock:
                 self.poison(failure)
+            # What was written and not synced is nobody's to promise any more.
+            self._note(self.durable)
             self._tell()
             if not isinstance(failure, OSError):
                 raise
@@ -185,6 +191,16 @@ class Committer:
             self._timed(self._current.sync)
             self.durable = self.written
             self._tell()
+        self._note(self.written)
+
+    def _note(self, written: int, *, sync: bool = False) -> None:
+        """Keep the note of the log up to date. An older one is as true, so a failure is none."""
+        segment = self._current
+        if self.head is not None and segment is not None:
+            with suppress(OSError):
+                self.head.reach(segment.id, self.durable, written)
+                if sync:
+                    self.head.sync()
 
     def _write(self, batch: _Batch) -> None:
         segment = batch.segment
@@ -192,6 +208,8 @@ class Committer:
             # The segment before was sealed by an earlier batch: see `roll`.
             assert self.durable == self.written
             self._timed(segment.begin)
+            self._current = segment
+            self._note(self.written, sync=True)
         self._current = segment
         if batch.parts:
             data = b"".join(batch.parts)

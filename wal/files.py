@@ -57,6 +57,9 @@ class DirectoryLock(Protocol):
     def release(self) -> None:
         """Let go."""
 
+    def take_back(self) -> None:
+        """Let go, and remove the file if this lock has made it."""
+
 
 class FileSystem(Protocol):
     """Everything the log asks of a file system. Paths are plain strings."""
@@ -163,8 +166,10 @@ class OsFile:
 class OsLock:
     """flock on a small file; it dies with the process."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str, *, new: bool) -> None:
         self._fd = fd
+        self._path = path
+        self._new = new
 
     def note(self) -> str:
         """See DirectoryLock."""
@@ -175,6 +180,12 @@ class OsLock:
         data = text.encode("ascii") + b"\n"
         os.pwrite(self._fd, data, 0)
         os.ftruncate(self._fd, len(data))
+
+    def take_back(self) -> None:
+        """See DirectoryLock."""
+        if self._new and self._fd >= 0:
+            os.remove(self._path)
+        self.release()
 
     def release(self) -> None:
         """See DirectoryLock."""
@@ -227,8 +238,9 @@ class OsFileSystem:
 
     def lock(self, path: str) -> OsLock:
         """See FileSystem."""
+        new = not os.path.exists(path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
-        lock = OsLock(fd)
+        lock = OsLock(fd, path, new=new)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -148,6 +148,7 @@ class Walk:
         offset: byte offset behind the last good frame.
         number: number expected there; every frame given had a smaller one.
         problem: for BAD and MISNUMBERED, what was wrong at `offset`.
+        watermark: of the last good frame, the highest of all; 0 when there is none.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class Walk:
         self.offset = HEADER_BYTES
         self.number = first
         self.problem = "not walked"
+        self.watermark = 0
         self._data = data
         self._salt = salt
         self._segment = segment
@@ -168,7 +170,7 @@ class Walk:
         data, salt, segment = self._data, self._salt, self._segment
         offset, number, length_max = self.offset, self.number, self._length_max
         size, unpack, crc, new = len(data), _FRAME.unpack_from, crc32, tuple.__new__
-        problem = ""
+        problem, known = "", 0
         while offset + 32 <= size:
             magic, length, found, watermark, check_all, check = unpack(data, offset)
             if magic != FRAME_MAGIC:
@@ -193,6 +195,8 @@ class Walk:
             yield new(Frame, (number, segment, body if stop == start + length else body[:length]))
             offset = stop
             number += 1
+            known = watermark
+        self.watermark = known
         self.offset, self.number = offset, number
         if self.end is not End.MISNUMBERED:
             self._judge(problem or "the file ends inside a frame")

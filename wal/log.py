@@ -10,6 +10,8 @@ Threads: `append`, `roll`, `sync` and the properties may be used from any thread
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
 from typing import Final, NoReturn
 from zlib import crc32
 
@@ -30,14 +32,14 @@ from wal.format import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     HEADER_BYTES,
-    IDENTITY_BYTES,
     PADDING,
     Frame,
     SegmentHeader,
     Walk,
     frame_bytes,
 )
-from wal.recovery import Finding, Loss, ran_on, repair, set_aside, survey
+from wal.head import Head
+from wal.opening import Opening
 from wal.segment import Segment, SegmentInfo, read_whole, segment_path
 
 SEGMENT_BYTES_MAX: Final = 64 << 20
@@ -57,18 +59,19 @@ class Log:
         fs: FileSystem,
         directory: str,
         lock: DirectoryLock,
-        segments: list[Segment],
+        opening: Opening,
         segment_bytes_max: int,
         frame_bytes_max: int,
-        losses: list[Loss],
     ) -> None:
         """Not for callers: use `Log.open`."""
-        assert segments
+        segments = opening.segments
         active = segments[-1]
         self.directory = directory
         self.identity = active.header.identity
-        self.losses = losses
+        self.losses = opening.losses
+        self.head_found: Head | None = opening.head
         self.stats = Stats()
+        self._opening: Opening | None = opening
         # Highest number given out; as of now all of it is durable.
         self.appended = active.last
         self._fs = fs
@@ -91,7 +94,9 @@ class Log:
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         set_damage_aside: bool = False,
+        lost_payload: bytes = b"",
         random_bytes: Callable[[int], bytes] = os.urandom,
+        begin: bool = True,
     ) -> "Log":
         """Open a log, creating it if need be, and recover it.
 
@@ -101,9 +106,12 @@ class Log:
             segment_bytes_max: size at which a new segment is begun, in bytes, from 1.
             frame_bytes_max: bound on a payload, in bytes, below 4 GiB. Must never be lowered
                 below a payload that is in the log.
-            set_damage_aside: on damage, keep what is before it and move the rest out of the
-                way, instead of refusing; see `losses`. For the operator to decide, each time.
+            set_damage_aside: on damage, go on with all frames that are whole, instead of refusing;
+                see `losses`. For the operator to decide, each time.
+            lost_payload: what frames say that stand for lost ones between two whole ones.
             random_bytes: where the identity of a new log comes from.
+            begin: with False no file is changed, and the log can only be read, before `begin` is
+                called; for owners who may still find a reason to refuse it.
 
         Raises:
             WalLocked: the directory is in use.
@@ -117,16 +125,46 @@ class Log:
         fs.mkdir(directory)
         lock = _take_lock(fs, directory)
         try:
-            segments, losses = _recover(
-                fs, directory, lock, frame_bytes_max, set_damage_aside, random_bytes
+            opening = Opening(
+                fs,
+                directory,
+                lock,
+                frame_bytes_max=frame_bytes_max,
+                set_damage_aside=set_damage_aside,
+                lost_payload=lost_payload,
+                random_bytes=random_bytes,
             )
-            lock.set_note(f"{os.getpid()} {fs.boot_id()}")
-            return cls(fs, directory, lock, segments, segment_bytes_max, frame_bytes_max, losses)
-        except BaseException as error:
-            lock.release()
-            if isinstance(error, OSError) and error.errno in NO_SPACE:
-                raise WalFull(f"{directory}: no disk space to open the log") from error
+        except BaseException:
+            lock.take_back()
             raise
+        log = cls(fs, directory, lock, opening, segment_bytes_max, frame_bytes_max)
+        if begin:
+            log.begin()
+        return log
+
+    def begin(self) -> None:
+        """Repair what a crash has left, and take appends from now on. Once, after `open`.
+
+        Raises:
+            WalFull: no disk space for it. The log is closed.
+            OSError: the directory cannot be changed. The log is closed.
+        """
+        assert self._opening is not None, "the log has begun"
+        try:
+            self._committer.head = self._opening.carry_out()
+        except BaseException as error:
+            self._directory_lock.release()
+            self._closed = True
+            if isinstance(error, OSError) and error.errno in NO_SPACE:
+                raise WalFull(f"{self.directory}: no disk space to open the log") from error
+            raise
+        self._opening = None
+
+    @property
+    def starts(self) -> int:
+        """How often the log was opened, as far as its note knows."""
+        head = self._committer.head
+        return head.head.starts if head is not None else 0
 
     @property
     def written(self) -> int:
@@ -181,6 +219,7 @@ class Log:
         length = sum(map(len, body))
         if length > self._frame_bytes_max:
             raise RecordTooLarge(f"{length} bytes are over the bound of {self._frame_bytes_max}")
+        assert self._opening is None, "the log has not begun"
         size = (FRAME_HEADER_BYTES + length + 7) & -8
         committer = self._committer
         with self._lock:
@@ -329,8 +368,10 @@ class Log:
             total = sum(s.end for s in segments)
         done = 0
         for segment, last in zip(segments, lasts, strict=True):
+            opening = self._opening
+            whole = opening.read_whole(segment) if opening else None
             walk = Walk(
-                read_whole(self._fs, segment.path),
+                read_whole(self._fs, segment.path) if whole is None else whole,
                 segment.salt,
                 segment.first,
                 segment.id,
@@ -352,8 +393,8 @@ class Log:
         """Delete the sealed segments with an id below `segment`, oldest first.
 
         A segment stays while its successor's header is not yet durable, and with it all behind
-        it: call again later. The directory is synced after each deletion, so that a crash never
-        leaves a gap.
+        it: call again later. That they may be missing is noted before they go, and the directory
+        is synced after each deletion, so that a crash never leaves a gap.
 
         Returns:
             Bytes freed.
@@ -362,18 +403,23 @@ class Log:
             WalFailed, WalClosed: the log is poisoned or closed.
             OSError: a file could not be removed; it and those behind it are still part of the log.
         """
-        freed = 0
-        while True:
+        with self._lock:
+            if self._closed or self.failure is not None:
+                self._refuse()
+            gone: list[Segment] = []
+            for old, successor in pairwise(self._segments):
+                if old.id >= segment or not successor.begun:
+                    break
+                gone.append(old)
+        head = self._committer.head
+        if gone and head is not None:
+            head.let_go(gone[-1].id + 1)
+        for old in gone:
             with self._lock:
                 if self._closed or self.failure is not None:
                     self._refuse()
-                if len(self._segments) == 1:
-                    return freed
-                oldest, successor = self._segments[:2]
-            if oldest.id >= segment or not successor.begun:
-                return freed
-            self._remove(oldest)
-            freed += oldest.end
+            self._remove(old)
+        return sum(old.end for old in gone)
 
     def _remove(self, oldest: Segment) -> None:
         self._fs.remove(oldest.path)
@@ -415,6 +461,9 @@ class Log:
             if self._closed:
                 return
             self._closed = True
+            if self._opening is not None:
+                self._directory_lock.take_back()
+                return
             poisoned = self.failure is not None
             if not poisoned:
                 self._committer.ask_sync()
@@ -429,12 +478,24 @@ class Log:
                 except OSError as error:
                     with self._lock:
                         self._committer.poison(error)
+                else:
+                    self._note_the_end()
         finally:
             for segment in self._segments:
                 segment.close()
+            if self._committer.head is not None:
+                self._committer.head.close()
             self._directory_lock.release()
         if self.failure is not None and not poisoned:
             raise WalFailed(f"{self.directory}: closing failed: {self.failure}") from self.failure
+
+    def _note_the_end(self) -> None:
+        head = self._committer.head
+        if head is not None:
+            # An older note is as true.
+            with suppress(OSError):
+                head.reach(self._active.id, self.durable, self.durable)
+                head.sync()
 
 
 def _take_lock(fs: FileSystem, directory: str) -> DirectoryLock:
@@ -443,55 +504,3 @@ def _take_lock(fs: FileSystem, directory: str) -> DirectoryLock:
     except BlockingIOError as error:
         holder = (error.strerror or "").split(" ")[0] or "unknown"
         raise WalLocked(f"{directory}: in use by process {holder}") from error
-
-
-def _recover(
-    fs: FileSystem,
-    directory: str,
-    lock: DirectoryLock,
-    frame_bytes_max: int,
-    set_damage_aside: bool,
-    random_bytes: Callable[[int], bytes],
-) -> tuple[list[Segment], list[Loss]]:
-    """Bring the directory into order; the last segment returned is open for appends."""
-    boot = fs.boot_id()
-    last_boot = lock.note().rpartition(" ")[2]
-    same_boot = ran_on(lock.note(), boot)
-    # From now on the note names this process, but it tells of this boot only when recovery is
-    # done: an interrupted recovery must judge by the same facts when it is repeated.
-    lock.set_note(f"{os.getpid()} {last_boot}")
-
-    def examine() -> list[Finding]:
-        return list(survey(fs, directory, same_boot=same_boot, frame_bytes_max=frame_bytes_max))
-
-    findings = examine()
-    losses: list[Loss] = []
-    if set_damage_aside and (losses := set_aside(fs, directory, findings)):
-        findings = examine()
-    kept = repair(fs, directory, findings)
-    if not kept:
-        return [_create(fs, directory, random_bytes(IDENTITY_BYTES))], losses
-    segments = []
-    for finding in kept:
-        assert finding.header is not None
-        file = fs.open(finding.path, writable=True) if finding is kept[-1] else None
-        segments.append(
-            Segment.recovered(finding.header, finding.path, file, finding.last, finding.offset)
-        )
-    # A killed process leaves frames and names that were never synced. They count as durable
-    # only after this.
-    segments[-1].sync()
-    fs.sync_dir(directory)
-    return segments, losses
-
-
-def _create(fs: FileSystem, directory: str, identity: bytes) -> Segment:
-    path = segment_path(directory, 1)
-    segment = Segment(SegmentHeader(1, 1, identity), path, fs.create(path))
-    try:
-        segment.begin()
-    except BaseException:
-        segment.close()
-        raise
-    segment.allocated = HEADER_BYTES
-    return segment

@@ -6,6 +6,7 @@ know threads, appends or the Log.
 The table rests on the order of writes (docs/wal-format.md): the header of a segment is synced after
 everything in the segment before it, and before any frame in it. So unsynced bytes exist only at the
 end of the last segment that has a header, and a segment without one never held a frame.
+The note HEAD (head.py) adds how far the log is known to have come.
 Whatever does not fit that picture is damage to something once promised, and is refused with
 nothing changed. A test walks every combination of facts and finds exactly one row for each.
 """
@@ -30,11 +31,12 @@ from wal.format import (
     is_zero,
     salt_of,
 )
+from wal.head import Head, read_head
 from wal.segment import read_whole, segment_ids, segment_path
 
-_ADVICE: Final = (
+ADVICE: Final = (
     "nothing was changed. Restore the directory from a copy, or open it once with the option "
-    "that sets damage aside to keep the frames before this point and lose the rest"
+    "that sets damage aside to go on with all frames that are whole"
 )
 
 
@@ -66,10 +68,12 @@ class Facts(NamedTuple):
             not the oldest or its id is 1.
         header: what its first page holds.
         body: there is no header, yet anything but zeros stands behind its page.
-        joined: id and first number follow on from the segment before (true for the oldest).
+        joined: id and first number follow on from the segment before. Of the oldest: no segment
+            before it is needed.
         end: how the walk over its frames ended; CLEAN when there is no header to walk with.
         behind: whole frames stand behind a BAD end.
-        proven: one of them says that the damaged frame had been synced.
+        proven: of a segment at the end: one of them, or the note of the log, says that there must
+            be more than the good frames; without a header, that it had been begun.
         same_boot: nothing unsynced was lost since the log was last opened.
     """
 
@@ -123,19 +127,28 @@ TABLE: Final[tuple[Row, ...]] = (
          header=_NO_HEADER, body=False, position=_TAIL, anchored=False),
     _row("H5 unbegun", Outcome.DISCARD,
          "a crash came between the creation of the segment and its header",
-         header=_NO_HEADER, body=False, position=_TAIL, anchored=True),
+         header=_NO_HEADER, body=False, position=_TAIL, anchored=True, proven=False),
+    _row("H6 headless begun", Outcome.REFUSE,
+         "the log had begun this segment, and its header is not there",
+         header=_NO_HEADER, body=False, position=_TAIL, anchored=True, proven=True),
     _row("J1 gap", Outcome.REFUSE,
          "the segment does not follow on from the one before: frames or a file are missing",
          header=_OK, joined=False),
-    _row("K1 whole", Outcome.KEEP, "every frame is whole",
-         header=_OK, joined=True, end=_WHOLE),
+    _row("K1 whole inner", Outcome.KEEP, "every frame is whole",
+         header=_OK, joined=True, end=_WHOLE, position=_INNER),
+    _row("K2 whole", Outcome.KEEP, "every frame is whole",
+         header=_OK, joined=True, end=_WHOLE, position=_TAIL, proven=False),
+    _row("S1 short", Outcome.REFUSE,
+         "the log ends too early: frames behind this place had been promised",
+         header=_OK, joined=True, end=_WHOLE, position=_TAIL, proven=True),
     _row("N1 misnumbered", Outcome.REFUSE, "frame numbers do not follow",
          header=_OK, joined=True, end=End.MISNUMBERED),
     _row("D1 damaged inner", Outcome.REFUSE,
          "the segment was synced to its end, for a later segment was begun",
          header=_OK, joined=True, end=End.BAD, position=_INNER),
-    _row("D2 damaged synced", Outcome.REFUSE, "a later frame shows that this one had been synced",
-         header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=True, proven=True),
+    _row("D2 damaged synced", Outcome.REFUSE,
+         "a later frame, or the note of the log, shows that this one had been promised",
+         header=_OK, joined=True, end=End.BAD, position=_TAIL, proven=True),
     _row("D3 damaged written", Outcome.REFUSE,
          "whole frames follow, and the machine ran on since they were written",
          header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=True, proven=False,
@@ -144,7 +157,7 @@ TABLE: Final[tuple[Row, ...]] = (
          header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=True, proven=False,
          same_boot=False),
     _row("T2 torn", Outcome.CUT, "the last write did not reach the disk whole",
-         header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=False),
+         header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=False, proven=False),
 )  # fmt: skip
 
 
@@ -169,6 +182,8 @@ class Finding:
         last: number of its last good frame, or of the frame before it.
         size: of the file, preallocation included.
         detail: what was wrong at `offset`.
+        lost: there is no such file.
+        synced: highest number that its good frames know to have been synced.
     """
 
     id: int
@@ -180,6 +195,8 @@ class Finding:
     offset: int
     last: int
     detail: str
+    lost: bool
+    synced: int
 
     @property
     def outcome(self) -> Outcome:
@@ -190,28 +207,7 @@ class Finding:
         """The refusal, worded for the operator."""
         assert self.outcome is Outcome.REFUSE
         detail = f" ({self.detail})" if self.detail else ""
-        return WalCorrupt(self.path, self.offset, f"{self.row.reason}{detail}; {_ADVICE}")
-
-
-@dataclass(slots=True, frozen=True)
-class Loss:
-    """What was given up when damage was set aside.
-
-    Attributes:
-        path: the segment file.
-        aside: where its bytes are now.
-        offset: bytes from here on were lost.
-        bytes: how many.
-        first_lost: no frame from this number on survives.
-        reason: what was wrong with the first of the files.
-    """
-
-    path: str
-    aside: str
-    offset: int
-    bytes: int
-    first_lost: int
-    reason: str
+        return WalCorrupt(self.path, self.offset, f"{self.row.reason}{detail}; {ADVICE}")
 
 
 def ran_on(note: str, boot: str) -> bool:
@@ -220,17 +216,27 @@ def ran_on(note: str, boot: str) -> bool:
 
 
 class _Page(NamedTuple):
-    """The first look at a segment: enough to know which ones were begun."""
+    """The first look at a segment: enough to know which ones were begun.
+
+    Attributes:
+        lost: there is no file, though there must be one.
+    """
 
     id: int
     state: HeaderState
     header: SegmentHeader | None
+    lost: bool = False
 
 
-def _first_look(fs: FileSystem, directory: str) -> list[_Page]:
+def _first_look(fs: FileSystem, directory: str, head: Head | None) -> list[_Page]:
     pages: list[_Page] = []
-    identity: bytes | None = None
-    for id in segment_ids(fs, directory):
+    identity = head.identity if head else None
+    there = set(segment_ids(fs, directory))
+    needed = set(range(head.oldest, head.newest + 1)) if head else set[int]()
+    for id in sorted(there | needed):
+        if id not in there:
+            pages.append(_Page(id, HeaderState.ABSENT, None, lost=True))
+            continue
         file = fs.open(segment_path(directory, id))
         try:
             state, header = decode_header(file.pread(HEADER_BYTES, 0))
@@ -258,28 +264,51 @@ def _position(index: int, pages: list[_Page]) -> Position:
 def survey(
     fs: FileSystem, directory: str, *, same_boot: bool, frame_bytes_max: int
 ) -> Iterator[Finding]:
-    """Examine every segment, oldest first. Reads only; goes on behind damage.
+    """Examine every segment, oldest first, and those that are missing. Reads only; goes on behind
+    damage.
 
     Args:
         fs: the file system.
         directory: of the log.
         same_boot: whether the machine ran on since the log was last opened.
         frame_bytes_max: bound on payloads, in bytes.
+
+    Raises:
+        WalCorrupt: the note of the log cannot be read.
     """
-    pages = _first_look(fs, directory)
+    yield from examine(
+        fs,
+        directory,
+        read_head(fs, directory),
+        same_boot=same_boot,
+        frame_bytes_max=frame_bytes_max,
+    )
+
+
+def examine(
+    fs: FileSystem, directory: str, head: Head | None, *, same_boot: bool, frame_bytes_max: int
+) -> Iterator[Finding]:
+    """`survey` by a given note."""
+    pages = _first_look(fs, directory, head)
+    promised = head.promised(same_boot=same_boot) if head else 0
+    newest = head.newest if head else 0
     before: Finding | None = None
     for index, page in enumerate(pages):
         path = segment_path(directory, page.id)
-        data = read_whole(fs, path)
+        data = b"" if page.lost else read_whole(fs, path)
         joined = before is None or before.id + 1 == page.id
-        end, offset, detail = End.CLEAN, 0, ""
+        end, offset, detail = End.CLEAN, 0, "the file is missing" if page.lost else ""
         behind, watermark = False, 0
+        synced = 0
         last = before.last if before else 0
+        position = _position(index, pages)
+        proven = page.header is None and page.id <= newest
         if page.header is not None:
             joined = joined and (before is None or before.last + 1 == page.header.first)
             salt = salt_of(page.header.identity, page.id)
             walk = Walk(data, salt, page.header.first, page.id, frame_bytes_max).run()
             end, offset, last = walk.end, walk.offset, walk.number - 1
+            synced = walk.watermark
             if not joined:
                 assert before is not None
                 offset = 0
@@ -287,95 +316,83 @@ def survey(
             elif end in (End.BAD, End.MISNUMBERED):
                 detail = f"frame {last + 1}: {walk.problem}"
                 behind, watermark = frames_behind(data, offset, salt, last + 1)
+            proven = watermark > last
+            if position in _TAIL and promised > last:
+                proven = True
+                detail = detail or _shortfall(last, promised, pages[index + 1 :])
         facts = Facts(
-            position=_position(index, pages),
+            position=position,
             anchored=before is not None or page.id == 1,
             header=page.state,
             body=page.header is None and not is_zero(data[HEADER_BYTES:]),
             joined=joined,
             end=end,
             behind=behind,
-            proven=watermark > last,
+            proven=proven,
             same_boot=same_boot,
         )
         before = Finding(
-            page.id, path, len(data), page.header, facts, decide(facts), offset, last, detail
+            page.id,
+            path,
+            len(data),
+            page.header,
+            facts,
+            decide(facts),
+            offset,
+            last,
+            detail,
+            page.lost,
+            synced,
         )
         yield before
 
 
-def repair(fs: FileSystem, directory: str, findings: list[Finding]) -> list[Finding]:
-    """Discard and cut what the crash left; returns the segments kept. Raises WalCorrupt.
+def _shortfall(last: int, promised: int, behind: list[_Page]) -> str:
+    lost = ", ".join(str(page.id) for page in behind if page.lost)
+    missing = f", and the files of segments {lost} are missing" if lost else ""
+    return f"the last whole frame is {last}, {promised} was promised{missing}"
 
-    Nothing is changed unless everything can be repaired, and each step leaves a state that the
-    next open repairs to the same result.
-    """
+
+def require_sound(findings: list[Finding]) -> None:
+    """Raises WalCorrupt for the first segment that must not be repaired."""
     for finding in findings:
         if finding.outcome is Outcome.REFUSE:
             raise finding.error()
+
+
+def repair(fs: FileSystem, directory: str, findings: list[Finding]) -> None:
+    """Discard and cut what a crash left. Each step leaves a state that the next open repairs to the
+    same result."""
     # Newest first, so that the ids on disk follow on at every moment.
     for finding in reversed(findings):
         if finding.outcome is Outcome.DISCARD:
             fs.remove(finding.path)
             fs.sync_dir(directory)
-    kept = [finding for finding in findings if finding.outcome is not Outcome.DISCARD]
-    for finding in kept:
+    for finding in findings:
         if finding.outcome is Outcome.CUT:
-            assert finding is kept[-1]
-            _cut(fs, directory, finding, "torn")
-    return kept
+            _cut(fs, directory, finding)
 
 
-def set_aside(fs: FileSystem, directory: str, findings: list[Finding]) -> list[Loss]:
-    """Take the first refused segment and all behind it out of the way, as the operator asked.
-
-    Returns one Loss per file, oldest first. Afterwards a survey refuses nothing, unless a
-    segment with no header at all was the oldest, in which case the log begins anew.
-    """
-    refused = [index for index, f in enumerate(findings) if f.outcome is Outcome.REFUSE]
-    if not refused:
-        return []
-    at = refused[0]
-    damaged = findings[at]
-    reason = damaged.error().reason.partition("; ")[0]
-    first_lost = damaged.last + 1
-    keeps_frames = damaged.header is not None and damaged.facts.joined
-    if not keeps_frames:
-        first_lost = (findings[at - 1].last if at else 0) + 1
-    losses: list[Loss] = []
-    for finding in reversed(findings[at:]):
-        offset = finding.offset if finding is damaged and keeps_frames else 0
-        if offset:
-            aside = _cut(fs, directory, finding, "damaged")
-        else:
-            aside = f"{finding.path}.damaged-0-{finding.size}"
-            fs.rename(finding.path, aside)
-            fs.sync_dir(directory)
-        lost = finding.size - offset
-        losses.insert(0, Loss(finding.path, aside, offset, lost, first_lost, reason))
-    return losses
-
-
-def _cut(fs: FileSystem, directory: str, finding: Finding, kind: str) -> str:
+def _cut(fs: FileSystem, directory: str, finding: Finding) -> None:
     """Copy the bytes from `offset` on to a side file, durably, then cut them off."""
     file = fs.open(finding.path, writable=True)
     try:
         tail = file.pread(finding.size - finding.offset, finding.offset).rstrip(b"\0")
         # Named by content: an interrupted cut, done again, fills the same file, and a later
         # torn tail at the same place does not overwrite this one.
-        aside = f"{finding.path}.{kind}-{finding.offset}-{crc32(tail):08x}"
+        aside = f"{finding.path}.torn-{finding.offset}-{crc32(tail):08x}"
         assert os.path.dirname(aside) == os.path.dirname(finding.path)
         if tail:
-            _write_new(fs.create(aside), tail)
+            write_new(fs.create(aside), tail)
             fs.sync_dir(directory)
         file.truncate(finding.offset)
         file.sync()
     finally:
         file.close()
-    return aside
 
 
-def _write_new(file: File, data: bytes) -> None:
+def write_new(file: File, data: bytes) -> None:
+    """Fill a file that was just created, durably, and close it."""
     try:
         file.pwrite(data, 0)
         file.sync()

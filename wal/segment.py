@@ -175,6 +175,11 @@ class Segment:
         assert self._file is not None, "the segment is sealed"
         return self._file
 
+    def take(self, file: File) -> None:
+        """Have a file to write to, which makes it the active segment."""
+        assert self._file is None
+        self._file = file
+
     def begin(self) -> None:
         """Write and sync the header (and so the name), which no frame may precede."""
         assert not self.begun

@@ -114,9 +114,12 @@ class SimFile:
 
     def pwrite(self, data: bytes, offset: int) -> None:
         """See File."""
+        stopped = self._fs.crashed
         try:
             self._fs.count("pwrite", self._path, offset, len(data))
         except SimCrash:
+            if stopped:
+                raise
             prefix = self._fs.rng.randrange(len(data) + 1)
             self._node.write(data[:prefix], offset)
             raise
@@ -159,10 +162,11 @@ class SimFile:
 class SimLock:
     """The lock, and the note in it, which is never synced."""
 
-    def __init__(self, fs: "SimFileSystem", path: str, node: _Node) -> None:
+    def __init__(self, fs: "SimFileSystem", path: str, node: _Node, *, new: bool) -> None:
         self._fs = fs
         self._path = path
         self._node = node
+        self._new = new
 
     def note(self) -> str:
         """See DirectoryLock."""
@@ -173,6 +177,12 @@ class SimLock:
         self._fs.count("note", self._path)
         self._node.cut(0)
         self._node.write(text.encode("ascii"), 0)
+
+    def take_back(self) -> None:
+        """See DirectoryLock."""
+        if self._new:
+            self._fs.remove(self._path)
+        self.release()
 
     def release(self) -> None:
         """See DirectoryLock."""
@@ -341,9 +351,10 @@ class SimFileSystem:
     def lock(self, path: str) -> SimLock:
         """See FileSystem."""
         self.count("lock", path)
-        if path not in self._names:
+        new = path not in self._names
+        if new:
             self._change({path: _Node()})
-        lock = SimLock(self, path, self._names[path])
+        lock = SimLock(self, path, self._names[path], new=new)
         if path in self.locked:
             raise BlockingIOError(errno.EWOULDBLOCK, lock.note(), path)
         self.locked.add(path)

@@ -62,6 +62,9 @@ class _MemoryLock:
         """See DirectoryLock."""
         self._note = text
 
+    def take_back(self) -> None:
+        """See DirectoryLock."""
+
     def release(self) -> None:
         """See DirectoryLock."""
 

@@ -24,8 +24,8 @@ def sim(segment_bytes_max: int = 1 << 20) -> tuple[SimFileSystem, Log]:
 
 
 def kinds(fs: SimFileSystem) -> list[str]:
-    """What was done since last asked, allocation aside."""
-    done = [op.kind for op in fs.history if op.kind != "allocate"]
+    """What was done since last asked, allocation and the note of the log aside."""
+    done = [op.kind for op in fs.history if op.kind != "allocate" and "HEAD" not in op.path]
     fs.history.clear()
     return done
 
@@ -72,14 +72,23 @@ def test_a_roll_seals_before_the_next_segment_is_begun() -> None:
     log.append(b"b", sync=False)
     kinds(fs)
     assert log.step()
-    operations = [(op.kind, int(os.path.basename(op.path).partition(".")[0] or 0))
-                  for op in fs.history if op.kind != "sync_dir"]  # fmt: skip
+    operations = [(op.kind, os.path.basename(op.path).lstrip("0").partition(".")[0])
+                  for op in fs.history]  # fmt: skip
     assert operations == [
-        ("pwrite", 1), ("truncate", 1), ("sync", 1),
-        ("pwrite", 2), ("sync", 2), ("pwrite", 2),
-    ]  # fmt: skip
-    assert fs.history[-2].kind == "sync_dir", "the first sync of a file syncs its name"
+        ("pwrite", "1"), ("truncate", "1"), ("sync", "1"),
+        ("pwrite", "2"), ("sync", "2"), ("sync_dir", "d"), ("pwrite", "HEAD"), ("sync", "HEAD"),
+        ("pwrite", "2"), ("pwrite", "HEAD"),
+    ], "the first sync of a file syncs its name, and the note says that it must be there"  # fmt: skip
     assert state(log) == (2, 2, 1)
+
+
+def test_the_note_is_never_synced_for_a_write() -> None:
+    fs, log = sim()
+    for _ in range(3):
+        log.append(b"a", sync=True)
+        log.step()
+    done = [op.kind for op in fs.history if "HEAD" in op.path]
+    assert done == ["pwrite"] * 3
 
 
 def test_a_round_is_bounded_in_bytes_and_a_sync_covers_all_that_was_asked() -> None:

@@ -228,13 +228,13 @@ def fill(log: Log, *, spare_bytes: int = 0) -> int:
 
 @pytest.mark.parametrize("segment_bytes_max", [10_000, 1 << 20])
 def test_full_disk_is_a_refusal_and_passes(segment_bytes_max: int) -> None:
-    fs = SimFileSystem(Random(1), capacity_bytes=60_000)
+    fs = SimFileSystem(Random(1), capacity_bytes=70_000)
     log = sim_log(fs, segment_bytes_max)
     fitted = fill(log)
     assert fitted >= 30
     assert fill(log) == 0
     assert log.stats.refused == 2
-    fs.capacity_bytes = 120_000
+    fs.capacity_bytes = 130_000
     more = fill(log)
     assert more >= 30
     log.close()
@@ -245,7 +245,7 @@ def test_full_disk_is_a_refusal_and_passes(segment_bytes_max: int) -> None:
 @pytest.mark.parametrize("segment_bytes_max", [10_000, 1 << 20])
 def test_space_to_spare_is_there_for_those_who_ask_for_none(segment_bytes_max: int) -> None:
     """Deletes must get through on a full disk, or it would stay full."""
-    fs = SimFileSystem(Random(1), capacity_bytes=60_000)
+    fs = SimFileSystem(Random(1), capacity_bytes=68_192)
     log = sim_log(fs, segment_bytes_max)
     fill(log, spare_bytes=5 * frame_bytes(1000))
     assert fill(log) >= 5

@@ -13,7 +13,7 @@ from wal.files import OsFileSystem
 from wal.format import HEADER_BYTES, End, HeaderState, encode_frame, frame_bytes, salt_of
 from wal.recovery import TABLE, Facts, Outcome, Position, decide, matches, survey
 from wal.segment import segment_path
-from wal.simfs import SimFileSystem
+from wal.simfs import SimCrash, SimFileSystem
 
 BOOLS = (False, True)
 
@@ -36,10 +36,11 @@ def impossible(facts: Facts) -> str | None:
         return "body is asked only of segments without a header"
     if facts.end is not End.BAD and facts.behind:
         return "frames behind are looked for behind damage only"
-    if facts.proven and not facts.behind:
-        return "only a frame behind can prove anything"
     if oldest and not facts.joined:
-        return "the oldest segment joins nothing"
+        return "the oldest segment joins nothing: those that are missing have facts of their own"
+    inner = facts.position in (Position.FIRST, Position.MIDDLE)
+    if facts.proven and inner and not facts.behind:
+        return "the note tells of the end of the log"
     if facts.position in (Position.MIDDLE, Position.LAST) and not facts.anchored:
         return "a segment before it says where numbering stands"
     return None
@@ -55,7 +56,7 @@ def test_exactly_one_row_answers_each_combination() -> None:
             assert len(rows) == 1, f"{[row.label for row in rows]} for {facts}"
             used.add(rows[0].label)
     assert used == {row.label for row in TABLE}
-    assert possible == 288
+    assert possible == 448
 
 
 def test_laws_of_the_table() -> None:
@@ -142,6 +143,11 @@ def lose(id: int) -> Hurt:
     return lambda disk: os.remove(disk.path(id))
 
 
+def note(disk: Disk) -> None:
+    """Be a directory of a version that wrote no note of what must be there."""
+    os.remove(os.path.join(disk.directory, "HEAD"))
+
+
 def reboot(disk: Disk) -> None:
     Path(disk.directory, "LOCK").write_text("1 another-boot\n")
 
@@ -151,13 +157,22 @@ CASES: list[tuple[str, Hurt, int | None]] = [
     ("K1", lambda d: None, 6),
     ("K1", lambda d: put(d.path(3), END, bytes(4096)), 6),
     ("K1", lambda d: put(d.path(1), END, bytes(4096)), 6),
-    ("K1", lambda d: os.remove(d.path(1)), 6),
+    ("K1", each(lambda d: os.remove(d.path(1)), note), 6),
+    ("H3", lambda d: os.remove(d.path(1)), None),
     ("H1", lambda d: put(d.path(2), 0, d.header(1)), None),
     ("H1", lambda d: put(d.path(3), 0, d.header(1)), None),
     ("H2", lambda d: put(d.path(3), 0, bytes(HEADER_BYTES)), None),
     ("H2", lambda d: flip(d.path(1), 20), None),
     ("H3", lambda d: d.empty(2), None),
-    ("H4", each(lose(1), lose(2), lambda d: d.empty(3)), None),
+    ("H4", each(lose(1), lose(2), lambda d: d.empty(3), note), None),
+    ("H6", lambda d: d.empty(3), None),
+    ("H6", lambda d: os.remove(d.path(3)), None),
+    ("H6", each(lose(1), lose(2), lose(3)), None),
+    ("S1", lambda d: os.remove(d.path(3)), None),
+    ("S1", each(lose(2), lose(3)), None),
+    ("S1", lambda d: os.truncate(d.path(3), HEADER_BYTES + FRAME), None),
+    ("S1", lambda d: os.truncate(d.path(3), HEADER_BYTES), None),
+    ("S1", lambda d: put(d.path(3), HEADER_BYTES + FRAME, bytes(FRAME)), None),
     ("H5", lambda d: d.empty(4), 6),
     ("H5", lambda d: d.empty(4, bytes(9000)), 6),
     ("H5", lambda d: d.empty(4, b"WALSEG" + bytes(9000)), 6),
@@ -179,20 +194,19 @@ CASES: list[tuple[str, Hurt, int | None]] = [
     ("T2", lambda d: put(d.path(3), END, d.frame(7, 6)[:36]), 6),
     ("T2", lambda d: put(d.path(3), END, b"x"), 6),
     ("T2", lambda d: put(d.path(3), END, bytes(8000) + b"x"), 6),
-    ("T2", lambda d: flip(d.path(3), END - 2), 5),
-    ("T2", lambda d: os.truncate(d.path(3), END - 2), 5),
-    ("T2", each(lambda d: os.truncate(d.path(3), END - 2), lambda d: d.empty(4)), 5),
+    ("D2", lambda d: flip(d.path(3), END - 2), None),
+    ("D2", each(lambda d: flip(d.path(3), END - 2), reboot), None),
+    ("D2", lambda d: os.truncate(d.path(3), END - 2), None),
+    ("T2", each(lambda d: flip(d.path(3), END - 2), note), 5),
+    ("T2", each(lambda d: os.truncate(d.path(3), END - 2), note), 5),
+    ("T2", each(lambda d: os.truncate(d.path(3), END - 2), lambda d: d.empty(4), note), 5),
     ("N1", lambda d: put(d.path(3), END, d.frame(8, 6)), None),
     ("N1", lambda d: put(d.path(3), END, d.frame(6, 5)), None),
 ]  # fmt: skip
 
 
 def tree(directory: str) -> dict[str, bytes]:
-    return {
-        name: Path(directory, name).read_bytes()
-        for name in sorted(os.listdir(directory))
-        if name != "LOCK"
-    }
+    return {name: Path(directory, name).read_bytes() for name in sorted(os.listdir(directory))}
 
 
 @pytest.mark.parametrize(("label", "hurt", "kept"), CASES)
@@ -221,7 +235,8 @@ def test_each_case_on_a_real_directory(
 
 
 def test_the_row_labels_are_all_shown() -> None:
-    assert {label for label, _, _ in CASES} == {row.label[:2] for row in TABLE}
+    shown = {label for label, _, _ in CASES} | {"K2"}
+    assert shown == {row.label[:2] for row in TABLE}, "whatever is kept ends with a K2"
 
 
 def test_refusal_names_file_and_offset(tmp_path: Path) -> None:
@@ -248,37 +263,141 @@ def test_a_cut_tail_is_kept_aside_and_zeros_are_not(tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if ".torn-" in name] == asides
 
 
+def ones(disk: Disk, *numbers: int) -> list[tuple[int, bytes]]:
+    return [(number, b"frame %02d" % number) for number in numbers]
+
+
+def strike(*places: tuple[int, int]) -> Hurt:
+    """Flip one bit in each of some frames: segment, offset in bytes behind the header page."""
+    return each(*(lambda d, s=s, o=o: flip(d.path(s), HEADER_BYTES + o) for s, o in places))
+
+
+SALVAGED: list[tuple[str, Hurt, tuple[int, ...], tuple[int, ...]]] = [
+    # what happened, frames that stay, frames in whose place a gap stands
+    ("a payload inside", strike((2, 35)), (1, 2, 4, 5, 6), (3,)),
+    ("a header of a frame", strike((2, 3)), (1, 2, 4, 5, 6), (3,)),
+    ("the last frame of a segment", strike((1, FRAME + 35)), (1, 3, 4, 5, 6), (2,)),
+    ("the first frame of all", strike((1, 35)), (2, 3, 4, 5, 6), (1,)),
+    ("in the last segment", strike((3, 35)), (1, 2, 3, 4, 6), (5,)),
+    ("the last frame of all", strike((3, FRAME + 35)), (1, 2, 3, 4, 5), ()),
+    ("a whole segment", strike((2, 35), (2, FRAME + 35)), (1, 2, 5, 6), (3, 4)),
+    ("two places", strike((1, FRAME + 35), (3, 35)), (1, 3, 4, 6), (2, 5)),
+    ("a segment header", lambda d: flip(d.path(2), 20), (1, 2, 3, 4, 5, 6), ()),
+    ("the first segment header", lambda d: flip(d.path(1), 20), (1, 2, 3, 4, 5, 6), ()),
+    ("the last segment header", lambda d: flip(d.path(3), 20), (1, 2, 3, 4, 5, 6), ()),
+    ("all segment headers", each(*(lambda d, s=s: flip(d.path(s), 20) for s in (1, 2, 3))),
+     (1, 2, 3, 4, 5, 6), ()),
+    ("a header of another place", lambda d: put(d.path(2), 0, d.header(1)), (1, 2, 3, 4, 5, 6), ()),
+    ("a file in the middle", lose(2), (1, 2, 5, 6), (3, 4)),
+    ("the newest file", lose(3), (1, 2, 3, 4), ()),
+    ("the oldest file", lose(1), (3, 4, 5, 6), ()),
+    ("the end of a segment", lambda d: os.truncate(d.path(2), HEADER_BYTES + FRAME),
+     (1, 2, 3, 5, 6), (4,)),
+    ("the end of the log", lambda d: os.truncate(d.path(3), HEADER_BYTES + FRAME),
+     (1, 2, 3, 4, 5), ()),
+    ("the end of the log and its header", lambda d: os.truncate(d.path(3), 100), (1, 2, 3, 4), ()),
+    ("a segment in the place of another", lambda d: put(d.path(2), 0, Path(d.path(1)).read_bytes()),
+     (1, 2, 5, 6), (3, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "not noted"])
 @pytest.mark.parametrize(
-    ("hurt", "kept", "lost_from", "files"),
-    [
-        (lambda d: flip(d.path(2), HEADER_BYTES + FRAME + 35), 3, 4, 2),
-        (lambda d: flip(d.path(1), HEADER_BYTES + 35), 0, 1, 3),
-        (lambda d: flip(d.path(3), HEADER_BYTES + 35), 4, 5, 1),
-        (lambda d: flip(d.path(2), 20), 2, 3, 2),
-        (lambda d: os.remove(d.path(2)), 2, 3, 1),
-        (lambda d: flip(d.path(1), 20), 0, 1, 3),
-    ],
+    ("hurt", "stay", "gaps"), [case[1:] for case in SALVAGED], ids=[case[0] for case in SALVAGED]
 )
-def test_the_operator_sets_damage_aside(
-    tmp_path: Path, hurt: Hurt, kept: int, lost_from: int, files: int
+def test_only_what_is_damaged_is_lost(
+    tmp_path: Path, hurt: Hurt, stay: tuple[int, ...], gaps: tuple[int, ...], noted: bool
 ) -> None:
     disk = Disk(str(tmp_path))
+    if not noted:
+        note(disk)
     hurt(disk)
-    log = Log.open(disk.directory, set_damage_aside=True)
-    assert [frame.number for frame in log.read()] == list(range(1, kept + 1))
-    assert len(log.losses) == files
-    for loss in log.losses:
-        assert loss.first_lost == lost_from
-        assert loss.bytes > 0
-        assert ".damaged-" in loss.aside
-        assert os.path.exists(loss.aside)
-        assert loss.reason
-    assert log.append(b"on", sync=True) == kept + 1
+    before = tree(disk.directory)
+    found = list(survey(OsFileSystem(), disk.directory, same_boot=True, frame_bytes_max=1 << 20))
+    damaged = any(finding.outcome is Outcome.REFUSE for finding in found)
+    assert damaged or not noted
+    log = Log.open(disk.directory, set_damage_aside=True, lost_payload=b"lost", begin=False)
+    held = [(frame.number, frame.payload) for frame in log.read()]
+    wanted = sorted(ones(disk, *stay) + [(number, b"lost") for number in gaps])
+    assert held == wanted
+    assert tree(disk.directory) == before, "nothing is changed before the log begins"
+    losses = [str(loss) for loss in log.losses]
+    log.begin()
+    assert [(frame.number, frame.payload) for frame in log.read()] == wanted
+    assert log.append(b"on", sync=True) == wanted[-1][0] + 1
     log.close()
+    assert {n for loss in log.losses for n in range(loss.first_lost, loss.last_lost + 1)} >= set(
+        gaps
+    ), losses
+    after = tree(disk.directory)
+    for name, data in before.items():
+        if name.endswith(".wal") and not after.get(name, b"").startswith(data):
+            kept = [other for aside, other in after.items() if aside.startswith(f"{name}.damaged-")]
+            torn = b"".join(other for aside, other in after.items() if ".torn-" in aside)
+            assert data in kept or torn or not damaged, (
+                f"{name} was changed and its bytes are nowhere"
+            )
     again = Log.open(disk.directory)
-    assert again.appended == kept + 1
     assert again.losses == []
+    assert [(f.number, f.payload) for f in again.read()] == [*wanted, (wanted[-1][0] + 1, b"on")]
     again.close()
+
+
+def test_damage_of_which_nothing_is_left(tmp_path: Path) -> None:
+    disk = Disk(str(tmp_path))
+    for id in (1, 2, 3):
+        put(disk.path(id), 0, b"x" * END)
+    log = Log.open(disk.directory, set_damage_aside=True)
+    assert list(log.read()) == []
+    assert {loss.path for loss in log.losses} == {disk.path(id) for id in (1, 2, 3)}
+    assert all(os.path.exists(loss.aside) for loss in log.losses)
+    assert log.append(b"on", sync=True) == 1
+    log.close()
+    Log.open(disk.directory).close()
+
+
+def test_a_frame_inside_a_payload_is_never_taken_for_one(tmp_path: Path) -> None:
+    """Somebody who can read segments can send frames that pass for frames of this log."""
+    log = Log.open(str(tmp_path), random_bytes=lambda n: b"i" * n)
+    forged = encode_frame(b"forged", 3, 1, salt_of(b"i" * 16, 1))
+    log.append(b"first", sync=True)
+    log.append(b"1234" + forged + b"....", sync=True)
+    log.append(b"third", sync=True)
+    log.close()
+    path = segment_path(str(tmp_path), 1)
+    flip(path, HEADER_BYTES + frame_bytes(5) + 33)
+    log = Log.open(str(tmp_path), set_damage_aside=True, lost_payload=b"lost")
+    assert [frame.payload for frame in log.read()] == [b"first", b"lost", b"third"]
+    log.close()
+
+
+@pytest.mark.parametrize("stop", range(40))
+def test_setting_aside_may_be_interrupted(stop: int) -> None:
+    def sim(fs: SimFileSystem, **options: bool) -> Log:
+        return Log.open(
+            "d", fs=fs, segment_bytes_max=5000, random_bytes=Random(1).randbytes, **options
+        )
+
+    fs = SimFileSystem(Random(1))
+    log = sim(fs)
+    for number in range(1, 10):
+        log.append(b"%d" % number * 200, sync=True)
+        log.step()
+    log.close()
+    for id, offset in ((2, HEADER_BYTES + 50), (3, 20)):
+        file = fs.open(segment_path("d", id))
+        file.pwrite(b"!", offset)
+        file.sync()
+    disk = fs.kill_clone()
+    disk.crash_after(stop)
+    try:
+        sim(disk, set_damage_aside=True)
+    except SimCrash:
+        pass
+    for back in (disk.kill_clone(), disk.crash_clone(Random(stop))):
+        log = sim(back, set_damage_aside=True)
+        said = {frame.number: frame.payload[:1] for frame in log.read()}
+        assert [n for n in range(1, 10) if said[n] != b"%d" % n] == [4]
 
 
 def test_a_full_disk_keeps_a_torn_tail_from_being_cut() -> None:
@@ -306,4 +425,7 @@ def test_setting_aside_changes_nothing_on_a_good_log(tmp_path: Path) -> None:
     log = Log.open(disk.directory, set_damage_aside=True)
     assert log.losses == []
     log.close()
-    assert tree(disk.directory) == before
+    segments = {name: data for name, data in before.items() if name.endswith(".wal")}
+    after = tree(disk.directory)
+    assert {name: after[name] for name in segments} == segments
+    assert after.keys() == before.keys()
