@@ -12,6 +12,7 @@ from wal.errors import (
     WalFailed,
     WalFull,
     WalLocked,
+    WalMissing,
 )
 from wal.files import DirectoryLock, File, FileSystem, OsFileSystem
 from wal.format import Frame
@@ -36,4 +37,5 @@ __all__ = [
     "WalFailed",
     "WalFull",
     "WalLocked",
+    "WalMissing",
 ]

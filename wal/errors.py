@@ -4,6 +4,7 @@ Owns the exception classes that callers may catch. Knows nothing of files, frame
 
     WalError
      +-- WalCorrupt       damage that recovery must not repair by itself: file, offset, reason
+     |    +-- WalMissing  a file or a directory is not there, or not the one that should be
      +-- WalLocked        another process has the directory open
      +-- WalFull          no disk space for this append; the log is unchanged and stays usable
      +-- WalFailed        an earlier write or sync failed; only opening the log anew clears it
@@ -32,6 +33,14 @@ class WalCorrupt(WalError):
         self.file = file
         self.offset = offset
         self.reason = reason
+
+
+class WalMissing(WalCorrupt):
+    """A file or a directory that must be there is missing, or another one is in its place."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(file, 0, reason)
+        self.args = (f"{file}: {reason}",)
 
 
 class WalLocked(WalError):

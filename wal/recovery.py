@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from wal.errors import WalCorrupt
+from wal.errors import WalCorrupt, WalMissing
 from wal.files import File, FileSystem
 from wal.format import (
     HEADER_BYTES,
@@ -206,6 +206,8 @@ class Finding:
     def error(self) -> WalCorrupt:
         """The refusal, worded for the operator."""
         assert self.outcome is Outcome.REFUSE
+        if self.lost:
+            return WalMissing(self.path, f"the file is missing: {self.row.reason}; {ADVICE}")
         detail = f" ({self.detail})" if self.detail else ""
         return WalCorrupt(self.path, self.offset, f"{self.row.reason}{detail}; {ADVICE}")
 
@@ -297,7 +299,7 @@ def examine(
         path = segment_path(directory, page.id)
         data = b"" if page.lost else read_whole(fs, path)
         joined = before is None or before.id + 1 == page.id
-        end, offset, detail = End.CLEAN, 0, "the file is missing" if page.lost else ""
+        end, offset, detail = End.CLEAN, 0, ""
         behind, watermark = False, 0
         synced = 0
         last = before.last if before else 0

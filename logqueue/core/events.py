@@ -12,7 +12,7 @@ another one. An event goes to the jobs log (what work exists) or the leases log 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
@@ -477,6 +477,10 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Transaction)
+
+
+LOST: Final = _encoder.encode(Transaction(0, []))
+"""The payload of a frame that stands for one that was lost to damage: no event, no order."""
 
 
 def encode(order: int, events: list[AnyEvent]) -> bytes:

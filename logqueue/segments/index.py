@@ -335,6 +335,8 @@ class IndexBuilder:
 
     def _take(self, transaction: ev.Transaction) -> None:
         # In logs of early versions the order steps back by one where a segment begins.
+        if not transaction.events:
+            return  # stands for a frame that was lost
         first, last = self._orders
         order = transaction.order
         self._orders = [min(first or order, order), max(last, order)]

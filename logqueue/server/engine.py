@@ -77,14 +77,26 @@ class Engine:
         self._stalled: set[int] = set()
         self._fed: dict[int, Topic] = {}
 
-    def recover(self, progress: Callable[[float], None] | None = None) -> None:
-        """Replay both logs. Call once, before the first command.
+    def recover(
+        self,
+        progress: Callable[[float], None] | None = None,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        """Replay both logs, then begin with them. Call once, before the first command.
+
+        Args:
+            progress: Called now and then with the share done, 0.0 to 1.0.
+            prepare: Called when the logs are known to be sound; nothing on the disk was changed
+                before.
 
         Raises:
-            WalCorrupt: A frame can not be read.
+            WalCorrupt: The logs must be refused; nothing was changed.
         """
         state = self.state
         self.journal.replay(state, progress)
+        if prepare is not None:
+            prepare()
+        self.journal.begin()
         now = self.clock.now_ms()
         state.next_lease = max(state.next_lease + 1, now << LEASES_PER_MS_BITS)
         for topic in state.instances.values():

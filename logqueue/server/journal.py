@@ -7,11 +7,12 @@ begins every segment, and which segments may go. Must not know: commands, HTTP, 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from heapq import merge
 from itertools import chain
-from pathlib import PurePath
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,10 +23,13 @@ from logqueue.core.config import TopicConfig
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
+from logqueue.server import data_directory
 from logqueue.server.checkpoints import JobsCheckpoint, leases_parts
+from logqueue.server.data_directory import log_directory
+from logqueue.server.gaps import Gaps
 from logqueue.server.log_archive import LogArchive
 from logqueue.server.log_segments import LogSegments
-from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull
+from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull, WalMissing
 
 SPARE_BYTES = 1 << 20
 """Space that producers must leave on a full disk, so that acks and deletes still find room."""
@@ -102,18 +106,12 @@ class Journal:
         leases_kept_from: The same of the leases log.
     """
 
-    def __init__(
-        self,
-        jobs: Log,
-        leases: Log,
-        *,
-        accept_loss: bool = False,
-        fs: FileSystem | None = None,
-    ) -> None:
-        self._accept_loss = accept_loss
+    def __init__(self, jobs: Log, leases: Log, *, data_dir: str, fs: FileSystem) -> None:
+        """Not for callers: use `open`."""
+        self._data_dir = data_dir
         self.jobs = jobs
         self.leases = leases
-        self.fs = fs or OsFileSystem()
+        self.fs = fs
         self.archive: LogArchive | None = None
         self.segments = LogSegments(self)
         self.jobs_kept_from = 0
@@ -132,30 +130,65 @@ class Journal:
         segment_bytes_max: int,
         fs: FileSystem | None = None,
         set_damage_aside: bool = False,
+        random_bytes: Callable[[str, int], bytes] = lambda log, length: os.urandom(length),
     ) -> Journal:
         """Open (or make) the two logs below a data directory.
 
+        Until `begin` they can only be replayed, and nothing on the disk is changed.
+
+        Args:
+            data_dir: It need not exist.
+            segment_bytes_max: Size at which a new segment is begun, in bytes.
+            fs: Where it is.
+            set_damage_aside: Go on without what is damaged or missing.
+            random_bytes: Where the identities of new logs come from, by name.
+
         Raises:
             WalLocked: Another server has the directory.
-            WalCorrupt: Damage outside the unsynced tail; nothing was changed.
+            WalCorrupt: Damage outside the unsynced tail, or something is missing.
         """
-        jobs = Log.open(
-            str(PurePath(data_dir) / "jobs"),
-            fs=fs,
-            segment_bytes_max=segment_bytes_max,
-            set_damage_aside=set_damage_aside,
-        )
-        try:
-            leases = Log.open(
-                str(PurePath(data_dir) / "leases"),
+        fs = fs or OsFileSystem()
+
+        def log(name: str, segment_bytes_max: int) -> Log:
+            return Log.open(
+                log_directory(data_dir, name),
                 fs=fs,
-                segment_bytes_max=min(segment_bytes_max, LEASES_SEGMENT_BYTES_MAX),
+                segment_bytes_max=segment_bytes_max,
                 set_damage_aside=set_damage_aside,
+                lost_payload=ev.LOST,
+                random_bytes=partial(random_bytes, name),
+                begin=False,
             )
+
+        known = {} if set_damage_aside else data_directory.read(fs, data_dir)
+        if not set_damage_aside:
+            data_directory.require_jobs(fs, data_dir, known)
+        jobs = log("jobs", segment_bytes_max)
+        leases: Log | None = None
+        try:
+            if not set_damage_aside:
+                data_directory.require_leases(fs, data_dir, known, jobs)
+            leases = log("leases", min(segment_bytes_max, LEASES_SEGMENT_BYTES_MAX))
+            if not set_damage_aside:
+                data_directory.require_same(known, {"jobs": jobs, "leases": leases})
         except BaseException:
             jobs.close()
+            if leases is not None:
+                leases.close()
             raise
-        return cls(jobs, leases, accept_loss=set_damage_aside, fs=fs)
+        return cls(jobs, leases, data_dir=data_dir, fs=fs)
+
+    def begin(self) -> None:
+        """Repair what a crash has left, and take transactions from now on. After `replay`, which
+        may still find that the logs must be refused.
+
+        Raises:
+            WalFull: No disk space for it.
+            OSError: The directory cannot be changed.
+        """
+        self.jobs.begin()
+        self.leases.begin()
+        data_directory.write(self.fs, self._data_dir, self.logs)
 
     @property
     def logs(self) -> dict[str, Log]:
@@ -194,14 +227,20 @@ class Journal:
         clean = True
         begun = False
         kept_from = 0
+        gaps = Gaps()
         history = self._history(state, lambda done, _: note(min(done / total, 1.0)))
         for order, place, segment, transaction, _ in history:
             self.order = max(self.order, order + 1)
+            if not transaction.events:
+                gaps.note(state, place)
+                continue
             if place:
                 _replay_leases(state, transaction.events, alone=not begun)
                 continue
             begun = True
             for event in transaction.events:
+                if gaps.count:
+                    gaps.look(state, event)
                 apply(state, event, segment)
                 if isinstance(event, ev.Checkpointed):
                     if not event.more:
@@ -212,6 +251,8 @@ class Journal:
             last = transaction.events[-1]
             clean = isinstance(last, ev.Checkpointed) and last.clean
         self._require_whole(kept_from)
+        if gaps.count:
+            gaps.close(state)
         finish_replay(state, clean)
         note(1.0)
 
@@ -231,11 +272,13 @@ class Journal:
 
     def _require_whole(self, kept_from: int) -> None:
         """Refuse a log whose oldest segments are missing although they were not dropped."""
+        if self.jobs.head_found is not None or self.jobs.losses:
+            # The note of the log knows which are needed.
+            return
         oldest = self.jobs.segments()[0]
-        if oldest.id > kept_from > 0 and not self._accept_loss:
-            raise WalCorrupt(
+        if oldest.id > kept_from > 0:
+            raise WalMissing(
                 oldest.path,
-                0,
                 f"segments {kept_from} to {oldest.id - 1} of the jobs log are missing; put them "
                 "back, for instance from a backup of the data directory",
             )
@@ -252,14 +295,19 @@ class Journal:
         """
         jobs = self.jobs
         begun = False
+        gaps = Gaps()
         for _, place, segment, transaction, number in self._history(state, None):
             events = transaction.events
             begun = begun or not place
-            if place:
+            if not events:
+                gaps.note(state, place)
+            elif place:
                 _replay_leases(state, events, alone=not begun)
             elif number <= jobs.durable or _stands_unsynced(state, events):
                 for event in events:
                     apply(state, event, segment)
+        if gaps.count:
+            gaps.close(state)
         finish_replay(state, clean=True)
 
     # -- append ----------------------------------------------------------------------------------

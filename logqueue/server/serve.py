@@ -244,14 +244,17 @@ class _Server:
         )
         try:
             for loss in [*journal.jobs.losses, *journal.leases.losses]:
-                logger.error("damage was set aside and records are lost: %s", loss)
-            if settings.archive_dir is not None:
-                journal.archive = LogArchive.open(
-                    settings.archive_dir,
-                    journal,
-                    max_age_ms=settings.archive_max_age_ms,
-                    max_bytes=settings.archive_max_bytes,
-                )
+                logger.error("damage was set aside: %s", loss)
+
+            def take_archive() -> None:
+                if settings.archive_dir is not None:
+                    journal.archive = LogArchive.open(
+                        settings.archive_dir,
+                        journal,
+                        max_age_ms=settings.archive_max_age_ms,
+                        max_bytes=settings.archive_max_bytes,
+                    )
+
             quotas = Quotas(
                 settings.max_topics,
                 settings.max_total_bytes,
@@ -260,7 +263,7 @@ class _Server:
                 settings.max_producers,
             )
             engine = Engine(journal, SystemClock(), quotas)
-            engine.recover(self._note_progress)
+            engine.recover(self._note_progress, take_archive)
         except BaseException:
             journal.close()
             raise

@@ -31,7 +31,6 @@ from logqueue.server.journal import Journal
 from logqueue.server.log_archive import LogArchive
 from logqueue.server.log_segments import Look, Place
 from logqueue.server.portions import Outcome
-from wal import Log
 from wal.simfs import SimFileSystem
 
 START_MS = 1_000_000
@@ -106,18 +105,17 @@ def keyed(records: Sequence[blocks.Texts | Wish]) -> tuple[cmd.Keyed, ...]:
     )
 
 
-def open_journal(fs: SimFileSystem, segment_bytes: int) -> Journal:
-    """Both logs, with identities that follow from the disk's seed."""
-
-    def log(name: str) -> Log:
-        return Log.open(
-            f"data/{name}",
-            fs=fs,
-            segment_bytes_max=segment_bytes,
-            random_bytes=Random(name).randbytes,
-        )
-
-    return Journal(log("jobs"), log("leases"), fs=fs)
+def open_journal(
+    fs: SimFileSystem, segment_bytes: int, *, set_damage_aside: bool = False
+) -> Journal:
+    """Both logs, with the same identities each time."""
+    return Journal.open(
+        "data",
+        segment_bytes_max=segment_bytes,
+        fs=fs,
+        set_damage_aside=set_damage_aside,
+        random_bytes=lambda log, length: Random(log).randbytes(length),
+    )
 
 
 class Bounds(NamedTuple):
@@ -138,7 +136,9 @@ class World:
         segment_bytes: int = SEGMENT_BYTES,
         clock: ManualClock | None = None,
         archive: Bounds | None = None,
+        set_damage_aside: bool = False,
     ) -> None:
+        self.set_damage_aside = set_damage_aside
         self.bounds = archive
         self.fs = fs or SimFileSystem(Random(0))
         self.clock = clock or ManualClock(START_MS)
@@ -147,11 +147,14 @@ class World:
         self.engine = self._open()
 
     def _open(self) -> Engine:
-        journal = open_journal(self.fs, self.segment_bytes)
-        if self.bounds is not None:
-            journal.archive = LogArchive.open("archive", journal, **self.bounds._asdict())
+        journal = open_journal(self.fs, self.segment_bytes, set_damage_aside=self.set_damage_aside)
         engine = Engine(journal, self.clock, self.quotas)
-        engine.recover()
+
+        def take_archive() -> None:
+            if self.bounds is not None:
+                journal.archive = LogArchive.open("archive", journal, **self.bounds._asdict())
+
+        engine.recover(prepare=take_archive)
         return engine
 
     # -- facts -----------------------------------------------------------------------------------

@@ -188,6 +188,8 @@ class History:
 
     def take(self, transaction: ev.Transaction) -> None:
         """A transaction of the jobs log."""
+        if not transaction.events:
+            return  # stands for a frame that was lost
         self._note_order(transaction.order)
         self.frames += 1
         committed: list[tuple[str, int, int]] = []

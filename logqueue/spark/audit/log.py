@@ -97,7 +97,8 @@ def read_history(directories: Sequence[str], note: Note) -> History:
                         history.take(ev.decode(placed.frame.payload))
                     else:
                         said = _order_of(placed.frame.payload)
-                        history.take_leases(placed, said.order, said.events[-1].at)
+                        if said.events:
+                            history.take_leases(placed, said.order, said.events[-1].at)
                 except msgspec.MsgspecError as error:
                     detail = f"frame {placed.frame.number} is no transaction: {error}"
                     history.take_problem(Problem("frame_crc", placed.file, placed.offset, detail))
