@@ -12,7 +12,6 @@ from wal.errors import (
     WalFailed,
     WalFull,
     WalLocked,
-    WalMissing,
 )
 from wal.files import DirectoryLock, File, FileSystem, OsFileSystem
 from wal.format import Frame
@@ -37,5 +36,4 @@ __all__ = [
     "WalFailed",
     "WalFull",
     "WalLocked",
-    "WalMissing",
 ]

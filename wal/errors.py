@@ -4,7 +4,6 @@ Owns the exception classes that callers may catch. Knows nothing of files, frame
 
     WalError
      +-- WalCorrupt       damage that recovery must not repair by itself: file, offset, reason
-     |    +-- WalMissing  a file or a directory is not there, or not the one that should be
      +-- WalLocked        another process has the directory open
      +-- WalFull          no disk space for this append; the log is unchanged and stays usable
      +-- WalFailed        an earlier write or sync failed; only opening the log anew clears it
@@ -24,23 +23,17 @@ class WalCorrupt(WalError):
 
     Attributes:
         file: path of the damaged file.
-        offset: where in the file the damage begins, in bytes.
+        offset: where in the file the damage begins, in bytes; None when it is about all of it, or
+            about a file that is not there.
         reason: what is wrong there, for the operator.
     """
 
-    def __init__(self, file: str, offset: int, reason: str) -> None:
-        super().__init__(f"{file}: damaged at byte {offset}: {reason}")
+    def __init__(self, file: str, offset: int | None, reason: str) -> None:
+        where = "" if offset is None else f"damaged at byte {offset}: "
+        super().__init__(f"{file}: {where}{reason}")
         self.file = file
         self.offset = offset
         self.reason = reason
-
-
-class WalMissing(WalCorrupt):
-    """A file or a directory that must be there is missing, or another one is in its place."""
-
-    def __init__(self, file: str, reason: str) -> None:
-        super().__init__(file, 0, reason)
-        self.args = (f"{file}: {reason}",)
 
 
 class WalLocked(WalError):

@@ -87,7 +87,7 @@ def _read(fs: FileSystem, directory: str) -> tuple[int, Head] | None:
         file.close()
     whole = [slot for slot in slots if slot is not None]
     if not whole:
-        raise WalCorrupt(path, 0, "the note of what must be in this log cannot be read")
+        raise WalCorrupt(path, None, "the note of what must be in this log cannot be read")
     return max(whole)
 
 

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from wal.errors import WalCorrupt, WalMissing
+from wal.errors import WalCorrupt
 from wal.files import File, FileSystem
 from wal.format import (
     HEADER_BYTES,
@@ -207,7 +207,7 @@ class Finding:
         """The refusal, worded for the operator."""
         assert self.outcome is Outcome.REFUSE
         if self.lost:
-            return WalMissing(self.path, f"the file is missing: {self.row.reason}; {ADVICE}")
+            return WalCorrupt(self.path, None, f"the file is missing: {self.row.reason}; {ADVICE}")
         detail = f" ({self.detail})" if self.detail else ""
         return WalCorrupt(self.path, self.offset, f"{self.row.reason}{detail}; {ADVICE}")
 
@@ -356,10 +356,10 @@ def _shortfall(last: int, promised: int, behind: list[_Page]) -> str:
 
 
 def require_sound(findings: list[Finding]) -> None:
-    """Raises WalCorrupt for the first segment that must not be repaired."""
-    for finding in findings:
-        if finding.outcome is Outcome.REFUSE:
-            raise finding.error()
+    """Raises WalCorrupt for the first file that is missing, or else damaged."""
+    refused = [finding for finding in findings if finding.outcome is Outcome.REFUSE]
+    for finding in sorted(refused, key=lambda finding: not finding.lost):
+        raise finding.error()
 
 
 def repair(fs: FileSystem, directory: str, findings: list[Finding]) -> None:

@@ -216,7 +216,8 @@ def plan(
         one = found.pop()
         if one.data_size:
             put_away.insert(0, (one.path, one.aside))
-        first = max((run.last for other in found for run in other.runs), default=0) + 1
+        known = [run.last + 1 for other in found for run in other.runs]
+        first = max([1, *known, *(other.first for other in found)])
         last = first - 1
         nearest = found[-1]
         if nearest.begins:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DATA_DIR_DEFAULT = "logqueue-data"
 COPY_BYTES = 1 << 20
 LOGS = ("jobs", "leases")
+LOGS_FILE = "LOGS"
 
 
 def add_to(commands: Commands) -> None:
@@ -124,7 +125,7 @@ def _data_directory(name: str) -> Path:
     directory = Path(name)
     if not directory.is_dir():
         raise NothingThere(f"{name} is not a directory")
-    if not (directory / "jobs").is_dir():
+    if not any((directory / part).exists() for part in (*LOGS, LOGS_FILE)):
         raise NothingThere(f"{name} is no data directory: there is no log in it")
     return directory
 
@@ -187,8 +188,12 @@ def _copied(source: Path, target: Path) -> Report:
 
 
 def _files(source: Path) -> list[Path]:
-    """What makes up a data directory: its lock, and the files of both logs."""
-    found = [source / "LOCK", *(path for log in LOGS for path in (source / log).glob("*"))]
+    """What makes up a data directory: its lock, what names its logs, and the files of both."""
+    found = [
+        source / "LOCK",
+        source / LOGS_FILE,
+        *(path for log in LOGS for path in (source / log).glob("*")),
+    ]
     return sorted(path.relative_to(source) for path in found if path.is_file())
 
 

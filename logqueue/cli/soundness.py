@@ -124,14 +124,17 @@ def _examine_log(directory: Path) -> LogReport:
     files = OsFileSystem()
     note = directory / LOCK_NAME
     last = note.read_text(encoding="ascii", errors="replace").strip() if note.is_file() else ""
-    findings = list(
-        survey(
-            files,
-            str(directory),
-            same_boot=ran_on(last, files.boot_id()),
-            frame_bytes_max=FRAME_BYTES_MAX,
+    try:
+        findings = list(
+            survey(
+                files,
+                str(directory),
+                same_boot=ran_on(last, files.boot_id()),
+                frame_bytes_max=FRAME_BYTES_MAX,
+            )
         )
-    )
+    except WalCorrupt as error:
+        return LogReport(directory.name, 0, 0, 0, 0, (str(error),))
     return LogReport(
         directory.name,
         segments=len(findings),

@@ -1,4 +1,4 @@
-"""What a data directory must hold: the file that names both logs, and the look before they are opened.
+"""What a data directory must hold: the file that names both logs, and a look before both open.
 
 Owns: the file `LOGS`, and telling a new directory from one of which a part is missing. Each log
 knows by itself which of its segments must be there (its note `HEAD`); this file knows of the logs.
@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from wal import FileSystem, Log, WalCorrupt, WalMissing
+from wal import FileSystem, Log, WalCorrupt
 from wal.files import NO_SPACE
 from wal.head import HEAD_NAME, head_path
 from wal.segment import segment_ids
@@ -69,7 +69,7 @@ def read(fs: FileSystem, data_dir: str) -> Mapping[str, Known]:
     try:
         said = msgspec.json.decode(data, type=Logs)
     except msgspec.MsgspecError as error:
-        raise WalCorrupt(path, 0, f"it should name both logs: {error}; {_ADVICE}") from error
+        raise WalCorrupt(path, None, f"it should name both logs: {error}; {_ADVICE}") from error
     return said.logs
 
 
@@ -116,7 +116,7 @@ def require_jobs(fs: FileSystem, data_dir: str, known: Mapping[str, Known]) -> N
     """Refuse a directory whose jobs log is gone.
 
     Raises:
-        WalMissing: It is.
+        WalCorrupt: It is.
     """
     if is_there(fs, data_dir, "jobs"):
         return
@@ -137,7 +137,7 @@ def require_leases(fs: FileSystem, data_dir: str, known: Mapping[str, Known], jo
         jobs: The jobs log.
 
     Raises:
-        WalMissing: It is.
+        WalCorrupt: It is.
     """
     if is_there(fs, data_dir, "leases"):
         return
@@ -159,28 +159,32 @@ def require_same(known: Mapping[str, Known], logs: Mapping[str, Log]) -> None:
             continue
         wanted = known[name]
         if log.identity.hex() != wanted.identity:
-            raise WalMissing(
+            raise WalCorrupt(
                 log.directory,
+                None,
                 f"this is another {name} log ({log.identity.hex()}) than the one that belongs here "
                 f"({wanted.identity}); {_ADVICE}",
             )
         if log.head_found is None:
-            raise WalMissing(
+            raise WalCorrupt(
                 head_path(log.directory),
+                None,
                 f"the note of what must be in the {name} log is missing; {_ADVICE}",
             )
         if log.head_found.starts < wanted.starts:
-            raise WalMissing(
+            raise WalCorrupt(
                 log.directory,
+                None,
                 f"this {name} log is older than the rest of the data directory (start "
                 f"{log.head_found.starts}, not {wanted.starts}); {_ADVICE}",
             )
 
 
-def _missing(data_dir: str, name: str, because: str) -> WalMissing:
+def _missing(data_dir: str, name: str, because: str) -> WalCorrupt:
     lost = "all records" if name == "jobs" else "leases and delivery counts, but no job,"
-    return WalMissing(
+    return WalCorrupt(
         log_directory(data_dir, name),
+        None,
         f"the {name} log is missing: there is no segment in this directory, yet {because}; "
         f"{_ADVICE} ({lost} are lost then)",
     )

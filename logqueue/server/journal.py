@@ -29,7 +29,8 @@ from logqueue.server.data_directory import log_directory
 from logqueue.server.gaps import Gaps
 from logqueue.server.log_archive import LogArchive
 from logqueue.server.log_segments import LogSegments
-from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull, WalMissing
+from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull
+from wal.segment import segment_path
 
 SPARE_BYTES = 1 << 20
 """Space that producers must leave on a full disk, so that acks and deletes still find room."""
@@ -277,8 +278,9 @@ class Journal:
             return
         oldest = self.jobs.segments()[0]
         if oldest.id > kept_from > 0:
-            raise WalMissing(
+            raise WalCorrupt(
                 oldest.path,
+                None,
                 f"segments {kept_from} to {oldest.id - 1} of the jobs log are missing; put them "
                 "back, for instance from a backup of the data directory",
             )
@@ -536,9 +538,10 @@ def _transactions(
             transaction = ev.decode(frame.payload)
         except msgspec.MsgspecError as error:
             raise WalCorrupt(
-                log.directory,
-                frame.number,
-                f"frame {frame.number} is whole but is no transaction this version knows: {error}",
+                segment_path(log.directory, frame.segment),
+                None,
+                f"frame {frame.number} is whole but is no transaction this version knows: {error}; "
+                "nothing was changed. Start the version that wrote it",
             ) from error
         yield transaction.order, place, frame.segment, transaction, frame.number
 

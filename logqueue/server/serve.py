@@ -75,10 +75,15 @@ def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
     except OSError as error:
         logger.error("the data directory %s can not be used: %s", settings.data_dir, error)
         return EXIT_FAILURE
+    status = EXIT_FAILURE
     try:
-        return _serve_alone(settings, set_damage_aside)
+        status = _serve_alone(settings, set_damage_aside)
     finally:
+        if status == EXIT_CORRUPT:
+            # A refusal changes nothing, down to the file of the lock.
+            lock.take_back()
         lock.release()
+    return status
 
 
 def _take_directory(data_dir: str) -> DirectoryLock:

@@ -31,6 +31,7 @@ from logqueue.server.journal import Journal
 from logqueue.server.log_archive import LogArchive
 from logqueue.server.log_segments import Look, Place
 from logqueue.server.portions import Outcome
+from wal import WalCorrupt
 from wal.simfs import SimFileSystem
 
 START_MS = 1_000_000
@@ -154,7 +155,11 @@ class World:
             if self.bounds is not None:
                 journal.archive = LogArchive.open("archive", journal, **self.bounds._asdict())
 
-        engine.recover(prepare=take_archive)
+        try:
+            engine.recover(prepare=take_archive)
+        except WalCorrupt:
+            journal.close()
+            raise
         return engine
 
     # -- facts -----------------------------------------------------------------------------------

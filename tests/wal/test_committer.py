@@ -78,7 +78,7 @@ def test_a_roll_seals_before_the_next_segment_is_begun() -> None:
         ("pwrite", "1"), ("truncate", "1"), ("sync", "1"),
         ("pwrite", "2"), ("sync", "2"), ("sync_dir", "d"), ("pwrite", "HEAD"), ("sync", "HEAD"),
         ("pwrite", "2"), ("pwrite", "HEAD"),
-    ], "the first sync of a file syncs its name, and the note says that it must be there"  # fmt: skip
+    ], "the first sync of a file syncs its name, then the note knows of it"  # fmt: skip
     assert state(log) == (2, 2, 1)
 
 

@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -373,9 +374,13 @@ def test_a_frame_inside_a_payload_is_never_taken_for_one(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("stop", range(40))
 def test_setting_aside_may_be_interrupted(stop: int) -> None:
-    def sim(fs: SimFileSystem, **options: bool) -> Log:
+    def sim(fs: SimFileSystem, set_damage_aside: bool = False) -> Log:
         return Log.open(
-            "d", fs=fs, segment_bytes_max=5000, random_bytes=Random(1).randbytes, **options
+            "d",
+            fs=fs,
+            segment_bytes_max=5000,
+            random_bytes=Random(1).randbytes,
+            set_damage_aside=set_damage_aside,
         )
 
     fs = SimFileSystem(Random(1))
@@ -390,10 +395,8 @@ def test_setting_aside_may_be_interrupted(stop: int) -> None:
         file.sync()
     disk = fs.kill_clone()
     disk.crash_after(stop)
-    try:
+    with suppress(SimCrash):
         sim(disk, set_damage_aside=True)
-    except SimCrash:
-        pass
     for back in (disk.kill_clone(), disk.crash_clone(Random(stop))):
         log = sim(back, set_damage_aside=True)
         said = {frame.number: frame.payload[:1] for frame in log.read()}
