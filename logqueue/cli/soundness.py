@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logqueue.cli.unchanging import UnchangingFileSystem
-from logqueue.core.invariants import check
+from logqueue.core.invariants import Contradiction, check
 from logqueue.core.state import State
 from logqueue.server.journal import Journal
 from wal import OsFileSystem, WalCorrupt
@@ -112,7 +112,7 @@ def examine(directory: Path) -> Report:
         check(state)
     except WalCorrupt as error:
         return Report(str(directory), logs, (str(error),))
-    except AssertionError as error:
+    except Contradiction as error:
         return Report(str(directory), logs, (f"the log contradicts itself: {error}",))
     except Exception as error:  # whatever it is, it would keep a server from starting
         why = f"the log can not be replayed: {type(error).__name__}: {error}"

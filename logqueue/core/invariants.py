@@ -1,6 +1,6 @@
 """What must hold of every state, and a picture of it that does not depend on how it is stored.
 
-Owns: `check`, which asserts, and `portrait`, by which a live state and a replayed one are compared.
+Owns: `check`, which raises, and `portrait`, by which a live state and a replayed one are compared.
 Changes nothing. Must not know: commands, the log.
 """
 
@@ -24,23 +24,35 @@ from logqueue.core.timing import moment
 from logqueue.core.topic import Topic
 
 
+class Contradiction(Exception):
+    """A state says two things that cannot both be; the message says where.
+
+    Raised, not asserted: `logqueue check` rests on it, and assertions can be switched off.
+    """
+
+
 def check(state: State) -> None:
-    """Assert every invariant of a state. Walks all of it, so it is for tests.
+    """Look at every invariant of a state. Walks all of it: for tests, and for directories at rest.
 
     Raises:
-        AssertionError: Something does not hold; the message says where.
+        Contradiction: Something does not hold; the message says where.
     """
-    assert len(state.topics) == len(state.instances), "a topic is known by name and by number"
+    if len(state.topics) != len(state.instances):
+        raise Contradiction("a topic is known by name and by number")
     live_bytes = sum(topic.live_bytes for topic in state.instances.values())
-    assert state.live_bytes == live_bytes, f"{state.live_bytes} bytes in all, not {live_bytes}"
+    if state.live_bytes != live_bytes:
+        raise Contradiction(f"{state.live_bytes} bytes in all, not {live_bytes}")
     for number, topic in state.instances.items():
         name = topic.name
-        assert topic.number == number and state.topics.get(name) is topic, name
-        assert topic.number < state.next_topic, f"{name}: instance numbers are given out once"
+        if not (topic.number == number and state.topics.get(name) is topic):
+            raise Contradiction(name)
+        if not (topic.number < state.next_topic):
+            raise Contradiction(f"{name}: instance numbers are given out once")
         _check_records(topic)
         _check_chunks(topic)
         _check_tags(topic)
-        assert (topic.queue is not None) == topic.config.is_queue, name
+        if (topic.queue is not None) != topic.config.is_queue:
+            raise Contradiction(name)
         if topic.queue is not None:
             _check_queue(topic, topic.queue, state.next_lease)
     _check_routers(state)
@@ -65,48 +77,70 @@ def portrait(state: State, now: int | None = None) -> dict[str, Any]:
 
 def _check_routers(state: State) -> None:
     routers = [*state.routers.values()]
-    assert {id(r) for r in routers} == {id(r) for r in state.routers_by_number.values()}
-    assert sum(map(len, state.routers_out.values())) == len(routers), "edges by source"
-    assert sum(map(len, state.routers_in.values())) == len(routers), "edges by destination"
+    if {id(r) for r in routers} != {id(r) for r in state.routers_by_number.values()}:
+        raise Contradiction("routers by name and by number")
+    if sum(map(len, state.routers_out.values())) != len(routers):
+        raise Contradiction("edges by source")
+    if sum(map(len, state.routers_in.values())) != len(routers):
+        raise Contradiction("edges by destination")
     for router in routers:
         source, dest = state.instances[router.source], state.instances[router.dest]
         where = f"router {router.name}"
-        assert router in state.routers_out[source.number], where
-        assert router in state.routers_in[dest.number], where
-        assert 0 <= router.cursor <= source.head, f"{where}: cursor {router.cursor} {source.head}"
-        assert router.number < state.next_topic, f"{where}: instance numbers are given out once"
+        if router not in state.routers_out[source.number]:
+            raise Contradiction(where)
+        if router not in state.routers_in[dest.number]:
+            raise Contradiction(where)
+        if not (0 <= router.cursor <= source.head):
+            raise Contradiction(f"{where}: cursor {router.cursor} {source.head}")
+        if not (router.number < state.next_topic):
+            raise Contradiction(f"{where}: instance numbers are given out once")
         sources = {other.source for other in state.routers_in[dest.number]}
-        assert len(sources) == 1, f"{where}: its destination has {len(sources)} sources"
+        if len(sources) != 1:
+            raise Contradiction(f"{where}: its destination has {len(sources)} sources")
 
 
 def _check_records(topic: Topic) -> None:
     where = topic.name
     live = size = 0
     for earlier, later in pairwise(topic.batches):
-        assert earlier.last_seq < later.first_seq, f"{where}: batches overlap"
+        if not (earlier.last_seq < later.first_seq):
+            raise Contradiction(f"{where}: batches overlap")
     for batch in topic.batches:
         indexes = [*batch.live_indexes()]
-        assert indexes and len(indexes) == batch.live, f"{where}: count of batch {batch.first_seq}"
-        assert View(batch.block).count == batch.count, where
+        if not (indexes and len(indexes) == batch.live):
+            raise Contradiction(f"{where}: count of batch {batch.first_seq}")
+        if View(batch.block).count != batch.count:
+            raise Contradiction(where)
         seqs = [batch.seq_at(i) for i in range(batch.count)]
-        assert seqs[0] == batch.first_seq and seqs[-1] == batch.last_seq, where
-        assert all(a < b for a, b in pairwise(seqs)), f"{where}: seqs ascend within a batch"
+        if not (seqs[0] == batch.first_seq and seqs[-1] == batch.last_seq):
+            raise Contradiction(where)
+        if not all(a < b for a, b in pairwise(seqs)):
+            raise Contradiction(f"{where}: seqs ascend within a batch")
         live += batch.live
         size += sum(View(batch.block).size(i) for i in indexes)
-    assert topic.live == live, f"{where}: {topic.live} live, its batches hold {live}"
-    assert topic.live_bytes == size, f"{where}: {topic.live_bytes} bytes, its batches hold {size}"
-    assert not topic.batches or topic.batches.last.last_seq <= topic.head, f"{where}: head"
-    assert 0 <= topic.cap_floor <= topic.head, f"{where}: cap floor above the head"
-    assert 0 <= topic.ttl_floor <= topic.head, f"{where}: TTL floor above the head"
+    if topic.live != live:
+        raise Contradiction(f"{where}: {topic.live} live, its batches hold {live}")
+    if topic.live_bytes != size:
+        raise Contradiction(f"{where}: {topic.live_bytes} bytes, its batches hold {size}")
+    if not (not topic.batches or topic.batches.last.last_seq <= topic.head):
+        raise Contradiction(f"{where}: head")
+    if not (0 <= topic.cap_floor <= topic.head):
+        raise Contradiction(f"{where}: cap floor above the head")
+    if not (0 <= topic.ttl_floor <= topic.head):
+        raise Contradiction(f"{where}: TTL floor above the head")
     at = topic.floor
     for first, last in topic.holes:
-        assert at < last <= topic.head and first <= last, f"{where}: hole {first}-{last}"
-        assert not any(topic.holds(seq) for seq in range(first, last + 1)), f"{where}: hole"
+        if not (at < last <= topic.head and first <= last):
+            raise Contradiction(f"{where}: hole {first}-{last}")
+        if any(topic.holds(seq) for seq in range(first, last + 1)):
+            raise Contradiction(f"{where}: hole")
         at = last
-    assert topic.floor < topic.earliest_seq <= topic.head + 1, f"{where}: earliest seq"
+    if not (topic.floor < topic.earliest_seq <= topic.head + 1):
+        raise Contradiction(f"{where}: earliest seq")
     for key, write in topic.keys.items():
         last = max((seq for seq, _ in write.results), default=write.first_seq + write.records - 1)
-        assert last <= write.head <= topic.head, f"{where}: {key}"
+        if not (last <= write.head <= topic.head):
+            raise Contradiction(f"{where}: {key}")
     _check_particulars(topic)
 
 
@@ -123,23 +157,34 @@ def _check_particulars(topic: Topic) -> None:
                 if expires_at:
                     expiries.add(moment(expires_at, batch.seq_at(index)))
     if particulars is None:
-        assert not size, f"{where}: particulars that nobody knows"
+        if size:
+            raise Contradiction(f"{where}: particulars that nobody knows")
         return
-    assert particulars.bytes == size, f"{where}: particulars of {size} bytes"
-    assert expiries == set(particulars.expiries), f"{where}: expiries"
+    if particulars.bytes != size:
+        raise Contradiction(f"{where}: particulars of {size} bytes")
+    if expiries != set(particulars.expiries):
+        raise Contradiction(f"{where}: expiries")
 
 
 def _check_chunks(topic: Topic) -> None:
     where = topic.name
     for chunk, start in zip(topic.batches.chunks, topic.batches._starts, strict=True):
-        assert chunk.batches and start == chunk.firsts[0], f"{where}: chunk {start}"
-        assert chunk.firsts == [batch.first_seq for batch in chunk.batches], where
-        assert chunk.live == sum(batch.live for batch in chunk.batches), f"{where}: chunk {start}"
-        assert chunk.size == sum(map(live_size, chunk.batches)), f"{where}: bytes of chunk {start}"
-        assert all(batch.newest <= chunk.newest for batch in chunk.batches), where
-        assert all(batch.segment >= chunk.oldest_segment for batch in chunk.batches), where
-    assert topic.live == sum(chunk.live for chunk in topic.batches.chunks), where
-    assert topic.live_bytes == sum(chunk.size for chunk in topic.batches.chunks), where
+        if not (chunk.batches and start == chunk.firsts[0]):
+            raise Contradiction(f"{where}: chunk {start}")
+        if chunk.firsts != [batch.first_seq for batch in chunk.batches]:
+            raise Contradiction(where)
+        if chunk.live != sum(batch.live for batch in chunk.batches):
+            raise Contradiction(f"{where}: chunk {start}")
+        if chunk.size != sum(map(live_size, chunk.batches)):
+            raise Contradiction(f"{where}: bytes of chunk {start}")
+        if not all(batch.newest <= chunk.newest for batch in chunk.batches):
+            raise Contradiction(where)
+        if not all(batch.segment >= chunk.oldest_segment for batch in chunk.batches):
+            raise Contradiction(where)
+    if topic.live != sum(chunk.live for chunk in topic.batches.chunks):
+        raise Contradiction(where)
+    if topic.live_bytes != sum(chunk.size for chunk in topic.batches.chunks):
+        raise Contradiction(where)
 
 
 def _check_tags(topic: Topic) -> None:
@@ -152,20 +197,27 @@ def _check_tags(topic: Topic) -> None:
                 tagged.setdefault(texts[TAG], []).append(seq)
     index = topic.tags
     if index is None:
-        assert not tagged, f"{where}: tagged records and no index"
+        if tagged:
+            raise Contradiction(f"{where}: tagged records and no index")
         return
     known = [*index._new, *(tag for run in index._runs for tag in run)]
-    assert sorted(known) == sorted(index._seqs), f"{where}: tags by prefix"
-    assert all(a < b for run in index._runs for a, b in pairwise(run)), f"{where}: a run of tags"
+    if sorted(known) != sorted(index._seqs):
+        raise Contradiction(f"{where}: tags by prefix")
+    if not all(a < b for run in index._runs for a, b in pairwise(run)):
+        raise Contradiction(f"{where}: a run of tags")
     entries = 0
     for tag, entry in index._seqs.items():
         held = [entry] if isinstance(entry, int) else [*entry]
         entries += len(held)
-        assert len(set(held)) == len(held), f"{where}: {tag!r} has a record twice"
+        if len(set(held)) != len(held):
+            raise Contradiction(f"{where}: {tag!r} has a record twice")
         live = [seq for seq in sorted(held) if topic.holds(seq)]
-        assert live == tagged.pop(tag, []), f"{where}: records tagged {tag!r}"
-    assert not tagged, f"{where}: tags the index does not know: {[*tagged]}"
-    assert entries == index.entries, f"{where}: {index.entries} entries, {entries} are"
+        if live != tagged.pop(tag, []):
+            raise Contradiction(f"{where}: records tagged {tag!r}")
+    if tagged:
+        raise Contradiction(f"{where}: tags the index does not know: {[*tagged]}")
+    if entries != index.entries:
+        raise Contradiction(f"{where}: {index.entries} entries, {entries} are")
 
 
 def _check_queue(topic: Topic, queue: Queue, next_lease: int) -> None:
@@ -176,8 +228,10 @@ def _check_queue(topic: Topic, queue: Queue, next_lease: int) -> None:
     grants: Counter[int] = Counter()
     leased = orphans = 0
     for seq, job in queue.jobs.items():
-        assert 0 <= job.given_back <= job.deliveries, f"{where}: deliveries of {seq}"
-        assert job.live == topic.holds(seq), f"{where}: job {seq} lives and its record does not"
+        if not (0 <= job.given_back <= job.deliveries):
+            raise Contradiction(f"{where}: deliveries of {seq}")
+        if job.live != topic.holds(seq):
+            raise Contradiction(f"{where}: job {seq} lives and its record does not")
         if job.grant is not None:
             _check_lease(where, seq, job, job.grant)
             grants[id(job.grant)] += 1
@@ -187,10 +241,12 @@ def _check_queue(topic: Topic, queue: Queue, next_lease: int) -> None:
             if job.grant.stream:
                 streams.setdefault(job.grant.stream, set()).add(seq)
         else:
-            assert job.live, f"{where}: orphan {seq} has no holder"
+            if not job.live:
+                raise Contradiction(f"{where}: orphan {seq} has no holder")
             if seq in queue.held:
                 held.add(seq)
-                assert not job.ready_at, f"{where}: {seq} is held and delayed"
+                if job.ready_at:
+                    raise Contradiction(f"{where}: {seq} is held and delayed")
             elif job.ready_at:
                 delayed.add(moment(job.ready_at, seq))
             else:
@@ -199,23 +255,34 @@ def _check_queue(topic: Topic, queue: Queue, next_lease: int) -> None:
     for seq, due in timed.items():
         if seq not in queue.jobs:
             is_delayed = moment(due, seq) in queue.delayed
-            assert is_delayed != (seq in queue.reclaim), f"{where}: timed {seq} is not in one place"
+            if is_delayed == (seq in queue.reclaim):
+                raise Contradiction(f"{where}: timed {seq} is not in one place")
             if is_delayed:
                 delayed.add(moment(due, seq))
             else:
                 reclaim.add(seq)
-    assert leased == queue.leased, f"{where}: {queue.leased} leased, {leased} are"
-    assert orphans == queue.orphans, f"{where}: {queue.orphans} orphans, {orphans} are"
-    assert held == queue.held.keys(), f"{where}: holds"
-    assert reclaim == set(queue.reclaim) and len(reclaim) == len(queue.reclaim), where
-    assert delayed == set(queue.delayed) and len(delayed) == len(queue.delayed), where
-    assert streams == queue.streams, f"{where}: leases by stream"
-    assert len(set(leases)) == len(leases), f"{where}: a lease number is given out once"
-    assert all(lease < next_lease for lease in leases), f"{where}: lease numbers only grow"
+    if leased != queue.leased:
+        raise Contradiction(f"{where}: {queue.leased} leased, {leased} are")
+    if orphans != queue.orphans:
+        raise Contradiction(f"{where}: {queue.orphans} orphans, {orphans} are")
+    if held != queue.held.keys():
+        raise Contradiction(f"{where}: holds")
+    if not (reclaim == set(queue.reclaim) and len(reclaim) == len(queue.reclaim)):
+        raise Contradiction(where)
+    if not (delayed == set(queue.delayed) and len(delayed) == len(queue.delayed)):
+        raise Contradiction(where)
+    if streams != queue.streams:
+        raise Contradiction(f"{where}: leases by stream")
+    if len(set(leases)) != len(leases):
+        raise Contradiction(f"{where}: a lease number is given out once")
+    if not all(lease < next_lease for lease in leases):
+        raise Contradiction(f"{where}: lease numbers only grow")
     _check_grants(where, queue, grants)
-    assert 1 <= queue.cursor <= topic.head + 1, f"{where}: cursor {queue.cursor} {topic.head}"
+    if not (1 <= queue.cursor <= topic.head + 1):
+        raise Contradiction(f"{where}: cursor {queue.cursor} {topic.head}")
     _check_places(topic, queue, timed)
-    assert all(count >= 0 for count in queue.finished.values()), where
+    if not all(count >= 0 for count in queue.finished.values()):
+        raise Contradiction(where)
 
 
 def _timed(topic: Topic) -> dict[int, int]:
@@ -237,47 +304,62 @@ def _check_places(topic: Topic, queue: Queue, timed: Container[int]) -> None:
     live = [seq for batch in topic.batches for seq in batch.live_seqs()]
     for seq in live:
         known = seq in queue.jobs or seq in timed or queue.has_overdue
-        assert known or seq >= queue.cursor, f"{where}: job {seq} below the cursor is lost"
+        if not (known or seq >= queue.cursor):
+            raise Contradiction(f"{where}: job {seq} below the cursor is lost")
         offered = seq < queue.cursor or seq in timed or seq in queue.held
-        assert seq not in queue.jobs or offered, f"{where}: job {seq} would be offered twice"
+        if not (seq not in queue.jobs or offered):
+            raise Contradiction(f"{where}: job {seq} would be offered twice")
         passed = queue.behind_passed(seq) > seq
-        assert not passed or seq in timed, f"{where}: fresh job {seq} is passed over"
+        if not (not passed or seq in timed):
+            raise Contradiction(f"{where}: fresh job {seq} is passed over")
     fresh = sum(s >= queue.cursor and s not in timed and s not in queue.held for s in live)
     if queue.has_overdue:
         fresh += sum(s < queue.cursor and s not in timed and s not in queue.jobs for s in live)
-    assert topic.ready == len(queue.reclaim) + fresh, f"{where}: ready"
+    if topic.ready != len(queue.reclaim) + fresh:
+        raise Contradiction(f"{where}: ready")
     waiting = topic.ready + len(queue.delayed)
-    assert waiting + queue.leased + len(queue.held) == topic.live, f"{where}: a job without a state"
+    if waiting + queue.leased + len(queue.held) != topic.live:
+        raise Contradiction(f"{where}: a job without a state")
     keyed: dict[bytes, int] = {}
     for seq in live:
         key, written_at = topic.key_of(seq)
         if key and queue.is_waiting(seq):
-            assert queue.keys is not None, f"{where}: a key that nobody knows"
+            if queue.keys is None:
+                raise Contradiction(f"{where}: a key that nobody knows")
             keyed[key] = max(keyed.get(key, 0), moment(written_at, seq))
             rivals = queue.keys.find(key) != seq
-            assert rivals == (seq in queue.keys.superseded), f"{where}: {seq} has a rival"
+            if rivals != (seq in queue.keys.superseded):
+                raise Contradiction(f"{where}: {seq} has a rival")
     if queue.keys is not None:
         newest = {key: timing.seq_of(entry) for key, entry in keyed.items()}
-        assert dict(queue.keys.items()) == newest, f"{where}: keys"
+        if dict(queue.keys.items()) != newest:
+            raise Contradiction(f"{where}: keys")
 
 
 def _check_lease(where: str, seq: int, job: Job, grant: Grant) -> None:
-    assert job.deliveries > 0 and job.lease > 0, f"{where}: {seq} leased, never delivered"
-    assert seq in grant.seqs, f"{where}: {seq} is under a grant that does not name it"
-    assert not job.ready_at, f"{where}: {seq} is leased and delayed"
+    if not (job.deliveries > 0 and job.lease > 0):
+        raise Contradiction(f"{where}: {seq} leased, never delivered")
+    if seq not in grant.seqs:
+        raise Contradiction(f"{where}: {seq} is under a grant that does not name it")
+    if job.ready_at:
+        raise Contradiction(f"{where}: {seq} is leased and delayed")
 
 
 def _check_grants(where: str, queue: Queue, used: Counter[int]) -> None:
     grants = queue._grants.grants()
     for grant in grants:
-        assert grant.live == used[id(grant)], f"{where}: a grant counts {grant.live} leases"
-    assert used.keys() <= {id(grant) for grant in grants}, f"{where}: a lease that never runs out"
+        if grant.live != used[id(grant)]:
+            raise Contradiction(f"{where}: a grant counts {grant.live} leases")
+    if not (used.keys() <= {id(grant) for grant in grants}):
+        raise Contradiction(f"{where}: a lease that never runs out")
     spent = sum(not grant.live for grant in grants)
     counted = queue._grants.spent
-    assert spent == counted, f"{where}: {counted} spent grants, not {spent}"
+    if spent != counted:
+        raise Contradiction(f"{where}: {counted} spent grants, not {spent}")
     first = queue._grants.first()
     soonest = min((grant.deadline for grant in grants if grant.live), default=None)
-    assert (first.deadline if first is not None else None) == soonest, f"{where}: deadlines"
+    if (first.deadline if first is not None else None) != soonest:
+        raise Contradiction(f"{where}: deadlines")
 
 
 def _topic_portrait(topic: Topic, now: int | None) -> dict[str, Any]:

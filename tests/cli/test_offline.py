@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +14,7 @@ import pytest
 
 from logqueue.cli.unchanging import UnchangingFileSystem
 from logqueue.client import Client
+from logqueue.core.invariants import Contradiction
 from logqueue.testing.process import ServerProcess
 from tests.cli.conftest import Cli
 
@@ -227,7 +232,7 @@ def test_a_log_that_no_server_could_read_is_not_sound(
     from logqueue.cli import soundness
 
     def broken(state: object) -> None:
-        raise AssertionError("jobs: 7 live, its batches hold 8")
+        raise Contradiction("jobs: 7 live, its batches hold 8")
 
     monkeypatch.setattr(soundness, "check", broken)
     found = cli("check", str(directory), "--json")
@@ -235,3 +240,51 @@ def test_a_log_that_no_server_could_read_is_not_sound(
     assert found.json["problems"] == [
         "the log contradicts itself: jobs: 7 live, its batches hold 8"
     ]
+
+
+def test_soundness_does_not_rest_on_assertions(directory: Path) -> None:
+    """With assertions switched off damage and contradictions are found all the same."""
+
+    def checked(*options: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, *options, "-m", "logqueue", "check", str(directory), "--json"]
+        return subprocess.run(program, capture_output=True, text=True, check=False)
+
+    assert checked("-O").returncode == 0
+    unsound = (
+        "from logqueue.core.invariants import check, Contradiction\n"
+        "from logqueue.core.config import TopicConfig\n"
+        "from logqueue.core.state import State\n"
+        "from logqueue.core.topic import Topic\n"
+        "state = State()\n"
+        "state.topics['a'] = state.instances[1] = topic = Topic(1, 'a', TopicConfig())\n"
+        "state.next_topic = 2\n"
+        "check(state)\n"
+        "topic.cap_floor = 5\n"
+        "try:\n"
+        "    check(state)\n"
+        "except Contradiction:\n"
+        "    print('found')\n"
+    )
+    run = subprocess.run([sys.executable, "-O", "-c", unsound], capture_output=True, text=True)
+    assert run.stdout == "found\n", run.stderr
+    spoil(segment(directory), 4200)
+    assert checked("-O").returncode == 1
+    assert json.loads(checked("-O").stdout)["problems"] == json.loads(checked().stdout)["problems"]
+
+
+@pytest.mark.parametrize("lost", ["jobs", "leases", "newest", "LOGS", "HEAD"])
+def test_what_is_missing_is_told_and_nothing_is_changed(
+    own: ServerProcess, directory: Path, cli: Cli, lost: str
+) -> None:
+    newest = max((directory / "jobs").glob("*.wal"))
+    path = {"newest": newest, "HEAD": directory / "jobs" / "HEAD"}.get(lost, directory / lost)
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    before = picture(directory)
+    found = cli("check", str(directory), "--json")
+    if lost == "LOGS":
+        assert found.status == 0, "it is made anew while both logs are there"
+        return
+    assert found.status == 1 and "missing" in str(found.json["problems"])
+    with pytest.raises(RuntimeError):
+        own.start()
+    assert picture(directory) == before
