@@ -24,6 +24,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 KEY_ID_DIGITS: Final = 8
+KEYS_FILE_BYTES_MAX: Final = 1 << 20
 _BEARER: Final = b"Bearer "
 _BLANKS: Final = " \t\r\n"
 
@@ -137,6 +138,25 @@ def parse_keys(text: str) -> KeyRing:
         position_of[key.digest] = position
         keys.append(key)
     return KeyRing(tuple(keys))
+
+
+def parse_keys_file(content: bytes) -> KeyRing:
+    """Parse a file of keys: a key list over any number of lines.
+
+    Args:
+        content: Lines of entries; blank lines and those that begin with `#` are skipped.
+
+    Raises:
+        KeyListError: An entry cannot be understood, two entries share a secret, there is no entry,
+            or the file is longer than `KEYS_FILE_BYTES_MAX`.
+    """
+    if len(content) > KEYS_FILE_BYTES_MAX:
+        raise KeyListError(f"the file is over {KEYS_FILE_BYTES_MAX} bytes")
+    lines = (line.strip(_BLANKS) for line in _decode(content).splitlines())
+    ring = parse_keys(",".join(line for line in lines if line and not line.startswith("#")))
+    if not ring:
+        raise KeyListError("the file holds no key: give it at least one line, such as secret:read")
+    return ring
 
 
 def _parse_entry(entry: str, position: int) -> Key:

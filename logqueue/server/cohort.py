@@ -12,6 +12,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.commands import Claimer
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
+from logqueue.server.auth import Key
 from logqueue.server.portions import Outcome
 from logqueue.server.workers import Observed
 
@@ -28,7 +29,10 @@ class WorkStream:
         on_way: Jobs dealt to it whose frames are not written yet, by seq.
         observed: What is known of its node; `worked_before` is how often that had settled or
             extended jobs of the queue when the stream was opened.
+        key: Who opened it; None when the server asks nobody for a key.
     """
+
+    key: Key | None = None
 
     def __init__(
         self,

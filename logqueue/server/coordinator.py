@@ -20,6 +20,7 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, TopicNotFound
 from logqueue.record_texts import RecordTexts
+from logqueue.server.auth import Key
 from logqueue.server.background import flush_forever, retreat_on_failure, tidy_forever
 from logqueue.server.cohort import Cohort, Served, Waiting, WorkStream
 from logqueue.server.engine import Engine
@@ -135,6 +136,14 @@ class Coordinator:
             for waiting in cohort.waiting:
                 if waiting.is_patient and not waiting.future.done():
                     waiting.future.set_exception(error)
+
+    def end_streams_of(self, is_meant: Callable[[Key | None], bool], error: LogqueueError) -> None:
+        """End the streams and sockets of some keys; leases of work streams are given back."""
+        self.subscriptions.end(error, is_meant)
+        for cohort in list(self._cohorts.values()):
+            for stream in list(cohort.streams):
+                if is_meant(stream.key):
+                    stream.end(error)
 
     # -- commands --------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from logqueue import frames
 from logqueue.core.topic import Topic
-from logqueue.errors import LogqueueError
+from logqueue.errors import LogqueueError, ShuttingDown
 from logqueue.frames import Event
 from logqueue.server.byte_stream import ByteStream
 from logqueue.server.coordinator import Coordinator
@@ -30,6 +30,7 @@ class EventStream(Subscriber):
     ) -> None:
         """Open a stream: it follows the session's topics, as they are now, from now on."""
         super().__init__()
+        self.key = session.key
         self._session = session
         self._sessions = sessions
         self._coordinator = coordinator
@@ -91,7 +92,8 @@ class EventStream(Subscriber):
         self._coordinator.subscriptions.close(self)
         if self._body is not None:
             event_id = frames.encode_cursors(self._cursors())
-            last = frames.encode_sse_error(frames.SHUTTING_DOWN, error.message, event_id)
+            code = frames.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
+            last = frames.encode_sse_error(code, error.message, event_id)
             self._body.write(self._body.frame(last))
         self.run_out()
 

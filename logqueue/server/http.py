@@ -65,7 +65,7 @@ class HttpApi:
         self.metrics = metrics
         settings = service.settings
         self.hosts = HostPolicy(
-            has_keys=bool(settings.api_keys),
+            has_keys=settings.asks_for_keys,
             is_loopback=is_loopback(settings.host),
             bound=settings.host,
             allowed=settings.allow_host,
@@ -284,7 +284,7 @@ class HttpApi:
         return b"allow", ", ".join(methods).encode()
 
     def _authenticate(self, request: Request, match: Match) -> Key | None:
-        ring = self.service.settings.api_keys
+        ring = self.service.keys
         if not ring:
             return None
         route = match.route

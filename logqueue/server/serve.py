@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -27,6 +28,7 @@ from logqueue.core.limits import Quotas
 from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
 from logqueue.server.app import LogqueueApp
+from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, KeyRing, parse_keys_file
 from logqueue.server.background import archive_forever
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
@@ -53,6 +55,10 @@ KEEP_ALIVE_S = 75
 logger = logging.getLogger("logqueue.serve")
 
 
+class KeysFileError(Exception):
+    """The file of keys cannot be used; the message says why, and no secret."""
+
+
 class PortFileError(Exception):
     """The address could not be written where a supervisor looks for it."""
 
@@ -61,9 +67,16 @@ def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
     """Serve until told to stop.
 
     Returns:
-        The exit status: 0 after an orderly stop, 3 when another server has the data directory,
-        4 when the log is damaged, 5 when the port can not be bound, 1 for anything else.
+        The exit status: 0 after an orderly stop, 2 when the keys file cannot be used, 3 when
+        another server has the data directory, 4 when the log is damaged, 5 when the port can not
+        be bound, 1 for anything else.
     """
+    if settings.keys_file is not None:
+        try:
+            settings = replace(settings, api_keys=read_keys_file(settings.keys_file))
+        except KeysFileError as problem:
+            logger.error("%s", problem)
+            return EXIT_USAGE
     try:
         lock = _take_directory(settings.data_dir)
     except BlockingIOError:
@@ -84,6 +97,21 @@ def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
             lock.take_back()
         lock.release()
     return status
+
+
+def read_keys_file(path: str) -> KeyRing:
+    """The keys of a file.
+
+    Raises:
+        KeysFileError: It cannot be read, or holds no list of keys.
+    """
+    try:
+        with open(path, "rb") as file:
+            return parse_keys_file(file.read(KEYS_FILE_BYTES_MAX + 1))
+    except OSError as error:
+        raise KeysFileError(f"cannot read the keys file {path}: {error.strerror}") from error
+    except KeyListError as error:
+        raise KeysFileError(f"cannot use the keys file {path}: {error}") from error
 
 
 def _take_directory(data_dir: str) -> DirectoryLock:
@@ -174,6 +202,8 @@ class _Server:
         stop = asyncio.Event()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop.set)
+        if self.settings.keys_file is not None and hasattr(signal, "SIGHUP"):
+            loop.add_signal_handler(signal.SIGHUP, self._reload_keys)
         try:
             self._announce()
         except PortFileError as error:
@@ -196,11 +226,26 @@ class _Server:
             os._exit(self.status)
         stopping.cancel()
 
+    def _reload_keys(self) -> None:
+        """Read the file of keys again. One that cannot be used changes nothing."""
+        path = self.settings.keys_file
+        assert path is not None
+        self.service.key_reloads += 1
+        try:
+            ring = read_keys_file(path)
+        except KeysFileError as error:
+            self.service.key_reload_failures += 1
+            logger.error("%s; the keys read before stay valid", error)
+            return
+        before = len(self.service.keys.keys)
+        self.service.change_keys(ring)
+        logger.info("read %s again: %d keys, before %d", path, len(ring.keys), before)
+
     def _announce(self) -> None:
         host, port = self.bound.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         logger.info("logqueue %s listens on http://%s", __version__, address)
-        if not self.settings.api_keys:
+        if not self.service.keys:
             logger.warning(
                 "no API keys are set: everybody who can reach %s may do everything "
                 "(set LOGQUEUE_API_KEYS to change that)",

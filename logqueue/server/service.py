@@ -10,8 +10,15 @@ import time
 from collections import Counter
 from enum import Enum
 
-from logqueue.errors import Internal, NotReady, ShuttingDown, StorageReadOnly, Throttled
-from logqueue.server.auth import Key
+from logqueue.errors import (
+    Internal,
+    NotReady,
+    ShuttingDown,
+    StorageReadOnly,
+    Throttled,
+    Unauthorized,
+)
+from logqueue.server.auth import Key, KeyRing
 from logqueue.server.client_memory import ClientMemory
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
@@ -34,6 +41,9 @@ class Service:
     """The server as its handlers see it.
 
     Attributes:
+        keys: Those that are valid now; empty on a server that asks nobody for a key.
+        key_reloads, key_reload_failures: How often the file of keys was read again, and could not
+            be used.
         replay_progress: 0.0 to 1.0 while recovering.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
@@ -44,6 +54,9 @@ class Service:
 
     def __init__(self, settings: Settings, stepping: Stepping | None = None) -> None:
         self.settings = settings
+        self.keys = settings.api_keys
+        self.key_reloads = 0
+        self.key_reload_failures = 0
         self.stepping = stepping or SteppingInline()
         self.phase = Phase.RECOVERING
         self.failure = ""
@@ -120,6 +133,20 @@ class Service:
         if failure is not None:
             raise StorageReadOnly.because(failure)
         return coordinator
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def change_keys(self, ring: KeyRing) -> None:
+        """Take other keys from now on. Streams and watch sessions of keys that are not among them,
+        or that may do something else by now, end."""
+        self.keys = ring
+        valid = frozenset(ring.keys)
+        self.watch_sessions.forget_keys_but(valid)
+        if self._coordinator is not None:
+            error = Unauthorized("this key is no longer valid: the keys of the server have changed")
+            self._coordinator.end_streams_of(
+                lambda key: key is not None and key not in valid, error
+            )
 
     # -- caps ------------------------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("port", "port to listen on; 0 takes any free port", "PORT", 0, PORT_MAX),
     Option("port_file", "file to write host:port to once the port is bound", "FILE"),
     Option("api_keys", "keys: secret[:scopes[:prefixes]], comma separated", "KEYS"),
+    Option("keys_file", "file of keys, one a line; read again on SIGHUP", "FILE"),
     Option("probe_auth", "ask for a key on the health and readiness probes too"),
     Option("allow_insecure_no_auth", "listen beyond this machine although no keys are set"),
     Option("allow_host", "names to answer to, name[:port], comma separated", "NAMES"),
@@ -128,6 +129,7 @@ class Settings:
     port: int = 4000
     port_file: str | None = None
     api_keys: KeyRing = field(default_factory=KeyRing)
+    keys_file: str | None = None
     probe_auth: bool = False
     allow_insecure_no_auth: bool = False
     allow_host: tuple[str, ...] = ()
@@ -179,6 +181,7 @@ class Settings:
             if port is not None and _host_decides_port(given, port):
                 values["port"] = port
         settings = cls(**values)
+        settings._refuse_two_key_lists()
         settings._refuse_open_doors()
         settings._refuse_idle_bounds()
         return settings
@@ -186,7 +189,19 @@ class Settings:
     @property
     def is_insecure(self) -> bool:
         """Whether the server listens beyond this machine without asking for keys."""
-        return not self.api_keys and not is_loopback(self.host)
+        return not self.asks_for_keys and not is_loopback(self.host)
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether the server knows keys, or is to read them from a file."""
+        return bool(self.api_keys) or self.keys_file is not None
+
+    def _refuse_two_key_lists(self) -> None:
+        if self.api_keys and self.keys_file is not None:
+            raise SettingsError(
+                "keys are set twice, by LOGQUEUE_API_KEYS and by LOGQUEUE_KEYS_FILE: move all of "
+                "them to the file, or leave the file out"
+            )
 
     def _refuse_open_doors(self) -> None:
         if self.is_insecure and not self.allow_insecure_no_auth:

@@ -70,7 +70,7 @@ class SocketSession(Subscriber):
         super().__init__()
         self._service = service
         self._coordinator = service.require_serving()
-        self._key = key
+        self.key = key
         self._socket = socket
         self._inbox: deque[bytes | None] = deque()
         self._outbox: deque[_Slot] = deque()
@@ -178,8 +178,8 @@ class SocketSession(Subscriber):
         if not isinstance(error, LogqueueError):
             logger.error("a WebSocket command failed", exc_info=error)
             error = Internal("the server failed on this command; its log has the details")
-        elif self._key is not None:
-            error = error.hiding(self._key.allows)
+        elif self.key is not None:
+            error = error.hiding(self.key.allows)
         return replies.encode_socket_error(request_id, error.code, error.message)
 
     def _refusal(self, request_id: bytes, error: Exception) -> bytes | Held:
@@ -205,7 +205,7 @@ class SocketSession(Subscriber):
     def _subscribe(self, message: feed_wire.Subscribe, request_id: bytes) -> Held:
         self._require(Scope.READ)
         starts = message.starts()
-        require_topics_allowed(self._key, starts)
+        require_topics_allowed(self.key, starts)
         engine = self._coordinator.engine
         topics = find_topics(engine, starts, lenient=message.lenient)
         options = read_options(message)
@@ -244,7 +244,7 @@ class SocketSession(Subscriber):
         self._require(Scope.WRITE)
         if message.config is not None:
             self._require(Scope.ADMIN)
-        require_topics_allowed(self._key, {message.topic: None})
+        require_topics_allowed(self.key, {message.topic: None})
         began = time.perf_counter()
 
         def timings() -> Timings:
@@ -255,11 +255,11 @@ class SocketSession(Subscriber):
                 replies.encode_ack(request_id, message.topic, reply, message.return_seqs, spent)
             )
 
-        key, topic = self._key, message.topic
+        key, topic = self.key, message.topic
         return submit_append(self._coordinator, key, topic, message, None, timings, encode)
 
     def _require(self, scope: Scope) -> None:
-        if self._key is not None and not self._key.has(scope):
+        if self.key is not None and not self.key.has(scope):
             raise Forbidden("this key lacks a scope that the command needs")
 
     # -- what goes out ---------------------------------------------------------------------------
@@ -298,7 +298,9 @@ class SocketSession(Subscriber):
         """See Subscriber: what is decided already is still sent."""
         if not isinstance(error, ShuttingDown):
             self._farewell = error.code
-        code = frames.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
+        code = error.code
+        if isinstance(error, ShuttingDown):
+            code, self._ends_because = frames.SHUTTING_DOWN, "the server is shutting down"
         self._is_ending = True
         self._inbox.clear()
         last = replies.encode_socket_error(b"null", code, error.message)

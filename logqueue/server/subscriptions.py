@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.frames import Event
 from logqueue.record_texts import RecordTexts
+from logqueue.server.auth import Key
 from logqueue.server.engine import Engine
 from logqueue.server.gate import Gate
 
@@ -117,10 +118,12 @@ class Subscriber:
         news: Those of them that have something to look at.
         held: What was read for it but waits for the log.
         is_closed: Whether the connection is gone.
+        key: Who opened it; None when the server asks nobody for a key.
         masks_first_loss: Whether the first loss on a topic is reported as "from_seq_too_old".
     """
 
     masks_first_loss = False
+    key: Key | None = None
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, Subscription] = {}
@@ -267,10 +270,13 @@ class Subscriptions:
             self._due[subscriber] = None
             self._schedule()
 
-    def end(self, error: LogqueueError) -> None:
-        """The server is going: tell everybody."""
+    def end(
+        self, error: LogqueueError, is_meant: Callable[[Key | None], bool] = lambda key: True
+    ) -> None:
+        """End the connections of some keys, or all of them, and tell them why."""
         for subscriber in [*self._subscribers]:
-            subscriber.end(error)
+            if is_meant(subscriber.key):
+                subscriber.end(error)
 
     # -- changes ---------------------------------------------------------------------------------
 

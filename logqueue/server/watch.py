@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from logqueue import frames
 from logqueue.core.limits import WATCH_SESSION_TTL_MS
@@ -108,6 +108,15 @@ class WatchSessions:
             if session.share is not None:
                 session.share.release()
 
+    def forget_keys_but(self, valid: Collection[Key]) -> None:
+        """Let go of sessions whose keys are not valid any more; their streams end otherwise."""
+        for wid, session in [*self._sessions.items()]:
+            if session.key is not None and session.key not in valid:
+                del self._sessions[wid]
+                self._idle.pop(wid, None)
+                if session.share is not None:
+                    session.share.release()
+
     def add(self, session: WatchSession) -> None:
         """Keep a new session.
 
@@ -151,7 +160,7 @@ class WatchSessions:
         """A stream of the session has ended."""
         session.streams -= 1
         assert session.streams >= 0
-        if not session.streams:
+        if not session.streams and session.wid in self._sessions:
             self._rest(session)
 
     def _rest(self, session: WatchSession) -> None:

@@ -12,7 +12,7 @@ from logqueue import replies, wire
 from logqueue.core import commands as cmd
 from logqueue.core import limits
 from logqueue.core.config import clamp_lease_ms
-from logqueue.errors import InvalidRequest, LogqueueError, ShuttingDown
+from logqueue.errors import InvalidRequest, LogqueueError, ShuttingDown, Unauthorized
 from logqueue.server.byte_stream import ByteStream
 from logqueue.server.cohort import WorkStream
 from logqueue.server.coordinator import Coordinator
@@ -82,9 +82,13 @@ class SseWorkStream(WorkStream):
     def end(self, error: LogqueueError | None) -> None:
         """See WorkStream."""
         if error is not None:
-            down = isinstance(error, ShuttingDown)
+            code: str | int = 409
+            if isinstance(error, ShuttingDown):
+                code = "server_shutting_down"
+            elif isinstance(error, Unauthorized):
+                code = error.status
             frame: dict[str, Any] = {
-                "code": "server_shutting_down" if down else 409,
+                "code": code,
                 "error": error.message,
                 "topic": self.topic,
             }
@@ -144,7 +148,7 @@ def _read_stream(request: Request, coordinator: Coordinator) -> SseWorkStream:
     lease_ms = _number(query.get("lease_ms"), "lease_ms", limits.U64_MAX)
     jobs_max = _number(query.get("max"), "max", limits.U32_MAX)
     claimer = wire.claimer(query.get("node", ""), 1 if jobs_max is None else jobs_max, None)
-    return SseWorkStream(
+    stream = SseWorkStream(
         request.name,
         claimer.node,
         claimer.jobs_max,
@@ -152,6 +156,8 @@ def _read_stream(request: Request, coordinator: Coordinator) -> SseWorkStream:
         coordinator,
         starts=request.flag("starts", False),
     )
+    stream.key = request.key
+    return stream
 
 
 def _number(given: str | None, name: str, most: int) -> int | None:

@@ -28,6 +28,7 @@ def test_the_defaults() -> None:
         "port": 4000,
         "port_file": None,
         "api_keys": {"keys": ()},
+        "keys_file": None,
         "probe_auth": False,
         "allow_insecure_no_auth": False,
         "allow_host": (),
