@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 from logqueue.segments.index import LogName, encode_index
 from logqueue.server.log_segments import LOG_NAMES, LogSegments, Looking, Place
-from wal import DirectoryLock, File, FileSystem, Log, SegmentInfo
+from wal import DirectoryLock, FileSystem, Log, SegmentInfo
 from wal.files import CANNOT_LINK
 from wal.format import HEADER_BYTES, HeaderState, decode_header
 from wal.log import LOCK_NAME
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 DRAFT_SUFFIX = ".new"
 ASIDE_SUFFIX = ".aside"
 COPY_STEP_BYTES = 1 << 20
+SEGMENTS_PER_SYNC = 64
+"""Segments that share the syncs of the directory: small ones are archived by their bytes."""
 ENDING_BYTES = 4 << 10
 
 logger = logging.getLogger("logqueue.archive")
@@ -85,18 +87,21 @@ class _Room:
         self.log = log
         self.kept: dict[int, Archived] = {}
 
-    def add(self, segment: Archived) -> None:
-        self.kept = {**self.kept, segment.id: segment}
+    def add(self, segments: Iterable[Archived]) -> None:
+        self.kept = {**self.kept, **{segment.id: segment for segment in segments}}
 
     def forget(self, segment: Archived) -> None:
         self.kept = {id: other for id, other in self.kept.items() if id != segment.id}
 
-    def due(self) -> SegmentInfo | None:
-        """The oldest segment of the log that never changes again and is not archived."""
+    def due(self) -> list[SegmentInfo]:
+        """The segments of the log that never change again and are not archived, oldest first."""
+        due = []
         for info, successor in pairwise(self.log.segments()):
             if info.id not in self.kept:
-                return info if successor.begun else None
-        return None
+                if not successor.begun:
+                    break
+                due.append(info)
+        return due
 
 
 class LogArchive:
@@ -242,11 +247,30 @@ class LogArchive:
 
     def _keep_all(self) -> Iterator[None]:
         for room in self._rooms.values():
-            while (info := room.due()) is not None:
-                yield from self._keep(room, info)
+            linked: list[Archived] = []
+            try:
+                for info in room.due():
+                    path = segment_path(room.directory, info.id)
+                    yield from self._link(info, path)
+                    linked.append(Archived(info.id, path, info.bytes, has_index=False))
+                    if len(linked) == SEGMENTS_PER_SYNC:
+                        yield from self._keep(room, linked)
+            except OSError:
+                # One that can not be archived keeps nobody before it.
+                yield from self._keep(room, linked)
+                raise
+            yield from self._keep(room, linked)
 
-    def _keep(self, room: _Room, info: SegmentInfo) -> Iterator[None]:
-        path = segment_path(room.directory, info.id)
+    def _keep(self, room: _Room, linked: list[Archived]) -> Iterator[None]:
+        """Make the names of some segments durable; one sync is enough for all of them."""
+        if linked:
+            self._fs.sync_dir(room.directory)
+            room.add(linked)
+            self.archived += len(linked)
+            linked.clear()
+            yield
+
+    def _link(self, info: SegmentInfo, path: str) -> Iterator[None]:
         try:
             try:
                 self._fs.link(info.path, path)
@@ -259,9 +283,6 @@ class LogArchive:
             if error.errno not in CANNOT_LINK:
                 raise
             yield from self._copy(info, path)
-        self._fs.sync_dir(room.directory)
-        room.add(Archived(info.id, path, info.bytes, has_index=False))
-        self.archived += 1
         yield
 
     def _copy(self, info: SegmentInfo, path: str) -> Iterator[None]:
@@ -287,14 +308,23 @@ class LogArchive:
 
     def _index_all(self) -> Iterator[None]:
         for room in self._rooms.values():
-            for segment in [*room.kept.values()]:
-                if not segment.has_index and not segment.is_damaged:
-                    try:
-                        yield from self._index(room, segment)
-                    except FileNotFoundError:
-                        self._require_lost(room, segment)
+            drafts: list[Archived] = []
+            try:
+                for segment in [*room.kept.values()]:
+                    if not segment.has_index and not segment.is_damaged:
+                        try:
+                            yield from self._draft(room, segment, drafts)
+                        except FileNotFoundError:
+                            self._require_lost(room, segment)
+                    if len(drafts) == SEGMENTS_PER_SYNC:
+                        yield from self._publish(room, drafts)
+            except OSError:
+                yield from self._publish(room, drafts)
+                raise
+            yield from self._publish(room, drafts)
 
-    def _index(self, room: _Room, segment: Archived) -> Iterator[None]:
+    def _draft(self, room: _Room, segment: Archived, drafts: list[Archived]) -> Iterator[None]:
+        """Write the index of a segment under another name."""
         if room.name != "jobs":
             yield from self._segments.learn_topics()
         found = yield from self._look(room, segment)
@@ -304,20 +334,43 @@ class LogArchive:
             segment.is_damaged = True
             logger.error("the archived segment %s is damaged: %s", segment.path, found.damage)
             return
-        self._write(segment.index_path, encode_index(found.index), room.directory)
-        segment.has_index = True
-        yield
-
-    def _write(self, path: str, data: bytes, directory: str) -> None:
-        draft = path + DRAFT_SUFFIX
+        draft = segment.index_path + DRAFT_SUFFIX
         try:
-            _write_new(self._fs.create(draft), data)
-            self._fs.rename(draft, path)
-            self._fs.sync_dir(directory)
+            file = self._fs.create(draft)
+            try:
+                file.pwrite(encode_index(found.index), 0)
+            finally:
+                file.close()
         except OSError:
             with suppress(OSError):
                 self._fs.remove(draft)
             raise
+        drafts.append(segment)
+        yield
+
+    def _publish(self, room: _Room, drafts: list[Archived]) -> Iterator[None]:
+        """Give the drafts of some indexes their names, once they are durable. The first of many
+        files to be synced pays for most of the others."""
+        segments = [*drafts]
+        drafts.clear()
+        try:
+            for segment in segments:
+                file = self._fs.open(segment.index_path + DRAFT_SUFFIX, writable=True)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+                self._fs.rename(segment.index_path + DRAFT_SUFFIX, segment.index_path)
+                yield
+            if segments:
+                self._fs.sync_dir(room.directory)
+        except OSError:
+            for segment in segments:
+                with suppress(OSError):
+                    self._fs.remove(segment.index_path + DRAFT_SUFFIX)
+            raise
+        for segment in segments:
+            segment.has_index = True
 
     # -- letting go ------------------------------------------------------------------------------
 
@@ -464,11 +517,3 @@ def _set_aside(fs: FileSystem, path: str, names: set[str]) -> str:
     names.add(os.path.basename(aside))
     fs.rename(path, aside)
     return aside
-
-
-def _write_new(file: File, data: bytes) -> None:
-    try:
-        file.pwrite(data, 0)
-        file.sync()
-    finally:
-        file.close()

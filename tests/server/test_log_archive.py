@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -11,7 +12,7 @@ import pytest
 
 from logqueue.clock import ManualClock
 from logqueue.segments.index import decode_index
-from logqueue.server import tidying
+from logqueue.server import log_archive, tidying
 from logqueue.server.log_archive import ArchiveLocked, ArchiveRefused, LogArchive
 from logqueue.server.log_segments import LOG_NAMES
 from tests.core.world import START_MS, Bounds, World
@@ -454,3 +455,42 @@ def test_segments_as_long_as_those_of_the_log_may_still_be_others() -> None:
     last.keep()
     kept = segments(backup, "jobs", "archive")
     assert kept and all(here[id] == data for id, data in kept.items() if id in here)
+
+
+def test_small_segments_share_their_syncs() -> None:
+    world = World(segment_bytes=5000, archive=Bounds())
+    world.put(type="log", durability="fsync")
+    for _ in range(150):
+        world.write("q", "x" * 500)
+    segments = len(world.engine.journal.jobs.segments()) - 1
+    assert segments > 140
+    before = len(world.fs.history)
+    world.keep()
+    kinds = Counter(op.kind for op in world.fs.history[before:] if op.path.startswith("archive"))
+    assert world.archive.archived == segments and kinds["link"] == segments
+    # One for the names and one for the indexes of many; an index is synced itself.
+    assert kinds["sync_dir"] <= 2 * (segments // log_archive.SEGMENTS_PER_SYNC + 1)
+    assert kinds["sync"] == segments
+    world.tidy()
+    world.kill()
+    assert all(kept.has_index for kept in world.archive.segments("jobs").values())
+
+
+def test_a_segment_that_can_not_be_archived_keeps_nobody_before_it() -> None:
+    world = World(segment_bytes=5000, archive=Bounds())
+    world.put(type="log", durability="fsync")
+    for _ in range(20):
+        world.write("q", "x" * 500)
+    seventh = world.engine.journal.jobs.segments()[6].id
+
+    def fail(op: Op) -> OSError | None:
+        bad = op.kind == "link" and op.path.endswith(f"{seventh:020d}.wal")
+        return OSError(errno.EIO, "input/output error") if bad else None
+
+    world.fs.fail_when(fail)
+    for _ in range(2):
+        world.keep()
+        assert [*world.archive.segments("jobs")] == [1, 2, 3, 4, 5, 6]
+    world.fs.fail_when(lambda op: None)
+    world.keep()
+    assert len(world.archive.segments("jobs")) == len(world.engine.journal.jobs.segments()) - 1
