@@ -20,3 +20,14 @@ def scaled(short: int, thorough: int) -> int:
         thorough: In `make test-all`; multiplied by what LOGQUEUE_TEST_EFFORT asks for beyond.
     """
     return thorough * (EFFORT - 1) if IS_THOROUGH else short
+
+
+def swept(first: int, end: int, *, offset: int, every: int = 5) -> range:
+    """The steps of a sweep, such as the operations to crash at: all of them in `make test-all`.
+
+    Args:
+        offset: Where `make test` begins; give each case of a table another one, so that together
+            they come by everywhere.
+        every: How far apart its steps are.
+    """
+    return range(first, end) if IS_THOROUGH else range(first + offset % every, end, every)

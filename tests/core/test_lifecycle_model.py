@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from random import Random
 from typing import Any
@@ -21,9 +20,8 @@ from logqueue.errors import KeyConflict
 from logqueue.server import tidying
 from tests.core.lifecycle_model import LifecycleModel
 from tests.core.world import Wish, World, wish
+from tests.effort import IS_THOROUGH, scaled
 from wal.simfs import SimFileSystem
-
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 
 RECORD = st.fixed_dictionaries(
     {},
@@ -280,10 +278,10 @@ class TestLifecycle(LifecycleMachine.TestCase):  # type: ignore[misc,valid-type]
     """Runs the machine."""
 
     settings = settings(
-        max_examples=150 * EFFORT,
+        max_examples=scaled(50, 300),
         stateful_step_count=50,
         deadline=None,
-        derandomize=EFFORT == 1,
+        derandomize=not IS_THOROUGH,
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )

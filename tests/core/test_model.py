@@ -1,11 +1,10 @@
 """The whole core against a naive model of the contract, through restarts, kills and power cuts.
 
-LOGQUEUE_TEST_EFFORT multiplies the number of examples.
+More examples, and others each time, in `make test-all`.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -29,9 +28,9 @@ from logqueue.server import checkpoints, tidying
 from tests.core.comparing import adopt_leases, compare
 from tests.core.model import POSTPONED_MS, Lease, Model, Refused
 from tests.core.world import World, job, pack
+from tests.effort import IS_THOROUGH, scaled
 from wal.simfs import SimFileSystem
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 TOPICS_MAX = 7
 
 FIXED: dict[str, dict[str, Any]] = {
@@ -475,10 +474,10 @@ class TestCore(CoreMachine.TestCase):  # type: ignore[misc,valid-type]
     """Runs the machine."""
 
     settings = settings(
-        max_examples=220 * EFFORT,
+        max_examples=scaled(70, 440),
         stateful_step_count=50,
         deadline=None,
-        derandomize=EFFORT == 1,
+        derandomize=not IS_THOROUGH,
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )

@@ -14,6 +14,7 @@ from logqueue.core.invariants import portrait
 from logqueue.errors import EpochConflict, LogqueueError, RecordTooLarge, Throttled, TopicFull
 from logqueue.server import tidying
 from tests.core.world import World, job, pack
+from tests.effort import swept
 from wal.simfs import SimCrash, SimFileSystem
 
 
@@ -236,7 +237,7 @@ def test_epochs_come_once_and_whole(power_cut: bool, monkeypatch: pytest.MonkeyP
 
     whole = SimFileSystem(Random(1))
     day(whole)
-    for stop in range(20, whole.ops):
+    for stop in swept(20, whole.ops, offset=2 * power_cut):
         fs = SimFileSystem(Random(1))
         fs.crash_after(stop)
         with pytest.raises(SimCrash):

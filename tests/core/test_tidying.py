@@ -12,6 +12,7 @@ from logqueue.core import events as ev
 from logqueue.core.invariants import check, portrait
 from logqueue.server import checkpoints, tidying
 from tests.core.world import World, job
+from tests.effort import scaled
 
 TOPICS = [f"t{n}" for n in range(7)]
 
@@ -70,7 +71,7 @@ def settled(world: World) -> dict[str, Any]:
     return picture
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(scaled(8, 50)))
 def test_anything_may_happen_between_two_steps(seed: int) -> None:
     rng = Random(seed)
     world = World()

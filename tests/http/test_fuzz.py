@@ -1,6 +1,6 @@
 """The real server under a property-based client that knows nothing but the OpenAPI document.
 
-LOGQUEUE_TEST_EFFORT multiplies the number of examples. What is sent is derived from the document,
+`make test-all` sends more examples. What is sent is derived from the document,
 fitting it and breaking it; the checks are those of schemathesis: never a 5xx, only documented
 statuses and content types, replies of the documented shape, what breaks the document is refused.
 """
@@ -8,7 +8,6 @@ statuses and content types, replies of the documented shape, what breaks the doc
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,13 +29,13 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from logqueue.server.openapi.document import ROWS, path_of
 from logqueue.server.openapi.row import Row
+from tests.effort import scaled
 from tests.http.api import Api
 from tests.http.described import PATH
 from tests.http.expect import ok
 from tests.http.process import ServerProcess
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
-EXAMPLES = 25 * EFFORT
+EXAMPLES = scaled(8, 50)
 AUTHORIZED = {"Authorization": "Bearer full"}
 QUEUE, LOG, ROUTER = "fuzz.queue", "fuzz.log", "fuzz.router"
 

@@ -4,7 +4,6 @@ every moment, and nothing is dropped before it is archived."""
 from __future__ import annotations
 
 import errno
-import os
 from random import Random
 
 import pytest
@@ -13,12 +12,12 @@ from logqueue.clock import ManualClock
 from logqueue.segments.index import decode_index
 from logqueue.server import tidying
 from tests.core.world import START_MS, Bounds, World
+from tests.effort import EFFORT, swept
 from tests.sim.archived import appended, require_no_gap, segments
 from tests.sim.ledger import Batch, Ledger
 from tests.sim.workload import Workload
 from wal.simfs import Op, SimCrash, SimFileSystem
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 TURNS = 20
 SEEDS = range(4, 4 + EFFORT)
 ALL = Bounds()
@@ -141,7 +140,7 @@ def test_crash_at_every_operation(seed: int, power_cut: bool, links: bool, bound
         assert all(log.segments()[0].id > 1 for log in logs), "nothing was dropped"
     if bounds is ALL:
         assert world.archive.failures == 0
-    for stop in range(total):
+    for stop in swept(0, total, offset=2 * links + power_cut):
         fs = disk(seed, links=links)
         fs.crash_after(stop)
         ledger = Ledger()

@@ -3,7 +3,6 @@ what clients were told."""
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -12,11 +11,11 @@ from logqueue.clock import ManualClock
 from logqueue.core.invariants import check, portrait
 from logqueue.server import tidying
 from tests.core.world import START_MS, World
+from tests.effort import EFFORT, swept
 from tests.sim.ledger import Ledger
 from tests.sim.workload import TOPICS, Workload
 from wal.simfs import SimCrash, SimFileSystem
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 TURNS = 36
 SEEDS = range(1, 1 + 2 * EFFORT)
 
@@ -69,7 +68,7 @@ def go_on(world: World, ledger: Ledger, seed: int) -> None:
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power-cut", "kill"])
 def test_crash_at_every_operation(seed: int, power_cut: bool) -> None:
     total = ops_of(seed)
-    for stop in range(total):
+    for stop in swept(0, total, offset=2 * seed + power_cut):
         fs = SimFileSystem(Random(seed))
         fs.crash_after(stop)
         ledger, clock = Ledger(), ManualClock(START_MS)

@@ -7,7 +7,6 @@ tidying in steps between everything else.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,13 +23,13 @@ from logqueue.core.staging import ChunkId
 from logqueue.record_texts import RecordTexts, shown
 from logqueue.server import tidying
 from tests.core.world import START_MS, Wish, World, pack, wish
+from tests.effort import scaled
 from wal.simfs import SimCrash, SimFileSystem
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 LIVES = 8
 TURNS = 35
 OPERATIONS_MAX = 90
-SEEDS = range(1, 1 + 16 * EFFORT)
+SEEDS = range(1, 1 + scaled(6, 32))
 
 KEYS = "abc"
 QUEUES = ("q", "r")

@@ -3,7 +3,6 @@ operation of the disk; afterwards each content is in exactly one place."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,9 +14,9 @@ from logqueue.clock import ManualClock
 from logqueue.core.invariants import check, portrait
 from logqueue.server import tidying
 from tests.core.world import START_MS, Wish, World, wish
+from tests.effort import EFFORT, swept
 from wal.simfs import SimCrash, SimFileSystem
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 TURNS = 40
 SEEDS = range(1, 1 + 2 * EFFORT)
 KEYS = "abc"
@@ -145,7 +144,7 @@ def life(fs: SimFileSystem, seed: int, clock: ManualClock) -> Life:
 def test_crash_at_every_operation(seed: int, power_cut: bool) -> None:
     whole = SimFileSystem(Random(seed))
     life(whole, seed, ManualClock(START_MS))
-    for stop in range(whole.ops):
+    for stop in swept(0, whole.ops, offset=2 * seed + power_cut):
         fs = SimFileSystem(Random(seed))
         fs.crash_after(stop)
         clock = ManualClock(START_MS)

@@ -6,7 +6,6 @@ one tombstone; and no tombstone speaks of nothing but deleted records.
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -15,9 +14,8 @@ from logqueue.core.invariants import check
 from logqueue.core.reading import Page, read
 from logqueue.server import tidying
 from tests.core.world import World, job
+from tests.effort import scaled
 from wal.simfs import SimFileSystem
-
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 
 TOPICS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -127,7 +125,7 @@ class Library:
         return page
 
 
-@pytest.mark.parametrize("seed", range(16 * EFFORT))
+@pytest.mark.parametrize("seed", range(scaled(8, 32)))
 def test_readers_are_told_the_truth(seed: int) -> None:
     library = Library(seed)
     for _ in range(250):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -12,10 +11,9 @@ import pytest
 from logqueue.core.invariants import check, portrait
 from logqueue.server import tidying
 from tests.core.world import World, job
+from tests.effort import EFFORT, scaled, swept
 from wal.simfs import SimCrash, SimFileSystem
 
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
-STRIDE = max(7 - 2 * EFFORT, 1)
 """Of how many disk operations one is crashed at; all of them from an effort of 3 on."""
 
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
@@ -155,7 +153,7 @@ class Web:
                 assert originals <= known, f"{name}: originals without a copy"
 
 
-@pytest.mark.parametrize("seed", range(12 * EFFORT))
+@pytest.mark.parametrize("seed", range(scaled(6, 24)))
 def test_destinations_are_what_the_surviving_source_implies(seed: int) -> None:
     web = Web(seed)
     web.begin()
@@ -216,7 +214,7 @@ def test_crash_along_the_way(seed: int, power_cut: bool) -> None:
     begun = fs.ops
     fs = SimFileSystem(Random(seed))
     day(Web(seed, fs, SWEPT))
-    for stop in range(begun - 20, fs.ops, STRIDE):
+    for stop in swept(begun - 20, fs.ops, offset=6 * power_cut, every=13):
         fs = SimFileSystem(Random(seed))
         fs.crash_after(stop)
         web = Web(seed, fs, SWEPT)

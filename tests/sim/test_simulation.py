@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from random import Random
 from typing import Any
 
@@ -12,9 +11,8 @@ import pytest
 from logqueue.core.invariants import check
 from logqueue.server import tidying
 from tests.core.world import World
+from tests.effort import scaled
 from wal.simfs import SimFileSystem
-
-EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +85,7 @@ def _disturb(world: World, rng: Random) -> None:
         world.wait(400)
 
 
-@pytest.mark.parametrize("seed", range(12 * EFFORT))
+@pytest.mark.parametrize("seed", range(scaled(6, 24)))
 def test_everything_is_accounted_for(seed: int) -> None:
     assert live(seed)[1] > 30
 
