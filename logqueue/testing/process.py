@@ -16,8 +16,8 @@ from typing import Self
 from logqueue.client import Client
 from logqueue.errors import LogqueueError
 
-START_S = 20.0
-STOP_S = 20.0
+START_S = 60.0
+STOP_S = 60.0
 POLL_S = 0.02
 
 

@@ -24,7 +24,7 @@ from logqueue.client import Client
 from logqueue.testing.process import ServerProcess
 from tests.house import ROOT
 
-END_S = 30.0
+END_S = 60.0
 
 _numbers = itertools.count(1)
 

@@ -18,7 +18,7 @@ from tests.http.expect import Json, ok
 from tests.http.sse import Stream
 
 JSON = {"content-type": "application/json"}
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 
 
 class Api:

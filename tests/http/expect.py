@@ -20,7 +20,7 @@ Reply = httpx.Response | RawReply
 T = TypeVar("T")
 
 ANY_DETAIL: Mapping[str, Any] = {"any detail, or none": True}
-EVENTUALLY_S = 8.0
+EVENTUALLY_S = 60.0
 POLL_S = 0.02
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import httpx
 
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
 POLL_S = 0.02
 
 
@@ -184,7 +184,7 @@ class ServerProcess:
         while True:
             try:
                 reply = httpx.get(
-                    self.base_url + "/v0/ready", headers=headers, timeout=2.0, trust_env=False
+                    self.base_url + "/v0/ready", headers=headers, timeout=10.0, trust_env=False
                 )
                 if reply.status_code == 200:
                     return

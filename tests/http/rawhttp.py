@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 Address = tuple[str, int]
-READ_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)

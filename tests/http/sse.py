@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.http import rawhttp
 
-FRAME_TIMEOUT_S = 5.0
+FRAME_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)

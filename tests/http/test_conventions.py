@@ -144,7 +144,7 @@ def test_head_of_work_ends_at_once_and_leases_nothing(api: Api, queue: str) -> N
         assert reply.status == 200
         assert reply.headers["content-type"].startswith("text/event-stream")
         connection.send(rawhttp.request("GET", "/v0/health"))
-        plain_ok(connection.read_reply(timeout_s=2))
+        plain_ok(connection.read_reply())
         assert api.facts(queue, "ready", "in_flight") == (1, 0)
 
 

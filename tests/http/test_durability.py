@@ -170,7 +170,7 @@ def test_a_kill_under_load(fresh_server: FreshServer, api_for: ApiFor) -> None:
 
 def lease_events_written() -> None:
     """Without `leases_durable` the server hands lease events to the system every 100 ms."""
-    time.sleep(0.3)
+    time.sleep(1.0)
 
 
 @pytest.mark.parametrize("how", ENDINGS)
@@ -328,7 +328,7 @@ def test_a_polite_end(fresh_server: FreshServer, api_for: ApiFor, number: signal
     api.append("l", 1)
     started = time.monotonic()
     assert server.terminate(number) == 0
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 9.5, "requests in progress may take 10 s, idle ones none"
     assert api_for(server.restart()).facts("l", "count") == (1,)
 
 

@@ -126,7 +126,7 @@ def test_errors_and_delays_of_nacks(
     ok(api.nack("q", [2], error="why", count=False))
     if not leases_durable:
         # The server hands lease events of such a queue to the system every 100 ms.
-        time.sleep(0.3)
+        time.sleep(1.0)
     api = again(server, api_for, stop)
     assert api.facts("q", "ready", "delayed") == (1, 1)
     [job] = api.claimed("q", max=9)

@@ -13,7 +13,7 @@ from tests.http import rawhttp
 from tests.http.api import JSON, Api, numbered, seqs_of
 from tests.http.conftest import ApiFor, FreshServer
 from tests.http.expect import eventually, now_ms, ok, refused
-from tests.http.waiting import Waiters, datas, reply, waiting
+from tests.http.waiting import REPLY_TIMEOUT_S, Waiters, datas, reply, waiting
 
 
 @pytest.fixture
@@ -102,13 +102,13 @@ def test_what_wakes_a_waiting_claim(api: Api, waiters: Waiters, topic: str, wake
     before(api, topic)
     started = time.monotonic()
     if wake in ("rate refill", "lease expiry"):  # may happen before anybody could look
-        claimed = ok(api.claim(topic, wait_ms=8000))["claimed"]
+        claimed = ok(api.claim(topic, wait_ms=30_000))["claimed"]
     else:
         call = waiters.start(topic)
         act(api, topic)
         claimed = reply(call)["claimed"]
     assert [job["data"] for job in claimed] == ["job"]
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 25
 
 
 def test_redrive_wakes_the_target(api: Api, waiters: Waiters, topic: str) -> None:
@@ -141,7 +141,7 @@ def test_jobs_that_are_there_are_given_at_once(api: Api, queue: str) -> None:
     api.append(queue, 1, 2, 3)
     started = time.monotonic()
     assert seqs_of(api.claimed(queue, max=2, wait_ms=30_000)) == [1, 2]
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 25
 
 
 # -- patience ------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_patience_ends(api: Api, queue: str, wait_ms: int) -> None:
     body = ok(api.claim(queue, wait_ms=wait_ms))
     spent_ms = (time.monotonic() - started) * 1000
     assert (body["claimed"], body["count"], body["reason"]) == ([], 0, "empty")
-    assert spent_ms < 5000
+    assert spent_ms < 25_000
     assert body["performance"]["throttle_wait_ms"] >= wait_ms // 2
 
 
@@ -348,7 +348,7 @@ def test_the_queue_is_deleted(api: Api, waiters: Waiters, queue: str) -> None:
     calls = [waiters.start(queue, f"w{number}") for number in range(2)]
     ok(api.delete_topic(queue))
     for call in calls:
-        refused(call.result(5), 404, "topic_not_found", {"topic": queue})
+        refused(call.result(REPLY_TIMEOUT_S), 404, "topic_not_found", {"topic": queue})
 
 
 def test_the_queue_is_deleted_and_made_again(api: Api, waiters: Waiters, queue: str) -> None:
@@ -357,7 +357,7 @@ def test_the_queue_is_deleted_and_made_again(api: Api, waiters: Waiters, queue: 
     ok(api.delete_topic(queue))
     api.make_queue(queue)
     api.append(queue, "other")
-    refused(call.result(5), 404, "topic_not_found", {"topic": queue})
+    refused(call.result(REPLY_TIMEOUT_S), 404, "topic_not_found", {"topic": queue})
 
 
 def test_the_server_stops(fresh_server: FreshServer, api_for: ApiFor) -> None:
@@ -369,8 +369,8 @@ def test_the_server_stops(fresh_server: FreshServer, api_for: ApiFor) -> None:
         calls = [waiters.start("q", f"w{number}", wait_ms=30_000) for number in range(3)]
         server.send_signal(signal.SIGTERM)
         for call in calls:
-            refused(call.result(5), 503, "shutting_down")
-        assert server.wait(8) == 0
+            refused(call.result(REPLY_TIMEOUT_S), 503, "shutting_down")
+        assert server.wait() == 0
 
 
 # -- why there is nothing ------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def test_a_disconnect_releases(api: Api, queue: str, how: str) -> None:
     jobs = stream.jobs(4)
     ok(api.ack(queue, [2]))
     stream.close() if how == "close" else stream.reset()
-    assert eventually(lambda: api.facts(queue, "ready", "in_flight") == (3, 0), timeout_s=3)
+    assert eventually(lambda: api.facts(queue, "ready", "in_flight") == (3, 0))
     again = api.claimed(queue, "other", max=5)
     assert [(job["$seq"], job["deliveries"]) for job in again] == [(1, 2), (3, 2), (4, 2)]
     assert ok(api.ack(queue, [1], lease_ids=[jobs[0]["lease_id"]]))["skipped"] == [1]

@@ -20,7 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from tests.http import rawhttp
 from tests.http.expect import Json, assert_compact
 
-MESSAGE_TIMEOUT_S = 5.0
+MESSAGE_TIMEOUT_S = 60.0
 LARGE = 100_000
 """Characters of a message from which on its form is not looked at any more."""
 UPGRADE = {

@@ -20,7 +20,7 @@ from logqueue.client import Client
 from logqueue.shapes import Record
 from tests.house import ROOT
 
-END_S = 20.0
+END_S = 60.0
 
 PROGRAM = """
 import logging, sys

@@ -18,7 +18,7 @@ from logqueue.testing import MemoryServer, MemoryWorker, ServerProcess
 from logqueue.worker import App, Worker
 from logqueue.worker.consuming import Counts
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 LOOK_S = 0.005
 
 
