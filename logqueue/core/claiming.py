@@ -231,12 +231,12 @@ def _fresh(topic: Topic, queue: Queue, wanted: int, now: int) -> list[int]:
     taken: list[int] = []
     start = queue.cursor
     while len(taken) < wanted and start <= topic.head:
-        start = queue.behind_passed(start)
+        start = queue.passed.behind(start)
         for batch in topic.batches_from(start):
             if batch.last_seq < start:
                 continue
             # A run of timed jobs is passed over in one step, however long it is.
-            past = batch.first_seq if batch.is_plain else queue.behind_passed(batch.first_seq)
+            past = batch.first_seq if batch.is_plain else queue.passed.behind(batch.first_seq)
             if past > batch.last_seq:
                 start = past
                 break

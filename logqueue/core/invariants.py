@@ -309,7 +309,7 @@ def _check_places(topic: Topic, queue: Queue, timed: Container[int]) -> None:
         offered = seq < queue.cursor or seq in timed or seq in queue.held
         if not (seq not in queue.jobs or offered):
             raise Contradiction(f"{where}: job {seq} would be offered twice")
-        passed = queue.behind_passed(seq) > seq
+        passed = queue.passed.behind(seq) > seq
         if not (not passed or seq in timed):
             raise Contradiction(f"{where}: fresh job {seq} is passed over")
     fresh = sum(s >= queue.cursor and s not in timed and s not in queue.held for s in live)

@@ -15,6 +15,7 @@ from logqueue.core import timing
 from logqueue.core.batch import Batch
 from logqueue.core.block import DELAY, KEY, MAX_DELIVERIES, View
 from logqueue.core.keys import Lookup, WaitingKeys
+from logqueue.core.passed import IsBare
 from logqueue.core.projection import Queue
 
 
@@ -27,9 +28,10 @@ class Particulars:
         bytes: About how much the log holds of these columns for live records.
     """
 
-    __slots__ = ("_lookup", "_queue", "bytes", "expiries", "has_bounds")
+    __slots__ = ("_is_bare", "_lookup", "_queue", "bytes", "expiries", "has_bounds")
 
-    def __init__(self, queue: Queue | None, lookup: Lookup) -> None:
+    def __init__(self, queue: Queue | None, lookup: Lookup, is_bare: IsBare) -> None:
+        self._is_bare = is_bare
         self._queue = queue
         self._lookup = lookup
         self.expiries: SortedList[int] = SortedList()
@@ -98,7 +100,7 @@ class Particulars:
         if timed:
             queue.schedule(delayed, ready)
         if timed == batch.count:
-            queue.pass_over(batch.first_seq, batch.last_seq)
+            queue.passed.add(batch.first_seq, batch.last_seq, self._is_bare)
 
     def leave(self, batch: Batch, indexes: Sequence[int]) -> None:
         """Live records are about to go; the batch still has them."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from sortedcontainers import SortedDict, SortedList
+from sortedcontainers import SortedList
 
 from logqueue.core import limits
 from logqueue.core.backoff import delay_ms
@@ -36,6 +36,7 @@ from logqueue.core.deadlines import Deadlines
 from logqueue.core.events import JobKept
 from logqueue.core.keys import WaitingKeys
 from logqueue.core.leases import Grant, Job
+from logqueue.core.passed import PassedRuns
 from logqueue.core.timing import moment, seq_of, time_of
 
 
@@ -49,6 +50,7 @@ class Queue:
         keys: Keys of waiting jobs; None while no job has had one.
         leased: Live jobs under a lease (as of the last `elapse`).
         orphans: Leases whose record is gone.
+        passed: Runs of timed jobs, which the cursor need not look at.
         dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
         finished: Jobs that came to an end over this instance's life, by outcome.
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
@@ -60,9 +62,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_grants", "_passed", "_rate_spent_until", "_rules", "cursor", "dead_lettered", "delayed",
+        "_grants", "_rate_spent_until", "_rules", "cursor", "dead_lettered", "delayed",
         "finished", "has_errors", "has_given_back", "has_overdue", "has_timed", "held", "jobs",
-        "keys", "lapsed", "leased", "orphans", "reclaim", "streams",
+        "keys", "lapsed", "leased", "orphans", "passed", "reclaim", "streams",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -74,7 +76,7 @@ class Queue:
         self.has_given_back = False
         self.has_timed = False
         self.lapsed: dict[str, int] = {}
-        self._passed: SortedDict[int, int] = SortedDict()
+        self.passed = PassedRuns()
         self._rate_spent_until = 0.0
         self._begin(1)
 
@@ -114,15 +116,6 @@ class Queue:
     def is_delayed(self, seq: int, due: int) -> bool:
         """Whether a job without an entry in `jobs` is delayed until then."""
         return bool(due) and moment(due, seq) in self.delayed
-
-    def behind_passed(self, seq: int) -> int:
-        """The first seq from this one on that the cursor need not pass over."""
-        at = self._passed.bisect_right(seq) - 1
-        if at >= 0:
-            last: int = self._passed.peekitem(at)[1]
-            if last >= seq:
-                return last + 1
-        return seq
 
     def rate_allows(self, rate: ClaimRate, now: int) -> int:
         """How many jobs the claim rate lets go at a time."""
@@ -375,16 +368,6 @@ class Queue:
             self._leave_place(seq, job)
             self._put_back(seq, job, due)
 
-    def pass_over(self, first: int, last: int) -> None:
-        """All jobs of a range of seqs are timed; the cursor need not look at them."""
-        at = self._passed.bisect_right(first) - 1
-        if at >= 0:
-            start, end = self._passed.peekitem(at)
-            if end >= first - 1:
-                self._passed[start] = max(end, last)
-                return
-        self._passed[first] = last
-
     def put_back(self, seqs: Iterable[int]) -> None:
         """Have jobs that the cursor has passed, and nobody was given, come as reclaimed ones."""
         passed = [*seqs]
@@ -454,6 +437,8 @@ class Queue:
         """Become what a checkpoint says. Holds stay; timed jobs must be scheduled anew."""
         held = {seq: self.jobs[seq] for seq in self.held}
         self._begin(cursor)
+        # Between two runs there may be records that only came later in the log.
+        self.passed.clear()
         self.jobs.update(held)
         self.adopt(cursor, kept)
 

@@ -175,6 +175,16 @@ class Topic:
         batch = self.batch_of(seq)
         return batch is not None and batch.index_of(seq) >= 0
 
+    def is_bare(self, first: int, last: int) -> bool:
+        """Whether no record lives from one seq to another, both counted in."""
+        for batch in self.batches_from(first):
+            if batch.first_seq > last:
+                return True
+            seqs = batch.live_seqs(first)
+            if seqs:
+                return seqs[0] > last
+        return True
+
     def records(self, seqs: Sequence[int]) -> Iterator[Record]:
         """Live records among ascending seqs; the rest is passed over."""
         at = 0
@@ -362,7 +372,7 @@ class Topic:
 
     def _particulars(self) -> Particulars:
         if self.particulars is None:
-            self.particulars = Particulars(self.queue, self.key_of)
+            self.particulars = Particulars(self.queue, self.key_of, self.is_bare)
         return self.particulars
 
     def remove(self, seqs: Sequence[int]) -> list[int]:

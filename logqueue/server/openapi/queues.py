@@ -11,7 +11,7 @@ from logqueue.errors import (
     Throttled,
     TopicNotFound,
 )
-from logqueue.server.openapi.row import COPYING, STORING, TEXT, U32, U64, Parameter, Row
+from logqueue.server.openapi.row import COPYING, STORING, TEXT, U32, U64, Parameter, Row, flag
 
 QUEUE = "/v0/topics/*"
 LEASE = "lease_1a1faeb833a0000"
@@ -162,6 +162,7 @@ ROWS = [
                 example=4,
             ),
             Parameter("lease_ms", U64, "Lease of each job; the queue's if not given."),
+            flag("starts", False, "The client starts each job as soon as it has received it."),
         ),
         content={
             "text/event-stream": {
