@@ -19,7 +19,8 @@ from msgspec import inspect
 NAMES_MAX = 16
 NAME_CHARS_MAX = 64
 EXAMINED_BYTES_MAX = 1 << 20
-"""How many bytes of the elements of one array or object are examined."""
+EXAMINED_MAX = 2000
+"""How many elements of one array or object are examined, and how many bytes of them."""
 
 Ignore = Callable[[Sequence[str]], None]
 """Takes the names of members that a body had and the server ignores."""
@@ -108,7 +109,7 @@ def _of_value(kind: inspect.Type, text: bytes, where: str) -> Iterator[str]:
 def _first(values: Any) -> Iterator[bytes]:
     """As many values as may be examined."""
     left = EXAMINED_BYTES_MAX
-    for raw in values:
+    for raw in islice(values, EXAMINED_MAX):
         text = bytes(raw)
         left -= len(text)
         if left < 0:

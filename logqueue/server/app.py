@@ -26,6 +26,7 @@ from logqueue.server.socket_routes import SocketRoutes
 from logqueue.server.topic_routes import TopicRoutes
 from logqueue.server.watch_routes import WatchRoutes
 from logqueue.server.work import WorkRoute
+from logqueue.wire_large import read_append, read_stage
 
 READ, WRITE, DELETE, ADMIN = KeyScope.READ, KeyScope.WRITE, KeyScope.DELETE, KeyScope.ADMIN
 TOPICS = "/v0/topics"
@@ -58,7 +59,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("PATCH", TOPIC, ADMIN, Body.MERGE_PATCH, topics.patch),
         Route("POST", TOPIC + "/ensure", ADMIN, optional, topics.ensure),
         Route("DELETE", TOPIC, DELETE, none, topics.drop),
-        Route("POST", TOPIC, WRITE, required, topics.append),
+        Route("POST", TOPIC, WRITE, required, topics.append, in_steps=read_append),
         Route("POST", TOPIC + "/diff", READ, optional, topics.diff),
         Route("POST", TOPIC + "/delete", DELETE, required, topics.delete),
         Route("GET", TOPIC + "/seq_at", READ, none, topics.seq_at),
@@ -79,8 +80,8 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("POST", TOPIC + "/redrive", WRITE | DELETE, required, jobs.redrive),
         Route("GET", TOPIC + "/workers", READ, none, jobs.workers),
         Route("GET", PRODUCER, READ, none, producers.get),
-        Route("POST", EPOCH + "/stage", WRITE, required, producers.stage),
-        Route("POST", EPOCH + "/commit", WRITE, required, producers.commit),
+        Route("POST", EPOCH + "/stage", WRITE, required, producers.stage, in_steps=read_stage),
+        Route("POST", EPOCH + "/commit", WRITE, required, producers.commit, body_bytes_max=1 << 20),
         Route("GET", ROUTERS, READ, none, routers.list),
         Route("PUT", ROUTER, ADMIN, required, routers.put),
         Route("GET", ROUTER, READ, none, routers.get),

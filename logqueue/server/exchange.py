@@ -26,6 +26,7 @@ from logqueue.server.requests import (
     read_parts,
 )
 from logqueue.server.routing import Route
+from logqueue.wire_large import LARGE_BYTES
 
 if TYPE_CHECKING:
     from logqueue.server.protocol import LogqueueHttpProtocol
@@ -94,7 +95,8 @@ class HttpExchange:
 
     def wait(self) -> None:
         """See `requests.Client`."""
-        self.protocol.hold_request(WAITING_BYTES + 2 * len(self.request.body))
+        size = len(self.request.body)
+        self.protocol.hold_request(WAITING_BYTES + min(2 * size, size + LARGE_BYTES))
 
     def answer(self, body: bytes) -> None:
         """The request is whole: answer it now, or when its answer may leave."""
@@ -120,6 +122,8 @@ class HttpExchange:
         elif isinstance(answer, Reply):
             self.send(answer)
         else:
+            # A write is answered even when its client has said that it sends no more.
+            self.is_held = self.route.in_steps is not None
             task = self.protocol.loop.create_task(self._await(answer))
             self.protocol.tasks.add(task)
             task.add_done_callback(self.protocol.tasks.discard)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
+from typing import TypeVar, cast
 
 from logqueue import replies
 from logqueue.errors import (
@@ -52,6 +54,11 @@ from logqueue.server.routing import Body, Match, Route, Router
 from logqueue.server.service import Service
 from logqueue.server.settings import is_loopback
 from logqueue.server.websocket import WebSocket, accept
+from logqueue.wire_large import LARGE_BYTES
+
+STEP_S = 0.003
+
+T = TypeVar("T")
 
 logger = logging.getLogger("logqueue.http")
 
@@ -103,6 +110,24 @@ class HttpApi:
         """
         if route.body is not Body.IGNORED:
             _require_json(request, route)
+        if route.in_steps is not None and len(request.body) > LARGE_BYTES:
+            request.wait()
+            return self._answer_large(request, route, request.body)
+        return self._handle(request, route)
+
+    async def _answer_large(self, request: Request, route: Route, body: bytes) -> Reply:
+        """Read a large body in steps between other requests, one such body at a time."""
+        assert route.in_steps is not None
+        async with self.service.large_bodies:
+            steps = route.in_steps(body, request.ignore)
+            del body
+            request.document = await in_steps(steps)
+            answer = self._handle(request, route)
+            request.document = None
+        assert isinstance(answer, Held), "writes are held until they are stored"
+        return await self._when_held(request, answer)
+
+    def _handle(self, request: Request, route: Route) -> Answer:
         assert route.handler is not None
         try:
             return route.handler(request)
@@ -161,8 +186,9 @@ class HttpApi:
         return begin
 
     def body_bytes_max(self, route: Route) -> int:
-        """The longest body that a route takes."""
-        return self.service.settings.max_body_bytes
+        """The longest body that a route takes, in bytes."""
+        most = self.service.settings.max_body_bytes
+        return most if route.in_steps is not None else min(most, route.body_bytes_max)
 
     def upgrade(
         self, request: Request, route: Route
@@ -225,7 +251,7 @@ class HttpApi:
             if route.stream is not None:
                 return await self._stream(request, route, send, connection)
             if route.body is not Body.IGNORED:
-                limit = self.service.settings.max_body_bytes
+                limit = self.body_bytes_max(route)
                 request.body = await read_body(request, receive, limit)
             answer = self.answer(request, route)
             if isinstance(answer, Reply):
@@ -349,6 +375,18 @@ def error_reply(refusal: LogqueueError, *headers: tuple[bytes, bytes]) -> Reply:
     if refusal.retry_after_s is not None:
         headers = (*headers, (b"retry-after", b"%d" % refusal.retry_after_s))
     return Reply(replies.encode_error(refusal), refusal.status, headers)
+
+
+async def in_steps(steps: Generator[None, None, T]) -> T:
+    """The result of work that is done in steps, a few milliseconds at a time between others'."""
+    while True:
+        until = time.perf_counter() + STEP_S
+        while time.perf_counter() < until:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast(T, end.value)
+        await asyncio.sleep(0)
 
 
 async def _send(send: Send, reply: Reply) -> None:

@@ -8,12 +8,13 @@ chunks are.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, cast
 
 from logqueue.errors import InvalidRequest, PayloadTooLarge
 from logqueue.server.http_head import CHUNKED
 
 CHUNKS_PER_STEP: Final = 1000
+COPIED_BYTES_MAX: Final = 1 << 20
 CHUNK_LINE_BYTES_MAX: Final = 4096
 TRAILER_BYTES_MAX: Final = 16 << 10
 
@@ -65,9 +66,11 @@ class IncomingBody:
 
     def take(self) -> bytes:
         """The whole content; it is kept here no longer."""
-        content = b"" if self._content is None else bytes(self._content)
-        self._content = None
-        return content
+        content, self._content = self._content, None
+        if content is None:
+            return b""
+        # A copy of a large one would take longer than a step may; it is only read from here on.
+        return bytes(content) if len(content) <= COPIED_BYTES_MAX else cast(bytes, content)
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes.

@@ -25,7 +25,9 @@ class ProducerRoutes:
     def stage(self, request: Request) -> Held:
         """`POST /v0/producers/:producer/epochs/:n/stage`: lay down a chunk, invisible yet."""
         coordinator = self._service.require_serving()
-        body = wire_producers.read_stage_body(request.body, request.ignore)
+        body = request.document
+        if body is None:
+            body = wire_producers.read_stage_body(request.body, request.ignore)
         if not request.allows(body.topic):
             raise Forbidden(_OUTSIDE, {"topic": body.topic})
         command = wire_producers.stage_command(request.name, request.item, body)

@@ -12,6 +12,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
+    Generator,
     MutableMapping,
     Sequence,
 )
@@ -65,14 +66,15 @@ class Request:
         name: The topic (or router) of the path, percent-decoded; "" where the path has none.
         item: The one thing of a topic that the path names (a seq, a key), percent-decoded.
         key: The authenticated key; None in dev mode and on open probes.
+        document: The body of a route that reads large ones in steps, when it is large.
         ignored: Members of the body that the server does not know.
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
     """
 
     __slots__ = (
-        "_client", "_query", "began", "body", "headers", "ignored", "is_counted", "item", "key",
-        "method", "name", "query_string", "raw_path", "route",
+        "_client", "_query", "began", "body", "document", "headers", "ignored", "is_counted",
+        "item", "key", "method", "name", "query_string", "raw_path", "route",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +95,7 @@ class Request:
         self.key: Key | None = None
         self.is_counted = False
         self.body = b""
+        self.document: Any = None
         self.ignored: Sequence[str] = ()
         self.began = time.perf_counter()
         self._client = client
@@ -156,6 +159,10 @@ class Request:
     async def gone(self) -> None:
         """Return once the client has hung up."""
         await self._client.gone()
+
+    def wait(self) -> None:
+        """Say that the request is about to wait: see `Client.wait`."""
+        self._client.wait()
 
     def unless_gone(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Await something for the client, and cancel it when the client hangs up.
@@ -328,6 +335,9 @@ EVENT_STREAM: Final = (
 )
 """The headers of every endless reply."""
 
+
+StepsReader = Callable[[bytes, Callable[[Sequence[str]], None]], Generator[None, None, Any]]
+"""Reads a body in small steps; is told the unknown members."""
 
 SocketHandler = Callable[[Request], Callable[[WebSocket], object]]
 """Checks a request for a WebSocket; what it returns is called to begin, after the upgrade."""

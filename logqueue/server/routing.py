@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from logqueue.errors import InvalidRequest
 from logqueue.server.auth import Scope
-from logqueue.server.requests import Handler, SocketHandler, StreamHandler
+from logqueue.server.requests import Handler, SocketHandler, StepsReader, StreamHandler
 
 NO_SCOPE = Scope(0)
 
@@ -36,6 +36,10 @@ class Body(Enum):
     """As REQUIRED, and the content type may also be that of a merge patch."""
 
 
+BODY_BYTES_MAX = 256 << 10
+"""Enough for all that a call may name, and decoded in a few milliseconds."""
+
+
 class Route(NamedTuple):
     """One row of the table.
 
@@ -46,6 +50,8 @@ class Route(NamedTuple):
         probe: Answered without a key unless probe authentication is on, and at any time.
         socket: Makes a WebSocket of the connection when the request offers one; not counted as in
             progress. `handler` answers those that do not.
+        in_steps: Reads large bodies for the handler, as `Request.document`.
+        body_bytes_max: The longest body of a route without `in_steps`: it is decoded at once.
         bulk: Its answer may be a `Download`.
         late_key: The handler itself decides which key is good enough; none may be.
     """
@@ -59,6 +65,8 @@ class Route(NamedTuple):
     probe: bool = False
     late_key: bool = False
     socket: SocketHandler | None = None
+    in_steps: StepsReader | None = None
+    body_bytes_max: int = BODY_BYTES_MAX
     bulk: bool = False
 
 

@@ -6,6 +6,7 @@ know: how a request is read or answered.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from enum import Enum
@@ -47,6 +48,7 @@ class Service:
         replay_progress: 0.0 to 1.0 while recovering.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
+        large_bodies: Held by whoever reads one.
         memory: What is held for clients.
         watch_sessions: Who may open which watch stream.
         stepping: Where long work is done.
@@ -65,6 +67,7 @@ class Service:
         self.streams = 0
         self.streams_by_key: Counter[str] = Counter()
         self.inflight: Counter[str] = Counter()
+        self.large_bodies = asyncio.Lock()
         self.memory = ClientMemory(settings.max_client_bytes, settings.max_client_bytes_per_key)
         self.watch_sessions = WatchSessions(
             settings.max_watch_sessions, time.monotonic, self.memory

@@ -9,6 +9,7 @@ write can be read, so it always comes before the record.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -30,6 +31,7 @@ from logqueue.errors import (
 from logqueue.frames import Event
 from logqueue.server.appends import Timings, submit_append
 from logqueue.server.auth import Key, Scope
+from logqueue.server.http import in_steps
 from logqueue.server.requests import Held, Reply
 from logqueue.server.service import Service
 from logqueue.server.subscriptions import Cursor, Subscriber, Subscription
@@ -43,6 +45,7 @@ from logqueue.server.watch_routes import (
 )
 from logqueue.server.websocket import WebSocket, frame
 from logqueue.unknown_members import NAME_CHARS_MAX
+from logqueue.wire_large import LARGE_BYTES, read_socket_message
 
 OUTBOX_MAX = 4
 """Replies and deliveries that wait to be sent. Commands behind them wait, too."""
@@ -78,6 +81,7 @@ class SocketSession(Subscriber):
         self._is_working = False
         self._is_ending = False
         self._farewell = "the server is shutting down"
+        self._reading: asyncio.Task[None] | None = None
         self._inbox_bytes = 0
         self._costs: dict[str, int] = {}
         self._followed_bytes = 0
@@ -111,6 +115,8 @@ class SocketSession(Subscriber):
         """See SocketListener."""
         self._inbox.clear()
         self._outbox.clear()
+        if self._reading is not None:
+            self._reading.cancel()
         self._coordinator.subscriptions.close(self)
 
     def _work(self) -> None:
@@ -129,21 +135,43 @@ class SocketSession(Subscriber):
 
     @property
     def _has_room(self) -> bool:
-        return len(self._outbox) < OUTBOX_MAX and not self._socket.is_paused
+        is_free = self._reading is None and not self._socket.is_paused
+        return is_free and len(self._outbox) < OUTBOX_MAX
 
     def _execute(self, text: bytes | None) -> None:
         slot = _Slot()
         self._outbox.append(slot)
-        ignored: list[str] = []
-        try:
-            message = feed_wire.read_message(text, ignored.extend) if text is not None else None
-        except InvalidRequest as refusal:
-            self._fill(slot, replies.encode_socket_error(b"null", "invalid_json", refusal.message))
-            return
-        if message is None:
+        if text is None:
             advice = "send commands as text messages: JSON, UTF-8"
             self._fill(slot, replies.encode_socket_error(None, "unsupported_message", advice))
             return
+        if len(text) > LARGE_BYTES:
+            loop = self._coordinator.loop
+            self._reading = loop.create_task(self._execute_large(slot, text), name="large message")
+            return
+        ignored: list[str] = []
+        try:
+            message = feed_wire.read_message(text, ignored.extend)
+        except InvalidRequest as refusal:
+            self._fill(slot, replies.encode_socket_error(b"null", "invalid_json", refusal.message))
+            return
+        self._execute_message(slot, message, ignored)
+
+    async def _execute_large(self, slot: _Slot, text: bytes) -> None:
+        """Read a large message in steps between other requests; what came behind it waits."""
+        ignored: list[str] = []
+        try:
+            async with self._service.large_bodies:
+                message = await in_steps(read_socket_message(text, ignored.extend))
+        except LogqueueError as refusal:
+            self._reading = None
+            self._fill(slot, replies.encode_socket_error(b"null", "invalid_json", refusal.message))
+        else:
+            self._reading = None
+            self._execute_message(slot, message, ignored)
+        self._work()
+
+    def _execute_message(self, slot: _Slot, message: feed_wire.Message, ignored: list[str]) -> None:
         request_id = bytes(message.request_id)
         try:
             answer = self._answer(message, request_id)

@@ -186,7 +186,9 @@ class TopicRoutes:
     def append(self, request: Request) -> Held:
         """`POST /v0/topics/:topic`: write a batch."""
         coordinator = self._service.require_serving()
-        body = wire_records.read_append_body(request.body, request.ignore)
+        body = request.document
+        if body is None:
+            body = wire_records.read_append_body(request.body, request.ignore)
         header_key = None
         if body.idempotency_key is None:
             sent = request.header(b"idempotency-key")

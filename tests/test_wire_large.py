@@ -1,0 +1,135 @@
+"""Large bodies are read in small steps, and as they would be read at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from logqueue import feed_wire, wire_large, wire_producers, wire_records
+from logqueue.errors import BatchTooLarge, InvalidRequest, LogqueueError, RecordTooLarge
+
+MIB = 1 << 20
+
+
+def ignored(names: Sequence[str]) -> None:
+    """Nobody is told."""
+
+
+def run(steps: Generator[None, None, Any]) -> tuple[Any, int]:
+    """What steps come to, and how many there were."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
+
+
+def outcome(read: Callable[[], Any]) -> object:
+    """What a reading comes to, fit for comparing."""
+    try:
+        body = read()
+    except LogqueueError as refusal:
+        return type(refusal)
+    found = json.loads(msgspec.json.encode(body))
+    # What a record does not say is absent or null, by which of its types it was read as.
+    for record in found.get("records", ()):
+        for member in [member for member, value in record.items() if value is None]:
+            del record[member]
+    return found
+
+
+BODIES = {
+    "plain": b'{"records":[{"data":1},{"data":"x"}]}',
+    "spaced": b' { "node" : "n" ,\n"records" : [ { "data" : [ 1 , " 2 " ] } , { "data" : 2 } ] } ',
+    "tags": b'{"records":[{"data":1,"tag":"t","meta":{"a":1},"node":"n"}],"idempotency_key":"k"}',
+    "jobs": b'{"records":[{"data":1},{"data":2,"key":"k","delay_ms":5}]}',
+    "unknown": b'{"x":1,"records":[{"data":1,"y":2}],"config":{"z":3}}',
+    "not-ascii": '{"records":[{"data":"é\\u00e9€","tag":"ü"}],"node":"ß"}'.encode(),
+    "escaped-name": b'{"re\\u0063ords":[{"data":1}]}',
+    "none": b'{"records":[]}',
+    "missing": b'{"node":"n"}',
+    "no-array": b'{"records":{}}',
+    "no-object": b'[{"records":[]}]',
+    "empty": b"",
+    "blanks": b" \n ",
+    "open": b'{"records":[{"data":1}',
+    "trailing": b'{"records":[{"data":1}]}}',
+    "trailing-comma": b'{"records":[{"data":1},]}',
+    "member-comma": b'{"records":[{"data":1}],}',
+    "no-colon": b'{"records" [{"data":1}]}',
+    "no-name": b'{1:2,"records":[{"data":1}]}',
+    "nan": b'{"records":[{"data":NaN}]}',
+    "no-data": b'{"records":[{"tag":"t"}]}',
+    "bad-type": b'{"records":[{"data":1,"tag":5}]}',
+    "not-utf-8": b'{"records":[{"data":"\xff"}]}',
+    "numbers": b'{"records":[{"data":-1.5e+3},{"data":%b}]}' % (b"9" * 300),
+    "deep": b'{"records":[{"data":' + b"[" * 2000 + b"]" * 2000 + b"}]}",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_writes_read_as_at_once(name: str) -> None:
+    body = BODIES[name]
+    told: list[list[str]] = [[], []]
+    at_once = outcome(lambda: wire_records.read_append_body(body, told[0].extend))
+    in_steps = outcome(lambda: run(wire_large.read_append(body, told[1].extend))[0])
+    assert in_steps == at_once
+    assert sorted(told[1]) == sorted(told[0])
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_chunks_and_messages_read_as_at_once(name: str) -> None:
+    body = BODIES[name]
+    chunk = body.replace(b"{", b'{"topic":"t",', 1)
+    at_once = outcome(lambda: wire_producers.read_stage_body(chunk))
+    assert outcome(lambda: run(wire_large.read_stage(chunk, ignored))[0]) == at_once
+    text = chunk.replace(b"{", b'{"op":"publish",', 1)
+    if b"\xff" not in text:
+        at_once = outcome(lambda: feed_wire.read_message(text))
+        assert outcome(lambda: run(wire_large.read_socket_message(text, ignored))[0]) == at_once
+
+
+def records(*texts: bytes) -> bytes:
+    """A write of these records."""
+    return b'{"records":[' + b",".join(texts) + b"]}"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "steps_min"),
+    [
+        (b" " * (8 * MIB), InvalidRequest, 60),
+        (b" " * (8 * MIB) + records(b'{"data":1}'), 1, 60),
+        (records(b" " * (8 * MIB) + b'{"data":1}'), 1, 60),
+        (records(b'{"data":' + b" " * (8 * MIB) + b"1}"), RecordTooLarge, 0),
+        (records(b'{"data":"' + b"x" * (8 * MIB) + b'"}'), RecordTooLarge, 0),
+        (records(b'{"data":[' + b"1," * (4 * MIB) + b"1]}"), RecordTooLarge, 0),
+        (b"[" * (8 * MIB), InvalidRequest, 0),
+        (records(*[b'{"data":[' + b"1," * 200_000 + b"1]}"] * 20), 20, 30),
+        (records(*[b'{"data":"' + b"x" * 900 + b'"}'] * 10_000), 10_000, 60),
+        (records(*[b'{"data":1}'] * 10_001), BatchTooLarge, 40),
+        (b"{" + b'"node":"n",' * 500_000 + records(b'{"data":1}')[1:], InvalidRequest, 400),
+    ],
+)  # fmt: skip
+def test_no_step_grows_with_the_body(body: bytes, expected: object, steps_min: int) -> None:
+    """One step looks at 128 KiB, at 200 values, or at one record of at most 2 MiB."""
+    steps = wire_large.read_append(body, ignored)
+    count = 0
+    found: object
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = len(end.value.records)
+            break
+        except LogqueueError as refusal:
+            found = type(refusal)
+            break
+        count += 1
+    assert found == expected
+    assert count >= steps_min
