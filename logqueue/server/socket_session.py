@@ -165,7 +165,8 @@ class SocketSession(Subscriber):
                 message = await in_steps(read_socket_message(text, ignored.extend))
         except LogqueueError as refusal:
             self._reading = None
-            self._fill(slot, replies.encode_socket_error(b"null", "invalid_json", refusal.message))
+            code = "invalid_json" if isinstance(refusal, InvalidRequest) else refusal.code
+            self._fill(slot, replies.encode_socket_error(b"null", code, refusal.message))
         else:
             self._reading = None
             self._execute_message(slot, message, ignored)
