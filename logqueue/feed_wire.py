@@ -51,8 +51,10 @@ def read_watch_body(body: bytes, ignore: Ignore | None = None) -> WatchBody:
     Raises:
         InvalidRequest: A wrong type, a number out of range, no topic or too many of them.
     """
-    decoded: WatchBody = _read_watch_body(body, ignore)
+    decoded: WatchBody = _read_watch_body(body)
     require_named(decoded.topics)
+    if ignore is not None:
+        note_unknown(WatchBody, body, ignore)
     for start in decoded.topics.values():
         require_u64("from_seq", start.from_seq)
     return decoded

@@ -81,7 +81,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("GET", TOPIC + "/workers", READ, none, jobs.workers),
         Route("GET", PRODUCER, READ, none, producers.get),
         Route("POST", EPOCH + "/stage", WRITE, required, producers.stage, in_steps=read_stage),
-        Route("POST", EPOCH + "/commit", WRITE, required, producers.commit, body_bytes_max=1 << 20),
+        Route("POST", EPOCH + "/commit", WRITE, required, producers.commit),
         Route("GET", ROUTERS, READ, none, routers.list),
         Route("PUT", ROUTER, ADMIN, required, routers.put),
         Route("GET", ROUTER, READ, none, routers.get),

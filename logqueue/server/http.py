@@ -50,7 +50,7 @@ from logqueue.server.requests import (
     read_body,
     read_parts,
 )
-from logqueue.server.routing import Body, Match, Route, Router
+from logqueue.server.routing import BODY_BYTES_MAX, Body, Match, Route, Router
 from logqueue.server.service import Service
 from logqueue.server.settings import is_loopback
 from logqueue.server.websocket import WebSocket, accept
@@ -188,7 +188,7 @@ class HttpApi:
     def body_bytes_max(self, route: Route) -> int:
         """The longest body that a route takes, in bytes."""
         most = self.service.settings.max_body_bytes
-        return most if route.in_steps is not None else min(most, route.body_bytes_max)
+        return most if route.in_steps is not None else min(most, BODY_BYTES_MAX)
 
     def upgrade(
         self, request: Request, route: Route

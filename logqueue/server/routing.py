@@ -36,8 +36,8 @@ class Body(Enum):
     """As REQUIRED, and the content type may also be that of a merge patch."""
 
 
-BODY_BYTES_MAX = 256 << 10
-"""Enough for all that a call may name, and decoded in a few milliseconds."""
+BODY_BYTES_MAX = 1 << 20
+"""More than all that a call may name, and decoded in some milliseconds."""
 
 
 class Route(NamedTuple):
@@ -51,7 +51,6 @@ class Route(NamedTuple):
         socket: Makes a WebSocket of the connection when the request offers one; not counted as in
             progress. `handler` answers those that do not.
         in_steps: Reads large bodies for the handler, as `Request.document`.
-        body_bytes_max: The longest body of a route without `in_steps`: it is decoded at once.
         bulk: Its answer may be a `Download`.
         late_key: The handler itself decides which key is good enough; none may be.
     """
@@ -66,7 +65,6 @@ class Route(NamedTuple):
     late_key: bool = False
     socket: SocketHandler | None = None
     in_steps: StepsReader | None = None
-    body_bytes_max: int = BODY_BYTES_MAX
     bulk: bool = False
 
 
