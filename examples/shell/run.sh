@@ -3,8 +3,9 @@
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 
-logqueue create lines --queue --exist-ok
-logqueue create counts --exist-ok
+logqueue ensure lines --queue
+logqueue ensure counts
 logqueue append lines "$1" --format text
-logqueue work lines --exec "$here/count-words" --raw -c 4 --reject-on 65 --once
+logqueue work lines --exec "$here/count-words" --raw -c 4 --reject-on 65 --once ||
+    echo "some lines were rejected" >&2
 logqueue read counts --data

@@ -184,15 +184,22 @@ def fields(texts: Sequence[str]) -> dict[str, Any]:
     """Fields from `NAME=VALUE` texts; a value is JSON if it can be, else text.
 
     Raises:
-        ValueError: One has no `=`.
+        ValueError: One has no `=`, or is NaN or infinite.
     """
+    from logqueue.client.calls import refuse_non_numbers
+
     found: dict[str, Any] = {}
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise ValueError(f"{text!r} is not FIELD=VALUE")
+            raise ValueError(f"invalid field '{text}': use FIELD=VALUE")
         try:
-            found[name] = json.loads(value)
-        except ValueError:
+            found[name] = json.loads(value, parse_constant=_refuse)
+        except json.JSONDecodeError:
             found[name] = value
+        refuse_non_numbers(found[name], name)
     return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON: use a number or null")

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     whole = parser()
     try:
-        arguments = whole.parse_args(argv)
+        arguments = _parsed(whole, argv)
         if arguments.command is None:
             whole.print_help()
             return ending.USAGE
@@ -109,6 +109,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ending.INTERRUPTED
     return status
+
+
+def _parsed(whole: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments. A FILE may also come behind flags, where argparse does not look for it."""
+    arguments, rest = whole.parse_known_args(argv)
+    if len(rest) == 1 and getattr(arguments, "file", "") is None and not rest[0].startswith("--"):
+        arguments.file = rest.pop()
+    if rest:
+        arguments.parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return arguments
 
 
 def _run(arguments: argparse.Namespace) -> int:

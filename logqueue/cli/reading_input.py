@@ -127,6 +127,7 @@ def _whole(lines: Counted, said: dict[str, Any]) -> Iterator[NewRecord]:
 
     from logqueue.client import NewRecord
 
+    known = ("data", *MORE, *said)
     decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
     for text in lines.texts():
         if text.isspace():
@@ -135,6 +136,10 @@ def _whole(lines: Counted, said: dict[str, Any]) -> Iterator[NewRecord]:
             given = decode(text)
             if "data" not in given:
                 raise BadLine(lines.line, 'no record: it has no "data"')
+            for name in given:
+                # What `read --json` prints beside these begins with a dollar sign.
+                if name not in known and not name.startswith("$"):
+                    raise BadLine(lines.line, f"unknown field '{name}': use {', '.join(known)}")
             more = {
                 name: msgspec.json.decode(given.get(name, given.get(f"${name}", b"null")))
                 for name in (*MORE, *said)

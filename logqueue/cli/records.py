@@ -20,6 +20,7 @@ from logqueue.cli.connection import connect
 from logqueue.cli.ending import CommandError, NothingThere, UsageError
 from logqueue.cli.reading_input import BadLine, Counted
 from logqueue.cli.terminal import Bar
+from logqueue.errors import TopicNotFound
 
 if TYPE_CHECKING:
     from logqueue.client import Client
@@ -66,13 +67,13 @@ def _add_append(commands: Commands) -> None:
         "append",
         _append,
         "write records from a file, a pipe or the command line",
-        more="Each line is one record. The topic is created when it is not there, as a log.",
+        more="Each line is one record. The topic must exist, unless --create is given.",
         examples=(
-            "logqueue append events events.jsonl",
+            "logqueue append events events.jsonl --create",
             "logqueue append orders orders.csv --tag import",
             "find . -name '*.png' | logqueue append thumbnails - --format text",
             """logqueue append thumbnails --data '{"src": "cat.png"}' --delay 5m""",
-            "logqueue read events --json | logqueue append copies - --records",
+            "logqueue read events --json | logqueue append copies - --records --create",
         ),
     )
     append.add_argument("topic")
@@ -94,7 +95,9 @@ def _add_append(commands: Commands) -> None:
     append.add_argument("--tag", help="the tag of all records")
     append.add_argument("--delay", type=duration_ms, metavar="TIME", help="not claimable before")
     append.add_argument("--ttl", type=duration_ms, metavar="TIME", help="how long they live")
-    append.add_argument("--no-create", action="store_true", help="fail if there is no such topic")
+    append.add_argument(
+        "--create", action="store_true", help="create the topic, as a log, if it is missing"
+    )
     append.add_argument(
         "--key",
         help="makes the whole append repeatable: the same input with this key is stored once",
@@ -134,10 +137,15 @@ def _append(arguments: argparse.Namespace) -> int:
                 reading_input.records(lines, _format(arguments), arguments),
                 chunk=arguments.chunk,
                 key=arguments.key,
-                create=False if arguments.no_create else None,
+                create=arguments.create,
                 return_seqs=False,
                 on_progress=note,
             )
+        except TopicNotFound as missing:
+            raise NothingThere(
+                f"there is no topic '{arguments.topic}': create it with `logqueue create`, or "
+                "append with --create"
+            ) from missing
         except BadLine as bad:
             raise CommandError(
                 f"{name}, line {bad.line}: {bad}; {output.count_of(stored, 'record')} before it "

@@ -13,8 +13,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from logqueue.client.calls import Request, path
-from logqueue.client.topic_calls import ConfigFields
+from logqueue.client.calls import Request, encode, path
+from logqueue.client.topic_calls import ConfigFields, known_config
+from logqueue.errors import TopicNotFound
 from logqueue.shapes import Appended, Record, Tombstone
 
 CHUNK_DEFAULT = 1000
@@ -26,8 +27,6 @@ OnProgress = Callable[[Appended], object]
 """Called with the reply to each batch as soon as it is stored."""
 
 T = TypeVar("T")
-
-_encode = msgspec.json.Encoder().encode
 
 
 def new_key() -> str:
@@ -92,8 +91,9 @@ class Batches:
         self._where = path("topics", topic, return_seqs=None if return_seqs else False)
         self._key = key
         self._node = node
-        self._create = create
-        self._config = config
+        # A name that is mistyped must not become a log of its own.
+        self._create = False if create is None and config is None else create
+        self._config = None if config is None else known_config(config)
         self._made = 0
 
     def requests(self, chunk: Sequence[Any]) -> list[Request]:
@@ -106,7 +106,7 @@ class Batches:
 
     def _cut(self, records: Sequence[NewRecord]) -> list[Request]:
         key = f"{self._key}/{self._made}" if self._made else self._key
-        content = _encode(_Body(records, key, self._node, self._create, self._config))
+        content = encode(_Body(records, key, self._node, self._create, self._config))
         if len(content) > BODY_BYTES_SPLIT and len(records) > 1:
             half = len(records) // 2
             return self._cut(records[:half]) + self._cut(records[half:])
@@ -180,7 +180,13 @@ class Total:
         )
 
     def note_on(self, error: BaseException) -> None:
-        """Say in an error how far the append had come."""
+        """Say in an error how far the append had come, and how to make a missing topic."""
+        if isinstance(error, TopicNotFound):
+            error.message = (
+                f"topic '{self._topic}' does not exist: create it with ensure_topic, or append "
+                "with create=True"
+            )
+            error.args = (error.message,)
         if self._last is not None:
             error.add_note(
                 f"{self._count} records were stored before this, up to seq {self._last.last_seq}"

@@ -251,14 +251,15 @@ class BlockingCalls:
         says how many.
 
         Args:
-            topic: Where to; created unless `create` or `config` say otherwise.
+            topic: Where to; it must exist, unless `create` or `config` is given.
             records: Plain values are data; NewRecord says more; Records read elsewhere are copied.
             chunk: Records per batch, 1 to 10 000.
             key: The idempotency key of the first batch; the further ones get `/1`, `/2`, ...
                 behind it. One of its own for each append when not given.
             node: The producer of the records that name none.
-            create: True creates an absent topic, False never does.
-            config: What an absent topic is created with.
+            create: True creates a missing topic, as a log unless `config` says otherwise; False
+                never does. When not given, a missing topic is created only with a `config`.
+            config: What a missing topic is created with; an existing one is left as it is.
             return_seqs: False leaves the records' seqs out of replies.
             on_progress: Called with the reply to each batch.
 
@@ -267,7 +268,8 @@ class BlockingCalls:
             records nothing is sent, and all counts are 0.
 
         Raises:
-            TopicNotFound: `create=False` and there is no such topic.
+            TopicNotFound: There is no such topic, and it was not to be created.
+            ValueError: A number is NaN or infinite.
             TopicFull: The topic refuses more, and did so until retries ran out.
             RecordTooLarge, InvalidRequest: A record is out of bounds; its batch is not stored.
             TypeError: `records` is a single record, or one is nothing that JSON can say.

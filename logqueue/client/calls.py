@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
@@ -29,6 +29,50 @@ INT_DIGITS_MAX = 4000
 """Longer integers than about this can not be read without changing a limit of the interpreter."""
 
 _encode = msgspec.json.Encoder().encode
+
+
+def encode(body: Any) -> bytes:
+    """JSON bytes.
+
+    Raises:
+        TypeError: JSON has no such value.
+        ValueError: A number is NaN or infinite. The encoder would write null in its place.
+    """
+    content = _encode(body)
+    # Almost every body is through with this look; only one that holds a null is walked over.
+    if b"null" in content:
+        refuse_non_numbers(body)
+    return content
+
+
+def refuse_non_numbers(value: Any, where: str = "") -> None:
+    """Refuse NaN and infinities, wherever they are.
+
+    Args:
+        where: How a message calls the place of the value.
+
+    Raises:
+        ValueError: There is one; the message says where.
+    """
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(
+                f"{where or 'the value'} is {value}, which JSON cannot hold: send null or a string"
+            )
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            refuse_non_numbers(one, f"{where}.{name}" if where else str(name))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for number, one in enumerate(value):
+            refuse_non_numbers(one, f"{where}[{number}]")
+    elif isinstance(value, msgspec.Struct) or is_dataclass(value):
+        for name in _fields_of(value):
+            inner = f"{where}.{name}" if where else name
+            refuse_non_numbers(getattr(value, name, None), inner)
+
+
+def _fields_of(value: Any) -> Iterable[str]:
+    return value.__struct_fields__ if isinstance(value, msgspec.Struct) else vars(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +107,8 @@ class Request:
         if self.body is None or isinstance(self.body, bytes):
             return self.body
         if self.is_signed and "node" not in self.body:
-            return _encode({"node": node, **self.body})
-        return _encode(self.body)
+            return encode({"node": node, **self.body})
+        return encode(self.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -50,16 +50,26 @@ logger = logging.getLogger("logqueue.worker")
 
 @dataclass(slots=True)
 class Counts:
-    """What a worker did, by how jobs ended here."""
+    """What a worker did, by how jobs ended here.
+
+    Attributes:
+        failed: Jobs whose last run here failed, as queue and seq; None where nobody asks for them.
+    """
 
     acked: int = 0
     nacked: int = 0
     rejected: int = 0
     handed_back: int = 0
     lost: int = 0
+    failed: set[tuple[str, int]] | None = field(default=None, repr=False)
 
-    def note(self, outcome: Outcome, counted: bool) -> None:
+    def note(self, job: Job, outcome: Outcome, counted: bool) -> None:
         """A settle was answered."""
+        if self.failed is not None and counted:
+            if outcome.verb == "ack":
+                self.failed.discard((job.queue, job.seq))
+            elif outcome.count:
+                self.failed.add((job.queue, job.seq))
         if not counted:
             self.lost += 1
         elif outcome.verb == "ack":
@@ -242,7 +252,7 @@ class Consuming:
         return answer
 
     def _answered(self, job: Job, outcome: Outcome, counted: bool) -> None:
-        self._counts.note(outcome, counted)
+        self._counts.note(job, outcome, counted)
         if not counted:
             logger.warning("the %s of %r came too late and changed nothing", outcome.verb, job)
 

@@ -19,6 +19,7 @@ from typing import Any
 from logqueue.client import Client
 from logqueue.errors import LogqueueError, TopicNotFound
 from logqueue.worker.app import App
+from logqueue.worker.consuming import Counts
 from logqueue.worker.crew import Crew
 from logqueue.worker.worker import Worker
 
@@ -117,7 +118,8 @@ def run_worker(
         options: Those of `Worker`: concurrency, prefetch, source, once, grace, lease, ...
 
     Returns:
-        The exit status: 0 after an orderly stop, 1 when the worker could not go on.
+        The exit status: 0 after an orderly stop, 1 when the worker could not go on, or when it was
+        to end with the work (`once`) and the last run of a job failed.
 
     Raises:
         AppNotFound: `module:app` names no app.
@@ -172,7 +174,7 @@ def _run_here(
     signals: Sequence[signal.Signals],
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
 ) -> int:
-    async def run() -> None:
+    async def run() -> Counts:
         loop = asyncio.get_running_loop()
         received = 0
 
@@ -184,14 +186,17 @@ def _run_here(
             worker.stop()
 
         with _handled(signals, loop, on_signal):
-            await worker.run()
+            return await worker.run()
 
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(run())
+            counts = runner.run(run())
     except LogqueueError as error:
         logger.error("the worker can not go on: %s", error)
         return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_OK
+    if counts.failed:
+        logger.error("%d jobs failed", len(counts.failed))
+        return EXIT_FAILURE
     return EXIT_OK

@@ -99,7 +99,7 @@ class Worker:
                 "lease is 0.1 to 86400 seconds, max_lease no shorter, grace not negative"
             )
         self.node = node or f"{socket.gethostname()[:80]}-{os.getpid()}-{secrets.token_hex(3)}"
-        self.counts = Counts()
+        self.counts = Counts(failed=set() if once else None)
         self._app = app
         self._concurrency = concurrency
         self._prefetch = prefetch

@@ -35,7 +35,7 @@ def test_a_claim_is_a_table_for_people(client: Client, queue: str, cli: Cli) -> 
 def test_a_number_too_large_for_a_float_is_a_job_like_any_other(queue: str, cli: Cli) -> None:
     assert cli("append", queue, "-", stdin=b"1e999\n").status == 0
     claimed = cli("claim", queue, "--json")
-    assert claimed.out.rstrip().endswith('"data":1E+999}')
+    assert claimed.out.count('"data":1E+999,')
     assert cli("jobs", queue).status == 0
     assert cli("ack", queue, "-", stdin=claimed.out.encode()).status == 0
 

@@ -92,6 +92,13 @@ def test_no_server_is_one_line_that_says_what_to_do(cli: Cli) -> None:
     assert "LOGQUEUE_URL" in line and "(connection refused)" in line
 
 
+def test_a_file_may_come_behind_flags(cli: Cli, topic: str) -> None:
+    assert cli("append", topic, "--create", "--tag", "t", "-", stdin=b"1\n").status == 0
+    for wrong in (("-", "-"), ("--nosuch",), ("file", "--nosuch")):
+        ended = cli("append", topic, "--tag", "t", *wrong)
+        assert ended.status == 2 and "unrecognized arguments" in ended.err
+
+
 def test_the_server_may_be_named_before_the_command(
     cli: Cli, server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +124,7 @@ def test_the_server_may_be_named_before_the_command(
         ("work", "nowhere", "--exec", "true"),
         ("dead", "nowhere"),
         ("redrive", "nowhere"),
-        ("append", "nowhere", "--data", "1", "--no-create"),
+        ("append", "nowhere", "--data", "1"),
         ("topics", "--prefix", "nowhere"),
         ("routers", "delete", "nowhere"),
         ("routers", "list", "--from", "nowhere"),
@@ -146,7 +153,7 @@ def test_keys_are_asked_for(tmp_path_factory: pytest.TempPathFactory, cli: Cli) 
 def test_whoever_has_seen_enough_may_close_the_pipe(
     shell: Shell, client: Client, topic: str
 ) -> None:
-    client.append(topic, range(20_000))
+    client.append(topic, range(20_000), create=True)
     process = shell.start("read", topic)
     assert process.stdout is not None
     assert process.stdout.readline().split()[0] == b"1"
@@ -158,7 +165,7 @@ def test_whoever_has_seen_enough_may_close_the_pipe(
 
 @pytest.mark.parametrize("name", ["tail", "watch", "stats"])
 def test_ctrl_c_ends_it_without_a_word(name: str, shell: Shell, client: Client, topic: str) -> None:
-    client.append(topic, [1])
+    client.append(topic, [1], create=True)
     flags = {"tail": ("-f",), "watch": ("--from-start",), "stats": ("--watch", "--every", "1h")}
     process = shell.start(name, topic, *flags[name])
     assert process.stdout is not None
@@ -202,7 +209,7 @@ def test_colours_are_for_terminals_that_want_them(shell: Shell, queue: str, cli:
 def test_a_narrow_terminal_cuts_what_is_long_and_nothing_else(
     shell: Shell, client: Client, queue: str
 ) -> None:
-    client.append(queue, ["x" * 500])
+    client.append(queue, ["x" * 500], create=True)
     shown = on_terminal(shell, "claim", queue, NO_COLOR="1").out
     head, row = shown.replace("\r", "").splitlines()
     assert head.split() == ["seq", "lease", "run", "until", "data"]
@@ -217,7 +224,7 @@ def test_text_from_elsewhere_never_reaches_a_terminal_raw(
 ) -> None:
     from logqueue.client import NewRecord
 
-    client.append(topic, [NewRecord({"a": "\x1b[2J"}, tag="\x1b]0;x\x07")])
+    client.append(topic, [NewRecord({"a": "\x1b[2J"}, tag="\x1b]0;x\x07")], create=True)
     shown = cli("read", topic)
     assert shown.status == 0 and "\x1b" not in shown.out and "\x07" not in shown.out
 
@@ -225,7 +232,7 @@ def test_text_from_elsewhere_never_reaches_a_terminal_raw(
 def test_a_terminal_is_asked_before_something_is_lost(
     shell: Shell, client: Client, topic: str, cli: Cli
 ) -> None:
-    client.append(topic, [1, 2])
+    client.append(topic, [1, 2], create=True)
     nobody = cli("drop", topic)
     assert nobody.status == 2 and "--yes" in nobody.err
     refused = on_terminal(shell, "drop", topic, types=b"n\n")
@@ -239,7 +246,14 @@ def test_a_terminal_is_asked_before_something_is_lost(
 def test_append_shows_its_progress_on_a_terminal(shell: Shell, topic: str) -> None:
     shell.folder.joinpath("records").write_text("1\n" * 50_000)
     shown = on_terminal(
-        shell, "append", topic, str(shell.folder / "records"), "--chunk", "100", COLUMNS="120"
+        shell,
+        "append",
+        topic,
+        str(shell.folder / "records"),
+        "--chunk",
+        "100",
+        "--create",
+        COLUMNS="120",
     )
     assert shown.status == 0, shown.out
     assert "50,000 records to" in shown.out

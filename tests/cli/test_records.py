@@ -20,7 +20,7 @@ def stored(client: Client, topic: str) -> list[object]:
 
 def test_json_lines_are_stored_as_written(client: Client, topic: str, cli: Cli) -> None:
     lines = b'\xef\xbb\xbf{"a": 1.10}\n\n  "caf\xc3\xa9" \r\n12345678901234567890\n[1, {"b": null}]'
-    ended = cli("append", topic, "-", "--json", stdin=lines)
+    ended = cli("append", topic, "-", "--create", "--json", stdin=lines)
     assert ended.status == 0 and ended.err == ""
     assert ended.json["count"] == 4 and ended.json["created"] is True
     assert stored(client, topic) == [{"a": 1.1}, "café", 12345678901234567890, [1, {"b": None}]]
@@ -32,7 +32,7 @@ def test_csv_rows_become_objects_of_texts(
 ) -> None:
     path = tmp_path / "orders.CSV"
     path.write_bytes(b'name,note\r\nann,"two\r\nlines"\r\n\r\nbob,"a ""b"""\r\n')
-    assert cli("append", topic, str(path), "--tag", "import").status == 0
+    assert cli("append", topic, str(path), "--create", "--tag", "import").status == 0
     assert stored(client, topic) == [
         {"name": "ann", "note": "two\r\nlines"},
         {"name": "bob", "note": 'a "b"'},
@@ -41,16 +41,20 @@ def test_csv_rows_become_objects_of_texts(
 
 
 def test_plain_lines_become_texts(client: Client, topic: str, cli: Cli) -> None:
-    assert cli("append", topic, "-", "--format", "text", stdin=b"a b\n\n{\n").status == 0
+    assert (
+        cli("append", topic, "-", "--create", "--format", "text", stdin=b"a b\n\n{\n").status == 0
+    )
     assert stored(client, topic) == ["a b", "", "{"]
 
 
 def test_whole_records_travel_from_topic_to_topic(client: Client, topic: str, cli: Cli) -> None:
-    client.append(topic, [NewRecord(1, tag="t", meta={"m": 1}, node="n"), NewRecord(None)])
+    client.append(
+        topic, [NewRecord(1, tag="t", meta={"m": 1}, node="n"), NewRecord(None)], create=True
+    )
     copied = f"{topic}.copy"
     printed = cli("read", topic, "--json")
     assert printed.lines[1].keys() == {"$seq", "$ts", "data"}
-    ended = cli("append", copied, "-", "--records", stdin=printed.out.encode())
+    ended = cli("append", copied, "-", "--create", "--records", stdin=printed.out.encode())
     assert ended.status == 0
     first, second = client.diff(copied).records
     assert (first.data, first.tag, first.meta, first.node) == (1, "t", {"m": 1}, "n")
@@ -73,7 +77,16 @@ def test_a_line_at_fault_is_named_and_what_is_before_it_stands(
     line: bytes, flags: tuple[str, ...], why: str, client: Client, topic: str, cli: Cli
 ) -> None:
     good = b'{"data": 1}\n'
-    ended = cli("append", topic, "-", "--chunk", "1", *flags, stdin=good * 3 + line + b"\n" + good)
+    ended = cli(
+        "append",
+        topic,
+        "--create",
+        "-",
+        "--chunk",
+        "1",
+        *flags,
+        stdin=good * 3 + line + b"\n" + good,
+    )
     assert ended.status == 1 and ended.out == ""
     (said,) = ended.err.splitlines()
     count = 2 if "csv" in flags else 3
@@ -83,14 +96,41 @@ def test_a_line_at_fault_is_named_and_what_is_before_it_stands(
 
 
 def test_nothing_in_the_input_is_status_3(topic: str, cli: Cli) -> None:
-    ended = cli("append", topic, "-", stdin=b"\n \n")
+    ended = cli("append", topic, "-", "--create", stdin=b"\n \n")
     assert ended.status == 3 and "nothing was sent" in ended.err
+
+
+@pytest.mark.parametrize("data", ["NaN", "[Infinity]", '{"a": -Infinity}'])
+def test_numbers_that_json_does_not_have_are_refused(topic: str, cli: Cli, data: str) -> None:
+    ended = cli("append", topic, "--data", data, "--create")
+    assert ended.status == 1 and "--data, line 1: no JSON" in ended.err
+
+
+def test_unknown_fields_of_whole_records_are_refused(topic: str, cli: Cli) -> None:
+    line = b'{"data": 1, "$seq": 7, "delay": 5}\n'
+    ended = cli("append", topic, "-", "--records", "--create", stdin=line)
+    assert ended.status == 1 and "line 1: unknown field 'delay': use data, node, " in ended.err
+
+
+def test_a_mistyped_topic_does_not_become_a_log(topic: str, cli: Cli) -> None:
+    ended = cli("append", topic, "--data", "1")
+    assert ended.status == 3 and "--create" in ended.err
+    assert cli("topics", "--prefix", topic).status == 3
 
 
 def test_an_append_with_a_key_is_stored_once(client: Client, topic: str, cli: Cli) -> None:
     for _ in range(2):
         ended = cli(
-            "append", topic, "-", "--key", "k", "--chunk", "2", "--json", stdin=b"1\n2\n3\n"
+            "append",
+            topic,
+            "--create",
+            "-",
+            "--key",
+            "k",
+            "--chunk",
+            "2",
+            "--json",
+            stdin=b"1\n2\n3\n",
         )
         assert ended.status == 0
     assert ended.json["deduped"] is True
@@ -98,13 +138,13 @@ def test_an_append_with_a_key_is_stored_once(client: Client, topic: str, cli: Cl
 
 
 def test_a_missing_file_is_one_line(topic: str, cli: Cli) -> None:
-    ended = cli("append", topic, "nowhere.jsonl")
+    ended = cli("append", topic, "nowhere.jsonl", "--create")
     assert ended.status == 1
     assert ended.err == "logqueue append: nowhere.jsonl: No such file or directory\n"
 
 
 def test_read_shows_lines_for_people_and_for_programs(client: Client, topic: str, cli: Cli) -> None:
-    client.append(topic, [NewRecord({"n": 1}, tag="odd"), {"n": 2}, {"n": 3}])
+    client.append(topic, [NewRecord({"n": 1}, tag="odd"), {"n": 2}, {"n": 3}], create=True)
     shown = cli("read", topic).out.splitlines()
     assert len(shown) == 3 and shown[0].endswith('[odd]  {"n":1}')
     assert cli("read", topic, "--after", "1", "--limit", "1", "--data").out == '{"n":2}\n'
@@ -114,7 +154,7 @@ def test_read_shows_lines_for_people_and_for_programs(client: Client, topic: str
 
 def test_lost_records_are_told_of(client: Client, topic: str, cli: Cli) -> None:
     client.put_topic(topic, cap_records=1)
-    client.append(topic, [1, 2, 3])
+    client.append(topic, [1, 2, 3], create=True)
     shown = cli("read", topic, "--data")
     assert (shown.status, shown.out) == (0, "3\n")
     assert shown.err == "1 to 2 are gone (cap)\n"
@@ -124,8 +164,10 @@ def test_lost_records_are_told_of(client: Client, topic: str, cli: Cli) -> None:
 def test_tail_finds_the_last_ones_however_many_are_deleted(
     client: Client, topic: str, cli: Cli
 ) -> None:
-    client.append(topic, [NewRecord(n, tag="even" if n % 2 else "odd") for n in range(1, 101)])
-    client.append(topic, [NewRecord(n, tag="late") for n in range(101, 201)])
+    client.append(
+        topic, [NewRecord(n, tag="even" if n % 2 else "odd") for n in range(1, 101)], create=True
+    )
+    client.append(topic, [NewRecord(n, tag="late") for n in range(101, 201)], create=True)
     client.delete_records(topic, match="late")
     assert cli("tail", topic, "-n", "2", "--data").out == "99\n100\n"
     assert cli("tail", topic, "-n", "1000", "--data").out.count("\n") == 100
@@ -140,10 +182,10 @@ def lines_of(process: subprocess.Popen[bytes], count: int) -> list[bytes]:
 
 
 def test_tail_follows(shell: Shell, client: Client, topic: str) -> None:
-    client.append(topic, [1, 2, 3])
+    client.append(topic, [1, 2, 3], create=True)
     process = shell.start("tail", "-f", "-n", "2", topic, "--data")
     assert lines_of(process, 2) == [b"2\n", b"3\n"]
-    client.append(topic, [4])
+    client.append(topic, [4], create=True)
     assert lines_of(process, 1) == [b"4\n"]
     process.send_signal(signal.SIGINT)
     assert finish(process).status == 130
@@ -153,8 +195,8 @@ def test_watch_names_topics_and_ends_with_the_last_of_them(
     shell: Shell, client: Client, topic: str
 ) -> None:
     one, other = f"{topic}.a", f"{topic}.b"
-    client.append(one, [1])
-    client.append(other, [2])
+    client.append(one, [1], create=True)
+    client.append(other, [2], create=True)
     process = shell.start("watch", one, other, one, "--from-start", "--json")
     seen = [json.loads(line) for line in lines_of(process, 2)]
     assert {(line["topic"], line["data"]) for line in seen} == {(one, 1), (other, 2)}

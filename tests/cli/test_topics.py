@@ -69,12 +69,15 @@ def test_unknown_config_is_refused(topic: str, cli: Cli) -> None:
     for command in ("create", "ensure", "configure"):
         ended = cli(command, topic, "--set", "max_delivery=1")
         assert ended.status == 2 and "did you mean max_deliveries?" in ended.err
+    for value in ("NaN", "-Infinity", "1e999", '{"factor": NaN}'):
+        ended = cli("create", topic, "--set", f"retry_backoff={value}")
+        assert ended.status == 2 and ended.err.count("\n") == 1
     ended = cli("configure", topic, "--set", "paused=true")
     assert ended.status == 2 and "logqueue pause" in ended.err
 
 
 def test_topics_is_a_table_or_lines(client: Client, queue: str, cli: Cli) -> None:
-    client.append(queue, ["x", "y"])
+    client.append(queue, ["x", "y"], create=True)
     shown = cli("topics", "--prefix", queue)
     head, row = shown.out.splitlines()
     assert head.split()[:3] == ["topic", "type", "records"]
@@ -84,7 +87,7 @@ def test_topics_is_a_table_or_lines(client: Client, queue: str, cli: Cli) -> Non
 
 
 def test_drop_if_empty(client: Client, topic: str, cli: Cli) -> None:
-    client.append(topic, [1])
+    client.append(topic, [1], create=True)
     held = cli("drop", topic, "--if-empty")
     assert held.status == 1 and client.topic(topic).count == 1
     client.delete_records(topic, before_seq=10)
@@ -92,7 +95,7 @@ def test_drop_if_empty(client: Client, topic: str, cli: Cli) -> None:
 
 
 def test_stats_of_all_and_of_one(client: Client, queue: str, cli: Cli) -> None:
-    client.append(queue, ["x"])
+    client.append(queue, ["x"], create=True)
     shown = cli("stats", "--prefix", queue).out.splitlines()
     assert shown[0].startswith("logqueue ") and "1 topic, 1 record, 3 B" in shown[0]
     assert shown[2].split()[0] == queue
@@ -110,7 +113,7 @@ def test_stats_are_watched_with_rates(shell: Shell, client: Client, queue: str) 
     while len(shown) < 3:
         line = process.stdout.readline().decode().split()
         if line and line[0] == queue:
-            client.append(queue, [1])
+            client.append(queue, [1], create=True)
             shown.append(line)
     # A first look has no rate; the later ones do, between size and ready.
     assert len(shown[1]) > len(shown[0])

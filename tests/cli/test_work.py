@@ -77,7 +77,7 @@ def test_what_a_program_can_end_with(shell: Shell, client: Client, queue: str) -
     )
     flags = ("--raw", "--timeout", "500ms", "--reject-on", "65", "--max-attempts", "1", "--json")
     ended = shell.run("work", queue, "--once", *flags, "--exec", script)
-    assert ended.status == 0
+    assert ended.status == 1, "jobs failed"
     seen = {(line["seq"], line["outcome"], line["status"]) for line in ended.lines}
     assert {
         (1, "failed", None),
@@ -193,6 +193,9 @@ def test_a_worker_can_end_with_the_work(
     url = shell.environment.pop("LOGQUEUE_URL")
     ended = shell.run("worker", f"{module}:app", "--once", "--url", url)
     assert (ended.status, sorted(ended.out.splitlines())) == (0, ["hello ann", "hello bob"])
+    client.append(queue, [{"task": "greet", "args": [["no name"]]}])
+    failed = shell.run("worker", f"{module}:app", "--once", "--url", url)
+    assert failed.status == 1 and "1 jobs failed" in failed.err
 
 
 def test_a_worker_lists_what_it_would_run(shell: Shell, queue: str, module: str) -> None:

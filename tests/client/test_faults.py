@@ -19,7 +19,7 @@ def test_a_write_whose_reply_was_lost_is_stored_once(
     client: Client, far_client: Client, proxy: Proxy, naps: Naps, topic: str
 ) -> None:
     proxy.lose_reply(f"/v0/topics/{topic}")
-    reply = far_client.append(topic, ["a", "b"])
+    reply = far_client.append(topic, ["a", "b"], create=True)
     assert reply.deduped and reply.seqs == [1, 2]
     assert len(proxy.seen) == 2 and len(naps.taken) == 1
     assert [r.data for r in client.read(topic) if isinstance(r, Record)] == ["a", "b"]
@@ -30,7 +30,7 @@ def test_every_batch_of_a_long_write_may_lose_its_reply(
 ) -> None:
     for _ in range(3):
         proxy.lose_reply(f"/v0/topics/{topic}")
-    reply = far_client.append(topic, range(50), chunk=10)
+    reply = far_client.append(topic, range(50), chunk=10, create=True)
     assert len(proxy.seen) == 8, "five batches and three repeats"
     assert reply.count == 50
     assert [r.data for r in client.read(topic) if isinstance(r, Record)] == [*range(50)]
@@ -39,7 +39,7 @@ def test_every_batch_of_a_long_write_may_lose_its_reply(
 def test_an_ack_whose_reply_was_lost_counts(
     client: Client, far_client: Client, proxy: Proxy, queue: str
 ) -> None:
-    client.append(queue, [1, 2])
+    client.append(queue, [1, 2], create=True)
     jobs = far_client.claim(queue, max=2).jobs
     proxy.lose_reply("/ack")
     settled = far_client.ack(queue, jobs)
@@ -52,7 +52,7 @@ def test_a_repeated_nack_leaves_the_next_holder_alone(
 ) -> None:
     taken: list[Job] = []
     with Client(server.base_url) as other:
-        other.append(queue, [1])
+        other.append(queue, [1], create=True)
         jobs = far_client.claim(queue).jobs
         naps.then = lambda: taken.extend(other.claim(queue, lease_ms=60_000).jobs)
         proxy.lose_reply("/nack")
@@ -63,7 +63,7 @@ def test_a_repeated_nack_leaves_the_next_holder_alone(
 def test_a_repeated_extend_counts(
     client: Client, far_client: Client, proxy: Proxy, queue: str
 ) -> None:
-    client.append(queue, [1])
+    client.append(queue, [1], create=True)
     (job,) = far_client.claim(queue, lease_ms=60_000).jobs
     proxy.lose_reply("/extend")
     assert far_client.extend(queue, job, 120_000).deadlines[1] > job.deadline
@@ -72,7 +72,7 @@ def test_a_repeated_extend_counts(
 def test_a_claim_whose_reply_was_lost_strands_no_job(
     client: Client, far_client: Client, proxy: Proxy, queue: str
 ) -> None:
-    client.append(queue, [1])
+    client.append(queue, [1], create=True)
     proxy.lose_reply("/claim")
     with pytest.raises(LostReply):
         far_client.claim(queue, lease_ms=100)
@@ -87,7 +87,7 @@ def test_a_server_that_comes_back_in_time_is_not_missed(
     proxy.refuse()
     proxy.cut()
     naps.then = lambda: proxy.listen() if len(naps.taken) == 3 else None
-    assert far_client.append(queue, [1]).count == 1
+    assert far_client.append(queue, [1], create=True).count == 1
     assert len(naps.taken) == 3
 
 
@@ -104,7 +104,7 @@ def test_a_server_that_stays_away_was_told_nothing(
 def test_a_cut_work_stream_gives_its_jobs_back_and_goes_on(
     client: Client, far_client: Client, proxy: Proxy, queue: str
 ) -> None:
-    client.append(queue, [1, 2, 3])
+    client.append(queue, [1, 2, 3], create=True)
     with closing(far_client.work(queue, max=2)) as stream:
         first, second = next(stream), next(stream)
         assert isinstance(first, Job) and isinstance(second, Job)
@@ -127,7 +127,7 @@ def test_streams_outlive_a_restart_of_the_server(opened: Opened, fresh_server: F
     with Proxy(server.address) as proxy:
         client = opened(proxy.url)
         client.put_topic("q", type="queue", durable=True)
-        client.append("q", [1])
+        client.append("q", [1], create=True)
         with closing(client.work("q")) as stream:
             first = next(stream)
             assert isinstance(first, Job)

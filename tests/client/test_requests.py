@@ -146,7 +146,7 @@ TOPIC_CASES = [
         {"topic": "q", "first_seq": 1, "last_seq": 1, "head_seq": 1, "count": 1, "created": False,
          "deduped": True},
         {"records": [{"data": 3, "tag": "t", "node": "n", "meta": {"m": 1}}],
-         "idempotency_key": "k"},
+         "idempotency_key": "k", "create": False},
         is_now(seqs=None, deduped=True),
     ),
 ]  # fmt: skip

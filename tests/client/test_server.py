@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from zlib import crc32
@@ -27,6 +28,14 @@ def jobs_of(stream: Iterator[Job | Interrupted], count: int) -> list[Job]:
     return [item for item in items if isinstance(item, Job)]
 
 
+@dataclass
+class Point:
+    """Data of a producer's own type."""
+
+    x: float
+    y: float
+
+
 # -- topics --------------------------------------------------------------------------------------
 
 
@@ -37,7 +46,7 @@ def test_the_life_of_a_topic(client: Client, topic: str) -> None:
     state = client.topic(topic)
     assert (state.type, state.count, state.queue) == ("log", 0, None)
     assert state.config.cap_records == 0
-    client.append(topic, ["a"])
+    client.append(topic, ["a"], create=True)
     with pytest.raises(errors.TopicExistsIncompatible) as caught:
         client.put_topic(topic, type="queue")
     assert caught.value.detail == {
@@ -89,10 +98,42 @@ def test_topics_are_listed_over_pages(client: Client, topic: str) -> None:
 # -- writing -------------------------------------------------------------------------------------
 
 
+def test_a_mistyped_topic_does_not_become_a_log(client: Client, topic: str) -> None:
+    for create in (None, False):
+        with pytest.raises(errors.TopicNotFound, match="append with create=True") as caught:
+            client.append(topic, ["a"], create=create)
+        assert topic in caught.value.message
+    assert [*client.topics(prefix=topic)] == []
+    assert client.append(topic, ["a"], create=True).created
+    assert client.append(topic, ["a"]).seqs == [2]
+    assert client.append(f"{topic}.queue", ["a"], config={"type": "queue"}).created
+    with pytest.raises(TypeError, match="'kind'"):
+        client.append(topic, ["a"], config={"kind": "queue"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("record", "where"),
+    [
+        (float("nan"), r"records\[1\].data is nan"),
+        ({"a": [1, {"b": float("inf")}]}, r"records\[1\].data.a\[1\].b is inf"),
+        (NewRecord(1, meta={"m": float("-inf")}), r"records\[1\].meta.m is -inf"),
+        (Point(1.0, float("nan")), r"records\[1\].data.y is nan"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused_and_nothing_is_sent(
+    client: Client, topic: str, record: object, where: str
+) -> None:
+    with pytest.raises(ValueError, match=where):
+        client.append(topic, [None, record], create=True)
+    assert [*client.topics(prefix=topic)] == []
+    with pytest.raises(ValueError, match=r"retry_backoff\.factor is nan"):
+        client.put_topic(topic, retry_backoff={"factor": float("nan")})
+
+
 def test_any_number_of_records_is_written_in_order(client: Client, topic: str) -> None:
     stored: list[Appended] = []
     total = client.append(
-        topic, ({"n": n} for n in range(2500)), chunk=1000, on_progress=stored.append
+        topic, ({"n": n} for n in range(2500)), chunk=1000, on_progress=stored.append, create=True
     )
     assert [reply.count for reply in stored] == [1000, 1000, 500]
     assert [reply.created for reply in stored] == [True, False, False]
@@ -104,7 +145,7 @@ def test_any_number_of_records_is_written_in_order(client: Client, topic: str) -
 
 
 def test_nothing_is_nothing(client: Client, topic: str) -> None:
-    assert client.append(topic, []).count == 0
+    assert client.append(topic, [], create=True).count == 0
     with pytest.raises(errors.TopicNotFound):
         client.topic(topic)
 
@@ -116,7 +157,7 @@ def test_a_record_may_say_more_than_its_data(client: Client, topic: str) -> None
         NewRecord({"a": [1.5, "ä"]}, tag="t", node="n", meta={"m": 1}),
         NewRecord(msgspec.Raw(b'{"raw": true}'), meta={}),
     ]
-    reply = client.append(topic, sent, node="batch")
+    reply = client.append(topic, sent, node="batch", create=True)
     assert reply.seqs == [1, 2, 3, 4]
     read = [r for r in client.read(topic) if isinstance(r, Record)]
     assert [(r.data, r.tag, r.node, r.meta) for r in read] == [
@@ -128,9 +169,9 @@ def test_a_record_may_say_more_than_its_data(client: Client, topic: str) -> None
 
 
 def test_records_that_were_read_can_be_written_elsewhere(client: Client, topic: str) -> None:
-    client.append(topic, [NewRecord(1, tag="t", node="n", meta=[2])])
+    client.append(topic, [NewRecord(1, tag="t", node="n", meta=[2])], create=True)
     records = [*client.read(topic)]
-    client.append(topic + "copy", records)
+    client.append(topic + "copy", records, create=True)
     (copy,) = client.read(topic + "copy")
     assert isinstance(copy, Record)
     assert (copy.data, copy.tag, copy.node, copy.meta) == (1, "t", "n", [2])
@@ -138,9 +179,9 @@ def test_records_that_were_read_can_be_written_elsewhere(client: Client, topic: 
 
 def test_a_tombstone_is_not_written_as_if_it_were_data(client: Client, topic: str) -> None:
     client.put_topic(topic, cap_records=2)
-    client.append(topic, range(5))
+    client.append(topic, range(5), create=True)
     with pytest.raises(TypeError, match="1 to 3 are lost"):
-        client.append(topic + "copy", [*client.read(topic)])
+        client.append(topic + "copy", [*client.read(topic)], create=True)
 
 
 @pytest.mark.parametrize("single", [{"a": 1}, "text", b"bytes", NewRecord(1)])
@@ -148,18 +189,18 @@ def test_a_single_record_is_not_taken_for_several(
     client: Client, topic: str, single: object
 ) -> None:
     with pytest.raises(TypeError, match="put a single record into a list"):
-        client.append(topic, single)  # type: ignore[arg-type]
+        client.append(topic, single, create=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("chunk", [0, 10_001])
 def test_chunks_have_bounds(client: Client, topic: str, chunk: int) -> None:
     with pytest.raises(ValueError, match="1 to 10000"):
-        client.append(topic, [1], chunk=chunk)
+        client.append(topic, [1], chunk=chunk, create=True)
 
 
 def test_the_same_key_stores_the_same_records_once(client: Client, topic: str) -> None:
-    first = client.append(topic, range(25), chunk=10, key="import")
-    again = client.append(topic, range(25), chunk=10, key="import")
+    first = client.append(topic, range(25), chunk=10, key="import", create=True)
+    again = client.append(topic, range(25), chunk=10, key="import", create=True)
     assert (again.first_seq, again.last_seq, again.deduped) == (1, 25, True)
     assert not first.deduped and client.topic(topic).count == 25
 
@@ -167,14 +208,14 @@ def test_the_same_key_stores_the_same_records_once(client: Client, topic: str) -
 def test_big_records_are_sent_in_bodies_the_server_takes(client: Client, topic: str) -> None:
     client.put_topic(topic, durability="ephemeral")
     stored: list[Appended] = []
-    client.append(topic, ["x" * 1_000_000] * 40, on_progress=stored.append)
+    client.append(topic, ["x" * 1_000_000] * 40, on_progress=stored.append, create=True)
     assert [reply.count for reply in stored] == [10, 10, 10, 10]
 
 
 def test_an_error_says_how_far_an_append_had_come(client: Client, topic: str) -> None:
     records = [*range(20), object(), *range(5)]
     with pytest.raises(TypeError) as caught:
-        client.append(topic, records, chunk=10)
+        client.append(topic, records, chunk=10, create=True)
     assert caught.value.__notes__ == ["20 records were stored before this, up to seq 20"]
     assert client.topic(topic).count == 20
 
@@ -186,9 +227,9 @@ def test_an_awaiting_client_takes_async_records(opened: Opened, client: Client, 
 
     if opened.kind == "blocking":
         with pytest.raises(TypeError, match="not iterable"):
-            client.append(topic, source())  # type: ignore[arg-type]
+            client.append(topic, source(), create=True)  # type: ignore[arg-type]
     else:
-        assert client.append(topic, source(), chunk=10).count == 25  # type: ignore[arg-type]
+        assert client.append(topic, source(), chunk=10, create=True).count == 25  # type: ignore[arg-type]
         assert [r.data for r in client.read(topic) if isinstance(r, Record)] == [*range(25)]
 
 
@@ -204,7 +245,7 @@ def test_writes_may_be_kept_from_creating_topics(client: Client, topic: str) -> 
 
 def test_reading_shows_where_records_are_lost(client: Client, topic: str) -> None:
     client.put_topic(topic, cap_records=3)
-    client.append(topic, range(10))
+    client.append(topic, range(10), create=True)
     items = [*client.read(topic, 2)]
     lost = items[0]
     assert isinstance(lost, Tombstone)
@@ -213,15 +254,17 @@ def test_reading_shows_where_records_are_lost(client: Client, topic: str) -> Non
 
 
 def test_following_goes_on_when_more_is_written(client: Client, topic: str) -> None:
-    client.append(topic, [1])
+    client.append(topic, [1], create=True)
     with closing(client.read(topic, follow=True)) as records:
         assert next(records).data == 1  # type: ignore[union-attr]
-        client.append(topic, [2])
+        client.append(topic, [2], create=True)
         assert next(records).data == 2  # type: ignore[union-attr]
 
 
 def test_reading_can_be_narrowed(client: Client, topic: str) -> None:
-    client.append(topic, [NewRecord(1, tag="t", node="a", meta=1), NewRecord(2, node="b")])
+    client.append(
+        topic, [NewRecord(1, tag="t", node="a", meta=1), NewRecord(2, node="b")], create=True
+    )
     (only,) = client.read(topic, node="b", include_tags=False, include_meta=False)
     assert isinstance(only, Record)
     assert (only.data, only.tag, only.meta) == (1, None, None)
@@ -230,7 +273,7 @@ def test_reading_can_be_narrowed(client: Client, topic: str) -> None:
 
 
 def test_records_are_deleted_by_seq_and_by_tag(client: Client, topic: str) -> None:
-    client.append(topic, [NewRecord(n, tag=f"t{n}") for n in range(5)])
+    client.append(topic, [NewRecord(n, tag=f"t{n}") for n in range(5)], create=True)
     assert client.delete_records(topic, before_seq=3).deleted == 2
     deleted = client.delete_records(topic, match=["tag", "Eq", "t4"])
     assert (deleted.deleted, deleted.earliest_seq, deleted.count) == (1, 3, 2)
@@ -258,7 +301,9 @@ def test_numbers_beyond_int_and_float_come_as_decimals(
 
 
 def test_the_life_of_jobs(client: Client, queue: str) -> None:
-    client.append(queue, [NewRecord({"n": n}, tag="t", meta={"m": n}) for n in range(4)])
+    client.append(
+        queue, [NewRecord({"n": n}, tag="t", meta={"m": n}) for n in range(4)], create=True
+    )
     claimed = client.claim(queue, max=3, lease_ms=60_000)
     assert claimed.count == 3 and claimed.ready == 1
     first, second, third = claimed.jobs
@@ -277,7 +322,7 @@ def test_the_life_of_jobs(client: Client, queue: str) -> None:
 
 
 def test_a_stale_lease_is_left_alone(client: Client, queue: str) -> None:
-    client.append(queue, [1])
+    client.append(queue, [1], create=True)
     (stale,) = client.claim(queue).jobs
     client.nack(queue, stale)
     (fresh,) = client.claim(queue).jobs
@@ -288,7 +333,7 @@ def test_a_stale_lease_is_left_alone(client: Client, queue: str) -> None:
 
 
 def test_seqs_without_leases_go_by_node(client: Client, queue: str) -> None:
-    client.append(queue, [1, 2])
+    client.append(queue, [1, 2], create=True)
     client.claim(queue, node="a", max=2)
     assert client.ack(queue, [1, 2], node="b").skipped == [1, 2]
     settled = client.ack(queue, [1, 1, 2], node="a")
@@ -300,7 +345,7 @@ def test_each_client_has_a_name_of_its_own(
     opened: Opened, server: ServerProcess, client: Client, queue: str
 ) -> None:
     other = opened(server.base_url)
-    client.append(queue, [1])
+    client.append(queue, [1], create=True)
     client.claim(queue)
     assert other.node != client.node
     assert other.ack(queue, 1).skipped == [1]
@@ -316,7 +361,7 @@ def test_a_queue_call_on_a_log_is_refused(client: Client, topic: str) -> None:
 
 
 def test_pushed_jobs_make_room_as_they_are_settled(client: Client, queue: str) -> None:
-    client.append(queue, range(5))
+    client.append(queue, range(5), create=True)
     with closing(client.work(queue, max=2)) as stream:
         first, second = jobs_of(stream, 2)
         assert client.topic(queue).queue.in_flight == 2  # type: ignore[union-attr]
@@ -339,11 +384,11 @@ def test_the_server_says_how_it_is(client: Client) -> None:
 
 def test_keys(opened: Opened, fresh_server: FreshServer) -> None:
     server = fresh_server(API_KEYS="reader:read:a.,all", key="all")
-    opened(server.base_url, "all").append("a.x", [1])
+    opened(server.base_url, "all").append("a.x", [1], create=True)
     reader = opened(server.base_url, "reader")
     assert reader.topic("a.x").count == 1
     with pytest.raises(errors.Forbidden):
-        reader.append("a.x", [1])
+        reader.append("a.x", [1], create=True)
     with pytest.raises(errors.Forbidden):
         reader.topic("b")
     for token in (None, "nobody"):
@@ -355,7 +400,7 @@ def test_keys(opened: Opened, fresh_server: FreshServer) -> None:
 
 
 def test_segments_and_seqs_by_time(client: Client, topic: str) -> None:
-    client.append(topic, [1, 2, 3])
+    client.append(topic, [1, 2, 3], create=True)
     state = client.topic(topic)
     page = client.segment_page(topics=[topic])
     *_, last = client.segments(topics=[topic])
@@ -382,7 +427,7 @@ def test_routers(client: Client, topic: str) -> None:
     name = f"{topic}a->b"
     made = client.put_router(name, topic + "a", topic + "b", filter="x*")
     assert made.created and made.filter == ["tag", "Glob", "x*"]
-    client.append(topic + "a", [NewRecord(1, tag="x1"), NewRecord(2, tag="y")])
+    client.append(topic + "a", [NewRecord(1, tag="x1"), NewRecord(2, tag="y")], create=True)
     assert [r.data for r in client.read(topic + "b") if isinstance(r, Record)] == [1]
     assert client.router(name).forwarded_total == 1
     assert [r.router for r in client.routers(source=topic + "a")] == [name]
@@ -392,11 +437,11 @@ def test_routers(client: Client, topic: str) -> None:
 
 
 def test_watching(client: Client, topic: str) -> None:
-    client.append(topic, [1, 2])
+    client.append(topic, [1, 2], create=True)
     with closing(client.watch(topic)) as frames:
         first = next(frames)
         assert isinstance(first, Records) and [r.data for r in first.records] == [1, 2]
-        client.append(topic, [3])
+        client.append(topic, [3], create=True)
         later = next(frame for frame in frames if isinstance(frame, Records))
         assert [r.data for r in later.records] == [3]
         client.drop_topic(topic)
@@ -405,12 +450,14 @@ def test_watching(client: Client, topic: str) -> None:
 
 def test_the_life_cycle_of_jobs(client: Client, queue: str) -> None:
     client.patch_topic(queue, on_exhausted="hold")
-    reply = client.append(queue, [NewRecord(n, key=f"k{n}", tag="t") for n in range(4)])
+    reply = client.append(
+        queue, [NewRecord(n, key=f"k{n}", tag="t") for n in range(4)], create=True
+    )
     assert reply.created_count == 4 and reply.results is not None
-    kept = client.append(queue, [NewRecord(9, key="k0", on_conflict="keep")])
+    kept = client.append(queue, [NewRecord(9, key="k0", on_conflict="keep")], create=True)
     assert kept.results is not None and kept.results[0].result == "kept"
     with pytest.raises(errors.KeyConflict):
-        client.append(queue, [NewRecord(9, key="k0", on_conflict="reject")])
+        client.append(queue, [NewRecord(9, key="k0", on_conflict="reject")], create=True)
     (job,) = client.claim(queue).jobs
     assert job.key == "k0" and client.nack(queue, job, error="bad", count=False).counted == [1]
     assert client.job(queue, 1).job.last_error == "bad"
@@ -429,7 +476,7 @@ def test_the_life_cycle_of_jobs(client: Client, queue: str) -> None:
 
 def test_dead_letters_go_back(client: Client, queue: str) -> None:
     client.put_topic(queue, type="queue", dead_letter=queue + "dead")
-    client.append(queue, [1])
+    client.append(queue, [1], create=True)
     client.reject(queue, client.claim(queue).jobs)
     assert client.redrive(queue + "dead", dry_run=True).redriven == 1
     assert client.redrive(queue + "dead").redriven == 1

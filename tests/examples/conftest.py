@@ -33,8 +33,8 @@ class Example:
         path = f"{self.folder / '.bin'}:{os.environ['PATH']}"
         return {**kept, "PATH": path, "LOGQUEUE_URL": self.url, "PYTHONPATH": str(ROOT)}
 
-    def run(self, *command: str) -> str:
-        """Run a command to its end; returns what it says on stdout."""
+    def run(self, *command: str, status: int = 0) -> str:
+        """Run a command to its end, which must have this status; returns what it says on stdout."""
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -44,7 +44,9 @@ class Example:
             text=True,
             timeout=END_S,
         )
-        assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert done.returncode == status, (
+            f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+        )
         return done.stdout
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:

@@ -74,8 +74,8 @@ def test_thumbnails_are_made(example: Example, client: Client) -> None:
     (example.folder / "images" / "broken.png").write_text("not an image")
     task = {"task": "make_thumbnail", "args": ["images/broken.png"], "kwargs": {"size": 64}}
     example.run("logqueue", "append", "thumbnails", "--data", json.dumps(task))
-    # A server that knows no reject lets a job come back a second later.
-    example.run("logqueue", "worker", "thumbnails:app", "--once")
+    # One job fails for good.
+    example.run("logqueue", "worker", "thumbnails:app", "--once", status=1)
     made = sorted((example.folder / "images").glob("*.thumbnail.png"))
     assert len(made) == 6
     for path in made:

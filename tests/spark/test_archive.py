@@ -41,8 +41,8 @@ def test_an_archive_from_first_to_last(spark: SparkSession, target: Target, tmp_
     root, said = tmp_path / "an archive %", []
     with target.client() as client:
         client.put_topic("q:1", type="queue")
-        client.append("q:1", [{"n": n} for n in range(300)])
-        client.append("log", [{"m": n} for n in range(200)])
+        client.append("q:1", [{"n": n} for n in range(300)], create=True)
+        client.append("log", [{"m": n} for n in range(200)], create=True)
         client.ack("q:1", client.claim("q:1", max=10).jobs)
 
     def note(text: str, share: float | None) -> None:
@@ -58,7 +58,7 @@ def test_an_archive_from_first_to_last(spark: SparkSession, target: Target, tmp_
     assert first["lease_events"]["rows"] == 20 and said[-1] == 1.0
     shutil.rmtree(root / "_checkpoint")
     with target.client() as client:
-        client.append("log", [{"m": n} for n in range(200, 230)])
+        client.append("log", [{"m": n} for n in range(200, 230)], create=True)
 
     def end(text: str, share: float | None) -> None:
         if len(manifests.epochs(root, "records-0002")) == 2:
@@ -66,7 +66,7 @@ def test_an_archive_from_first_to_last(spark: SparkSession, target: Target, tmp_
         if manifests.epochs(root, "records-0002") and said[-1] is not None:
             said.append(None)
             with target.client() as client:
-                client.append("log", [{"m": n} for n in range(230, 240)])
+                client.append("log", [{"m": n} for n in range(230, 240)], create=True)
 
     going: dict[str, Any] = {"once": False, "every_s": 0.1, "tables": ["records"], "variant": True}
     second = run_archive(spark, source, str(root), note=end, **going)["tables"]["records"]

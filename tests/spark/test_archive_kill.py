@@ -59,7 +59,7 @@ def test_random_kills(target: Target, tmp_path: Path) -> None:
     """Whatever is on the disk at each end; one checkpoint is lost, too. All is there once."""
     with target.client() as client:
         for topic in ("a", "b"):
-            client.append(topic, ({"n": n} for n in range(RECORDS // 2)))
+            client.append(topic, ({"n": n} for n in range(RECORDS // 2)), create=True)
     root = tmp_path / "archive"
     chance = random.Random(3)
     for kill in range(KILLS + 1):

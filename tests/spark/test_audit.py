@@ -59,7 +59,9 @@ def live_a_life(client: Client) -> None:
     client.put_router("r", "jobs", "copies", create_dest=True)
     for start in range(0, 300, 50):
         client.append(
-            "jobs", [NewRecord({"n": n}, tag=f"t{n % 3}") for n in range(start, start + 50)]
+            "jobs",
+            [NewRecord({"n": n}, tag=f"t{n % 3}") for n in range(start, start + 50)],
+            create=True,
         )
     acked = client.claim("jobs", max=200, node="w1").jobs
     client.extend("jobs", [job.seq for job in acked[:50]], node="w1", lease_ms=60_000)
@@ -73,17 +75,19 @@ def live_a_life(client: Client) -> None:
     client.redrive("jobs.dead", seqs=[1, 2, 3], limit=10)
     client.nack("jobs", [job.seq for job in acked[170:180]], node="w1", delay_ms=3_600_000)
     client.nack("jobs", [job.seq for job in acked[180:190]], node="w1", count=False)
-    client.append("jobs", [NewRecord({"later": n}, delay_ms=3_600_000) for n in range(3)])
+    client.append(
+        "jobs", [NewRecord({"later": n}, delay_ms=3_600_000) for n in range(3)], create=True
+    )
     client.cancel("jobs", acked[181].seq)
-    client.append("held", list(range(3)))
+    client.append("held", list(range(3)), create=True)
     jobs = client.claim("held", max=3, node="w1").jobs
     client.nack("held", [job.seq for job in jobs], node="w1")
     client.claim("held", max=3, node="w1")
     client.release("held", [jobs[0].seq])
     client.claim("held", max=3, node="w1")
-    client.append("capped", list(range(12)))
+    client.append("capped", list(range(12)), create=True)
     client.pause("safe")
-    client.append("safe", list(range(70)))
+    client.append("safe", list(range(70)), create=True)
     client.claim("safe", max=70, node="w1")
     client.resume("safe")
     client.claim("safe", max=70, node="w1")

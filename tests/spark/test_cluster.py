@@ -182,7 +182,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with a topic in it."""
     with ServerProcess(tmp_path_factory.mktemp("served") / "data") as process:
         with Client(process.url) as client:
-            client.append("source", [{"n": n, "pad": "x" * 50} for n in range(RECORDS)], chunk=500)
+            client.append(
+                "source",
+                [{"n": n, "pad": "x" * 50} for n in range(RECORDS)],
+                chunk=500,
+                create=True,
+            )
         yield process
 
 

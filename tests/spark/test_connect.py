@@ -41,7 +41,7 @@ def test_batches_and_streams_run_over_connect(tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc") is None:
         pytest.skip("needs Spark Connect: pip install 'logqueue[spark-connect]'")
     with ServerProcess(tmp_path / "data") as server, Client(server.url) as client:
-        client.append("source", [{"n": n} for n in range(RECORDS)])
+        client.append("source", [{"n": n} for n in range(RECORDS)], create=True)
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, str(tmp_path / "data"), str(tmp_path / "archive")],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -35,10 +35,10 @@ def live(client: Client) -> None:
     client.put_topic("plain", type="log")
     chance = random.Random(7)
     held: dict[tuple[str, str], list[int]] = {}
-    client.append("plain", [{"n": 1}])
+    client.append("plain", [{"n": 1}], create=True)
     for queue in QUEUES:
         later = [NewRecord({"later": n}, tag="slow", delay_ms=3_600_000) for n in range(3)]
-        client.append(queue, [*({"n": n} for n in range(40)), *later])
+        client.append(queue, [*({"n": n} for n in range(40)), *later], create=True)
     for _ in range(120):
         queue, node = chance.choice(QUEUES), chance.choice(("ant", "bee"))
         mine = held.setdefault((queue, node), [])
@@ -64,7 +64,7 @@ def live(client: Client) -> None:
             mine.extend(some[1:])
     # One lease runs out, which the log does not say: whoever waits for a job gets it then.
     client.put_topic("short", type="queue")
-    client.append("short", [{"n": 1}])
+    client.append("short", [{"n": 1}], create=True)
     assert client.claim("short", node="ant", lease_ms=100).jobs
     assert client.claim("short", node="bee", lease_ms=600_000, wait_ms=20_000).jobs
 

@@ -39,7 +39,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
         log.fill(server, made)
         with Client(server.url) as client:
             client.put_topic("brief", durability="ephemeral")
-            client.append("brief", ["a", "b", "c"])
+            client.append("brief", ["a", "b", "c"], create=True)
         yield made
 
 
@@ -49,8 +49,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("guarded")
     with ServerProcess(folder / "data", API_KEYS=KEYS) as server:
         with Client(server.url, "root") as client:
-            client.append("notes", [1])
-            client.append("orders", [2])
+            client.append("notes", [1], create=True)
+            client.append("orders", [2], create=True)
         yield server.url
 
 

@@ -83,7 +83,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("pipeline")
     with ServerProcess(folder / "data") as server, Client(server.url, node="w1") as client:
         client.put_topic("work", type="queue", max_deliveries=1, dead_letter="work.dead")
-        client.append("work", [{"n": n} for n in range(JOBS)])
+        client.append("work", [{"n": n} for n in range(JOBS)], create=True)
         jobs = client.claim("work", max=JOBS).jobs
         client.ack("work", jobs[:ACKED])
         client.reject("work", jobs[ACKED : ACKED + DEAD], error="no disk")

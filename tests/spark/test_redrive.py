@@ -27,7 +27,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 def bury(client: Client, queue: str, count: int, *, tag: str = "t", error: str = "boom") -> None:
     """Jobs that are rejected."""
-    client.append(queue, [NewRecord({"n": n}, tag=tag) for n in range(count)])
+    client.append(queue, [NewRecord({"n": n}, tag=tag) for n in range(count)], create=True)
     jobs = client.claim(queue, max=count, node="w")
     client.reject(queue, [job.seq for job in jobs.jobs], node="w", error=error)
 
@@ -104,7 +104,7 @@ def test_another_target_and_letters_that_can_not_move(
     spark: SparkSession, target: Target, queue: str
 ) -> None:
     with target.client() as client:
-        client.append(f"{queue}.dead", ["no dead letter"])
+        client.append(f"{queue}.dead", ["no dead letter"], create=True)
         client.put_topic("elsewhere", type="queue")
     done = run_redrive(
         spark, target.url, f"{queue}.dead", "r3", where="tag = 'blue'", to_topic="elsewhere"

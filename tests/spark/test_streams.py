@@ -115,14 +115,14 @@ def test_job_events_split_by_transactions(shared: Written) -> None:
 
 def test_available_now_ends_where_it_began_while_a_writer_goes_on(shared: Written) -> None:
     with Client(shared.url) as client:
-        client.append("busy", range(50))
+        client.append("busy", range(50), create=True)
         for given in both(shared, topics="busy", maxRecordsPerTrigger="20"):
             reader = stream(given)
             expected = client.topic("busy").count
             seen = 0
             for rows in run(reader):
                 seen += len(rows)
-                client.append("busy", range(10))
+                client.append("busy", range(10), create=True)
             assert seen == expected
 
 
@@ -133,7 +133,7 @@ def test_topics_appear_later_and_offsets_say_so(shared: Written) -> None:
         start = reader.initialOffset()
         assert name not in start["topics"]
         with Client(shared.url) as client:
-            client.append(name, ["first"])
+            client.append(name, ["first"], create=True)
         end = reader.latestOffset(start, ReadAllAvailable())
         assert end["topics"][name]["next"] == 2
         assert end == reader.reportLatestOffset()
@@ -187,7 +187,7 @@ def test_retention_past_an_offset_fails_or_is_reported(
 def test_a_topic_that_was_made_anew_fails_or_is_read_from_its_begin(shared: Written) -> None:
     with Client(shared.url) as client:
         for number, given in enumerate(both(shared, topics="anew")):
-            client.append("anew", ["a", "b", "c"])
+            client.append("anew", ["a", "b", "c"], create=True)
             reader = stream(given)
             start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
             client.drop_topic("anew")
@@ -195,7 +195,7 @@ def test_a_topic_that_was_made_anew_fails_or_is_read_from_its_begin(shared: Writ
                 with pytest.raises(DataLossError, match=r"topic 'anew' is|topic 'anew' was"):
                     gone = {"v": 1, "topics": {"anew": {"log": "none-1", "next": 4}}}
                     reader.latestOffset(gone, ReadAllAvailable())
-            client.append("anew", ["d"])
+            client.append("anew", ["d"], create=True)
             with pytest.raises(DataLossError, match=r"topic 'anew' is another one now"):
                 reader.latestOffset(start, ReadAllAvailable())
             going_on = stream({**given, "failOnDataLoss": "false"})
@@ -209,11 +209,11 @@ def test_pages_tell_of_records_that_went_by_a_cap(shared: Written) -> None:
     given = live(shared, topics="capped", transport="pages")
     with Client(shared.url) as client:
         client.put_topic("capped", cap_records=10)
-        client.append("capped", range(10))
+        client.append("capped", range(10), create=True)
         reader = stream(given)
         start = reader.initialOffset()
         end = reader.latestOffset(start, ReadAllAvailable())
-        client.append("capped", range(5))
+        client.append("capped", range(5), create=True)
         with pytest.raises(
             DataLossError, match=r"seqs 1 to 5 of topic 'capped' are gone: they went by a cap"
         ):
@@ -267,10 +267,10 @@ def test_spark_streams_in_bounds_and_goes_on_after_a_restart(
     def take(rows: DataFrame, number: int) -> None:
         batches.append(keys(row.asDict() for row in rows.select("topic", "seq").collect()))
         # Whatever comes meanwhile is for the next run.
-        client.append("streamed", range(5))
+        client.append("streamed", range(5), create=True)
 
     with Client(shared.url) as client:
-        client.append("streamed", range(50))
+        client.append("streamed", range(50), create=True)
         given = live(shared, topics="streamed,notes", maxRecordsPerTrigger="200")
         start_query(spark, given, checkpoint, take).awaitTermination()
         assert [len(rows) for rows in batches] == [200, 150]
@@ -295,11 +295,11 @@ def test_spark_shows_the_sentence_of_a_loss(
 
     given = live(shared, topics="lost")
     with Client(shared.url) as client:
-        client.append("lost", range(3))
+        client.append("lost", range(3), create=True)
         first = start_query(spark, given, checkpoint, lambda rows, _: None)
         first.awaitTermination()
         client.drop_topic("lost")
-        client.append("lost", range(3))
+        client.append("lost", range(3), create=True)
     with pytest.raises(StreamingQueryException) as caught:
         start_query(spark, given, checkpoint, lambda rows, _: None).awaitTermination()
     assert "topic 'lost' is another one now" in told(caught.value)
@@ -309,7 +309,7 @@ def test_resolved_offsets_start_a_stream(shared: Written, tmp_path: Path) -> Non
     start = resolve("latest", url=shared.url, topics="begun,notes")
     assert json.loads(start)["topics"].keys() == {"notes"}
     with Client(shared.url) as client:
-        client.append("begun", ["x"])
+        client.append("begun", ["x"], create=True)
     # The topic came later, so it begins at its earliest.
     reader = stream(live(shared, topics="begun,notes", startingOffsets=start))
     (rows,) = run(reader)

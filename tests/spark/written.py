@@ -45,7 +45,7 @@ class Written:
 
     def write(self, client: Client, topic: str, records: list[NewRecord], texts: list[str]) -> None:
         """Append records whose data is these texts, and note what was answered."""
-        reply = client.append(topic, records)
+        reply = client.append(topic, records, create=True)
         assert isinstance(reply, Appended) and reply.seqs is not None
         for seq, record, text in zip(reply.seqs, records, texts, strict=True):
             meta = None if record.meta is None else '{"of":"notes"}'

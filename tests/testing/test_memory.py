@@ -32,7 +32,7 @@ def test_time_stands_still_until_it_is_told_to_pass(server: MemoryServer) -> Non
     assert server.now() == 0.0
     server.advance(1.5)
     assert server.now() == 1.5
-    server.client.append("q", [2])
+    server.client.append("q", [2], create=True)
     first, second = server.client.diff("q").records
     assert second.ts - first.ts == 1500
 
@@ -41,7 +41,7 @@ def test_bulk_reads(server: MemoryServer) -> None:
     client = server.client
     client.append("q", [1], config={"type": "queue"})
     server.advance(2)
-    client.append("q", [2])
+    client.append("q", [2], create=True)
     client.claim("q", max=2)
     for log in ("jobs", "leases"):
         (segment,) = client.segments(log)
@@ -284,7 +284,7 @@ def test_async_clients_work_on_the_loop_they_are_used_on(server: MemoryServer) -
         server.attach(app)
         client: AsyncClient = app.surroundings.async_producer()
         async with client:
-            await client.append("q", [1, 2])
+            await client.append("q", [1, 2], create=True)
             return (await client.topic("q")).count
 
     assert asyncio.run(look()) == 2
@@ -303,7 +303,7 @@ def test_routers_copy_by_themselves(server: MemoryServer, app: App) -> None:
     server.client.put_topic("q", type="queue")
     server.client.put_router("events->q", "events", "q")
     server.start(app)
-    server.client.append("events", [1, 2])
+    server.client.append("events", [1, 2], create=True)
     server.advance(0.1)
     assert done == [1, 2]
 
@@ -312,7 +312,7 @@ def test_a_router_that_found_no_room_goes_on_when_time_has_made_some(server: Mem
     client = server.client
     client.put_topic("narrow", cap_records=1, discard="reject", ttl_ms=60_000)
     client.put_router("wide->narrow", "wide", "narrow")
-    client.append("wide", [1, 2])
+    client.append("wide", [1, 2], create=True)
     server.advance(59.0)
     assert client.router("wide->narrow").forwarded_total == 1
     server.advance(3.0)
@@ -323,7 +323,7 @@ def test_a_stalled_router_goes_on_when_somebody_makes_room(server: MemoryServer)
     client = server.client
     client.put_topic("narrow", type="queue", cap_records=1, discard="reject")
     client.put_router("wide->narrow", "wide", "narrow")
-    client.append("wide", [1, 2])
+    client.append("wide", [1, 2], create=True)
     server.advance(600.0)
     client.ack("narrow", client.claim("narrow").jobs)
     assert [job.data for job in client.claim("narrow").jobs] == [2]
@@ -340,7 +340,7 @@ def test_records_expire_though_nobody_looks(server: MemoryServer, app: App) -> N
     client.put_topic(
         "q", type="queue", ttl_ms=7_200_000, dead_letter="dead", on_expire="dead_letter"
     )
-    client.append("q", ["topic's", NewRecord("own", ttl_ms=3_600_000)])
+    client.append("q", ["topic's", NewRecord("own", ttl_ms=3_600_000)], create=True)
     server.start(app)
     server.advance(86_400.0)
     assert [data for data, _ in mourned] == ["own", "topic's"]
@@ -351,7 +351,7 @@ def test_the_disk_in_memory_is_tidied(server: MemoryServer) -> None:
     client = server.client
     client.put_topic("short", cap_records=1)
     for _ in range(24):
-        client.append("short", ["x" * 1_000_000])
+        client.append("short", ["x" * 1_000_000], create=True)
         server.advance(1.0)
     (size,) = re.findall(r"^logqueue_wal_bytes (\S+)", client.metrics_text(), re.MULTILINE)
     assert float(size) < 14_000_000
@@ -367,7 +367,7 @@ def test_a_day_without_work_costs_few_steps(server: MemoryServer, app: App) -> N
         looks.append(server.now())
         return server.now() >= 86_400.0
 
-    server.client.append("log", [NewRecord(1, ttl_ms=80_000_000)])
+    server.client.append("log", [NewRecord(1, ttl_ms=80_000_000)], create=True)
     server.start(app)
     server.run_until(is_over)
     assert len(looks) < 100

@@ -97,7 +97,7 @@ def test_a_worker_runs_on_a_loop_of_its_own_and_touches_no_signal(
         raise Reject("seen enough")
 
     look.send()
-    assert run_worker(app, once=True) == 0
+    assert run_worker(app, once=True) == 1, "a job failed"
     app.close()
     assert during[0] == before[0]
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before

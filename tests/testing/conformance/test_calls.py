@@ -77,7 +77,7 @@ def test_a_stream_brings_jobs_as_they_come(world: World, queue: str) -> None:
 
 
 def test_an_idempotency_key_stores_once(world: World, queue: str) -> None:
-    first = world.client.append(queue, [1], key="k")
-    again = world.client.append(queue, [1], key="k")
+    first = world.client.append(queue, [1], key="k", create=True)
+    again = world.client.append(queue, [1], key="k", create=True)
     assert (first.deduped, again.deduped) == (False, True)
     assert world.client.topic(queue).count == 1
