@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +29,11 @@ def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_job_is_accounted_for_across_a_sigkill(tmp_path: Path) -> None:
-    ended = run_demo("--files", "60", "--json", "--data-dir", str(tmp_path / "demo"))
+def accounted(directory: Path, *arguments: str) -> dict[str, Any]:
+    """The report of a run in which the server is killed, once it is known to add up."""
+    ended = run_demo("--files", "60", "--json", "--data-dir", str(directory), *arguments)
     assert ended.returncode == 0, ended.stderr + ended.stdout
-    report = json.loads(ended.stdout)
+    report: dict[str, Any] = json.loads(ended.stdout)
     assert report["ok"] and all(check["kept"] for check in report["checks"])
     assert report["results"] + len(report["dead_letters"]) == report["jobs"]
     truncated = [one for one in report["dead_letters"] if one["name"].startswith("truncated/")]
@@ -39,20 +41,25 @@ def test_every_job_is_accounted_for_across_a_sigkill(tmp_path: Path) -> None:
     assert all(one["reason"].startswith("SyntaxError") for one in truncated)
     assert report["kill"]["held_by_workers"] >= report["kill"]["delivered_again"]
     assert "server killed (SIGKILL)" in ended.stderr
+    return report
+
+
+def test_every_job_is_accounted_for_across_a_sigkill(tmp_path: Path) -> None:
+    report = accounted(tmp_path / "demo", "--no-pipeline")
+    assert report["pipeline"] is None
+    assert not (tmp_path / "demo" / "pipeline").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_log_itself_gives_the_same_account(tmp_path: Path) -> None:
+    report = accounted(tmp_path / "demo")
     told = report["pipeline"]
     account = told["audit"]["account"]["by_topic"]["demo.jobs"]
     assert account["appended"] == report["jobs"] and account["unaccounted"] == 0
     assert told["lifecycle"]["rows"]["jobs"] == report["jobs"]
     page = Path(told["report"]).read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>") and "demo.jobs" in page
-
-
-def test_it_can_end_before_the_pipeline(tmp_path: Path) -> None:
-    directory = tmp_path / "demo"
-    ended = run_demo("--files", "5", "--no-pipeline", "--json", "--data-dir", str(directory))
-    assert ended.returncode == 0, ended.stderr + ended.stdout
-    assert json.loads(ended.stdout)["pipeline"] is None
-    assert not (directory / "pipeline").exists()
 
 
 def test_a_directory_the_demo_did_not_make_stays_untouched(tmp_path: Path) -> None:
