@@ -141,6 +141,12 @@ class Committer:
         self._batches.append(self._open)
         return self._open
 
+    def syncs_next(self) -> bool:
+        """Whether the next round may keep its thread waiting for the disk. (locked)"""
+        return self._sync_asked or any(
+            batch.sync or batch.seals or not batch.segment.begun for batch in self._batches
+        )
+
     def step(self) -> bool:
         """One round. False when there was nothing to do, or the log is poisoned."""
         with self.lock:

@@ -45,6 +45,7 @@ from wal.segment import Segment, SegmentInfo, read_whole, segment_path
 SEGMENT_BYTES_MAX: Final = 64 << 20
 FRAME_BYTES_MAX: Final = 256 << 20
 ALLOCATION_STEP_BYTES: Final = 4 << 20
+SPACE_AHEAD_BYTES: Final = 2 << 20
 LOCK_NAME: Final = "LOCK"
 
 assert FRAME_BYTES_MAX <= FRAME_BYTES_LIMIT
@@ -260,6 +261,35 @@ class Log:
         """Let the committer take all that was appended without waking it."""
         with self._lock:
             self._committer.release()
+
+    @property
+    def syncs_next(self) -> bool:
+        """Whether the next `step` may wait for the disk, and not only hand bytes over."""
+        with self._lock:
+            return self.failure is None and self._committer.syncs_next()
+
+    @property
+    def is_short_of_space(self) -> bool:
+        """Whether `reserve_ahead` is due, so that appends need not allocate by themselves."""
+        active = self._active
+        return (
+            active.allocated - active.end < SPACE_AHEAD_BYTES
+            and active.allocated < self._segment_bytes_max
+        )
+
+    def reserve_ahead(self) -> None:
+        """Allocate space for appends to come, in any thread. Never raises for want of it."""
+        with self._lock:
+            segment = self._active
+            start = segment.allocated
+            stop = min(start + ALLOCATION_STEP_BYTES, self._segment_bytes_max)
+            if self._closed or self.failure is not None or stop <= start or not segment.begun:
+                return
+        if segment.reserve_ahead(start, stop):
+            with self._lock:
+                # If anybody has changed it meanwhile, what was allocated here is found out anew.
+                if segment is self._active and segment.allocated == start:
+                    segment.allocated = stop
 
     def will_roll(self, nbytes: int) -> bool:
         """Whether appending a payload of `nbytes` bytes would begin a new segment."""

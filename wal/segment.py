@@ -8,6 +8,7 @@ bytes and `begun`.
 
 import os
 import re
+import threading
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -66,7 +67,18 @@ def read_whole(fs: FileSystem, path: str) -> bytes:
 class Segment:
     """A segment that can be appended to, or was until it was sealed."""
 
-    __slots__ = ("_file", "allocated", "begun", "end", "first", "header", "last", "path", "salt")
+    __slots__ = (
+        "_file",
+        "_space",
+        "allocated",
+        "begun",
+        "end",
+        "first",
+        "header",
+        "last",
+        "path",
+        "salt",
+    )
 
     def __init__(self, header: SegmentHeader, path: str, file: File | None) -> None:
         """An empty segment of which not even the header is written. `file` is None if sealed."""
@@ -79,6 +91,8 @@ class Segment:
         self.begun = False
         self.salt = salt_of(header.identity, header.id)
         self._file = file
+        # Held while somebody but the appenders allocates, and while the file is cut or closed.
+        self._space = threading.Lock()
 
     @classmethod
     def recovered(
@@ -138,6 +152,21 @@ class Segment:
         assert refusal is not None
         raise refusal
 
+    def reserve_ahead(self, start: int, stop: int) -> bool:
+        """Allocate a range before anybody needs it, in a thread of its own; False if not.
+
+        `allocated` is for the caller to move, under the lock of the log.
+        """
+        with self._space:
+            if self._file is None:
+                return False
+            try:
+                self._file.allocate(start, stop - start)
+            except OSError:
+                # Whoever needs the space will hear of it.
+                return False
+            return True
+
     def reserve_after(self, old: "Segment", needed: int, wished: int) -> None:
         """`reserve` for the successor of a segment that is about to be sealed.
 
@@ -165,7 +194,8 @@ class Segment:
         """
         if not self.end < self.allocated < _UNBOUNDED or not self.begun:
             return False
-        self.file.truncate(self.end)
+        with self._space:
+            self.file.truncate(self.end)
         self.allocated = self.end
         return True
 
@@ -202,12 +232,17 @@ class Segment:
     def seal(self) -> None:
         """Give back unused space, sync, close. Everything was written."""
         assert self.begun
-        self.file.truncate(self.end)
-        self.file.sync()
-        self.close()
+        with self._space:
+            self.file.truncate(self.end)
+            self.file.sync()
+            self._close()
 
     def close(self) -> None:
         """Let go of the file as it is."""
+        with self._space:
+            self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

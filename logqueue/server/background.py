@@ -13,6 +13,7 @@ from collections.abc import Callable
 from logqueue.errors import LogqueueError
 from logqueue.server.engine import Engine
 from logqueue.server.gate import Gate
+from logqueue.server.journal import Journal
 from logqueue.server.stepping import Stepping
 from wal import WalError
 
@@ -20,6 +21,7 @@ TIDY_INTERVAL_S = 1.0
 FLUSH_INTERVAL_S = 0.1
 FAILURE_POLL_INTERVAL_S = 0.1
 ARCHIVE_INTERVAL_S = 0.5
+FLUSHED_POLL_INTERVAL_S = 0.002
 
 logger = logging.getLogger("logqueue.background")
 
@@ -47,6 +49,12 @@ async def flush_forever(engine: Engine) -> None:
         await asyncio.sleep(FLUSH_INTERVAL_S)
         engine.journal.flush_leases()
         engine.journal.jobs.wake()
+
+
+async def leases_flushed(journal: Journal) -> None:
+    """Wait until all that was logged of leases is handed to the operating system."""
+    while not journal.flush_leases():
+        await asyncio.sleep(FLUSHED_POLL_INTERVAL_S)
 
 
 async def archive_forever(engine: Engine, stepping: Stepping) -> None:
@@ -80,7 +88,7 @@ async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> N
         engine.journal.jobs.failure,
     )
     loop = asyncio.get_running_loop()
-    engine.journal.flush_leases()
+    await leases_flushed(engine.journal)
     try:
         engine.stand_on(await loop.run_in_executor(None, engine.retreat))
     except (WalError, OSError) as error:

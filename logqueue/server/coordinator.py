@@ -83,6 +83,7 @@ class Coordinator:
     def start(self) -> None:
         """Begin committing, and the background work. Call after the engine has recovered."""
         self.engine.journal.jobs.start(self.gate.notify)
+        self.engine.journal.housework.begin()
         self.start_routers()
         self._background = [
             self.loop.create_task(tidy_forever(self.engine, self.gate), name="tidy"),

@@ -443,6 +443,7 @@ class Engine:
         """Log a last checkpoint that marks an orderly end, and close the journal."""
         journal = self.journal
         now = self.clock.now_ms()
+        journal.housework.end()
         try:
             # Without room for them the next start merely has more to replay.
             with suppress(WalFull):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from logqueue.core import events as ev
+from logqueue.core.apply import apply
 from logqueue.core.state import State
 
 logger = logging.getLogger("logqueue.journal")
@@ -56,7 +57,7 @@ class Gaps:
         """Let go of topics and routers of which only the end is lost, or what they belong to."""
         for number, topic in [*state.instances.items()]:
             if state.topics.get(topic.name) is not topic:
-                del state.instances[number]
+                apply(state, ev.TopicDropped(0, number))
         for router in [*state.routers_by_number.values()]:
             ends_are_there = router.source in state.instances and router.dest in state.instances
             if not ends_are_there or state.routers.get(router.name) is not router:

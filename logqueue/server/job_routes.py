@@ -17,6 +17,7 @@ from logqueue.core import limits
 from logqueue.core.looking import describe_job, list_jobs
 from logqueue.core.topic import Topic
 from logqueue.errors import Forbidden, NotFound
+from logqueue.server.background import leases_flushed
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.history import read_history
 from logqueue.server.requests import Answer, Held, Reply, Request
@@ -77,7 +78,7 @@ class JobRoutes:
                 {"topic": request.name, "seq": seq},
             )
         async with self._reading_history:
-            engine.journal.flush_leases()
+            await leases_flushed(engine.journal)
             history = await coordinator.loop.run_in_executor(
                 None, read_history, engine.journal.leases, topic.number, seq, job.deliveries
             )

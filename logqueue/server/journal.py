@@ -27,6 +27,7 @@ from logqueue.server import data_directory
 from logqueue.server.checkpoints import JobsCheckpoint, leases_parts
 from logqueue.server.data_directory import log_directory
 from logqueue.server.gaps import Gaps
+from logqueue.server.housework import Housework
 from logqueue.server.log_archive import LogArchive
 from logqueue.server.log_segments import LogSegments
 from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull
@@ -40,7 +41,11 @@ WAKE_BYTES_MIN = 4 << 10
 loop's turn, so that all that arrived in it rides one sync."""
 
 LEASES_SEGMENT_BYTES_MAX = 8 << 20
-"""The end of a leases-log segment is synced in the event loop, so segments are short."""
+"""While the end of a leases-log segment is synced, what comes next waits in memory; so segments are
+short."""
+
+FLUSH, RESERVE = "flush", "reserve"
+"""Names of housework."""
 
 # Sets of types, which are looked up for every event of every write.
 _CONTROL: Final = frozenset(
@@ -102,6 +107,7 @@ class Journal:
         fs: Where the logs are.
         archive: Keeps the segments that are dropped; None when nobody asked for that.
         segments: Which segments there are, and what is in them.
+        housework: Does what blocks on the disk.
         jobs_kept_from: Segments of the jobs log before this one are not needed any more: all that
             they alone said has been written anew, durably.
         leases_kept_from: The same of the leases log.
@@ -117,6 +123,7 @@ class Journal:
         self.segments = LogSegments(self)
         self.jobs_kept_from = 0
         self.leases_kept_from = 0
+        self.housework = Housework()
         self.order = 1
         self.leases_lost = 0
         self.refused_noted = 0
@@ -202,6 +209,7 @@ class Journal:
 
     def close(self) -> None:
         """Write, sync and release both logs, and the archive."""
+        self.housework.end()
         try:
             self.jobs.close()
         finally:
@@ -370,14 +378,40 @@ class Journal:
             # Best effort by design: what is lost here comes back as a redelivery.
             self.leases_lost += 1
 
-    def flush_leases(self) -> None:
+    def flush_leases(self) -> bool:
         """Hand buffered lease events to the operating system.
 
         The leases log has no thread of its own: nothing waits for it, and a write without a sync
-        is cheaper than a hand-over.
+        is cheaper than a hand-over. What must wait for the disk, as the end of a segment does, is
+        done beside the event loop; what comes meanwhile is handed over after it.
+
+        Returns:
+            False when some is still to be handed over; call again.
         """
+        housework = self.housework
+        if housework.is_under_way(FLUSH):
+            return False
+        if housework.has_thread and self.leases.syncs_next:
+            housework.begin_task(FLUSH, self._step_leases)
+            return False
+        self._step_leases()
+        return True
+
+    def _step_leases(self) -> None:
         while self.leases.step():
             pass
+
+    def drop_before(self, log: Log, segment: int) -> Iterator[None]:
+        """Delete the segments of a log with an id below this one, beside the event loop.
+
+        Yields:
+            While it is under way.
+
+        Raises:
+            WalError, OSError: See `Log.drop_before`.
+        """
+        name = f"drop {log.directory}"
+        yield from self.housework.through(name, partial(log.drop_before, segment))
 
     def _append_jobs(
         self, state: State, events: list[ev.AnyEvent], sync: bool, spare: int
@@ -395,6 +429,8 @@ class Journal:
                 payload = ev.encode(self._next_order(), events)
             wake = len(payload) >= WAKE_BYTES_MIN
             number = log.append(payload, sync=sync, spare_bytes=spare, wake=wake)
+            if log.is_short_of_space and self.housework.has_thread:
+                self.housework.begin_task(RESERVE, log.reserve_ahead)
         except WalFull as full:
             raise StorageFull.because(full) from full
         except RecordTooLarge as large:

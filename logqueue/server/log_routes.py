@@ -20,6 +20,7 @@ from logqueue.errors import (
 )
 from logqueue.segments.index import LogName
 from logqueue.server.auth import Key
+from logqueue.server.background import leases_flushed
 from logqueue.server.byte_ranges import NoSuchBytes, Part, part_of
 from logqueue.server.http import error_reply
 from logqueue.server.log_segments import LOG_NAMES, Place
@@ -173,7 +174,7 @@ class LogRoutes:
         journal = coordinator.engine.journal
         jobs = journal.jobs
         if log == "leases":
-            journal.flush_leases()
+            await leases_flushed(journal)
         ground = _Ground(journal.segments.places(log), journal.logs[log].appended, journal.order)
         # The leases log tells of topics that the jobs log has made.
         through = jobs.appended

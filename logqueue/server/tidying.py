@@ -117,7 +117,7 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
         live = yield from look_around(engine)
         if log.failure is not None:
             return
-        if not _drop_before(journal, log, journal.jobs_kept_from):
+        if not (yield from _drop_before(journal, log, journal.jobs_kept_from)):
             # Nothing of it is needed here any more, but the archive does not have it yet.
             return
         yield from _end_checkpoint(engine)
@@ -162,7 +162,7 @@ def _move_before(engine: Engine, kept_from: int) -> Iterator[None]:
         yield
     if log.failure is None:
         journal.jobs_kept_from = kept_from
-        _drop_before(journal, log, kept_from)
+        yield from _drop_before(journal, log, kept_from)
 
 
 def _move_all(engine: Engine, kept_from: int, *, may_use_spare: bool) -> Iterator[None]:
@@ -201,7 +201,7 @@ def _left_to_move(engine: Engine, kept_from: int) -> Generator[None, None, int]:
     return size
 
 
-def _drop_before(journal: Journal, log: Log, segment: int) -> bool:
+def _drop_before(journal: Journal, log: Log, segment: int) -> Generator[None, None, bool]:
     """Delete the segments of a log with an id below this one: all of them, or none.
 
     Returns:
@@ -211,7 +211,7 @@ def _drop_before(journal: Journal, log: Log, segment: int) -> bool:
         return True
     if journal.archive is not None and not journal.archive.holds_before(log, segment):
         return False
-    log.drop_before(segment)
+    yield from journal.drop_before(log, segment)
     return True
 
 
@@ -360,7 +360,9 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
     """Begin the leases log anew once its history is long enough."""
     journal = engine.journal
     log = journal.leases
-    if log.failure is not None or not _drop_before(journal, log, journal.leases_kept_from):
+    if log.failure is not None or not (
+        yield from _drop_before(journal, log, journal.leases_kept_from)
+    ):
         return
     known = 0
     for count, topic in enumerate([*engine.state.instances.values()], 1):
@@ -382,5 +384,5 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
         yield
     if log.failure is None:
         journal.leases_kept_from = kept_from
-        _drop_before(journal, log, kept_from)
+        yield from _drop_before(journal, log, kept_from)
     yield
