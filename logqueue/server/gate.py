@@ -41,7 +41,7 @@ class Gate:
     def notify(self) -> None:
         """Tell that the log has advanced or failed. Called from the committer's thread."""
         # Whoever changes what the heaps begin with looks at the log again after that, so a check
-        # without a lock can not lose a waiter.
+        # without a lock cannot lose a waiter.
         if self._scheduled or not self._may_open():
             return
         self._scheduled = True
