@@ -38,7 +38,7 @@ def exhaust(state: State, topic: Topic, seqs: list[int], now: int) -> list[ev.An
     config, queue = topic.config, topic.queue
     assert queue is not None and seqs
     if config.when_exhausted == "hold":
-        return [hold(topic, seqs, now)]
+        return [hold(topic, seqs, now, "max_deliveries")]
     divert = config.when_exhausted == "dead_letter"
     target = config.dead_letter if divert else config.archive
     if target is not None and target not in state.topics:
@@ -104,11 +104,17 @@ def dead_letter(
         metas.append(stamped(texts[blocks.META], STRAY_META, stamps))
     hops = hops_of(topic, (seq for seq, _, _ in records))
     events = append_copies(state, target, records, metas, hops, now, (topic.name,))
-    events.append(ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs)))
+    events.append(ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs), reason=reason))
     return events
 
 
-def hold(topic: Topic, seqs: Sequence[int], now: int, error: str | None = None) -> ev.JobsHeld:
+def hold(
+    topic: Topic,
+    seqs: Sequence[int],
+    now: int,
+    reason: str,
+    error: str | None = None,
+) -> ev.JobsHeld:
     """The event that parks jobs which have been delivered."""
     queue = topic.queue
     assert queue is not None
@@ -117,6 +123,7 @@ def hold(topic: Topic, seqs: Sequence[int], now: int, error: str | None = None) 
         now,
         topic.number,
         [(s, j.deliveries, j.error if error is None else error) for s, j in jobs],
+        reason=reason,
     )
 
 

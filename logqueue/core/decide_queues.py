@@ -124,7 +124,7 @@ def reject(state: State, command: cmd.Reject, now: int) -> Decision:
     if live and config.dead_letter is not None:
         events = dead_letter(state, topic, live, "rejected", now, error)
     elif live and config.on_exhausted == "hold":
-        events.append(hold(topic, live, now, error))
+        events.append(hold(topic, live, now, "rejected", error))
     elif live:
         events = finish(state, topic, live, "rejected", now, node)
     if orphans:

@@ -114,12 +114,14 @@ class RecordsTrimmed(Event, frozen=True, array_like=True, tag=6):
 
 
 class RecordsDeleted(Event, frozen=True, array_like=True, tag=7):
-    """Records were deleted on request: silent holes. `dead_lettered` of them moved elsewhere, or
-    all of them went back to where they came from (`redriven`)."""
+    """Records were deleted on request: silent holes. `dead_lettered` of them moved elsewhere, for a
+    `reason` ("" in logs of earlier versions), or all of them went back to where they came from
+    (`redriven`)."""
 
     seqs: list[int]
     dead_lettered: int = 0
     redriven: bool = False
+    reason: str = ""
 
 
 class KeysRemembered(Event, frozen=True, array_like=True, tag=8):
@@ -354,12 +356,14 @@ class JobsHeld(Event, frozen=True, array_like=True, tag=21):
     Attributes:
         jobs: (seq, deliveries, last error).
         again: Nothing has happened: it was said before, in a segment that goes.
+        reason: Why they failed: "rejected" or "max_deliveries"; "" where that was not kept.
     """
 
     log: ClassVar[int] = BOTH
 
     jobs: list[tuple[int, int, str | None]]
     again: bool = False
+    reason: str = ""
 
 
 class HoldsReleased(Event, frozen=True, array_like=True, tag=22):

@@ -9,34 +9,41 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import accumulate, islice
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from platform import python_version
 from shutil import disk_usage
 from typing import Any, get_args
 
+from prometheus_client import ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import generate_latest
 
+from logqueue import __version__
 from logqueue.core import events as ev
 from logqueue.core.block import View
-from logqueue.core.claiming import oldest_ready_ms
+from logqueue.core.commands import DeadLetterReason
 from logqueue.core.config import DURABILITIES
 from logqueue.core.finishing import Outcome
+from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.server.service import Phase, Service
 
 PREFIX = "logqueue_"
-TOPICS_LABELLED_MAX = 1000
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 FSYNC_BUCKETS_US = (50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_000)
-REQUEST_BUCKETS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000, 30_000)
-
-CONTENT_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+REQUEST_BUCKETS_S = (
+    0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30,
+)  # fmt: skip
+FAILURES: tuple[str, ...] = get_args(DeadLetterReason)
+"""Why jobs fail for good."""
+OTHER = "<other>"
+"""The label of all queues that have none of their own; no topic can be called so."""
 
 
 class Histogram:
@@ -63,16 +70,50 @@ class Histogram:
         return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
 
 
-class _Scrape:
-    """What the exposition asks of a registry, for one caller."""
+class QueueCounts:
+    """What has happened to the jobs of one queue since the server began, or of several.
 
-    def __init__(self, metrics: Metrics, allows: Callable[[str], bool]) -> None:
-        self._metrics = metrics
-        self._allows = allows
+    Attributes:
+        topic: Its name; `OTHER` for all queues that have no counts of their own.
+    """
 
-    def collect(self) -> Iterator[Metric]:
-        """All families."""
-        return self._metrics.collect(self._allows)
+    __slots__ = ("acked", "claimed", "dead_lettered", "failed", "redelivered", "released", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.claimed = 0
+        self.redelivered = 0
+        self.released = 0
+        self.acked = 0
+        self.dead_lettered = 0
+        self.failed = dict.fromkeys(FAILURES, 0)
+
+
+class Totals:
+    """Sums over all topics, made a few at a time."""
+
+    def __init__(self) -> None:
+        self.by_class: Counter[str | None] = Counter()
+        self.records = 0
+        self.queues = 0
+        self.leased = 0
+        self.delayed = 0
+        self.held = 0
+
+    def add(self, topics: Iterable[Topic]) -> None:
+        """Add some topics."""
+        for topic in topics:
+            self.by_class[topic.config.durability] += 1
+            self.records += topic.live
+            queue = topic.queue
+            if queue is not None:
+                self.queues += 1
+                self.leased += queue.leased
+                self.delayed += len(queue.delayed)
+                self.held += len(queue.held)
+
+
+_process = ProcessCollector(registry=None)
 
 
 class Metrics:
@@ -83,6 +124,7 @@ class Metrics:
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._latency: dict[tuple[str, str], Histogram] = {}
         self.fsync_us = Histogram(FSYNC_BUCKETS_US)
+        self.sync_s = Histogram(tuple(bound / 1e6 for bound in FSYNC_BUCKETS_US))
         self.records_appended = 0
         self.records_forwarded = 0
         self.jobs_claimed = 0
@@ -93,6 +135,9 @@ class Metrics:
         self.jobs_released: Counter[str] = Counter()
         self.leases_extended = 0
         self.jobs_dead_lettered = 0
+        self.jobs_failed = dict.fromkeys(FAILURES, 0)
+        self.counts_of: dict[int, QueueCounts] = {}
+        self.other = QueueCounts(OTHER)
         self.segment_bytes_served = 0
 
     # -- counting --------------------------------------------------------------------------------
@@ -104,12 +149,13 @@ class Metrics:
         self._requests[method, route, status] += 1
         latency = self._latency.get((method, route))
         if latency is None:
-            latency = self._latency[method, route] = Histogram(REQUEST_BUCKETS_MS)
-        latency.observe(took_ms)
+            latency = self._latency[method, route] = Histogram(REQUEST_BUCKETS_S)
+        latency.observe(took_ms / 1000)
 
     def fsync(self, seconds: float) -> None:
         """Count one sync of the jobs log. Called from the committer's thread."""
         self.fsync_us.observe(seconds * 1e6)
+        self.sync_s.observe(seconds)
 
     def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
         """Count what one applied event stands for."""
@@ -130,52 +176,87 @@ class Metrics:
         elif isinstance(event, ev.RouterAdvanced):
             self.records_forwarded += event.forwarded
         elif isinstance(event, ev.JobsClaimed):
-            for _, _, _, seqs in event.grants:
-                self.jobs_claimed += len(seqs)
-                if topic is not None and topic.queue is not None:
-                    jobs = topic.queue.jobs
-                    self.jobs_redelivered += sum(jobs[seq].deliveries > 1 for seq in seqs)
+            self._claimed(topic, event)
         elif isinstance(event, ev.JobsAcked):
             self.jobs_finished["acked"] += len(event.seqs)
+            self._counts(topic).acked += len(event.seqs)
         elif isinstance(event, ev.JobsReleased):
             reason = "handed_back" if event.uncounted else event.reason
             self.jobs_released[reason] += len(event.seqs)
+            self._counts(topic).released += len(event.seqs)
         elif isinstance(event, ev.JobsExtended):
             self.leases_extended += len(event.seqs)
+        elif isinstance(event, ev.TopicDropped):
+            self.counts_of.pop(event.topic, None)
         else:
-            self._job_event(event, is_queue)
+            self._job_event(topic, event, is_queue)
 
-    def _job_event(self, event: ev.AnyEvent, is_queue: bool) -> None:
+    def _claimed(self, topic: Topic | None, event: ev.JobsClaimed) -> None:
+        counts = self._counts(topic)
+        for _, _, _, seqs in event.grants:
+            self.jobs_claimed += len(seqs)
+            counts.claimed += len(seqs)
+            if topic is not None and topic.queue is not None:
+                jobs = topic.queue.jobs
+                again = sum(jobs[seq].deliveries > 1 for seq in seqs)
+                self.jobs_redelivered += again
+                counts.redelivered += again
+
+    def _job_event(self, topic: Topic | None, event: ev.AnyEvent, is_queue: bool) -> None:
         """Count what happens less often than claims and acks."""
         if isinstance(event, ev.RecordsFinished) and is_queue:
             self.jobs_finished[event.outcome] += len(event.seqs)
+            # Of those that are finished one by one, only the exhausted ones are dropped.
+            reason = "max_deliveries" if event.outcome == "dropped" else event.outcome
+            self._failed(topic, reason, len(event.seqs))
         elif isinstance(event, ev.RecordsTrimmed) and is_queue:
             self.jobs_finished["expired"] += event.expired
             self.jobs_finished["dropped"] += event.dropped
+            self._failed(topic, "expired", event.expired)
         elif isinstance(event, ev.RecordsDeleted):
-            self.jobs_dead_lettered += event.dead_lettered
             self.jobs_redriven += len(event.seqs) if event.redriven else 0
+            if event.dead_lettered:
+                self.jobs_dead_lettered += event.dead_lettered
+                self._counts(topic).dead_lettered += event.dead_lettered
+                self._failed(topic, event.reason, event.dead_lettered)
+            elif is_queue and not event.redriven:
+                self.jobs_finished["cancelled"] += len(event.seqs)
+        elif isinstance(event, ev.JobsHeld) and not event.again:
+            self._failed(topic, event.reason, len(event.jobs))
         elif isinstance(event, ev.RecordsReplaced):
             self.jobs_replaced += sum(View(block).count for block in event.blocks)
 
+    def _failed(self, topic: Topic | None, reason: str, jobs: int) -> None:
+        """Jobs failed for good, whatever became of them: dead-lettered, held or dropped."""
+        if reason in self.jobs_failed:
+            self.jobs_failed[reason] += jobs
+            self._counts(topic).failed[reason] += jobs
+
+    def _counts(self, topic: Topic | None) -> QueueCounts:
+        """The counts of a queue. The first queues at work get counts of their own, and keep them
+        as long as they exist, so that no count ever goes back."""
+        if topic is None:
+            return self.other
+        counts = self.counts_of.get(topic.number)
+        if counts is None:
+            if len(self.counts_of) >= self._service.settings.metrics_topics_max:
+                return self.other
+            counts = self.counts_of[topic.number] = QueueCounts(topic.name)
+        return counts
+
     # -- exposing --------------------------------------------------------------------------------
 
-    def text(self, allows: Callable[[str], bool]) -> bytes:
-        """The Prometheus text format, version 0.0.4, for a caller who may read some names only."""
-        return generate_latest(_Scrape(self, allows))
-
-    def collect(self, allows: Callable[[str], bool]) -> Iterator[Metric]:
-        """Everything that may be shown to a caller who may read some names only."""
-        yield from self._gauges()
-        yield from self._topic_gauges(allows)
-        yield from self._router_metrics(allows)
+    def families(self, totals: Totals) -> Iterator[Metric]:
+        """All families without a label for topics or routers."""
+        yield from self._gauges(totals)
         yield from self._wal_counters()
         yield from self._job_counters()
         yield from self._request_metrics()
+        yield from _process.collect()
 
-    def json(self) -> dict[str, Any]:
+    def json(self, totals: Totals) -> dict[str, Any]:
         """The JSON form of the main figures."""
-        figures = self._figures()
+        figures = self._figures(totals)
         engine = self._service.engine
         wal: dict[str, Any] = {}
         if engine is not None:
@@ -196,38 +277,27 @@ class Metrics:
             }
         return {**{name: value for name, value, _ in figures}, "wal": wal}
 
-    def _figures(self) -> list[tuple[str, float, str]]:
+    def _figures(self, totals: Totals) -> list[tuple[str, float, str]]:
         service = self._service
         engine = service.engine
-        topics = list(engine.state.instances.values()) if engine is not None else []
-        by_class = Counter(topic.config.durability for topic in topics)
-        queues = [topic.queue for topic in topics if topic.queue is not None]
-        producers = [*engine.state.producers.values()] if engine is not None else []
+        state = engine.state if engine is not None else State()
         read_only = engine is not None and engine.journal.jobs.failure is not None
         ready = service.phase is Phase.READY and not read_only
         return [
-            ("topics", len(topics), "Topics."),
+            ("topics", len(state.instances), "Topics."),
             *(
-                (f"topics_{name}", by_class[name], f"Topics of durability class {name}.")
+                (f"topics_{name}", totals.by_class[name], f"Topics of durability class {name}.")
                 for name in DURABILITIES
             ),
-            ("routers", len(engine.state.routers) if engine is not None else 0, "Routers."),
-            ("producers", len(producers), "Producers of transactional appends."),
-            (
-                "staged_bytes",
-                sum(producer.staged_bytes for producer in producers),
-                "Bytes that wait for the commit of their epoch.",
-            ),
-            ("records_live", sum(t.live for t in topics), "Records not removed."),
-            ("bytes_live", sum(t.live_bytes for t in topics), "Bytes of records not removed."),
-            ("queue_topics", len(queues), "Topics of type queue."),
-            ("queue_leases_in_flight", sum(q.leased for q in queues), "Jobs under a lease."),
-            ("queue_jobs_delayed", sum(len(q.delayed) for q in queues), "Jobs before their time."),
-            (
-                "queue_jobs_held",
-                sum(len(q.held) for q in queues),
-                "Jobs that wait for an operator.",
-            ),
+            ("routers", len(state.routers), "Routers."),
+            ("producers", len(state.producers), "Producers of transactional appends."),
+            ("staged_bytes", state.staged_bytes, "Bytes that wait for the commit of their epoch."),
+            ("records_live", totals.records, "Records not removed."),
+            ("bytes_live", state.live_bytes, "Bytes of records not removed."),
+            ("queue_topics", totals.queues, "Topics of type queue."),
+            ("queue_leases_in_flight", totals.leased, "Jobs under a lease."),
+            ("queue_jobs_delayed", totals.delayed, "Jobs before their time."),
+            ("queue_jobs_held", totals.held, "Jobs that wait for an operator."),
             ("claims_waiting", service.claims_waiting, "Claims that wait for jobs."),
             ("sse_connections", service.streams, "Open push streams."),
             ("watch_sessions", len(service.watch_sessions), "Watch sessions."),
@@ -238,62 +308,34 @@ class Metrics:
             ("uptime_ms", service.uptime_ms, "Milliseconds since the process began to serve."),
         ]
 
-    def _gauges(self) -> Iterator[Metric]:
+    def _gauges(self, totals: Totals) -> Iterator[Metric]:
+        yield InfoMetricFamily(
+            PREFIX + "build",
+            "Version of the server and of Python.",
+            {"version": __version__, "python": python_version()},
+        )
+        yield GaugeMetricFamily(
+            PREFIX + "uptime_seconds",
+            "Seconds since the process began to serve.",
+            self._service.uptime_ms / 1000,
+        )
+        yield CounterMetricFamily(
+            PREFIX + "keys_reloads", "How often the keys file was read.", self._service.key_reloads
+        )
+        yield CounterMetricFamily(
+            PREFIX + "keys_reload_failures",
+            "How often the keys file could not be used.",
+            self._service.key_reload_failures,
+        )
         by_class = GaugeMetricFamily(
             PREFIX + "topics_by_class", "Topics by durability class.", labels=["durability"]
         )
-        for name, value, text in self._figures():
+        for name, value, text in self._figures(totals):
             if name.startswith("topics_"):
                 by_class.add_metric([name.removeprefix("topics_")], value)
             else:
                 yield GaugeMetricFamily(PREFIX + name, text, value)
         yield by_class
-
-    def _topic_gauges(self, allows: Callable[[str], bool]) -> Iterator[Metric]:
-        engine = self._service.engine
-        topics = engine.state.topics.values() if engine is not None else ()
-        topics = [topic for topic in topics if allows(topic.name)]
-        now = engine.clock.now_ms() if engine is not None else 0
-        gauges = {
-            name: GaugeMetricFamily(PREFIX + "topic_" + name, text, labels=["topic"])
-            for name, text in _TOPIC_GAUGES.items()
-        }
-        for topic in islice(topics, TOPICS_LABELLED_MAX):
-            label = [topic.name]
-            gauges["head_seq"].add_metric(label, topic.head)
-            gauges["earliest_seq"].add_metric(label, topic.earliest_seq)
-            gauges["records_live"].add_metric(label, topic.live)
-            gauges["bytes_live"].add_metric(label, topic.live_bytes)
-            if topic.queue is not None:
-                gauges["queue_ready"].add_metric(label, topic.ready)
-                gauges["queue_in_flight"].add_metric(label, topic.queue.leased)
-                gauges["queue_delayed"].add_metric(label, len(topic.queue.delayed))
-                gauges["queue_held"].add_metric(label, len(topic.queue.held))
-                gauges["queue_paused"].add_metric(label, int(topic.config.paused))
-                gauges["queue_oldest_ready_ms"].add_metric(label, oldest_ready_ms(topic, now))
-        yield from gauges.values()
-        yield GaugeMetricFamily(
-            PREFIX + "topic_labels_truncated",
-            f"1 when only the first {TOPICS_LABELLED_MAX} topics have gauges of their own.",
-            int(len(topics) > TOPICS_LABELLED_MAX),
-        )
-
-    def _router_metrics(self, allows: Callable[[str], bool]) -> Iterator[Metric]:
-        engine = self._service.engine
-        routers = list(engine.state.routers.values()) if engine is not None else []
-        routers = [router for router in routers if allows(router.name)]
-        lag = GaugeMetricFamily(
-            PREFIX + "router_lag", "Source records not examined yet.", labels=["router"]
-        )
-        for router in islice(routers, TOPICS_LABELLED_MAX):
-            assert engine is not None
-            lag.add_metric(
-                [router.name], engine.state.instances[router.source].head - router.cursor
-            )
-        yield lag
-        yield CounterMetricFamily(
-            PREFIX + "records_forwarded", "Records copied by routers.", self.records_forwarded
-        )
 
     def _wal_counters(self) -> Iterator[Metric]:
         engine = self._service.engine
@@ -336,6 +378,12 @@ class Metrics:
         ):
             yield GaugeMetricFamily(PREFIX + name, text, gauge)
         yield HistogramMetricFamily(
+            PREFIX + "wal_sync_duration_seconds",
+            "Seconds per sync of the jobs log.",
+            buckets=self.sync_s.buckets(),
+            sum_value=self.sync_s.sum,
+        )
+        yield HistogramMetricFamily(
             PREFIX + "fsync_latency_us",
             "Microseconds per sync of the jobs log.",
             buckets=self.fsync_us.buckets(),
@@ -345,6 +393,7 @@ class Metrics:
     def _job_counters(self) -> Iterator[Metric]:
         for name, value, text in (
             ("records_appended", self.records_appended, "Records written, copies included."),
+            ("records_forwarded", self.records_forwarded, "Records copied by routers."),
             ("jobs_claimed", self.jobs_claimed, "Deliveries of jobs."),
             ("jobs_redelivered", self.jobs_redelivered, "Deliveries after the first."),
             ("jobs_acked", self.jobs_finished["acked"], "Jobs completed."),
@@ -360,6 +409,14 @@ class Metrics:
         for outcome in OUTCOMES:
             finished.add_metric([outcome], self.jobs_finished[outcome])
         yield finished
+        failed = CounterMetricFamily(
+            PREFIX + "jobs_failed",
+            "Jobs that failed for good, whatever became of them.",
+            labels=["reason"],
+        )
+        for reason in FAILURES:
+            failed.add_metric([reason], self.jobs_failed[reason])
+        yield failed
         released = CounterMetricFamily(
             PREFIX + "jobs_released", "Leases ended without an ack.", labels=["reason"]
         )
@@ -391,8 +448,8 @@ class Metrics:
             memory.dropped,
         )
         latency = HistogramMetricFamily(
-            PREFIX + "http_request_ms",
-            "Milliseconds from the first byte read to the reply.",
+            PREFIX + "http_request_duration_seconds",
+            "Seconds from the head of a request to its reply.",
             labels=["method", "route"],
         )
         for labels, histogram in sorted(self._latency.items()):
@@ -401,16 +458,3 @@ class Metrics:
 
 
 _METHODS = frozenset(("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"))
-
-_TOPIC_GAUGES = {
-    "head_seq": "Highest seq ever assigned.",
-    "earliest_seq": "Lowest seq not removed from the front.",
-    "records_live": "Records not removed.",
-    "bytes_live": "Bytes of records not removed.",
-    "queue_ready": "Jobs claimable now.",
-    "queue_in_flight": "Jobs under a lease.",
-    "queue_delayed": "Jobs before their time.",
-    "queue_held": "Jobs that wait for an operator.",
-    "queue_paused": "1 while the queue hands out nothing.",
-    "queue_oldest_ready_ms": "Age of the oldest claimable job in ms, 0 when there is none.",
-}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from logqueue import __version__, replies
-from logqueue.server.metrics import CONTENT_TYPE, Metrics
-from logqueue.server.requests import Reply, Request
+from logqueue.server.metrics import Metrics
+from logqueue.server.requests import Answer, Reply, Request
+from logqueue.server.scrape import content_type, scrape, total_up
 from logqueue.server.service import Service
 
 
@@ -30,12 +31,18 @@ class OperationRoutes:
             replies.encode({"status": "ready", "wal_replay_complete": True, "topics": topics})
         )
 
-    def metrics(self, request: Request) -> Reply:
-        """`GET /v0/metrics`: Prometheus text, or JSON when asked for."""
+    def metrics(self, request: Request) -> Answer:
+        """`GET /v0/metrics`: Prometheus or OpenMetrics text, or JSON when asked for."""
+        return request.unless_gone(self._scrape(request))
+
+    async def _scrape(self, request: Request) -> Reply:
+        """In steps, so that nobody waits for the scrape of a hundred thousand topics."""
         engine = self._service.engine
-        if engine is not None:
-            for name in list(engine.state.topics):
-                engine.look(name)
-        if b"application/json" in (request.header(b"accept") or b"").lower():
-            return Reply(replies.encode(self._metrics.json()))
-        return Reply(self._metrics.text(request.allows), content_type=CONTENT_TYPE)
+        accept = (request.header(b"accept") or b"").lower()
+        if b"application/json" in accept:
+            totals = await total_up(engine)
+            return Reply(replies.encode(self._metrics.json(totals)))
+        openmetrics = b"application/openmetrics-text" in accept
+        topics_max = self._service.settings.metrics_topics_max
+        text = await scrape(self._metrics, engine, request.key, topics_max, openmetrics=openmetrics)
+        return Reply(text, content_type=content_type(openmetrics))

@@ -109,6 +109,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
     _quota("max_client_bytes_per_key", "bytes held for the clients of one key"),
     _quota("max_total_bytes", "live bytes over all topics"),
     Option(
+        "metrics_topics_max",
+        "number of topics with metrics of their own; the others are added up",
+        "N",
+        0,
+        100_000,
+    ),
+    Option(
         "test_min_heartbeat_ms",
         "lower bound of stream heartbeats in ms, for tests",
         "MS",
@@ -150,6 +157,7 @@ class Settings:
     max_client_bytes: int = 512 << 20
     max_client_bytes_per_key: int = 256 << 20
     max_total_bytes: int = 0
+    metrics_topics_max: int = 1000
     test_min_heartbeat_ms: int | None = None
 
     @classmethod

@@ -351,7 +351,7 @@ def _carry_holds(engine: Engine, topic: Topic, segment: int, log: _Log) -> Itera
             return
         part = [seq for seq in held[start : start + KEYS_PER_EVENT] if seq in queue.held]
         if part:
-            held_still = hold(topic, part, engine.clock.now_ms())
+            held_still = hold(topic, part, engine.clock.now_ms(), "")
             log([structs.replace(held_still, again=True)])
         yield
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.http import rawhttp
 from tests.http.api import JSON, Api
@@ -74,7 +79,7 @@ def test_gauges_of_a_queue(own: Api) -> None:
     ok(own.reject("q", [1]))
     ok(own.pause("q"))
     label = '{topic="q"}'
-    assert eventually(lambda: figures(own)["logqueue_topic_queue_oldest_ready_ms" + label] > 0)
+    assert eventually(lambda: figures(own)["logqueue_topic_queue_oldest_ready_seconds" + label] > 0)
     after = figures(own)
     names = ("ready", "in_flight", "delayed", "held", "paused")
     assert [after[f"logqueue_topic_queue_{name}{label}"] for name in names] == [1, 0, 1, 1, 1]
@@ -97,3 +102,98 @@ def test_the_json_form(own: Api) -> None:
     found = own.send("GET", "/v0/metrics", headers={"accept": "application/json"}).json()
     for name in ("queue_jobs_delayed", "queue_jobs_held", "claims_waiting"):
         assert found[name] == 0
+
+
+FAILING = {
+    "dead letters": ({"dead_letter": "dead"}, {"dead_lettered": 3}),
+    "dropped": ({"on_exhausted": "drop"}, {"dead_lettered": 0}),
+    "held": ({"on_exhausted": "hold"}, {"dead_lettered": 0}),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_failures_are_told_apart_whatever_becomes_of_the_jobs(own: Api, case: str) -> None:
+    """By queue and in all, with a dead-letter topic and without."""
+    config, counted = FAILING[case]
+    expiring = {"on_expire": "dead_letter"} if "dead_letter" in config else {}
+    own.make_queue("q", max_deliveries=1, **config, **expiring)
+    ok(own.write("q", [{"data": 1}, {"data": 2}, {"data": 3, "ttl_ms": 200, "delay_ms": 100}]))
+    own.claimed("q", max=2)
+    ok(own.reject("q", [1]))
+    ok(own.nack("q", [2]))
+    own.claimed("q")
+    eventually(lambda: own.claimed("q") == [] and own.facts("q", "ready", "delayed") == (0, 0))
+    eventually(lambda: figures(own)['logqueue_jobs_failed_total{reason="expired"}'] == 1)
+    after = figures(own)
+    for reason in ("rejected", "max_deliveries", "expired"):
+        assert after[f'logqueue_jobs_failed_total{{reason="{reason}"}}'] == 1
+        assert after[f'logqueue_topic_jobs_failed_total{{topic="q",reason="{reason}"}}'] == 1
+    for name, value in counted.items():
+        assert after[f'logqueue_topic_jobs_{name}_total{{topic="q"}}'] == value
+
+
+def test_counters_of_a_queue(own: Api) -> None:
+    """Deliveries, redeliveries, acks; gone with the queue."""
+    own.make_queue("q")
+    own.append("q", 1, 2, 3)
+    own.claimed("q", max=2)
+    ok(own.nack("q", [1]))
+    own.claimed("q", max=2)
+    ok(own.ack("q", [1, 2]))
+    after = figures(own)
+    counts = {"claimed": 4, "redelivered": 1, "released": 1, "acked": 2, "dead_lettered": 0}
+    for name, value in counts.items():
+        assert after[f'logqueue_topic_jobs_{name}_total{{topic="q"}}'] == value, name
+    ok(own.delete_topic("q"))
+    assert not [name for name in figures(own) if 'topic="q"' in name]
+
+
+def test_queues_beyond_the_bound_are_added_up(fresh_server: FreshServer, api_for: ApiFor) -> None:
+    """The first at work have counters of their own, and keep them; no counter ever goes back."""
+    api = api_for(fresh_server("--metrics-topics-max", "2"))
+    for name in ("d", "c", "b", "a"):
+        api.make_queue(name)
+        api.append(name, name)
+        api.claimed(name)
+    after = figures(api)
+    acked = "logqueue_topic_jobs_claimed_total"
+    found = {name.partition("{")[2]: value for name, value in after.items() if acked in name}
+    assert found == {'topic="d"}': 1, 'topic="c"}': 1, 'topic="<other>"}': 2}
+    # Gauges are of the first by name.
+    assert after['logqueue_topic_records_live{topic="b"}'] == 1
+    assert 'logqueue_topic_records_live{topic="c"}' not in after
+    assert after["logqueue_topic_labels_truncated"] == 1
+    assert after["logqueue_jobs_claimed_total"] == 4
+
+
+def test_openmetrics(own: Api) -> None:
+    """When asked for, and it says the same."""
+    own.make_queue("q")
+    own.append("q", 1)
+    own.claimed("q")
+    accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    reply = own.send("GET", "/v0/metrics", headers={"accept": accept})
+    assert reply.headers["content-type"].startswith("application/openmetrics-text")
+    families = {family.name: family for family in parse_openmetrics(reply.text)}  # type: ignore[no-untyped-call]
+    assert families["logqueue_topic_jobs_claimed"].samples[0].value == 1
+    older = own.send("GET", "/v0/metrics").text
+    assert {f.name for f in text_string_to_metric_families(older)} - {*families} <= {
+        "logqueue_build_info"
+    }
+
+
+def test_names_follow_the_rules(own: Api) -> None:
+    """Base units, `_total` for counters only; those that the contract names are the exception."""
+    own.make_queue("q")
+    demanded = {"logqueue_uptime_ms", "logqueue_fsync_latency_us"}
+    for family in text_string_to_metric_families(own.send("GET", "/v0/metrics").text):
+        name = family.name
+        assert name in demanded or not re.search(r"_(ms|us|millis|micros|kb|mb)(_|$)", name), name
+        assert family.documentation
+        if family.type == "histogram":
+            assert name in demanded or name.endswith("_seconds"), name
+    text = own.send("GET", "/v0/metrics").text
+    assert 'logqueue_build_info{python="' in text and "process_resident_memory_bytes" in text
+    assert "process_cpu_seconds_total" in text and "logqueue_uptime_seconds" in text
+    assert not re.search(r"^# TYPE \S+_total (?!counter)", text, re.MULTILINE)
+    assert not re.search(r"^# TYPE \S+(?<!_total) counter", text, re.MULTILINE)

@@ -57,7 +57,7 @@ def metrics_json(api: Api) -> Json:
         (None, False),
         ("*/*", False),
         ("text/plain", False),
-        ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", False),
+        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", False),
         ("application/json", True),
         ("text/html, application/json;q=0.5", True),
     ],

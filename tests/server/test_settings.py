@@ -40,6 +40,7 @@ def test_the_defaults() -> None:
         "archive_max_bytes": 0,
         "auto_create": True,
         "max_topics": 100_000,
+        "metrics_topics_max": 1000,
         "max_routers": 10_000,
         "max_watch_sessions": 10_000,
         "max_sse_connections": 10_000,

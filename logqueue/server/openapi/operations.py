@@ -48,9 +48,14 @@ ROWS = [
         name="metrics",
         group="operations",
         summary="Figures for operators",
-        text="Prometheus text; a JSON object if `Accept` names `application/json`.",
+        text="Prometheus text; OpenMetrics if `Accept` names `application/openmetrics-text`, a "
+        "JSON object if it names `application/json`. Labels are within the prefixes of the key.",
         content={
             "text/plain": {"schema": TEXT, "example": "# TYPE logqueue_topics gauge\n"},
+            "application/openmetrics-text": {
+                "schema": TEXT,
+                "example": "# TYPE logqueue_topics gauge\nlogqueue_topics 3.0\n# EOF\n",
+            },
             "application/json": {"schema": ANY_JSON_OBJECT, "example": {"topics": 3}},
         },
         serving=False,
