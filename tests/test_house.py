@@ -280,6 +280,26 @@ def test_test_folders_are_packages() -> None:
     )
 
 
+def unordered(source: Source) -> Iterator[int]:
+    """Lines of tables for tests that are sets: their order is another one in each process."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("parametrize"):
+            continue
+        for table in node.args[1:2]:
+            is_set = isinstance(table, ast.Set | ast.SetComp) or (
+                isinstance(table, ast.Call) and ast.unparse(table.func) in ("set", "frozenset")
+            )
+            if is_set or (isinstance(table, ast.BinOp) and ".keys()" in ast.unparse(table)):
+                yield node.lineno
+
+
+def test_tables_for_tests_have_an_order() -> None:
+    broken(
+        "parametrize takes a list, not a set: all processes of a run must agree; use sorted()",
+        (f"{source.path}:{line}" for source in sources("tests") for line in unordered(source)),
+    )
+
+
 # -- words -----------------------------------------------------------------------------------------
 
 
@@ -323,6 +343,7 @@ class TaskManager:
         import asyncio
     @property
     def size(self): """How many."""
+@pytest.mark.parametrize("n", N.keys() - {1})
 def long_one():
     """Is long."""
 '''
@@ -339,6 +360,7 @@ def test_the_rules_bite() -> None:
         "logqueue/core/base_helpers.py:9: imports asyncio",
     ]
     assert len(list(long_functions([sample]))) == 1
+    assert len(list(unordered(sample))) == 1
     assert list(empty_names([sample])) == [
         "logqueue/core/base_helpers.py: base",
         "logqueue/core/base_helpers.py: helpers",
