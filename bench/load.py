@@ -96,7 +96,7 @@ def job(number: int) -> bytes:
 
 def request(method: str, path: str, body: bytes = b"") -> bytes:
     """The bytes of one request."""
-    head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n"
     if body:
         head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + body
@@ -364,7 +364,9 @@ async def open_stream(
 ) -> WorkStream:
     """A work stream that has been asked for."""
     host, _, port = address.rpartition(":")
-    opening = f"GET {path} HTTP/1.1\r\nhost: bench\r\naccept: text/event-stream\r\n\r\n".encode()
+    opening = (
+        f"GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n".encode()
+    )
     loop = asyncio.get_running_loop()
     made = await loop.create_connection(
         lambda: WorkStream(opening, on_jobs, failed), host, int(port)

@@ -98,7 +98,7 @@ async def _rounds(
 
 
 async def _log_writes(connection: Connection) -> int:
-    content = b"GET /v0/metrics HTTP/1.1\r\nhost: bench\r\naccept: application/json\r\n\r\n"
+    content = b"GET /v0/metrics HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n\r\n"
     metrics = msgspec.json.decode(await connection.call(content))
     return int(metrics["wal"]["batches"])
 

@@ -62,6 +62,10 @@ class WaitingKeys:
         if key and self.find(key) == seq:
             del self._waiting[key]
 
+    def release(self) -> dict[bytes, int]:
+        """What is large, to be freed bit by bit; the index must not be used any more."""
+        return self._waiting
+
     def clear(self) -> None:
         """Forget all."""
         self._waiting.clear()

@@ -117,10 +117,11 @@ def _candidates(topic: Topic, states: Collection[JobState], after: int) -> Itera
     """Live seqs behind one that may be in these states, ascending; few when few can be."""
     queue = topic.queue
     assert queue is not None
-    if states and {*states} <= {"held", "in_flight"}:
-        held = [seq for seq in queue.held if seq > after]
+    few = len(queue.held) if "in_flight" not in states else len(queue.jobs)
+    # Sorting many takes longer than a look through as many as one page looks at.
+    if states and {*states} <= {"held", "in_flight"} and few <= limits.JOBS_SCANNED_MAX:
         if "in_flight" not in states:
-            return iter(sorted(held))
+            return iter(sorted(seq for seq in queue.held if seq > after))
         return iter(sorted(s for s, job in queue.jobs.items() if s > after and job.live))
     return (seq for batch in topic.batches_from(after + 1) for seq in batch.live_seqs(after + 1))
 

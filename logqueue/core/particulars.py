@@ -8,6 +8,7 @@ the log.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sortedcontainers import SortedList
 
@@ -16,7 +17,7 @@ from logqueue.core.batch import Batch
 from logqueue.core.block import DELAY, KEY, MAX_DELIVERIES, View
 from logqueue.core.keys import Lookup, WaitingKeys
 from logqueue.core.passed import IsBare
-from logqueue.core.projection import Queue
+from logqueue.core.projection import Queue, large_parts
 
 
 class Particulars:
@@ -59,6 +60,10 @@ class Particulars:
                 break
             found.append(timing.seq_of(packed))
         return found
+
+    def release(self) -> list[list[Any] | dict[Any, Any]]:
+        """Everything that is large, to be freed bit by bit; it must not be used any more."""
+        return [*large_parts(self.expiries)]
 
     # -- changing (from Topic only) --------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import ceil
+from typing import Any
 
 from sortedcontainers import SortedList
 
@@ -472,6 +473,16 @@ class Queue:
         self._rate_spent_until = other._rate_spent_until
         self.lapsed = other.lapsed
 
+    def large_parts(self) -> list[list[Any] | dict[Any, Any]]:
+        """Everything that is large, to be freed bit by bit; it must not be used any more."""
+        held: list[list[Any] | dict[Any, Any]] = [self.jobs, self.held, self.streams]
+        held.extend(self._grants.release())
+        held.extend(large_parts(self.reclaim))
+        held.extend(large_parts(self.delayed))
+        if self.keys is not None:
+            held.append(self.keys.release())
+        return held
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _keep(self, grant: Grant) -> None:
@@ -536,3 +547,9 @@ class Queue:
         assert grant.live >= 0
         if not grant.live:
             self._grants.spend(grant)
+
+
+def large_parts(items: SortedList[int]) -> list[list[int]]:
+    """The lists that a sorted list is made of, to be freed bit by bit."""
+    parts: list[list[int]] = items._lists
+    return [*parts]

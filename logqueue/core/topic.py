@@ -451,9 +451,11 @@ class Topic:
         if self.tags is not None:
             held.extend(self.tags.release())
         if self.queue is not None:
-            held.append(self.queue.jobs)
+            held.extend(self.queue.large_parts())
             self.queue = Queue()
-        self.particulars = None
+        if self.particulars is not None:
+            held.extend(self.particulars.release())
+            self.particulars = None
         self.batches, self.keys, self.tags = Batches(), {}, None
         return held
 

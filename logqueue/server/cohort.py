@@ -9,6 +9,7 @@ import asyncio
 from typing import NamedTuple
 
 from logqueue.core import commands as cmd
+from logqueue.core import limits
 from logqueue.core.commands import Claimer
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
@@ -144,7 +145,8 @@ class Cohort:
             if free > 0:
                 line.append((stream, Claimer(stream.node, free, stream.lease_ms, stream.identity)))
         line.sort(key=lambda entry: entry[0].since)
-        ready = self.topic.ready
+        # One pass hands out so many jobs at most: there is nothing for those behind.
+        ready = min(self.topic.ready, limits.CLAIMED_PER_PASS_MAX)
         return line[:ready] + [e for e in line[ready:] if not _is_patient(e[0])]
 
     def next_due(self) -> int | None:

@@ -286,7 +286,11 @@ class Coordinator:
         cohort = self._cohort(self.engine.state.queue(topic))
         waiting = Waiting(claimer, self._ticket(), wait_ms > 0, self.loop.create_future())
         cohort.waiting.append(waiting)
-        self._schedule(cohort)
+        if cohort.topic.ready or not waiting.is_patient:
+            self._schedule(cohort)
+        else:
+            # A pass would find nothing, and would look at all who wait.
+            self._arm(cohort.topic)
         patience = self.loop.call_later(wait_ms / 1000, self._lose_patience, cohort, waiting)
         try:
             jobs, claimed, outcome = await waiting.future
@@ -492,6 +496,7 @@ class Coordinator:
         cohort.waiting = [w for w in cohort.waiting if not w.future.done()]
         retry_ms = claimed.retry_after_ms
         cohort.retry_at = 0 if retry_ms is None else self.engine.clock.now_ms() + max(retry_ms, 1)
+        has_hungry = has_hungry or bool(cohort.waiting)
         if has_hungry and claimed.is_cut:
             # Not for want of jobs: nobody waits another window for the rest.
             cohort.scheduled = self.loop.call_soon(self._serve, cohort)

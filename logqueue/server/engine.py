@@ -37,11 +37,14 @@ _CONTROL = frozenset(
 )
 
 FORWARD_PASSES_PER_TURN = 16
-"""Router decisions in one turn of the event loop: a few milliseconds at most."""
+"""Router decisions in one turn of the event loop, a few milliseconds at most."""
 
-CATCH_UP_PASSES_MAX = 256
-"""Router decisions that one read waits for: some 250 000 records behind, and only a router that
-has just been released from a stall is further back."""
+FORWARDED_PER_TURN_MAX = 1000
+"""Source records after which a turn ends; a batch that is shared may be larger."""
+
+CATCH_UP_RECORDS_MAX = 4000
+"""Source records that one read lets routers examine by itself. A read of a topic that is further
+behind than that waits for them, a turn of the loop after the other: see `is_far_behind`."""
 
 
 DUE_AGAIN_MS = 1000
@@ -319,20 +322,26 @@ class Engine:
         Returns:
             Topics that were changed since the last call, also by the catching up of reads.
         """
+        left = FORWARDED_PER_TURN_MAX
         for _ in range(passes_max):
-            if not self._behind:
+            if not self._behind or left <= 0:
                 break
-            self._forward_one(next(iter(self._behind)))
+            left -= self._forward_one(next(iter(self._behind)))
         fed, self._fed = self._fed, {}
         return tuple(fed.values())
 
-    def _forward_one(self, number: int) -> None:
-        """One decision of one router; it goes to the end of the line when there is more to do."""
+    def _forward_one(self, number: int) -> int:
+        """One decision of one router; it goes to the end of the line when there is more to do.
+
+        Returns:
+            How many seqs of its source it has examined.
+        """
         self._behind.pop(number, None)
         router = self.state.routers_by_number.get(number)
         if router is None:
-            return
+            return 0
         now = self.clock.now_ms()
+        before = router.cursor
         self._let_time_act(self.state.instances[router.source], now)
         self._let_time_act(self.state.instances[router.dest], now)
         decision = decide(self.state, cmd.Forward(number), now)
@@ -341,9 +350,9 @@ class Engine:
                 self._fed[topic.number] = topic
         except StorageFull:
             self._stalled.add(number)
-            return
+            return 0
         except StorageReadOnly:
-            return
+            return 0
         outcome = decision.answer()
         assert isinstance(outcome, cmd.Forwarded)
         if outcome.is_stalled:
@@ -351,9 +360,11 @@ class Engine:
             self._stalled.add(number)
         elif outcome.is_behind:
             self._behind[number] = None
+        return router.cursor - before
 
-    def _catch_up(self, topic: Topic) -> None:
-        """Let what feeds a topic, directly or through others, copy before the topic is read."""
+    def _feeding(self, topic: Topic) -> list[int]:
+        """The routers that feed a topic, directly or through others, and have something to copy;
+        the most distant first."""
         upstream: dict[int, None] = {}
         pending = [topic.number]
         for number in pending:
@@ -361,12 +372,32 @@ class Engine:
                 if router.number not in upstream:
                     upstream[router.number] = None
                     pending.append(router.source)
-        nearest_last = [*reversed(upstream)]
-        for _ in range(CATCH_UP_PASSES_MAX):
-            behind = [number for number in nearest_last if number in self._behind]
-            if not behind:
-                return
-            self._forward_one(behind[0])
+        return [number for number in reversed(upstream) if number in self._behind]
+
+    def is_far_behind(self, name: str) -> bool:
+        """Whether what feeds a topic has more to copy than one read should wait for in one step;
+        `catch_up` it bit by bit then."""
+        topic: Topic | None = self.state.topics.get(name) if self._behind else None
+        if topic is None:
+            return False
+        left = CATCH_UP_RECORDS_MAX
+        for number in self._feeding(topic):
+            router = self.state.routers_by_number[number]
+            left -= self.state.instances[router.source].head - router.cursor
+        return left < 0
+
+    def catch_up(self, name: str) -> None:
+        """One decision of a router that feeds a topic."""
+        topic: Topic | None = self.state.topics.get(name)
+        feeding = self._feeding(topic) if topic is not None else []
+        if feeding:
+            self._forward_one(feeding[0])
+
+    def _catch_up(self, topic: Topic) -> None:
+        """Let what feeds a topic copy before the topic is read."""
+        left = CATCH_UP_RECORDS_MAX
+        while left > 0 and (feeding := self._feeding(topic)):
+            left -= max(self._forward_one(feeding[0]), 1)
 
     def expire(self, topic: Topic) -> None:
         """Evict what is past its TTL from a topic that perhaps nobody looks at."""

@@ -62,6 +62,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger("logqueue.http")
 
+CATCH_UP_TURNS_MAX = 1000
+"""Turns of the loop that a read waits for routers: producers may be faster than those are."""
+
 
 class HttpApi:
     """Admits and answers requests; also an ASGI application for the `http` scope."""
@@ -113,6 +116,9 @@ class HttpApi:
         if route.in_steps is not None and len(request.body) > LARGE_BYTES:
             request.wait()
             return self._answer_large(request, route, request.body)
+        engine = self.service.engine
+        if engine is not None and engine.has_behind and engine.is_far_behind(request.name):
+            return self._answer_behind(request, route)
         return self._handle(request, route)
 
     async def _answer_large(self, request: Request, route: Route, body: bytes) -> Reply:
@@ -126,6 +132,22 @@ class HttpApi:
             request.document = None
         assert isinstance(answer, Held), "writes are held until they are stored"
         return await self._when_held(request, answer)
+
+    async def _answer_behind(self, request: Request, route: Route) -> Reply | Download:
+        """Let the routers that feed the topic catch up first, a little in each turn of the loop."""
+        engine = self.service.engine
+        assert engine is not None
+        for _ in range(CATCH_UP_TURNS_MAX):
+            if not engine.is_far_behind(request.name):
+                break
+            engine.catch_up(request.name)
+            await asyncio.sleep(0)
+        answer = self._handle(request, route)
+        if isinstance(answer, Reply):
+            return answer
+        if isinstance(answer, Held):
+            return await self._when_held(request, answer)
+        return await answer
 
     def _handle(self, request: Request, route: Route) -> Answer:
         assert route.handler is not None

@@ -25,6 +25,8 @@ from logqueue.server.service import Service
 from logqueue.server.workers import Observed
 
 WORKERS_SHOWN_MAX = 1000
+COUNTED_PER_STEP = 20_000
+"""Leases that one step of the event loop counts by their nodes."""
 
 
 class JobRoutes:
@@ -87,19 +89,28 @@ class JobRoutes:
         )
         return Reply(body)
 
-    def workers(self, request: Request) -> Held:
+    def workers(self, request: Request) -> Answer:
         """`GET /v0/topics/:q/workers`: each node that is or was at work."""
         coordinator = self._service.require_serving()
         coordinator.engine.state.queue(request.name)
+        return self._workers(request, coordinator)
+
+    async def _workers(self, request: Request, coordinator: Coordinator) -> Reply:
         topic = coordinator.engine.look(request.name)
-        crew = _crew(coordinator, topic)
+        assert topic.queue is not None
+        in_flight: Counter[str] = Counter()
+        # As of now, counted bit by bit: leases that end meanwhile are counted or not.
+        jobs = [*topic.queue.jobs.values()]
+        for start in range(0, len(jobs), COUNTED_PER_STEP):
+            grants = (job.grant for job in jobs[start : start + COUNTED_PER_STEP] if job.live)
+            in_flight.update(grant.node for grant in grants if grant is not None)
+            await asyncio.sleep(0)
+        del jobs
+        crew = _crew(coordinator, topic, in_flight)
         shown = sorted(crew, key=lambda worker: (-(worker["last_seen_ts"] or 0), worker["node"]))
         body = {"topic": request.name, "workers": shown[:WORKERS_SHOWN_MAX], "count": len(crew)}
-
-        def finish(waited_ms: float) -> Reply:
-            return Reply(replies.encode({**body, "performance": request.timings()}))
-
-        return Held(topic.mark_written, topic.mark_durable, finish)
+        await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
+        return Reply(replies.encode({**body, "performance": request.timings()}))
 
     # -- operating -------------------------------------------------------------------------------
 
@@ -190,11 +201,9 @@ def _cancelled(request: Request) -> Callable[[cmd.Reply, float], Reply]:
     return finish
 
 
-def _crew(coordinator: Coordinator, topic: Topic) -> list[dict[str, Any]]:
+def _crew(coordinator: Coordinator, topic: Topic, in_flight: Counter[str]) -> list[dict[str, Any]]:
     """Every node that was seen, holds a lease, has a stream or waits."""
     assert topic.queue is not None
-    grants = (job.grant for job in topic.queue.jobs.values() if job.live)
-    in_flight = Counter(grant.node for grant in grants if grant is not None)
     lapsed = topic.queue.lapsed
     streams: Counter[str] = Counter()
     waiting: Counter[str] = Counter()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -46,6 +46,7 @@ KEYS_PER_EVENT = 1000
 TOPICS_PER_STEP = 2000
 SCANNED_PER_STEP = 10_000
 FREED_PER_STEP = 4096
+FREED_BLOCK_BYTES = 16 << 10
 KEY_BYTES = 64
 TOPIC_BYTES = 256
 JOB_KEPT_BYTES = 64
@@ -60,12 +61,12 @@ def free(engine: Engine) -> Iterator[None]:
         left = FREED_PER_STEP
         while discarded and left > 0:
             items = discarded[-1]
-            left -= len(items)
-            if isinstance(items, dict):
-                for _ in range(min(FREED_PER_STEP, len(items))):
-                    items.popitem()
-            else:
-                del items[-FREED_PER_STEP:]
+            left -= 1
+            while items and left > 0:
+                item: Any = items.popitem() if isinstance(items, dict) else items.pop()
+                # Large blocks go back to the system one by one, which takes its time.
+                left -= 1 + len(item.block) // FREED_BLOCK_BYTES if type(item) is Batch else 1
+                del item
             if not items:
                 discarded.pop()
         yield

@@ -18,6 +18,7 @@ from logqueue.core.predicate import Predicate
 from logqueue.core.projection import Queue
 from logqueue.core.topic import Topic
 from logqueue.errors import RecordTooLarge
+from logqueue.server import engine, tidying
 from logqueue.server.portions import portions
 from tests.core.world import World, job, wish
 
@@ -399,3 +400,43 @@ def test_a_replacement_costs_by_what_is_replaced(world: World) -> None:
         world.write("q", *[wish(-n, key=f"k{n}") for n in range(0, 400, 2)])
     assert cuts == [200]
     check(world.state)
+
+
+# -- routers ---------------------------------------------------------------------------------------
+
+
+def test_routers_copy_a_little_in_each_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FORWARDED_PER_PASS_MAX", 10)
+    monkeypatch.setattr(engine, "FORWARDED_PER_TURN_MAX", 20)
+    monkeypatch.setattr(engine, "CATCH_UP_RECORDS_MAX", 30)
+    world.put("source", type="log", durability="ephemeral")
+    for n in range(6):
+        world.put_router(f"r{n}", "source", f"d{n}")
+    world.write("source", *range(50))
+    world.engine.forward()
+    copied = [world.state.topic(f"d{n}").live for n in range(6)]
+    assert sum(copied) == 20
+    assert world.engine.is_far_behind("d5") and not world.engine.is_far_behind("source")
+    while world.engine.is_far_behind("d5"):
+        world.engine.catch_up("d5")
+    assert 20 <= world.state.topic("d5").live < 50
+    assert world.seqs("d5") == [*range(1, 51)], "one look does the rest"
+    world.forward()
+    assert [world.state.topic(f"d{n}").live for n in range(6)] == [50] * 6
+
+
+# -- garbage ---------------------------------------------------------------------------------------
+
+
+def test_what_a_topic_held_is_freed_bit_by_bit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "FREED_PER_STEP", 10)
+    world.write("q", *[wish(n, key=f"k{n}", tag=f"t{n}", ttl_ms=10**6) for n in range(40)])
+    world.write("q", *[wish(n, delay_ms=5000) for n in range(40)])
+    world.take(20)
+    for n in range(5):
+        world.write("q", LARGE * 1000, n)
+    world.drop()
+    steps = sum(1 for _ in tidying.free(world.engine))
+    assert steps > 20 and not world.state.discarded
