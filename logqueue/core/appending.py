@@ -99,8 +99,14 @@ def append_event(
 def seqs_reserved(topic: Topic, last_seq: int) -> int:
     """Up to which seq a write that ends at `last_seq` must promise seqs; 0 when it need not."""
     if topic.config.durability == "disk" and last_seq > topic.seqs_reserved:
-        return last_seq + limits.SEQS_RESERVED_AHEAD
+        return last_seq + seqs_ahead(last_seq - topic.head)
     return 0
+
+
+def seqs_ahead(count: int) -> int:
+    """How many seqs to promise beyond a write of `count`: each promise costs a sync, and a crash
+    leaves what was promised as a hole."""
+    return min(max(4 * count, limits.SEQS_RESERVED_MIN), limits.SEQS_RESERVED_MAX)
 
 
 def batches_floor(topic: Topic, blocks: Sequence[bytes]) -> tuple[int, int]:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
-from logqueue.core import limits
-from logqueue.core.appending import new_topic
+from logqueue.core.appending import new_topic, seqs_ahead
 from logqueue.core.config import TopicConfig, is_topic_name, require_router_name
 from logqueue.core.decision import Decision
 from logqueue.core.edges import require_no_loop_by_router
@@ -185,7 +184,7 @@ def _over_the_gap(router: Router, source: Topic, dest: Topic, now: int) -> Decis
     first_seq = dest.head + 1
     reserved = 0
     if dest.config.durability == "disk" and dest.head + count > dest.seqs_reserved:
-        reserved = dest.head + count + limits.SEQS_RESERVED_AHEAD
+        reserved = dest.head + count + seqs_ahead(count)
     events: list[ev.AnyEvent] = [
         ev.SeqsSkipped(now, dest.number, first_seq, count, reserved),
         ev.RouterAdvanced(now, dest.number, router.number, source.floor),

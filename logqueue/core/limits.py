@@ -113,9 +113,10 @@ NODES_NOTED_MAX = 1000
 BACKOFF_MS_MAX = 86_400_000
 RATE_PER_S_MAX = 1_000_000
 
-SEQS_RESERVED_AHEAD = 4096
+SEQS_RESERVED_MIN = 256
+SEQS_RESERVED_MAX = 4096
 """How far ahead of the head a `disk` topic's seqs are promised durably, so that a lost tail leaves
-a hole and never hands the same seq out twice."""
+a hole and never hands the same seq out twice: four times the write that needs it, within these."""
 
 DEAD_LETTER_BACKOFF_MS = 1000
 """How long a job whose dead-letter topic is full stays out of rotation."""

@@ -96,7 +96,7 @@ def read(
         hole, stop = _hole_behind(topic, start)
         examined = scan.over(start, stop)
         if hole is not None and tombstone is None and not scan.runs and examined >= stop:
-            first, last = max(hole[0], start), hole[1]
+            first, last = start, hole[1]
             tombstone = Tombstone(
                 first, last, "source_trim", last - first + 1, last + 1, topic.head
             )

@@ -45,7 +45,9 @@ def submit_append(
     topics = coordinator.engine.state.topics
     if body.config is not None and topic not in topics:
         if key is not None and not key.has(Scope.ADMIN):
-            raise Forbidden("creating a topic with a config needs a key with the admin scope")
+            raise Forbidden(
+                "creating a topic with a config needs a key with the admin scope", {"topic": topic}
+            )
         require_targets_allowed(key, body.config.dead_letter, body.config.archive)
     command = wire_records.append_command(topic, body, header_key)
     began = time.perf_counter()

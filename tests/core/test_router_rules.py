@@ -274,3 +274,7 @@ def test_a_trimmed_source_leaves_a_hole(world: World, noticed_on_the_way: bool) 
     second = read(topic, 2, world.now, records_max=10, bytes_max=1000)
     assert second.tombstone is not None and second.next_from_seq == 8
     assert second.tombstone[:3] == (3, 5, "source_trim")
+    world.delete("b", before=3)
+    third = read(world.topic("b"), 0, world.now, records_max=10, bytes_max=1000)
+    assert third.tombstone is not None
+    assert third.tombstone[:3] == (1, 5, "source_trim"), "the gap begins behind the cursor"

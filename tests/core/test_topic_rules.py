@@ -237,3 +237,18 @@ def test_lazy_creation(
         with pytest.raises(error):
             world.write("t", 1, **options)
         assert "t" not in world.state.topics
+
+
+# -- promised seqs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "ahead"), [(1, 256), (64, 256), (100, 400), (5000, 4096)])
+def test_how_far_seqs_are_promised(world: World, count: int, ahead: int) -> None:
+    """A hole after a crash is of the order of what was written; large writes sync now and then."""
+    world.put(type="log", durability="disk")
+    world.fill(count)
+    assert world.topic("q").seqs_reserved == count + ahead
+    world.fill(1)
+    assert world.topic("q").seqs_reserved == count + ahead
+    world.kill()
+    assert world.topic("q").head <= count + ahead

@@ -363,8 +363,8 @@ def test_inline_config_needs_admin(
     if status == 201:
         ok(reply, 201)
         return
-    refused(reply, 403, "forbidden")
-    refused(guarded.by(key).write(topic, [], **fields), 403, "forbidden")
+    refused(reply, 403, "forbidden", {"topic": topic})
+    refused(guarded.by(key).write(topic, [], **fields), 403, "forbidden", {"topic": topic})
     bad = guarded.by(key).json("POST", f"/v0/topics/{topic}", {"records": 1, **fields})
     refused(bad, 400, "invalid_request")
     refused(guarded.full.state(topic), 404, "topic_not_found")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from logqueue.server.openapi.document import ROWS
 from tests.http import rawhttp
 from tests.http.api import Api
 from tests.http.expect import eventually, plain_ok
@@ -269,6 +270,22 @@ def test_methods_that_no_route_has(plain: ServerProcess, keyed: ServerProcess, m
             assert reply.status == expected
             assert (reply.headers.get("allow") == "GET, HEAD") == (expected == 405)
         assert statuses(keyed, content) == [401]
+
+
+def test_every_path_says_which_methods_it_takes(plain: ServerProcess) -> None:
+    """In `Allow`, for every route there is and every method it has not."""
+    known: dict[str, set[str]] = {}
+    for row in ROWS:
+        known.setdefault(row.pattern, set()).add(row.method)
+    methods = ("GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE")
+    with rawhttp.Connection(plain.address) as line:
+        for pattern, taken in known.items():
+            allowed = taken | ({"HEAD"} if "GET" in taken else set())
+            for method in set(methods) - allowed:
+                line.send(rawhttp.head(method, pattern.replace("*", "x")))
+                reply = line.read_reply(method=method)
+                assert reply.status == 405, (method, pattern)
+                assert set(reply.headers["allow"].split(", ")) == allowed
 
 
 def test_a_method_that_cannot_be_one(plain: ServerProcess) -> None:
