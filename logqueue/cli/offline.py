@@ -46,9 +46,11 @@ def add_to(commands: Commands) -> None:
     backup = commands.add(
         "backup",
         _backup,
-        "copy a data directory that no server has open, and verify the copy",
-        more="Stop the server first: files of different moments do not fit together. The copy "
-        "appears under its name only when it is complete.",
+        "copy a data directory, also of a running server, and verify the copy",
+        more="With a server running the copy holds all that was answered before it began, and "
+        "perhaps some of what came later. It appears under its name only when it is complete. Do "
+        "not copy the directory of a running server by other means: files of different moments do "
+        "not fit together.",
         examples=("logqueue backup logqueue-data /mnt/backup/monday",),
     )
     backup.add_argument("directory", metavar="DATA_DIR")
@@ -88,8 +90,8 @@ def _check(arguments: argparse.Namespace) -> int:
 def _backup(arguments: argparse.Namespace) -> int:
     source, target = _data_directory(arguments.directory), Path(arguments.copy)
     _require_free(target)
-    with _held(source):
-        report = _copied(source, target)
+    with _held(source, may_run=True) as is_alone:
+        report = _copied(source, target, is_alone=is_alone)
     return _told(arguments, report, f"copied to {target}", target)
 
 
@@ -131,24 +133,31 @@ def _data_directory(name: str) -> Path:
 
 
 @contextmanager
-def _held(directory: Path) -> Iterator[None]:
-    """Keep servers away from a directory. Nothing is written, so it may be read-only."""
+def _held(directory: Path, *, may_run: bool = False) -> Iterator[bool]:
+    """Keep servers away from a directory. Nothing is written, so it may be read-only.
+
+    Yields:
+        False when a server has it open, and that is fine.
+    """
     import fcntl
 
     try:
         fd = os.open(directory / "LOCK", os.O_RDONLY)
     except FileNotFoundError:
-        yield  # a server makes this file before all others
+        yield True  # a server makes this file before all others
         return
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            if may_run:
+                yield False
+                return
             raise CommandError(
                 f"a server has {directory} open: stop it first (SIGTERM, exit status 0), and start "
                 "it again afterwards"
             ) from error
-        yield
+        yield True
     finally:
         os.close(fd)
 
@@ -165,7 +174,7 @@ def _require_free(target: Path) -> None:
         raise UsageError(f"{target.absolute().parent} is not a directory: make it first")
 
 
-def _copied(source: Path, target: Path) -> Report:
+def _copied(source: Path, target: Path, *, is_alone: bool = True) -> Report:
     """Copy, compare, look the copy over, then give it its name."""
     from logqueue.cli import soundness
 
@@ -173,8 +182,13 @@ def _copied(source: Path, target: Path) -> Report:
     draft = target.absolute().with_name(f".{target.absolute().name}.part-{os.getpid()}")
     try:
         draft.mkdir(mode=0o750)
-        for name in _files(source):
-            _copy(source / name, draft / name)
+        if is_alone:
+            for name in _files(source):
+                _copy(source / name, draft / name)
+        else:
+            from logqueue.cli.snapshot import copy_running
+
+            copy_running(source, draft)
         report = soundness.examine(draft)
         for folder in (draft, *(draft / name for name in LOGS)):
             if folder.is_dir():

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,7 +132,6 @@ def test_a_server_keeps_everybody_out(own: ServerProcess, tmp_path: Path, cli: C
     data = str(tmp_path / "data")
     for arguments in (
         ("check", data),
-        ("backup", data, str(tmp_path / "copy")),
         ("restore", data, str(tmp_path / "copy")),
     ):
         refused = cli(*arguments)
@@ -288,3 +288,68 @@ def test_what_is_missing_is_told_and_nothing_is_changed(
     with pytest.raises(RuntimeError):
         own.start()
     assert picture(directory) == before
+
+
+class Load(threading.Thread):
+    """Writes, claims and acks until told to stop; knows what was answered."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+        self.ended = threading.Event()
+        self.written: list[int] = []
+        self.acking: list[int] = []
+        self.acked: list[int] = []
+        self.number = 0
+
+    def run(self) -> None:
+        """Go on."""
+        with Client(self.url) as client:
+            while not self.ended.is_set():
+                batch = range(self.number, self.number + 20)
+                client.append("load", [{"n": n, "pad": "x" * 400} for n in batch])
+                self.number += 20
+                self.written.extend(batch)
+                jobs = client.claim("load", max=15).jobs
+                self.acking.extend(job.data["n"] for job in jobs)
+                client.ack("load", jobs)
+                self.acked.extend(job.data["n"] for job in jobs)
+
+
+def test_a_backup_of_a_running_server(tmp_path: Path, cli: Cli) -> None:
+    """Nothing that was answered before the copy began is missing from it."""
+    server = ServerProcess(tmp_path / "data", SEGMENT_MAX_BYTES=str(1 << 20))
+    server.start()
+    load = Load(server.url)
+    with Client(server.url) as client:
+        client.put_topic("load", type="queue", durable=True)
+    load.start()
+    copies: list[tuple[Path, list[int], list[int]]] = []
+    try:
+        for round in range(3):
+            while load.number < 3000 * (round + 1):
+                load.ended.wait(0.01)
+            copy = tmp_path / f"copy{round}"
+            acked, written = [*load.acked], [*load.written]
+            done = cli("backup", str(tmp_path / "data"), str(copy), "--json")
+            assert done.status == 0 and done.json["sound"], done.err
+            copies.append((copy, written, acked))
+    finally:
+        load.ended.set()
+        load.join()
+        server.kill()
+    newest = max((copies[-1][0] / "jobs").glob("*.wal"))
+    for copy, written, acked in copies:
+        again = tmp_path / f"again-{copy.name}"
+        assert cli("restore", str(copy), str(again)).status == 0
+        with ServerProcess(again) as restored, Client(restored.url) as client:
+            held: list[int] = []
+            while jobs := client.claim("load", max=1000).jobs:
+                held.extend(job.data["n"] for job in jobs)
+                client.ack("load", jobs)
+        assert len(held) == len(set(held))
+        assert set(written) - set(load.acking) <= set(held), "what was answered is missing"
+        assert not set(acked) & set(held), "an acked job is back"
+        assert max(held) < load.number
+    newest.unlink()
+    assert cli("restore", str(copies[-1][0]), str(tmp_path / "no")).status == 1
