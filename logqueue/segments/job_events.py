@@ -31,8 +31,8 @@ class JobEvent(NamedTuple):
         worker: Who did it, "" when time or an operator did.
         deadline: Of "claimed" and "extended", ms since the epoch, else 0.
         ready_at: Of "released" when that is later than `at`, ms since the epoch, else 0.
-        reason: Of "released": "nack", "disconnect", "postponed" or "hand_back". Of "trimmed":
-            "ttl" or "cap".
+        reason: Of "released": "nack", "disconnect", "postponed", "restart", "reject" or
+            "hand_back". Of "trimmed": "ttl" or "cap".
         detail: The error that was told, or None.
     """
 

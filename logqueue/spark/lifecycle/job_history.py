@@ -9,8 +9,9 @@ What the server does not log, and what is made of it:
                            end of the range, shows that it was over. It ended at the deadline, and
                            the job was ready from then on (a `retry_backoff` is not in the events).
     a delay ends           the job is ready from then on.
-    a lease is forgotten   (by a restart, or with the unsynced tail of the leases log): another
-                           claim, or a word of another worker, shows it. The attempt is `lost`.
+    a lease is forgotten   (with the unsynced tail of the leases log, or by a restart of an earlier
+                           version): another claim, or a word of another worker, shows it. The
+                           attempt is `lost`.
     a record goes while    by its time to live, a cap or a delete: the job has ended, and the lease
     it is leased           lasts on until its holder settles or it runs out.
 
