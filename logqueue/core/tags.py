@@ -111,12 +111,10 @@ class TagIndex:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def scan(
-        self, match: Predicate, seqs_max: int = limits.SCANNED_PER_PASS_MAX
-    ) -> Iterator[Sequence[int]]:
+    def scan(self, match: Predicate) -> Iterator[Sequence[int]]:
         """Seqs noted by now under tags that match, those of removed records among them, in parts of
         about a size and in no order. Between two parts the index may change."""
-        fragment = write_string(match.value)
+        fragment, seqs_max = write_string(match.value), limits.SCANNED_PER_PASS_MAX
         if not match.is_prefix:
             entry = self._seqs.get(fragment, ())
             # A copy: slices of the entry itself would move when something is pruned.
