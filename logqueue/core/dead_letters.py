@@ -67,6 +67,7 @@ def dead_letter(
     reason: DeadLetterReason,
     now: int,
     error: str | None = None,
+    node: str = "",
 ) -> list[ev.AnyEvent]:
     """The events that move live jobs to the dead-letter topic.
 
@@ -79,6 +80,7 @@ def dead_letter(
         reason: Why.
         now: The clock.
         error: The last error, for all of them; None for what each was told last.
+        node: Who gave them up; "" for nobody.
 
     Raises:
         RecordTooLarge, TopicFull, Throttled: The dead-letter topic can not take the copies.
@@ -104,7 +106,9 @@ def dead_letter(
         metas.append(stamped(texts[blocks.META], STRAY_META, stamps))
     hops = hops_of(topic, (seq for seq, _, _ in records))
     events = append_copies(state, target, records, metas, hops, now, (topic.name,))
-    events.append(ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs), reason=reason))
+    events.append(
+        ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs), reason=reason, node=node)
+    )
     return events
 
 
@@ -114,6 +118,7 @@ def hold(
     now: int,
     reason: str,
     error: str | None = None,
+    node: str = "",
 ) -> ev.JobsHeld:
     """The event that parks jobs which have been delivered."""
     queue = topic.queue
@@ -124,6 +129,7 @@ def hold(
         topic.number,
         [(s, j.deliveries, j.error if error is None else error) for s, j in jobs],
         reason=reason,
+        node=node,
     )
 
 

@@ -122,9 +122,9 @@ def reject(state: State, command: cmd.Reject, now: int) -> Decision:
     config, node, error = topic.config, command.node, command.error
     events: list[ev.AnyEvent] = []
     if live and config.dead_letter is not None:
-        events = dead_letter(state, topic, live, "rejected", now, error)
+        events = dead_letter(state, topic, live, "rejected", now, error, node)
     elif live and config.on_exhausted == "hold":
-        events.append(hold(topic, live, now, "rejected", error))
+        events.append(hold(topic, live, now, "rejected", error, node))
     elif live:
         events = finish(state, topic, live, "rejected", now, node)
     if orphans:

@@ -114,14 +114,20 @@ class RecordsTrimmed(Event, frozen=True, array_like=True, tag=6):
 
 
 class RecordsDeleted(Event, frozen=True, array_like=True, tag=7):
-    """Records were deleted on request: silent holes. `dead_lettered` of them moved elsewhere, for a
-    `reason` ("" in logs of earlier versions), or all of them went back to where they came from
-    (`redriven`)."""
+    """Records were deleted on request: silent holes.
+
+    Attributes:
+        dead_lettered: So many of them moved elsewhere.
+        redriven: All of them went back to where they came from.
+        reason: Why they were dead-lettered; "" in logs of earlier versions.
+        node: Who gave them up; "" for nobody.
+    """
 
     seqs: list[int]
     dead_lettered: int = 0
     redriven: bool = False
     reason: str = ""
+    node: str = ""
 
 
 class KeysRemembered(Event, frozen=True, array_like=True, tag=8):
@@ -357,6 +363,7 @@ class JobsHeld(Event, frozen=True, array_like=True, tag=21):
         jobs: (seq, deliveries, last error).
         again: Nothing has happened: it was said before, in a segment that goes.
         reason: Why they failed: "rejected" or "max_deliveries"; "" where that was not kept.
+        node: Who gave them up; "" for nobody.
     """
 
     log: ClassVar[int] = BOTH
@@ -364,6 +371,7 @@ class JobsHeld(Event, frozen=True, array_like=True, tag=21):
     jobs: list[tuple[int, int, str | None]]
     again: bool = False
     reason: str = ""
+    node: str = ""
 
 
 class HoldsReleased(Event, frozen=True, array_like=True, tag=22):

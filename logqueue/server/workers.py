@@ -15,6 +15,15 @@ from logqueue.core.topic import Topic
 
 NODES_MAX = 10_000
 
+_Work = (
+    ev.JobsAcked
+    | ev.JobsExtended
+    | ev.JobsReleased
+    | ev.RecordsFinished
+    | ev.RecordsDeleted
+    | ev.JobsHeld
+)
+
 
 class Observed:
     """What one node did on one queue.
@@ -75,15 +84,15 @@ class Workers:
             self._worked(event)
         elif isinstance(event, ev.JobsReleased) and event.reason == "nack":
             self._worked(event).nacked += len(event.seqs)
-        elif isinstance(event, ev.RecordsFinished) and event.outcome == "rejected":
+        elif isinstance(event, ev.RecordsFinished | ev.RecordsDeleted) and event.node:
             self._worked(event).rejected += len(event.seqs)
+        elif isinstance(event, ev.JobsHeld) and event.node and not event.again:
+            self._worked(event).rejected += len(event.jobs)
         elif isinstance(event, ev.TopicDropped):
             for place in [place for place in self._nodes if place[0] == event.topic]:
                 del self._nodes[place]
 
-    def _worked(
-        self, event: ev.JobsAcked | ev.JobsExtended | ev.JobsReleased | ev.RecordsFinished
-    ) -> Observed:
+    def _worked(self, event: _Work) -> Observed:
         observed = self.seen(event.topic, event.node, event.at)
         observed.worked += not (isinstance(event, ev.JobsReleased) and event.uncounted)
         return observed

@@ -128,6 +128,8 @@ def test_failures_are_told_apart_whatever_becomes_of_the_jobs(own: Api, case: st
     for reason in ("rejected", "max_deliveries", "expired"):
         assert after[f'logqueue_jobs_failed_total{{reason="{reason}"}}'] == 1
         assert after[f'logqueue_topic_jobs_failed_total{{topic="q",reason="{reason}"}}'] == 1
+    [worker] = ok(own.workers("q"))["workers"]
+    assert worker["rejected"] == 1
     for name, value in counted.items():
         assert after[f'logqueue_topic_jobs_{name}_total{{topic="q"}}'] == value
 
