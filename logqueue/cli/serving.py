@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from logqueue.cli import ending, output
-from logqueue.cli.arguments import Commands, add_address, add_json, duration_s, positive
+from logqueue.cli.arguments import Commands, add_address, add_json, duration_s, natural, positive
 from logqueue.cli.ending import CommandError, UsageError
 
 LOG_FORMATS = ("text", "json")
@@ -133,6 +133,15 @@ def _add_worker(commands: Commands) -> None:
         ("--max-lease", "how long a job is held at most (default: 12h)"),
     ):
         worker.add_argument(flag, type=duration_s, metavar="TIME", help=what)
+    worker.add_argument(
+        "--metrics-port",
+        type=natural,
+        metavar="PORT",
+        help="serve /metrics and /live there; further processes take the next free ports",
+    )
+    worker.add_argument(
+        "--metrics-host", metavar="HOST", help="the address for them (default: 127.0.0.1)"
+    )
     worker.add_argument("--once", action="store_true", help="end when nothing is left to claim")
     worker.add_argument(
         "--reload", action="store_true", help="start again whenever a Python file here changes"
@@ -161,7 +170,10 @@ def _worker(arguments: argparse.Namespace) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if arguments.reload:
         return _reload()
-    names = ("concurrency", "prefetch", "source", "grace", "lease", "max_lease")
+    names = (
+        *("concurrency", "prefetch", "source", "grace", "lease", "max_lease"),
+        *("metrics_port", "metrics_host"),
+    )
     given = {name: getattr(arguments, name) for name in names}
     options = {name: value for name, value in given.items() if value is not None}
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from logqueue.client import AsyncClient, Backoff, Client, ConfigFields
@@ -82,8 +82,28 @@ class App:
 
     # -- registration ----------------------------------------------------------------------------
 
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
     def task(
         self,
+        function: None = None,
+        /,
+        *,
+        queue: str = ...,
+        name: str | None = ...,
+        retry: Retry | None = ...,
+        timeout: float | None = ...,
+        concurrency: int | None = ...,
+        ack_policy: AckPolicy = ...,
+        run_in: RunIn | None = ...,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Callable[P, R] | None = None,
+        /,
         *,
         queue: str = QUEUE_DEFAULT,
         name: str | None = None,
@@ -92,8 +112,8 @@ class App:
         concurrency: int | None = None,
         ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
         run_in: RunIn | None = None,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Make a function a task: jobs of `queue` can call it.
+    ) -> Callable[[Callable[P, R]], Task[P, R]] | Task[P, R]:
+        """Make a function a task: jobs of `queue` can call it. Works as `@app.task` too.
 
         Args:
             queue: Where its jobs go; several tasks may share one.
@@ -132,7 +152,7 @@ class App:
             self.handlers.add_task(handler)
             return Task(handler, self, arguments)
 
-        return register
+        return register if function is None else register(function)
 
     def consumer(
         self,

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from logqueue import shapes
 from logqueue.client import AsyncClient, Client, ConfigFields
 from logqueue.client.following import Interrupted
-from logqueue.errors import NotFound
+from logqueue.errors import LogqueueError, NotFound
 from logqueue.worker.leases import Lease
 from logqueue.worker.outcomes import Outcome
 
@@ -26,6 +26,7 @@ class WorkerCalls:
         self._client = client
         self._node = node
         self._now = now
+        self._configs: dict[str, tuple[float, shapes.TopicConfig]] = {}
 
     async def claim(
         self, queue: str, jobs_max: int, lease_ms: int, *, wait: bool = True
@@ -83,6 +84,17 @@ class WorkerCalls:
         lease.deadline_ms = reply.deadlines.get(lease.job.seq, lease.deadline_ms)
         lease.renewed(asked_at, lease_s)
         return True
+
+    async def config_of(self, queue: str, age_s: float) -> shapes.TopicConfig | None:
+        """How a queue is set up, as of `age_s` seconds ago at most; None when that is unknown."""
+        known = self._configs.get(queue)
+        if known is None or self._now() - known[0] > age_s:
+            try:
+                state = await self._client.topic(queue, touch=False)
+            except LogqueueError:
+                return known[1] if known is not None else None
+            known = self._configs[queue] = (self._now(), state.config)
+        return known[1]
 
     async def ensure_queue(self, queue: str, config: ConfigFields) -> shapes.TopicEnsured:
         """Create a queue that is missing; an existing one is left as it is and compared."""

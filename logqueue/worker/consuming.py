@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -23,12 +23,15 @@ from logqueue.worker.middleware import Middleware, nest
 from logqueue.worker.outcomes import (
     ACK,
     AckPolicy,
+    BadPayload,
     Outcome,
     Reject,
     RetryLater,
     Snooze,
+    UnknownTask,
     decide,
     error_text,
+    fate,
 )
 from logqueue.worker.retry import Retry
 from logqueue.worker.running import Running
@@ -41,6 +44,9 @@ HAND_BACK = Outcome("nack", count=False)
 PASS_ON = Outcome("nack", 500, count=False)
 """The same while a stream is open, which would push the job straight back at a worker that stops:
 it stays out of sight for a moment, so that somebody else gets it."""
+
+CONFIG_AGE_S = 30.0
+"""How old the config of a queue may be that a log line rests on."""
 
 CANCELLED_END_S = 2.0
 """How long a cancelled handler may take to clean up."""
@@ -128,7 +134,7 @@ class Consuming:
         self._started: set[Job] = set()
         self._unsettled: set[Job] = set()
         self._cancelled: set[Job] = set()
-        self._extending: set[asyncio.Task[None]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     # -- in --------------------------------------------------------------------------------------
@@ -208,7 +214,8 @@ class Consuming:
 
     def _finish(self, handler: Handler | None, job: Job, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, RetryLater | Snooze | Reject):
-            logger.warning("%r failed: %s", job, error_text(error), exc_info=error)
+            text = "%s failed, attempt %d: %s"
+            logger.warning(text, job, job.deliveries, error_text(error), exc_info=error)
         if job.is_settled or job.lease.is_lost:
             return
         policy = handler.policy if handler is not None else AckPolicy.NACK_ON_ERROR
@@ -216,7 +223,7 @@ class Consuming:
             # It caught the cancellation, which is one more way to see a stop.
             job.stop_seen = True
         if error is None and job.is_cut_short and policy is not AckPolicy.MANUAL:
-            logger.info("%r returned after a stop was seen: handed back", job)
+            logger.info("%s returned after a stop was seen: handed back", job)
             self._hand_back(job)
             return
         retry = handler.retry if handler is not None else Retry()
@@ -232,7 +239,7 @@ class Consuming:
             return
         self._unsettled.discard(job)
         self._counts.lost += 1
-        logger.warning("%r is lost: %s", job, reason)
+        logger.warning("%s is lost: %s", job, reason)
         self._running.ask_to_stop(job)
         self._cancel(job)
 
@@ -253,8 +260,43 @@ class Consuming:
 
     def _answered(self, job: Job, outcome: Outcome, counted: bool) -> None:
         self._counts.note(job, outcome, counted)
+        if counted and outcome.verb != "ack" and outcome.count:
+            self._soon(self._tell_end(job, outcome))
         if not counted:
-            logger.warning("the %s of %r came too late and changed nothing", outcome.verb, job)
+            logger.warning("the %s of %s came too late and changed nothing", outcome.verb, job)
+
+    async def _tell_end(self, job: Job, outcome: Outcome) -> None:
+        """Log what becomes of a job that failed for the last time. A job that is gone for good is
+        an error: nobody else may ever hear of it."""
+        is_rejected = outcome.verb == "reject"
+        config = await self._calls.config_of(self.queue, 0.0 if is_rejected else CONFIG_AGE_S)
+        if config is None:
+            return
+        end = fate(job.deliveries, config, is_rejected)
+        if end is None:
+            return
+        attempts = [config.max_deliveries, self._attempts_max(job)]
+        limit = min((n for n in attempts if n), default=job.deliveries)
+        logger.log(
+            logging.ERROR if end.is_loss else logging.WARNING,
+            "%s: attempt %d of %d, %s%s",
+            job,
+            job.deliveries,
+            max(limit, job.deliveries),
+            end.text,
+            f": {outcome.error}" if outcome.error else "",
+        )
+
+    def _attempts_max(self, job: Job) -> int | None:
+        try:
+            return self._handlers.find(job).retry.max_attempts
+        except (BadPayload, UnknownTask):
+            return None
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     def _settle_soon(self, job: Job, outcome: Outcome) -> Settling:
         """A settle by hand, from the loop or from a handler's thread."""
@@ -278,16 +320,11 @@ class Consuming:
             try:
                 counted = await self._calls.extend(job.lease, lease_s)
             except LogqueueError as error:
-                logger.warning("%r could not be extended: %s", job, error)
+                logger.warning("%s could not be extended: %s", job, error)
             finally:
                 settling.future.set_result(counted)
 
-        def begin() -> None:
-            task = self._loop.create_task(extend())
-            self._extending.add(task)
-            task.add_done_callback(self._extending.discard)
-
-        self._loop.call_soon_threadsafe(begin)
+        self._loop.call_soon_threadsafe(lambda: self._soon(extend()))
         return settling
 
     # -- the end ---------------------------------------------------------------------------------
@@ -312,6 +349,11 @@ class Consuming:
             await asyncio.wait(rest.values(), timeout=CANCELLED_END_S)
         for job in [*rest, *self._unsettled]:
             self._hand_back(job)
+
+    async def errands_done(self) -> None:
+        """Wait a moment for what is still to be logged."""
+        if self._errands:
+            await asyncio.wait(set(self._errands), timeout=CANCELLED_END_S)
 
     def _hand_back(self, job: Job) -> None:
         if not job.is_settled and not job.lease.is_lost:

@@ -10,12 +10,13 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from logqueue.worker.leases import Lease
 from logqueue.worker.outcomes import ACK, BadPayload, Outcome
+from logqueue.worker.payload import typed
 
 T = TypeVar("T")
 
@@ -97,6 +98,9 @@ class Job:
     def __repr__(self) -> str:
         return f"<Job {self.queue}/{self.seq} delivery {self.deliveries}>"
 
+    def __str__(self) -> str:
+        return f"job {self.queue}/{self.seq}" + (f" ({self.task})" if self.task else "")
+
     @property
     def lease_id(self) -> str:
         """Proof of this lease."""
@@ -134,7 +138,7 @@ class Job:
             BadPayload: It is not of that type. Left alone, it rejects the job.
         """
         try:
-            return msgspec.convert(self.data, kind, str_keys=True)
+            return cast(T, typed(self.data, kind))
         except msgspec.ValidationError as error:
             raise BadPayload(f"the data is no {kind.__name__}: {error}") from error
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from logqueue.shapes import TopicConfig
 from logqueue.worker.retry import Retry
 
 ERROR_BYTES_MAX = 4096
@@ -140,6 +141,43 @@ def decide(
     if policy is AckPolicy.REJECT_ON_ERROR:
         return Outcome("reject", error=error_text(error))
     return _by_rule(retry, error, attempt, chance)
+
+
+class End(NamedTuple):
+    """What becomes of a job that failed for the last time.
+
+    Attributes:
+        is_loss: Nothing of it is kept.
+    """
+
+    text: str
+    is_loss: bool
+
+
+def fate(deliveries: int, config: TopicConfig, is_rejected: bool) -> End | None:
+    """What the server does with a failed job; None when it is delivered again.
+
+    Args:
+        deliveries: How often it was handed out.
+        config: Of its queue.
+        is_rejected: It was rejected; otherwise given back.
+    """
+    target = config.dead_letter
+    if is_rejected:
+        rule = "dead_letter" if target else "hold" if config.on_exhausted == "hold" else "drop"
+    elif not config.max_deliveries or deliveries < config.max_deliveries:
+        return None
+    else:
+        rule = config.on_exhausted or ("dead_letter" if target else "")
+    match rule:
+        case "dead_letter":
+            return End(f"dead-lettered to {target}", False)
+        case "hold":
+            return End("held until an operator releases it", False)
+        case "drop":
+            why = "" if target else " because the queue has no dead-letter topic"
+            return End(f"dropped for good{why}", True)
+    return None
 
 
 def _retry_later(retry: Retry, error: RetryLater, attempt: int, chance: Random) -> Outcome:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -41,6 +42,48 @@ def read_call(data: Any) -> Call:
         ) from error
 
 
+def typed(plain: Any, kind: Any) -> Any:
+    """A value of JSON as an annotation says.
+
+    Raises:
+        msgspec.ValidationError: It does not fit.
+    """
+    return msgspec.convert(plain, kind, str_keys=True, dec_hook=_from_plain)
+
+
+def _is_model(kind: Any) -> bool:
+    """Whether it is a model class of pydantic, which need not be installed."""
+    return isinstance(kind, type) and callable(getattr(kind, "model_validate", None))
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    """What msgspec does not know and travels all the same: paths as texts, models as objects."""
+    if issubclass(kind, PurePath):
+        return {"type": "string"}
+    if _is_model(kind):
+        return {"type": "object"}
+    raise NotImplementedError
+
+
+def _as_plain(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    if _is_model(type(value)):
+        return value.model_dump(mode="json")
+    raise TypeError(f"objects of type {type(value).__name__} cannot travel as JSON")
+
+
+def _from_plain(kind: type, plain: Any) -> Any:
+    if issubclass(kind, PurePath):
+        if not isinstance(plain, str):
+            raise ValueError(f"expected a path as text, got {type(plain).__name__}")
+        return kind(plain)
+    if _is_model(kind):
+        # Its ValidationError is a ValueError, which msgspec reports as a mistake in the data.
+        return kind.model_validate(plain)  # type: ignore[attr-defined]
+    raise NotImplementedError
+
+
 class Arguments:
     """The parameters of one function: encodes and decodes calls of it."""
 
@@ -61,7 +104,7 @@ class Arguments:
         }
         for parameter, kind in self._types.items():
             try:
-                msgspec.json.schema(kind)
+                msgspec.json.schema(kind, schema_hook=_schema_of)
             except TypeError as error:
                 raise TypeError(
                     f"task {name}: parameter {parameter!r} can not travel as JSON: {error}"
@@ -76,7 +119,9 @@ class Arguments:
         self._signature.bind(*args, **kwargs)
         try:
             plain = msgspec.to_builtins(
-                {"task": self._name, "args": list(args), "kwargs": dict(kwargs)}, str_keys=True
+                {"task": self._name, "args": list(args), "kwargs": dict(kwargs)},
+                str_keys=True,
+                enc_hook=_as_plain,
             )
             self.decode(read_call(plain))
         except (BadPayload, msgspec.MsgspecError, TypeError) as error:
@@ -102,11 +147,9 @@ class Arguments:
         shape = self._signature.parameters[parameter].kind
         try:
             if shape is inspect.Parameter.VAR_POSITIONAL:
-                return tuple(msgspec.convert(one, kind, str_keys=True) for one in given)
+                return tuple(typed(one, kind) for one in given)
             if shape is inspect.Parameter.VAR_KEYWORD:
-                return {
-                    name: msgspec.convert(one, kind, str_keys=True) for name, one in given.items()
-                }
-            return msgspec.convert(given, kind, str_keys=True)
+                return {name: typed(one, kind) for name, one in given.items()}
+            return typed(given, kind)
         except msgspec.ValidationError as error:
             raise BadPayload(f"task {self._name}, argument {parameter!r}: {error}") from error

@@ -20,13 +20,22 @@ from logqueue.worker.threads import HandlerThreads
 CHILD_START_S = 60.0
 """How long a process may take until its handler begins, where the handler has a timeout."""
 
+ABANDONED_MAX = 32
+"""So many threads of handlers that were given up may still run before thread handlers wait."""
+
 logger = logging.getLogger("logqueue.worker")
 
 
 class Running:
-    """Runs handlers."""
+    """Runs handlers.
+
+    Attributes:
+        abandoned: Threads of handlers that were given up and have not returned yet.
+    """
 
     def __init__(self) -> None:
+        self.abandoned = 0
+        self._room = asyncio.Event()
         self._threads = HandlerThreads()
         self._processes = HandlerProcesses()
 
@@ -42,6 +51,8 @@ class Running:
             BaseException: Whatever the handler raised.
         """
         args, kwargs = handler.bind(job)
+        if handler.run_in == "thread":
+            await self._until_room()
         # A process takes its time to start and to import; that is not the handler's.
         spare_s = CHILD_START_S if handler.run_in == "process" else 0.0
         timeout = None if handler.timeout is None else handler.timeout + spare_s
@@ -64,12 +75,44 @@ class Running:
             # The handler caught the cancellation and returned.
             raise _overdue(handler)
 
+    async def _until_room(self) -> None:
+        """Wait while too many threads of given-up handlers run on: each holds memory and more."""
+        while self.abandoned >= ABANDONED_MAX:
+            logger.error(
+                "%d threads of handlers that were given up still run: no thread handler starts "
+                "before one returns; bound what they wait for, or use run_in='process'",
+                self.abandoned,
+            )
+            self._room.clear()
+            await self._room.wait()
+
     async def _in_thread(self, call: Callable[[], Any], job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        has_begun = is_given_up = False
+
+        def run() -> BaseException | None:
+            nonlocal has_begun
+            has_begun = True
+            try:
+                return _caught(call)
+            finally:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(returned)
+
+        def returned() -> None:
+            if is_given_up:
+                self.abandoned -= 1
+                self._room.set()
+
         try:
-            error = await asyncio.get_running_loop().run_in_executor(self._threads, _caught, call)
+            error = await loop.run_in_executor(self._threads, run)
         except asyncio.CancelledError:
             job.stop_asked = True
-            logger.warning("%r was given up; its thread runs on until the handler returns", job)
+            if has_begun:
+                is_given_up = True
+                self.abandoned += 1
+                text = "%s was given up; its thread runs on until the handler returns (%d such)"
+                logger.warning(text, job, self.abandoned)
             raise
         if error is not None:
             raise error

@@ -50,6 +50,9 @@ STREAM_FAILURES_MAX = 2
 CLAIMS_INSTEAD_S = 30.0
 """How long claims take over before a stream is tried again."""
 
+STREAM_OPEN_S = 15.0
+"""A stream that has not failed after so long is open: a connection and a reply take less."""
+
 CLAIM_END_S = 0.5
 """How old a claim may get once the worker stops: its answer may be on the way."""
 
@@ -82,9 +85,21 @@ class Source:
         self._failures = 0
         self._stream_failures = 0
         self._pushed: set[Lease] = set()
+        self._failing_since: float | None = None
+        self._stream_began: float | None = None
         self._stopping = asyncio.Event()
         self._not_claiming = asyncio.Event()
         self._not_claiming.set()
+
+    @property
+    def failing_s(self) -> float:
+        """For how long every call for jobs has failed, in seconds. From any thread."""
+        since, began = self._failing_since, self._stream_began
+        now = self._now()
+        # A stream that was refused would have ended by now.
+        if since is None or (began is not None and now - began > STREAM_OPEN_S):
+            return 0.0
+        return now - since
 
     def stop(self) -> None:
         """Ask for no more jobs. What a stream still pushes is for the consuming to refuse."""
@@ -124,6 +139,8 @@ class Source:
                 raise
             except LogqueueError as error:
                 self._failures += 1
+                if self._failing_since is None:
+                    self._failing_since = self._now()
                 # While the server is away, claims would get no further than streams do.
                 self._stream_failures += not isinstance(error, AWAY)
                 self._log(error)
@@ -168,17 +185,22 @@ class Source:
         """Take what one stream brings until it breaks."""
         pushed = self._calls.work(self._queue, self._consuming.slots.jobs_max, self._lease_ms)
         self._consuming.is_pushed = True
+        self._stream_began = self._now()
         try:
             async with aclosing(pushed):
                 async for item in pushed:
                     # It is open, so streams do pass.
                     self._failures = self._stream_failures = 0
+                    self._failing_since = None
                     if isinstance(item, Interrupted):
                         continue
                     self._forget_ended()
                     self._pushed.add(self._consuming.take(item, self._now(), self._lease_s))
         finally:
             self._consuming.is_pushed = False
+            if self._stream_began is not None and self._now() - self._stream_began > STREAM_OPEN_S:
+                self._failing_since = None
+            self._stream_began = None
             # A server that stayed takes back what came over a stream that ended. One that restarted
             # may still know the leases, and then counts them for the next stream. It is asked; what
             # runs goes on until it has answered.
@@ -212,6 +234,8 @@ class Source:
             claimed = await self._or_stop(
                 self._calls.claim(self._queue, free, self._lease_ms, wait=wait), CLAIM_END_S
             )
+            if claimed is not None:
+                self._failing_since = None
             for job in claimed.jobs if claimed is not None else ():
                 self._consuming.take(job, asked_at, self._lease_s)
         finally:

@@ -20,8 +20,9 @@ from logqueue.errors import LogqueueError
 from logqueue.worker.app import App
 from logqueue.worker.calls import Renewals, WorkerCalls
 from logqueue.worker.consuming import Consuming, Counts
+from logqueue.worker.health import Health, QueueVitals, Vitals
 from logqueue.worker.leases import LeaseKeeper
-from logqueue.worker.running import Running
+from logqueue.worker.running import ABANDONED_MAX, Running
 from logqueue.worker.settling import Settler
 from logqueue.worker.slots import Slots
 from logqueue.worker.sources import Kind, Source
@@ -37,6 +38,8 @@ RETIRE_S = 2.0
 """How long a worker that stops waits for the server to hear that its streams take no more."""
 
 KEEPER_TIMEOUT_S_MAX = 10.0
+
+OUTCOMES = ("acked", "nacked", "rejected", "handed_back", "lost")
 
 logger = logging.getLogger("logqueue.worker")
 
@@ -63,6 +66,8 @@ class Worker:
         max_lease: float = MAX_LEASE_S,
         node: str | None = None,
         seed: int | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> None:
         """Nothing is connected yet.
 
@@ -80,6 +85,9 @@ class Worker:
             node: Name of this worker; one of its own by default. Give it no name that another
                 worker has.
             seed: For the jitter; by chance by default.
+            metrics_port: Where `/metrics` and `/live` answer, or the next free port; 0 for any,
+                None for no port.
+            metrics_host: The address to bind to.
 
         Raises:
             ValueError: A queue has no handler, or a bound is violated.
@@ -109,6 +117,7 @@ class Worker:
         self._lease_s = lease
         self._max_lease_s = max_lease
         self._chance = Random(seed)
+        self._metrics_at = None if metrics_port is None else (metrics_host, metrics_port)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
@@ -158,7 +167,13 @@ class Worker:
                 made = await stack.enter_async_context(self._app.lifespan(self._app))
                 state = made if made is not None else {}
             calls = WorkerCalls(client, self.node, surroundings.now)
-            await _Run(self, calls, keeper, running, state).to_the_end()
+            parts = _Run(self, calls, keeper, running, state)
+            if self._metrics_at is not None:
+                health = Health(parts.vitals, surroundings.now)
+                stack.callback(health.serve(*self._metrics_at))
+                ticking = asyncio.ensure_future(health.tick())
+                stack.callback(ticking.cancel)
+            await parts.to_the_end()
         logger.info("worker %s stopped: %s", self.node, self.counts)
         return self.counts
 
@@ -176,6 +191,7 @@ class _Run:
     ) -> None:
         self._worker = worker
         self._calls = calls
+        self._running = running
         self._settler = Settler(calls.settle, calls.is_gone, keeper, worker._chance)
         self._consumings: list[Consuming] = []
         self._sources: list[Source] = []
@@ -207,6 +223,16 @@ class _Run:
                     chance=worker._chance,
                 )
             )
+
+    def vitals(self) -> Vitals:
+        """How the worker is. From any thread."""
+        counts = self._worker.counts
+        queues = [
+            QueueVitals(consuming.queue, consuming.slots.taken, source.failing_s)
+            for consuming, source in zip(self._consumings, self._sources, strict=True)
+        ]
+        jobs = {name: getattr(counts, name) for name in OUTCOMES}
+        return Vitals(jobs, queues, self._running.abandoned, ABANDONED_MAX)
 
     async def to_the_end(self) -> None:
         """Feed, until told to stop or out of work; then stop in order."""
@@ -316,5 +342,8 @@ class _Run:
         self._take_no_more()
         await self._claims_ended()
         await asyncio.gather(*(consuming.cancel_rest() for consuming in self._consumings))
-        if not await self._settler.flush(FLUSH_S):
+        is_flushed = await self._settler.flush(FLUSH_S)
+        if is_flushed:
+            await asyncio.gather(*(consuming.errands_done() for consuming in self._consumings))
+        else:
             logger.warning("the server does not answer: some jobs come back when leases run out")
