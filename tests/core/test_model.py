@@ -116,6 +116,10 @@ class CoreMachine(RuleBasedStateMachine):
         except LogqueueError as refusal:
             reply = refusal
         self.model.tick(name, now)
+        known = self.model.topics.get(name)
+        if known is not None and isinstance(command, cmd.Claim | cmd.Ack):
+            # Copies must find the room that time has made where they go.
+            self.model.tick(known.config.dead_letter or name, now)
         try:
             wanted = expected()
         except Refused as refused:
