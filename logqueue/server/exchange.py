@@ -96,7 +96,11 @@ class HttpExchange:
     def wait(self) -> None:
         """See `requests.Client`."""
         size = len(self.request.body)
-        self.protocol.hold_request(WAITING_BYTES + min(2 * size, size + LARGE_BYTES))
+        # Requests without a body wait for short work only, and whoever looks at metrics wants to
+        # see them just when memory is short.
+        self.protocol.hold_request(
+            WAITING_BYTES + min(2 * size, size + LARGE_BYTES), is_forced=not size
+        )
 
     def answer(self, body: bytes) -> None:
         """The request is whole: answer it now, or when its answer may leave."""

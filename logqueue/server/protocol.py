@@ -397,15 +397,15 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             self._refuse(refusal)
             self._note_memory(is_forced=True)
 
-    def hold_request(self, size: int) -> None:
+    def hold_request(self, size: int, *, is_forced: bool) -> None:
         """The request that is answered now will wait, and holds so many bytes.
 
         Raises:
-            Throttled: There is no room.
+            Throttled: There is no room, unless forced.
         """
         self._request_bytes = size
         try:
-            self._note_memory()
+            self._note_memory(is_forced=is_forced)
         except Throttled:
             self._request_bytes = 0
             raise
