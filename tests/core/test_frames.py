@@ -14,8 +14,7 @@ from logqueue.core import events as ev
 from logqueue.core import limits
 from logqueue.core.invariants import check, portrait
 from logqueue.errors import PayloadTooLarge
-from logqueue.server import checkpoints, tidying
-from tests.core import world as worlds
+from logqueue.server import checkpoints, journal, tidying
 from tests.core.world import World, job, pack, wish
 from wal import Log
 
@@ -32,7 +31,7 @@ def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     class SmallFrames:
         open = staticmethod(partial(Log.open, frame_bytes_max=FRAME_BYTES))
 
-    monkeypatch.setattr(worlds, "Log", SmallFrames)
+    monkeypatch.setattr(journal, "Log", SmallFrames)
     monkeypatch.setattr(limits, "COPIED_BYTES_MAX", PASS_BYTES)
     monkeypatch.setattr(limits, "FINISHED_BYTES_MAX", PASS_BYTES)
     monkeypatch.setattr(limits, "RESTAGED_BYTES_MAX", PASS_BYTES)
