@@ -30,6 +30,7 @@ from logqueue.server.gaps import Gaps
 from logqueue.server.housework import Housework
 from logqueue.server.log_archive import LogArchive
 from logqueue.server.log_segments import LogSegments
+from logqueue.server.reserve import Reserve
 from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull
 from wal.segment import segment_path
 
@@ -111,6 +112,8 @@ class Journal:
         jobs_kept_from: Segments of the jobs log before this one are not needed any more: all that
             they alone said has been written anew, durably.
         leases_kept_from: The same of the leases log.
+        reserve: Space kept back for moving live data on a full disk.
+        lent_bytes: What of it is in use for that: producers must leave as much more.
     """
 
     def __init__(self, jobs: Log, leases: Log, *, data_dir: str, fs: FileSystem) -> None:
@@ -124,6 +127,8 @@ class Journal:
         self.jobs_kept_from = 0
         self.leases_kept_from = 0
         self.housework = Housework()
+        self.reserve = Reserve(self.fs, jobs.directory)
+        self.lent_bytes = 0
         self.order = 1
         self.leases_lost = 0
         self.refused_noted = 0
@@ -353,14 +358,14 @@ class Journal:
                 jobs.append(event)
                 sync = sync or _must_sync(state, event, events)
                 if kind in _APPENDS or kind is ev.RecordsReplaced:
-                    spare = SPARE_BYTES
+                    spare = SPARE_BYTES + self.lent_bytes
             if kind.log & ev.LEASES:
                 leases.append(event)
         if spare and any(type(event) in _REMOVALS for event in jobs):
             # The copy of a finished job comes with its removal, which may use the spare.
             spare = 0
         if may_use_spare is not None:
-            spare = 0 if may_use_spare else SPARE_BYTES
+            spare = 0 if may_use_spare else SPARE_BYTES + self.lent_bytes
         position = NOWHERE
         if jobs:
             position = self._append_jobs(state, jobs, sync, spare)

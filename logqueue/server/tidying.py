@@ -122,7 +122,11 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
             # Nothing of it is needed here any more, but the archive does not have it yet.
             return
         yield from _end_checkpoint(engine)
-        if log.failure is not None or log.bytes_total <= 2 * live + slack:
+        if log.failure is not None:
+            return
+        if log.bytes_total <= 2 * live + slack:
+            if slack:
+                yield from _keep_back(journal, live)
             return
         if not _replayable_after_first(engine):
             journal.checkpoint(engine.state, engine.clock.now_ms())
@@ -132,6 +136,8 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
         if not replayable:
             return
         yield from _move_before(engine, replayable[0])
+        # What came free is kept back before anybody else takes it.
+        yield from _keep_back(journal, live)
         yield
 
 
@@ -151,11 +157,16 @@ def _move_before(engine: Engine, kept_from: int) -> Iterator[None]:
         yield from _move_all(engine, kept_from, may_use_spare=False)
     except StorageFull:
         # The space that producers leave is for acks and deletes. It is lent only to a move that
-        # is sure to end, for then a whole segment comes free.
+        # is sure to end, for then a whole segment comes free; so is what is kept in reserve.
         left = yield from _left_to_move(engine, kept_from)
-        if left > logs.SPARE_BYTES // 2:
+        lent = max(left - logs.SPARE_BYTES // 2, 0)
+        if lent > journal.reserve.bytes:
             raise
-        yield from _move_all(engine, kept_from, may_use_spare=True)
+        journal.lent_bytes = journal.reserve.release() if lent else 0
+        try:
+            yield from _move_all(engine, kept_from, may_use_spare=True)
+        finally:
+            journal.lent_bytes = 0
     engine.commit_housekeeping([ev.SegmentsDropped(engine.clock.now_ms(), 0, kept_from)])
     moved = log.appended
     log.sync()
@@ -164,6 +175,14 @@ def _move_before(engine: Engine, kept_from: int) -> Iterator[None]:
     if log.failure is None:
         journal.jobs_kept_from = kept_from
         yield from _drop_before(journal, log, kept_from)
+
+
+def _keep_back(journal: Journal, live: int) -> Iterator[None]:
+    """Keep room in reserve for what the oldest segment may have of live data."""
+    movable = min(live, journal.jobs.segments()[0].bytes)
+    if movable > logs.SPARE_BYTES // 2:
+        # A record written anew says which one it is, so it is a little larger than it was.
+        yield from journal.reserve.grow(movable + movable // 2)
 
 
 def _move_all(engine: Engine, kept_from: int, *, may_use_spare: bool) -> Iterator[None]:
@@ -183,8 +202,8 @@ def _left_to_move(engine: Engine, kept_from: int) -> Generator[None, None, int]:
         for chunk in [*topic.batches.chunks] if topic.is_on_disk else ():
             for batch in chunk.batches if chunk.oldest_segment < kept_from else ():
                 if batch.segment < kept_from:
-                    size += min(live_size(batch), len(batch.block)) + TOPIC_BYTES
-                    size += 2 * RECORD_OVERHEAD_BYTES * batch.live
+                    overhead = RECORD_OVERHEAD_BYTES * batch.live
+                    size += min(live_size(batch) + overhead, len(batch.block)) + overhead
                     scanned += batch.live
             if scanned >= SCANNED_PER_STEP:
                 scanned = 0
