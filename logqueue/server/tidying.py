@@ -122,9 +122,7 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
             # Nothing of it is needed here any more, but the archive does not have it yet.
             return
         yield from _end_checkpoint(engine)
-        if log.failure is not None:
-            return
-        if log.bytes_total <= 2 * live + slack:
+        if log.failure is not None or log.bytes_total <= 2 * live + slack:
             if slack:
                 yield from _keep_back(journal, live)
             return
