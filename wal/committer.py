@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -201,12 +200,15 @@ class Committer:
 
     def _note(self, written: int, *, sync: bool = False) -> None:
         """Keep the note of the log up to date. An older one is as true, so a failure is none."""
-        segment = self._current
-        if self.head is not None and segment is not None:
-            with suppress(OSError):
-                self.head.reach(segment.id, self.durable, written)
-                if sync:
-                    self.head.sync()
+        head, segment = self.head, self._current
+        if head is None or segment is None:
+            return
+        try:
+            head.reach(segment.header.id, self.durable, written)
+            if sync:
+                head.sync()
+        except OSError:
+            return
 
     def _write(self, batch: _Batch) -> None:
         segment = batch.segment

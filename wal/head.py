@@ -92,8 +92,10 @@ def _read(fs: FileSystem, directory: str) -> tuple[int, Head] | None:
 
 
 def _encode(generation: int, head: Head) -> bytes:
-    identity, *numbers = head
-    data = _SLOT.pack(_MAGIC, _VERSION, 0, generation, *numbers, identity)
+    identity, starts, oldest, newest, durable, written = head
+    data = _SLOT.pack(
+        _MAGIC, _VERSION, 0, generation, starts, oldest, newest, durable, written, identity
+    )
     return data + _CHECK.pack(crc32(data))
 
 
@@ -181,9 +183,10 @@ class HeadFile:
             OSError: the old note stands.
         """
         with self._lock:
-            head = self._head._replace(newest=newest, durable=durable, written=written)
-            if head != self._head:
-                self._write(head)
+            identity, starts, oldest, *reached = self._head
+            if reached != [newest, durable, written]:
+                # Once in every round of the committer.
+                self._write(Head(identity, starts, oldest, newest, durable, written))
 
     def let_go(self, oldest: int) -> None:
         """Note, durably, that segments before this one may be missing.

@@ -173,6 +173,14 @@ class LogArchive:
                 "LOGQUEUE_ARCHIVE_DIR"
             ) from error
         try:
+            # A refusal changes nothing, so all is looked at first.
+            for room in rooms.values():
+                for id in segment_ids(fs, room.directory):
+                    _judge(fs, segment_path(room.directory, id), id, room)
+        except BaseException:
+            lock.take_back()
+            raise
+        try:
             for room in rooms.values():
                 _survey(fs, room)
         except BaseException:

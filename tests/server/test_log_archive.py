@@ -294,9 +294,14 @@ def test_an_archive_of_another_log_is_refused() -> None:
     file = other.create(segment_path("archive/jobs", 1))
     file.pwrite(bytes(stranger), 0)
     file.sync()
+    for name in ("00000000000000000002.wal.new", "00000000000000000009.wal", "x.idx"):
+        other.create(f"archive/jobs/{name}").pwrite(b"left by a crash", 0)
+    before = {path: data for path, data in other.contents().items() if "archive" in path}
     with pytest.raises(ArchiveRefused, match="holds the archive of another log"):
         new_world(fs=other)
     assert "archive/LOCK" not in other.locked
+    after = {path: data for path, data in other.contents().items() if "archive" in path}
+    assert after == before, "a refusal changes nothing"
 
 
 def test_one_server_at_a_time_and_never_in_the_log_itself() -> None:
