@@ -27,6 +27,7 @@ from wal.format import (
     encode_frame,
     encode_header,
     frame_bytes,
+    is_zero,
     salt_of,
 )
 from wal.head import Head
@@ -168,9 +169,9 @@ class _Found:
     data_size: int
     aside: str
     reason: str
-    refused: bool
     first: int
     runs: list[Run]
+    ends_badly: bool = False
 
     @property
     def begins(self) -> int:
@@ -278,9 +279,9 @@ def _search(
         0 if finding.lost else finding.size,
         "" if finding.lost else f"{finding.path}.damaged-{crc32(data):08x}",
         finding.error().reason.partition("; ")[0] if refused else "",
-        refused,
         header.first if header is not None and header.identity == identity else 0,
         runs,
+        not is_zero(data[runs[-1].stop if runs else HEADER_BYTES :]),
     )
 
 
@@ -288,14 +289,11 @@ def _with_gaps(directory: str, found: list[_Found]) -> list[_Found]:
     """The same, with an entry for each segment that is missing between two others."""
     whole: list[_Found] = []
     for one in found:
-        if whole and one.id - whole[-1].id > 1:
-            if not one.begins:
-                # A stray file: nothing follows on from it.
-                one.refused = True
-            else:
-                for id in range(whole[-1].id + 1, one.id):
-                    path = segment_path(directory, id)
-                    whole.append(_Found(id, path, 0, "", "the file is missing", True, 0, []))
+        # From a stray file at the end nothing follows on.
+        if whole and one.begins:
+            for id in range(whole[-1].id + 1, one.id):
+                path = segment_path(directory, id)
+                whole.append(_Found(id, path, 0, "", "the file is missing", 0, []))
         whole.append(one)
     return whole
 
@@ -347,13 +345,16 @@ def _mend(
 ) -> Mend:
     """One segment as it goes on, from frame `expected` to the one before `following` (0: to the
     last that is whole)."""
-    mend = Mend(SegmentHeader(one.id, expected, identity), one.path, one.aside, one.refused, last=0)
+    header = SegmentHeader(one.id, expected, identity)
+    # A good segment may have been refused for what is wrong with the one before it.
+    changes = one.first != expected or one.ends_badly
+    mend = Mend(header, one.path, one.aside, changes)
     number, at = expected, HEADER_BYTES
 
     def lose(before: int, stop: int) -> None:
         nonlocal number
         if number < before:
-            reason = one.reason or "frames are missing"
+            reason = "no whole frame stands there" if one.data_size else "the file is missing"
             losses.append(
                 Loss(one.path, one.aside, at, max(stop - at, 0), number, before - 1, reason)
             )
@@ -375,8 +376,9 @@ def _mend(
     if following:
         lose(following, one.data_size)
     mend.last = number - 1
-    if one.refused and not any(loss.path == one.path for loss in losses):
-        losses.append(Loss(one.path, one.aside, 0, 0, number, number - 1, one.reason))
+    if mend.changes and not any(loss.path == one.path for loss in losses):
+        reason = one.reason or "it is not what it should be"
+        losses.append(Loss(one.path, one.aside, 0, 0, number, number - 1, reason))
     if not mend.changes:
         mend.aside = ""
     return mend
