@@ -55,7 +55,7 @@ def _add_serve(commands: Commands) -> None:
         switch = option.metavar is None
         serve.add_argument(
             option.flag,
-            help=f"{option.purpose} [{option.variable}]",
+            help=f"{option.purpose}{_default(option.name)} [{option.variable}]",
             **({"action": "store_const", "const": True} if switch else {"metavar": option.metavar}),
         )
     _add_log_format(serve)
@@ -65,6 +65,16 @@ def _add_serve(commands: Commands) -> None:
         help="on a damaged log: move what is behind the damage out of the way and go on without "
         "it, reporting what is lost",
     )
+
+
+def _default(name: str) -> str:
+    """The default of a setting, for help; nothing where there is none or the text says it."""
+    from logqueue.server.settings import Settings
+
+    value = getattr(Settings(), name)
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
+        return ""
+    return f" (default: {value})".replace("%", "%%")
 
 
 def _add_log_format(parser: argparse.ArgumentParser) -> None:

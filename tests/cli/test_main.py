@@ -262,7 +262,21 @@ def test_append_shows_its_progress_on_a_terminal(shell: Shell, topic: str) -> No
 # -- completion ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["bash", "zsh"])
+def test_names_of_topics_are_completed(cli: Cli, client: Client, topic: str) -> None:
+    client.put_topic(topic)
+    assert topic in cli("completion", "topics").out.splitlines()
+    for kind in ("bash", "zsh", "fish"):
+        assert "logqueue completion topics" in cli("completion", kind).out
+    gone = cli("completion", "topics", "--url", "http://127.0.0.1:9")
+    assert (gone.out, gone.err) == ("", "") or gone.status == 2
+
+
+def test_help_of_serve_tells_defaults(cli: Cli) -> None:
+    told = " ".join(cli("serve", "--help").out.split())
+    assert "(default: 4000)" in told and "(default: 127.0.0.1)" in told
+
+
+@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_that_knows_every_command(kind: str, cli: Cli) -> None:
     printed = cli("completion", kind)
     assert printed.status == 0
