@@ -202,13 +202,15 @@ def _copied(source: Path, target: Path, *, is_alone: bool = True) -> Report:
 
 
 def _files(source: Path) -> list[Path]:
-    """What makes up a data directory: its lock, what names its logs, and the files of both."""
+    """What makes up a data directory: its lock, what names its logs, and the files of both, but for
+    the one that holds nothing but space."""
     found = [
         source / "LOCK",
         source / LOGS_FILE,
         *(path for log in LOGS for path in (source / log).glob("*")),
     ]
-    return sorted(path.relative_to(source) for path in found if path.is_file())
+    kept = (path for path in found if path.is_file() and path.name != "RESERVE")
+    return sorted(path.relative_to(source) for path in kept)
 
 
 def _copy(source: Path, target: Path) -> None:
