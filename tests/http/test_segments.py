@@ -428,7 +428,7 @@ def test_an_archive_of_another_log(fresh_server: FreshServer, tmp_path: Path) ->
     first.stop()
     second.spawn()
     assert second.wait() == 1 and "holds the archive of another log" in second.log()
-    assert os.listdir(tmp_path / "other" / "jobs")
+    assert os.listdir(tmp_path / "other" / "jobs") == [], "a start that refuses changes nothing"
 
 
 # -- seqs by time ----------------------------------------------------------------------------------

@@ -104,7 +104,9 @@ def request(method: str, path: str, body: object = None, headers: str = "") -> b
 @asynccontextmanager
 async def serving() -> AsyncIterator[Place]:
     """A server of this loop."""
-    logging.getLogger("logqueue").setLevel(logging.ERROR)
+    logger = logging.getLogger("logqueue")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(port=0, data_dir=str(Path(directory) / "data"))
         with _bind(settings) as bound:
@@ -116,6 +118,7 @@ async def serving() -> AsyncIterator[Place]:
                 yield place
             finally:
                 await server._stop(task, coordinator)
+                logger.setLevel(level)
 
 
 JOB = {"records": [{"data": 1, "tag": "t"}]}
