@@ -17,6 +17,9 @@ from logqueue.server.auth import Key
 from logqueue.server.portions import Outcome
 from logqueue.server.workers import Observed
 
+WAITING_PER_PASS_MAX = 200
+"""Claims that wait and are answered by one pass: all their replies are made in one turn."""
+
 
 class WorkStream:
     """One push connection's side of a queue. The HTTP layer subclasses it to encode and send.
@@ -116,6 +119,7 @@ class Cohort:
         scheduled: The next pass, when there is to be one.
         retry_at: When time may change what the last pass could not give, ms since the epoch; 0 when
             that is not known.
+        is_cut: The last line left out claims that jobs are there for.
     """
 
     def __init__(self, topic: Topic) -> None:
@@ -124,6 +128,7 @@ class Cohort:
         self.streams: list[WorkStream] = []
         self.scheduled: asyncio.Handle | None = None
         self.retry_at = 0
+        self.is_cut = False
 
     def line(self) -> list[tuple[Waiting | WorkStream, Claimer]]:
         """Everybody who may get jobs now, first come first, with what they want.
@@ -147,7 +152,19 @@ class Cohort:
         line.sort(key=lambda entry: entry[0].since)
         # One pass hands out so many jobs at most: there is nothing for those behind.
         ready = min(self.topic.ready, limits.CLAIMED_PER_PASS_MAX)
-        return line[:ready] + [e for e in line[ready:] if not _is_patient(e[0])]
+        served: list[tuple[Waiting | WorkStream, Claimer]] = []
+        left = WAITING_PER_PASS_MAX
+        self.is_cut = False
+        for place, entry in enumerate(line):
+            if _is_patient(entry[0]):
+                if place >= ready:
+                    continue
+                if not left:
+                    self.is_cut = True
+                    continue
+                left -= 1
+            served.append(entry)
+        return served
 
     def next_due(self) -> int | None:
         """When time next changes what can be handed out, None when it never does."""

@@ -497,7 +497,7 @@ class Coordinator:
         retry_ms = claimed.retry_after_ms
         cohort.retry_at = 0 if retry_ms is None else self.engine.clock.now_ms() + max(retry_ms, 1)
         has_hungry = has_hungry or bool(cohort.waiting)
-        if has_hungry and claimed.is_cut:
+        if claimed.is_cut or (cohort.is_cut and 0 < topic.ready < ready_before):
             # Not for want of jobs: nobody waits another window for the rest.
             cohort.scheduled = self.loop.call_soon(self._serve, cohort)
         elif has_hungry and 0 < topic.ready < ready_before:

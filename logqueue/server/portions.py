@@ -144,8 +144,8 @@ def _move_letters(
 ) -> Generator[Outcome | None, None, tuple[int, int, list[str]]]:
     moved = skipped = 0
     targets: dict[str, None] = {}
-    for start in range(0, len(seqs), limits.SCANNED_PER_PASS_MAX):
-        rest = seqs[start : start + limits.SCANNED_PER_PASS_MAX]
+    for start in range(0, len(seqs), limits.COPIED_PER_PASS_MAX):
+        rest = seqs[start : start + limits.COPIED_PER_PASS_MAX]
         while rest and _is_there(engine, topic):
             outcome = engine.execute_one(cmd.RedriveLetters(topic.name, rest, command))
             redriven = outcome.reply
