@@ -69,6 +69,10 @@ class Counts:
     lost: int = 0
     failed: set[tuple[str, int]] | None = field(default=None, repr=False)
 
+    def __str__(self) -> str:
+        names = ("acked", "nacked", "rejected", "handed_back", "lost")
+        return ", ".join(f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names)
+
     def note(self, job: Job, outcome: Outcome, counted: bool) -> None:
         """A settle was answered."""
         if self.failed is not None and counted:

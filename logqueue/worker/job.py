@@ -205,9 +205,9 @@ class Job:
 
     def _unsettleable(self) -> RuntimeError:
         if self.is_settled:
-            return RuntimeError(f"{self!r} is settled already")
+            return RuntimeError(f"{self} is settled already")
         return RuntimeError(
-            f"{self!r} cannot be settled from here: a handler in a process of its own returns or "
+            f"{self} cannot be settled from here: a handler in a process of its own returns or "
             "raises, and the worker settles; call done() to have a return ack the job after a stop"
         )
 
