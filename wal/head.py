@@ -137,8 +137,7 @@ class HeadFile:
             return cls.make(fs, directory, head)
         taken = cls(fs.open(head_path(directory), writable=True), found[0], found[1])
         try:
-            taken._write(head)
-            taken.sync()
+            taken._write_both(head)
         except BaseException:
             taken.close()
             raise
@@ -195,10 +194,14 @@ class HeadFile:
             OSError: whether the note stands is unknown; nothing may be removed.
         """
         with self._lock:
-            # In both slots: when a later write to one is torn, the other one counts.
-            for _ in range(2):
-                self._write(self._head._replace(oldest=max(oldest, self._head.oldest)))
-                self.sync()
+            self._write_both(self._head._replace(oldest=max(oldest, self._head.oldest)))
+
+    def _write_both(self, head: Head) -> None:
+        """Write durably what no crash may take back: when a later write to one slot is torn, and
+        the one to the other slot never reached the disk, this still counts."""
+        for _ in range(2):
+            self._write(head)
+            self.sync()
 
     def _write(self, head: Head) -> None:
         if self._file is not None:
