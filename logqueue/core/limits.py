@@ -22,7 +22,7 @@ NAME_BYTES_MAX = 255
 CLAIM_JOBS_MAX = 1000
 CLAIM_BYTES_MAX = 4 << 20
 """Bytes of data and meta that one pass hands out; one job is always handed out."""
-CLAIMED_PER_PASS_MAX = 1000
+CLAIMED_PER_PASS_MAX = 5000
 """Jobs that one pass hands out to all claimers together; the rest is for the next pass."""
 SEQS_PER_CALL_MAX = 1000
 DIVERTED_PER_PASS_MAX = 500
