@@ -7,7 +7,10 @@ are memory's, and so are topics that are never logged. Must not know: why the lo
 
 from __future__ import annotations
 
-from logqueue.core.apply import elapse, settle_particulars
+from collections.abc import Iterator
+from typing import Any
+
+from logqueue.core.apply import settle_particulars
 from logqueue.core.events import JobKept
 from logqueue.core.leases import Job
 from logqueue.core.projection import Queue
@@ -15,14 +18,43 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 
 
-def carry_over(present: State, promised: State, written: int, durable: int, now: int) -> None:
-    """Bring a state up to what the present one knows, and let go of that.
+def queues_to_settle(present: State, promised: State) -> frozenset[int]:
+    """Numbers of the topics whose leases go over to another projection: see `carry_leases`."""
+    return frozenset(topic.number for topic, _ in _settled(present, promised))
+
+
+def carry_leases(present: State, promised: State) -> None:
+    """Give the logged queues of a state the leases, counts, delays and errors the present knows.
+
+    As long as there are jobs, so it is for a thread beside the event loop: the present state is
+    only read, and nobody may change those queues meanwhile. What it leaves behind is put aside, to
+    be freed bit by bit.
+
+    Args:
+        present: The state in memory.
+        promised: What the log still stands for; changed in place, nobody else may look at it.
+    """
+    for topic, known in _settled(present, promised):
+        assert topic.queue is not None and known.queue is not None
+        promised.discarded.extend(_settle(topic, topic.queue, known, known.queue))
+
+
+def _settled(present: State, promised: State) -> Iterator[tuple[Topic, Topic]]:
+    for topic in promised.instances.values():
+        known = present.instances.get(topic.number)
+        if known is None or topic.queue is None or known.queue is None:
+            continue
+        if topic.config.is_logged:
+            yield topic, known
+
+
+def carry_over(present: State, promised: State, written: int, durable: int) -> None:
+    """Bring a state up to what the present one knows beyond `carry_leases`, and let go of that.
 
     Args:
         present: The state in memory. Of no use afterwards.
         promised: What the log still stands for; changed in place.
         written, durable: How far the log has got; no reply may wait for more.
-        now: The clock.
     """
     promised.next_lease = max(promised.next_lease, present.next_lease)
     promised.next_topic = max(promised.next_topic, present.next_topic)
@@ -44,9 +76,6 @@ def carry_over(present: State, promised: State, written: int, durable: int, now:
         else:
             topic.last_read_at = known.last_read_at
             topic.touched_at = known.touched_at
-            if topic.queue is not None and known.queue is not None:
-                elapse(known, now)
-                _carry_leases(topic, topic.queue, known, known.queue)
             promised.discarded.extend(known.release())
     for gone in present.instances.values():
         promised.discarded.extend(gone.release())
@@ -61,16 +90,22 @@ def carry_over(present: State, promised: State, written: int, durable: int, now:
             router.forwarded = max(router.forwarded, before.forwarded)
 
 
-def _carry_leases(topic: Topic, queue: Queue, known: Topic, before: Queue) -> None:
+def _settle(
+    topic: Topic, queue: Queue, known: Topic, before: Queue
+) -> list[list[Any] | dict[Any, Any]]:
     """Give the jobs of a queue the leases, counts, delays and errors that memory knows.
 
     A job that memory thinks done, but whose end the log does not have, keeps what the leases log
     says: its holder may be at work, or have just ended.
+
+    Returns:
+        What held what nobody needs any more, to be freed bit by bit.
     """
+    cursor = min(max(before.cursor, queue.cursor), topic.head + 1)
     kept: dict[int, JobKept] = {}
-    for entry in queue.kept():
-        if not known.holds(entry.seq):
-            kept[entry.seq] = entry
+    for seq, job in queue.jobs.items():
+        if job.live and seq not in queue.held and not known.holds(seq):
+            kept[seq] = _entry(seq, job)
     given_up = []
     for seq, job in before.jobs.items():
         if not topic.holds(seq) or seq in queue.held:
@@ -78,17 +113,17 @@ def _carry_leases(topic: Topic, queue: Queue, known: Topic, before: Queue) -> No
         if seq in before.held:
             given_up.append(seq)
         kept[seq] = _entry(seq, job)
-    cursor = min(max(before.cursor, queue.cursor), topic.head + 1)
-    kept = {s: e for s, e in kept.items() if s < cursor or topic.is_timed(s)}
-    known_seqs = kept.keys() | queue.held.keys()
+    for seq in [seq for seq in kept if seq >= cursor and not topic.is_timed(seq)]:
+        del kept[seq]
     for batch in topic.batches:
         if batch.first_seq >= cursor:
             break
         for seq in batch.live_seqs():
-            is_known = seq >= cursor or seq in known_seqs
+            is_known = seq >= cursor or seq in kept or seq in queue.held
             if not is_known and (batch.is_plain or not topic.is_timed(seq)):
                 # Nobody ever had it, and the cursor must not pass over it.
                 kept[seq] = JobKept(seq, 0, 0, 0, 0, 0, "")
+    left = queue.parts_of_leases()
     queue.restore(cursor, kept.values())
     queue.take_observations(before)
     if topic.particulars is not None:
@@ -97,6 +132,7 @@ def _carry_leases(topic: Topic, queue: Queue, known: Topic, before: Queue) -> No
         if seq in kept:
             # Nobody was told that it is held, but it is not for anybody else to try again.
             queue.hold(seq, kept[seq].deliveries, kept[seq].error, 0)
+    return [*left, kept]
 
 
 def _entry(seq: int, job: Job) -> JobKept:

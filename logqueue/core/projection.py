@@ -447,11 +447,17 @@ class Queue:
         """Take over what a part of a checkpoint says; other jobs stay as they are, and so do held
         ones."""
         self.cursor = cursor
+        # Neighbours that were handed out together share a grant again.
+        grant: Grant | None = None
+        together: list[int] = []
         for entry in kept:
             if entry.seq in self.held:
                 continue
             earlier = self.jobs.pop(entry.seq, None)
             if earlier is not None:
+                if grant is not None:
+                    self._keep(grant)
+                    grant = None
                 self._leave(entry.seq, earlier)
             job = self.jobs[entry.seq] = Job()
             job.deliveries = entry.deliveries
@@ -461,27 +467,44 @@ class Queue:
             self.has_errors = self.has_errors or entry.error is not None
             if entry.lease:
                 job.lease = entry.lease
-                job.grant = Grant(entry.node, entry.deadline, entry.stream, [entry.seq])
+                if grant is None or not _is_of(entry, grant):
+                    if grant is not None:
+                        self._keep(grant)
+                    together = []
+                    grant = Grant(entry.node, entry.deadline, entry.stream, together)
+                together.append(entry.seq)
+                grant.live += 1
+                job.grant = grant
                 self.leased += 1
-                self._keep(job.grant)
             else:
                 self._put_back(entry.seq, job, entry.ready_at)
+        if grant is not None:
+            self._keep(grant)
 
     def take_observations(self, other: Queue) -> None:
         """Go on with what another projection of the same queue has seen that no log tells: the
-        claim rate that is spent, and whose leases ran out."""
+        claim rate that is spent, the rules of leases whose end was not noticed yet, and whose
+        leases ran out."""
         self._rate_spent_until = other._rate_spent_until
+        self._rules = other._rules
         self.lapsed = other.lapsed
 
     def large_parts(self) -> list[list[Any] | dict[Any, Any]]:
         """Everything that is large, to be freed bit by bit; it must not be used any more."""
-        held: list[list[Any] | dict[Any, Any]] = [self.jobs, self.held, self.streams]
-        held.extend(self._grants.release())
-        held.extend(large_parts(self.reclaim))
-        held.extend(large_parts(self.delayed))
+        held = [*self.parts_of_leases(), self.held]
         if self.keys is not None:
             held.append(self.keys.release())
         return held
+
+    def parts_of_leases(self) -> list[list[Any] | dict[Any, Any]]:
+        """What is large and given up by `restore`, to be freed bit by bit after that."""
+        return [
+            self.jobs,
+            self.streams,
+            *self._grants.release(),
+            *large_parts(self.reclaim),
+            *large_parts(self.delayed),
+        ]
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -547,6 +570,15 @@ class Queue:
         assert grant.live >= 0
         if not grant.live:
             self._grants.spend(grant)
+
+
+def _is_of(entry: JobKept, grant: Grant) -> bool:
+    return (
+        entry.deadline == grant.deadline
+        and entry.node == grant.node
+        and entry.stream == grant.stream
+        and len(grant.seqs) < limits.CLAIMED_PER_PASS_MAX
+    )
 
 
 def large_parts(items: SortedList[int]) -> list[list[int]]:

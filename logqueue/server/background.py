@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import closing
 
 from logqueue.errors import LogqueueError
 from logqueue.server.engine import Engine
@@ -90,7 +91,9 @@ async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> N
     loop = asyncio.get_running_loop()
     await leases_flushed(engine.journal)
     try:
-        engine.stand_on(await loop.run_in_executor(None, engine.retreat))
+        with closing(engine.retreat()) as retreat:
+            for work in retreat:
+                await loop.run_in_executor(None, work)
     except (WalError, OSError) as error:
         logger.error("the log can not be read back (%s); some reads stay refused", error)
         return

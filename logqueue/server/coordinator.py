@@ -18,7 +18,7 @@ from logqueue.core import events as ev
 from logqueue.core.commands import Claimer
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import LogqueueError, TopicNotFound
+from logqueue.errors import LogqueueError, NotReady, TopicNotFound
 from logqueue.record_texts import RecordTexts
 from logqueue.server.auth import Key
 from logqueue.server.background import flush_forever, retreat_on_failure, tidy_forever
@@ -74,6 +74,7 @@ class Coordinator:
         self._next_ticket = 1
         self._background: list[asyncio.Task[None]] = []
         self._changed: dict[int, Topic] = {}
+        self._put_off: list[cmd.Nack | cmd.ReleaseStream] = []
         self._portion = asyncio.Lock()
         self._is_stopping = False
         self.workers = Workers()
@@ -108,7 +109,11 @@ class Coordinator:
         instances = self.engine.state.instances
         for number, cohort in list(self._cohorts.items()):
             cohort.topic = instances.get(number, cohort.topic)
+            self._schedule(cohort)
         self.subscriptions.stand_on(instances)
+        put_off, self._put_off = self._put_off, []
+        for command in put_off:
+            self._give_back(command)
 
     async def stop(self) -> None:
         """End streams and background work. The engine is shut down by whoever started it."""
@@ -209,6 +214,8 @@ class Coordinator:
 
     def _refused(self, command: cmd.Command, refusal: LogqueueError) -> Held:
         # What the refusal was computed from may not be durable yet.
+        if isinstance(refusal, NotReady):
+            return Held(0, 0, raising(refusal))
         topic = self.engine.state.topics.get(command.topic)
         written = topic.mark_written if topic is not None else 0
         durable = max(topic.mark_durable if topic is not None else 0, self.engine.control_mark)
@@ -252,6 +259,8 @@ class Coordinator:
         Raises:
             LogqueueError: See `submit`.
         """
+        if may_wait and self.engine.is_settling(queue):
+            return None
         cohort = self._cohorts.get(queue.number)
         if cohort is not None and cohort.waiting:
             self._serve(cohort)
@@ -319,15 +328,18 @@ class Coordinator:
 
     def hand_back(self, topic: str, node: str, jobs: list[cmd.Job]) -> None:
         """Give back jobs that never reached the caller they were dealt to; that was no delivery."""
-        if not jobs:
-            return
-        seqs, leases = [job.seq for job in jobs], [job.lease for job in jobs]
+        if jobs:
+            seqs, leases = [job.seq for job in jobs], [job.lease for job in jobs]
+            self._give_back(cmd.Nack(topic, node, seqs, leases, delay_ms=0, count=False))
+
+    def _give_back(self, command: cmd.Nack | cmd.ReleaseStream) -> None:
+        """Release leases of somebody who is gone; later if they cannot change now."""
         try:
-            outcome = self.engine.execute(
-                cmd.Nack(topic, node, seqs, leases, delay_ms=0, count=False)
-            )
+            outcome = self.engine.execute(command)
+        except NotReady:
+            self._put_off.append(command)
         except LogqueueError as refusal:
-            logger.info("jobs of a claimer that is gone stay leased: %s", refusal)
+            logger.info("leases of a claimer that is gone are left to expire: %s", refusal)
         else:
             self._wake(outcome.topics)
 
@@ -394,13 +406,7 @@ class Coordinator:
         if self._is_stopping and queue is not None and queue.config.leases_durable:
             return
         for identity in (stream.identity, *stream.earlier):
-            command = cmd.ReleaseStream(stream.topic, identity, has_worked)
-            try:
-                outcome = self.engine.execute(command)
-            except LogqueueError as refusal:
-                logger.info("leases of a closed stream are left to expire: %s", refusal)
-            else:
-                self._wake(outcome.topics)
+            self._give_back(cmd.ReleaseStream(stream.topic, identity, has_worked))
 
     # -- the pass --------------------------------------------------------------------------------
 
@@ -467,6 +473,9 @@ class Coordinator:
         topic = cohort.topic
         if self.engine.state.instances.get(topic.number) is not topic:
             self._fail(cohort, TopicNotFound.named(topic.name))
+            return
+        if self.engine.is_settling(topic):
+            # All are served when it is over: see `_stand_on`.
             return
         self.engine.lapse(topic)
         line = cohort.line()
@@ -616,6 +625,8 @@ class Coordinator:
             return
         next_due: int | None = None
         for cohort in list(self._cohorts.values()):
+            if self.engine.is_settling(cohort.topic):
+                continue
             if cohort.retry_at and cohort.retry_at <= now:
                 cohort.retry_at = 0
                 self._schedule(cohort)

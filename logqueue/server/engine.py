@@ -6,14 +6,15 @@ single-threaded, so that tests and simulations drive it step by step. Must not k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from functools import partial
 
 from logqueue.clock import Clock
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.apply import apply, elapse
-from logqueue.core.carrying import carry_over
+from logqueue.core.carrying import carry_leases, carry_over, queues_to_settle
 from logqueue.core.copies import NO_ROOM
 from logqueue.core.decide import decide
 from logqueue.core.decide_queues import end_leases
@@ -22,7 +23,7 @@ from logqueue.core.decision import Decision
 from logqueue.core.limits import Quotas
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import LogqueueError, StorageFull, StorageReadOnly
+from logqueue.errors import LogqueueError, NotReady, StorageFull, StorageReadOnly
 from logqueue.server.journal import Journal, is_kept
 from logqueue.server.portions import Outcome, has_portions, portions
 from wal import WalError, WalFull
@@ -49,6 +50,8 @@ behind than that waits for them, a turn of the loop after the other: see `is_far
 
 DUE_AGAIN_MS = 1000
 """When due records are tried again that found no room where their copies go."""
+
+_LEASES_ONLY = frozenset((cmd.Claim, cmd.Extend, cmd.Nack, cmd.ReleaseStream))
 
 _MAKE_COPIES = frozenset(
     (cmd.Claim, cmd.Ack, cmd.Reject, cmd.CancelJob, cmd.CancelKey, cmd.PurgeJobs, cmd.RemoveRecords)
@@ -79,6 +82,7 @@ class Engine:
         self._lagging: dict[int, None] = {}
         self._stalled: set[int] = set()
         self._fed: dict[int, Topic] = {}
+        self._settling: frozenset[int] = frozenset()
 
     def recover(
         self,
@@ -139,6 +143,11 @@ class Engine:
         state = self.state
         topic: Topic | None = state.topics.get(command.topic)
         if topic is not None:
+            if self._settling and type(command) in _LEASES_ONLY and self.is_settling(topic):
+                raise NotReady(
+                    f"leases of {topic.name!r} cannot change while they are brought in line with "
+                    "what the failed log still stands for; nothing was done: try again in a second"
+                )
             self._let_time_act(topic, now)
             # Copies must find the room that time has made where they go.
             if type(command) in _MAKE_COPIES:
@@ -192,11 +201,13 @@ class Engine:
 
     def lapse(self, topic: Topic) -> None:
         """Let time act on leases and delays only."""
-        if elapse(topic, self.clock.now_ms()):
+        if not self.is_settling(topic) and elapse(topic, self.clock.now_ms()):
             self._note_lagging(topic)
 
     def _let_time_act(self, topic: Topic, now: int) -> None:
         """A portion of what is due; the rest is noted, for `elapse_more`."""
+        if self.is_settling(topic):
+            return
         if elapse(topic, now):
             self._note_lagging(topic)
         if topic.is_due(now):
@@ -248,6 +259,8 @@ class Engine:
         state = self.state
         if not events:
             return ()
+        if self._settling and any(event.topic in self._settling for event in events):
+            raise StorageReadOnly.because(self.journal.jobs.failure)
         position = self.journal.append(state, events, may_use_spare)
         changed: dict[int, Topic] = {}
         for event in events:
@@ -405,32 +418,42 @@ class Engine:
         if topic.is_due(now):
             self._let_time_act(topic, now)
 
-    def retreat(self) -> State:
-        """What a failed log still stands for, as a new state to `stand_on`.
+    def retreat(self) -> Generator[Callable[[], None], None, None]:
+        """Go back to what a failed log still stands for, with all that memory knows beyond it:
+        leases, delivery counts, delays, errors, and topics that are never logged.
 
-        Reads only files, so it may run beside the event loop.
+        Until the end everything is answered from the present state. What takes long is made beside
+        it; while leases go over, those of logged queues stay as they are: see `is_settling`.
 
-        Raises:
-            WalError, OSError: The log can not even be read.
+        Yields:
+            What takes long: call it, beside the event loop if there is one, before going on. It
+            raises WalError or OSError when the log can not even be read; close this then.
         """
-        state = State(self.state.quotas)
-        self.journal.replay_promised(state)
-        return state
+        promised = State(self.state.quotas)
+        yield partial(self.journal.replay_promised, promised)
+        self._settling = queues_to_settle(self.state, promised)
+        try:
+            yield partial(carry_leases, self.state, promised)
+        finally:
+            self._settling = frozenset()
+        self._stand_on(promised)
 
-    def stand_on(self, state: State) -> None:
-        """Take the state of a retreat for the present one, with all that memory knows beyond it:
-        leases, delivery counts, delays, errors, and topics that are never logged."""
-        now = self.clock.now_ms()
+    def is_settling(self, topic: Topic) -> bool:
+        """Whether nobody may change the leases of a queue now, for a second or so: they go over to
+        what the failed log stands for. Claims wait or are refused meanwhile, and time rests."""
+        return topic.number in self._settling
+
+    def _stand_on(self, promised: State) -> None:
         log = self.journal.jobs
-        carry_over(self.state, state, log.written, log.durable, now)
-        self.state = state
+        carry_over(self.state, promised, log.written, log.durable)
+        self.state = promised
         self.control_mark = 0
         self._behind.clear()
         self._stalled.clear()
-        for topic in state.instances.values():
+        for topic in promised.instances.values():
             self.lapse(topic)
         self._fed.clear()
-        for topic in state.instances.values():
+        for topic in promised.instances.values():
             self._note_routers(topic)
 
     # -- disk space ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ replies should say.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
@@ -117,6 +118,13 @@ def open_journal(
         set_damage_aside=set_damage_aside,
         random_bytes=lambda log, length: Random(log).randbytes(length),
     )
+
+
+def fall_back(engine: Engine) -> None:
+    """Go back to what a failed log still stands for, with nobody asking anything meanwhile."""
+    with closing(engine.retreat()) as retreat:
+        for work in retreat:
+            work()
 
 
 class Bounds(NamedTuple):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
 
 import pytest
 
 from logqueue.core.invariants import check, portrait
-from logqueue.errors import StorageReadOnly
-from tests.core.world import World, wish
+from logqueue.errors import NotReady, StorageReadOnly
+from tests.core.world import World, fall_back, wish
 from tests.effort import scaled
+from tests.server.memory import Memory, claimed, pushed
+from tests.server.test_steps import Counter
 from tests.sim.test_everything import Everything
 
 BACKOFF = {"kind": "exponential", "base_ms": 1000, "max_ms": 1000, "jitter": 0}
@@ -43,7 +46,7 @@ def test_a_failed_write_is_not_seen_and_kept_ones_are() -> None:
     world.write("air", "air 2")
 
     engine = world.engine
-    engine.stand_on(engine.retreat())
+    fall_back(engine)
 
     check(world.state)
     assert world.seqs("safe") == [1]
@@ -55,7 +58,7 @@ def test_reads_and_unlogged_topics_go_on_while_logged_writes_are_refused() -> No
     world = world_with_failing_sync()
     with pytest.raises(StorageReadOnly):
         world.put("new", durability="fsync")
-    world.engine.stand_on(world.engine.retreat())
+    fall_back(world.engine)
 
     assert "new" not in world.state.topics
     assert world.write("air", "air 2").first_seq == 2
@@ -73,7 +76,7 @@ def test_a_restart_after_the_failure_keeps_what_was_promised() -> None:
     world = world_with_failing_sync()
     with pytest.raises(StorageReadOnly):
         world.write("safe", "safe 2")
-    world.engine.stand_on(world.engine.retreat())
+    fall_back(world.engine)
     world.fs.fail_when(lambda op: None)
     world.kill()
     assert world.seqs("safe")[:1] == [1]
@@ -98,7 +101,7 @@ def retreat(world: World) -> None:
     with pytest.raises(StorageReadOnly):
         world.put("more", durability="fsync")
     world.engine.journal.flush_leases()
-    world.engine.stand_on(world.engine.retreat())
+    fall_back(world.engine)
     check(world.state)
 
 
@@ -159,7 +162,7 @@ def test_what_only_memory_thinks_done_is_not_for_others(leases_durable: bool) ->
     with pytest.raises(StorageReadOnly):
         world.ack(1)
     world.engine.journal.flush_leases()
-    world.engine.stand_on(world.engine.retreat())
+    fall_back(world.engine)
     check(world.state)
     assert world.states() == {1: "in_flight", 2: "in_flight", 3: "ready"}
     world.wait(10_001)
@@ -239,7 +242,7 @@ def test_a_change_of_class_that_was_refused_has_not_happened() -> None:
     for name, durability in (("air", "fsync"), ("safe", "ephemeral")):
         with pytest.raises(StorageReadOnly):
             world.patch(name, durability=durability)
-    world.engine.stand_on(world.engine.retreat())
+    fall_back(world.engine)
     check(world.state)
     assert {name: world.topic(name).config.durability for name in ("air", "safe")} == {
         "air": "ephemeral", "safe": "fsync",
@@ -248,6 +251,115 @@ def test_a_change_of_class_that_was_refused_has_not_happened() -> None:
     assert world.write("air", 3).first_seq == 3
     with pytest.raises(StorageReadOnly):
         world.write("safe", 3)
+
+
+def settling(world: World) -> Iterator[Callable[[], None]]:
+    """The retreat, up to where leases go over."""
+    with pytest.raises(StorageReadOnly):
+        world.put("more", durability="fsync")
+    world.engine.journal.flush_leases()
+    steps = world.engine.retreat()
+    next(steps)()
+    return steps
+
+
+def test_leases_stay_as_they_are_while_they_go_over() -> None:
+    world = World()
+    world.put(durability="fsync", lease_ms=10_000)
+    world.put("air", durability="ephemeral")
+    world.fill(4)
+    world.write("air", 1)
+    assert world.take(2, stream=7) == [1, 2]
+    fail_syncs(world)
+    steps = settling(world)
+    assert world.take(1) == [3], "the log is read beside"
+
+    carry = next(steps)
+    before = portrait(world.state)["q"]
+    with pytest.raises(StorageReadOnly):
+        world.ack(3)
+    world.wait(10_001)
+    for attempt in (lambda: world.claim(9), lambda: world.release(7), lambda: world.nack(3)):
+        with pytest.raises(NotReady, match="try again"):
+            attempt()
+    assert portrait(world.state)["q"] == before, "nor does time act"
+    assert world.take(1, topic="air") == [1]
+
+    carry()
+    assert next(steps, None) is None
+    check(world.state)
+    assert world.take(9) == [1, 2, 3, 4]
+
+
+def test_who_asks_while_leases_go_over_is_served_after_it() -> None:
+    server = Memory()
+    try:
+        server.queue()
+        server.append(1, 2, 3)
+        stream = server.work(node="gone")
+        assert len(pushed(stream)) == 1
+        engine = server.coordinator.engine
+        log = engine.journal.jobs
+        with log._lock:
+            log._committer.poison(OSError(errno.EIO, "the disk is gone"))
+        steps = engine.retreat()
+        next(steps)()
+        carry = next(steps)
+
+        refused = server.claim("now")
+        assert refused.status == 503 and b"not_ready" in refused.take()
+        waiting = server.claim("later", max=5, wait_ms=60_000)
+        other = server.work(node="other")
+        server.core.hang_up(stream)
+        assert not waiting.is_over and not pushed(other)
+        carry()
+        assert next(steps, None) is None
+        server.core._run(server.coordinator._stand_on)
+
+        served = [job["$seq"] for job in [*claimed(waiting), *pushed(other)]]
+        assert sorted(served) == [1, 2, 3], "what the stream had came back, too"
+        check(engine.state)
+    finally:
+        server.close()
+
+
+def test_what_cannot_be_read_back_changes_nothing() -> None:
+    world = World()
+    world.put(durability="fsync")
+    world.fill(2)
+    fail_syncs(world)
+    steps = settling(world)
+    next(steps)
+    assert world.engine.is_settling(world.topic("q"))
+    steps.close()  # type: ignore[attr-defined]
+    assert not world.engine.is_settling(world.topic("q"))
+    assert world.take(1) == [1]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_no_step_of_the_loop_grows_with_the_leases(keyed: bool) -> None:
+    longest = {}
+    for size in (500, 2000):
+        world = World()
+        world.put(durability="fsync", lease_ms=60_000)
+        for start in range(0, size, 100):
+            some = [wish(n, key=f"k{n}") if keyed else n for n in range(start, start + 100)]
+            world.write("q", *some)
+            world.take(50)
+        world.step()
+        fail_syncs(world)
+        steps = settling(world)
+        longest[size] = 0
+        done = False
+        while not done:
+            with Counter() as counter:
+                carry = next(steps, None)
+            longest[size] = max(longest[size], counter.lines)
+            done = carry is None
+            if carry is not None:
+                carry()
+        assert len(world.topic("q").queue.jobs) == size // 2  # type: ignore[union-attr]
+    assert longest[2000] <= 1.3 * longest[500], longest
 
 
 @pytest.mark.parametrize("seed", range(scaled(10, 60)))

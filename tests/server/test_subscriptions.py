@@ -24,7 +24,7 @@ from logqueue.server.subscriptions import (
     Subscription,
     Subscriptions,
 )
-from tests.core.world import World
+from tests.core.world import World, fall_back
 
 OPTIONS = ReadOptions(2, 1 << 20, frozenset(), DATA_SHOWN)
 
@@ -243,7 +243,7 @@ def test_after_a_failure_readers_go_on_from_what_is_promised() -> None:
         await s.settle()
         assert seqs(reader.sent) == [1]
         engine = s.world.engine
-        engine.stand_on(engine.retreat())
+        fall_back(engine)
         s.subscriptions.stand_on(engine.state.instances)
         await s.settle()
         assert seqs(reader.sent) == [1]

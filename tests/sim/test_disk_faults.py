@@ -18,7 +18,7 @@ from logqueue.clock import ManualClock
 from logqueue.core.invariants import check
 from logqueue.errors import LogqueueError, StorageFull
 from logqueue.server import checkpoints, journal, tidying
-from tests.core.world import START_MS, Bounds, World, job
+from tests.core.world import START_MS, Bounds, World, fall_back, job
 from tests.sim.archived import require_no_gap
 from tests.sim.ledger import Ledger
 from tests.sim.test_archive_sweep import Archiving, require_history
@@ -262,7 +262,7 @@ class Enduring(Archiving):
         except (LogqueueError, WalError, OSError):
             if engine.journal.jobs.failure is not None and engine is world.engine:
                 with suppress(WalError, OSError):
-                    engine.stand_on(engine.retreat())
+                    fall_back(engine)
 
     def restart(self, world: World) -> None:
         """An orderly end and a new start, which may end in a refusal: then it is a kill."""
