@@ -14,7 +14,7 @@ them and report the next sync as good.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +22,8 @@ from wal.head import HeadFile
 from wal.segment import Segment
 
 ROUND_BYTES_MAX: Final = 16 << 20
+LARGE_BYTES: Final = 1 << 20
+"""Payloads from here on are summed and written as they are by the committer, never copied."""
 
 
 @dataclass(slots=True)
@@ -56,11 +58,16 @@ class Stats:
 
 @dataclass(slots=True)
 class _Batch:
-    """Adjoining frames of one segment, to go out in one write."""
+    """Adjoining frames of one segment, to go out in one write; large parts in one of their own.
+
+    Attributes:
+        late: Places in `parts` of what is still to be made, and what makes it.
+    """
 
     segment: Segment
     offset: int
     parts: list[bytes] = field(default_factory=list)
+    late: list[tuple[int, Callable[[], bytes]]] = field(default_factory=list)
     size: int = 0
     last: int = 0
     sync: bool = False
@@ -92,12 +99,25 @@ class Committer:
         self._current: Segment | None = None
 
     def add(
-        self, segment: Segment, offset: int, parts: list[bytes], size: int, number: int, sync: bool
+        self,
+        segment: Segment,
+        offset: int,
+        parts: list[bytes],
+        size: int,
+        number: int,
+        sync: bool,
+        late: tuple[int, Callable[[], bytes]] | None = None,
     ) -> None:
-        """Queue one frame, for the round after the next `release`. (locked)"""
+        """Queue one frame, for the round after the next `release`. (locked)
+
+        Args:
+            late: the place of a part that is made only when it is written, and what makes it.
+        """
         batch = self._open
         if batch is None or batch.segment is not segment or batch.size >= ROUND_BYTES_MAX:
             batch = self._begin_batch(segment, offset)
+        if late is not None:
+            batch.late.append((len(batch.parts) + late[0], late[1]))
         batch.parts += parts
         batch.size += size
         batch.last = number
@@ -220,9 +240,13 @@ class Committer:
             self._note(self.written, sync=True)
         self._current = segment
         if batch.parts:
-            data = b"".join(batch.parts)
-            assert len(data) == batch.size
-            segment.write(data, batch.offset)
+            for place, make in batch.late:
+                batch.parts[place] = make()
+            offset = batch.offset
+            for data in _pieces(batch.parts, batch.size):
+                segment.write(data, offset)
+                offset += len(data)
+            assert offset == batch.offset + batch.size
             self.stats.bytes_written += batch.size
         assert batch.last >= self.written
         self.written = batch.last
@@ -294,3 +318,20 @@ class Committer:
             self._stopping = True
             self.release()
         thread.join()
+
+
+def _pieces(parts: list[bytes], size: int) -> Iterator[bytes]:
+    """What is written at a time: small parts joined, large ones as they are."""
+    if size < LARGE_BYTES:
+        yield b"".join(parts)
+        return
+    pending: list[bytes] = []
+    pending_bytes = 0
+    for part in parts:
+        if pending_bytes and pending_bytes + len(part) >= LARGE_BYTES:
+            yield b"".join(pending)
+            pending, pending_bytes = [], 0
+        pending.append(part)
+        pending_bytes += len(part)
+    if pending_bytes:
+        yield b"".join(pending)

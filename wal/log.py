@@ -11,11 +11,12 @@ Threads: `append`, `roll`, `sync` and the properties may be used from any thread
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Final, NoReturn
 from zlib import crc32
 
-from wal.committer import Committer, Stats
+from wal.committer import LARGE_BYTES, Committer, Stats
 from wal.errors import (
     RecordTooLarge,
     WalClosed,
@@ -240,16 +241,19 @@ class Log:
                 end = offset + size
             number = self.appended + 1
             fields = FRAME_FIELDS.pack(FRAME_MAGIC, length, number, committer.durable)
-            check = crc = crc32(fields, segment.salt)
-            for part in body:
-                crc = crc32(part, crc)
-            padding = PADDING[-length & 7]
-            crc = crc32(padding, crc)
-            parts = [fields, FRAME_CHECKS.pack(crc, check), *body, padding]
+            check = crc32(fields, segment.salt)
+            rest = [*body, PADDING[-length & 7]]
+            late = None
+            if length < LARGE_BYTES:
+                parts = [fields, _checks(check, rest), *rest]
+            else:
+                # Whoever appends need not wait for the sum.
+                parts = [fields, b"", *rest]
+                late = 1, partial(_checks, check, rest)
             # From here on nothing can fail.
             segment.end = end
             segment.last = self.appended = number
-            committer.add(segment, offset, parts, size, number, sync)
+            committer.add(segment, offset, parts, size, number, sync, late)
             if wake:
                 committer.release()
             stats = self.stats
@@ -531,6 +535,14 @@ class Log:
             with suppress(OSError):
                 head.reach(self._active.id, self.durable, self.durable)
                 head.sync()
+
+
+def _checks(check: int, rest: Sequence[bytes]) -> bytes:
+    """The checks of a frame: that of its fields, and of all but the checks."""
+    crc = check
+    for part in rest:
+        crc = crc32(part, crc)
+    return FRAME_CHECKS.pack(crc, check)
 
 
 def _take_lock(fs: FileSystem, directory: str) -> DirectoryLock:

@@ -495,10 +495,28 @@ LOST: Final = _encoder.encode(Transaction(0, []))
 """The payload of a frame that stands for one that was lost to damage: no event, no order."""
 
 
+LARGE_BLOCK_BYTES = 1 << 20
+"""Blocks from here on go to the log as they are: see `encode_parts`."""
+_BLOCK_PLACE = bytes.fromhex("a3f1c07e5b924d188c0fe6d1b7402955")
+
+
 def encode(order: int, events: list[AnyEvent]) -> bytes:
     """The frame payload of a transaction."""
     assert events, "an empty decision is not logged"
     return _encoder.encode(Transaction(order, events))
+
+
+def encode_parts(order: int, events: list[AnyEvent]) -> list[bytes]:
+    """The same in parts: the block of a large write is not copied."""
+    large = [e for e in events if type(e) is RecordsAppended and len(e.block) >= LARGE_BLOCK_BYTES]
+    if len(large) == 1:
+        block = large[0].block
+        bare = msgspec.structs.replace(large[0], block=_BLOCK_PLACE)
+        payload = encode(order, [bare if event is large[0] else event for event in events])
+        around = payload.split(b"\xc4%c%b" % (len(_BLOCK_PLACE), _BLOCK_PLACE))
+        if len(around) == 2:
+            return [b"%b\xc6%b" % (around[0], len(block).to_bytes(4, "big")), block, around[1]]
+    return [encode(order, events)]
 
 
 def decode(payload: bytes) -> Transaction:

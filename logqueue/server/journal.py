@@ -423,17 +423,18 @@ class Journal:
     ) -> Position:
         log = self.jobs
         order = self._next_order()
-        payload = ev.encode(order, events)
+        parts = ev.encode_parts(order, events)
+        size = sum(map(len, parts))
         try:
-            if log.will_roll(len(payload)) and not self.is_checkpointing:
+            if log.will_roll(size) and not self.is_checkpointing:
                 # The checkpoint comes first, in the log and so in the order.
                 self.order = order
                 # When there is no room for a checkpoint, a small frame may still find some.
                 with suppress(WalFull):
                     self.checkpoint(state, events[-1].at)
-                payload = ev.encode(self._next_order(), events)
-            wake = len(payload) >= WAKE_BYTES_MIN
-            number = log.append(payload, sync=sync, spare_bytes=spare, wake=wake)
+                parts = ev.encode_parts(self._next_order(), events)
+            wake = size >= WAKE_BYTES_MIN
+            number = log.append(parts, sync=sync, spare_bytes=spare, wake=wake)
             if log.is_short_of_space and self.housework.has_thread:
                 self.housework.begin_task(RESERVE, log.reserve_ahead)
         except WalFull as full:

@@ -35,6 +35,20 @@ def columns(records: list[Any]) -> list[list[bytes] | None]:
     return [column if any(column) else None for column in found]
 
 
+@pytest.mark.parametrize("key", [None, "k", ev._BLOCK_PLACE.hex(), "\N{SNOWMAN}"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_large_block_goes_to_the_log_as_it_is(key: str | None, count: int) -> None:
+    block = blocks.pack([[b"1" * ev.LARGE_BLOCK_BYTES], None, None, None])
+    events: list[ev.AnyEvent] = [ev.RecordsTrimmed(1, 1, 1, 1, 1, 1)]
+    for k in range(count):
+        events.append(ev.RecordsAppended(5, 3, 9 + k, 1, block, 0, key, 7, len(block), 0, 0))
+    parts = ev.encode_parts(8, events)
+    assert b"".join(parts) == ev.encode(8, events)
+    assert (block in parts) == (count == 1)
+    small = [ev.RecordsAppended(5, 3, 9, 1, b"x", 0, key, 7, 1, 0, 0)]
+    assert ev.encode_parts(8, [*small]) == [ev.encode(8, [*small])]
+
+
 @given(RECORDS, st.data())
 def test_a_block_gives_back_what_went_in(records: list[Any], data: st.DataObject) -> None:
     block = blocks.pack(columns(records))

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -10,7 +11,8 @@ from random import Random
 import pytest
 
 from wal import Log, WalClosed, WalFailed
-from wal.committer import ROUND_BYTES_MAX
+from wal.committer import LARGE_BYTES, ROUND_BYTES_MAX
+from wal.segment import Segment
 from wal.simfs import Op, SimFileSystem
 
 
@@ -101,7 +103,42 @@ def test_a_round_is_bounded_in_bytes_and_a_sync_covers_all_that_was_asked() -> N
     while log.step():
         rounds.append(state(log)[1:])
     assert rounds == [(2, 0), (4, 0), (5, 5)]
-    assert kinds(fs) == ["pwrite", "pwrite", "pwrite", "sync"]
+    assert kinds(fs) == 10 * ["pwrite"] + ["sync"], "large payloads are written as they are"
+
+
+def test_a_large_payload_is_neither_copied_nor_summed_by_whoever_appends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs, log = sim(1 << 30)
+    summed: list[int] = []
+    written: list[bytes] = []
+
+    def crc32(data: bytes, start: int = 0) -> int:
+        summed.append(len(data))
+        return zlib.crc32(data, start)
+
+    write = Segment.write
+
+    def watched(segment: Segment, data: bytes, offset: int) -> None:
+        written.append(data)
+        write(segment, data, offset)
+
+    monkeypatch.setattr("wal.log.crc32", crc32)
+    monkeypatch.setattr(Segment, "write", watched)
+    large = Random(2).randbytes(LARGE_BYTES)
+    payloads: list[list[bytes]] = [[b"a"], [b"bc", large, b"d"], [large], [b"e" * 9], [b"f", large]]
+    for parts in payloads:
+        log.append(parts, sync=True)
+    assert sum(summed) < 1000
+    while log.step():
+        pass
+    assert sum(any(data is part for part in (large,)) for data in written) == 3
+    whole = [b"".join(parts) for parts in payloads]
+    assert [frame.payload for frame in log.read()] == whole
+    log.close()
+    log = Log.open("d", fs=fs, segment_bytes_max=1 << 30)
+    assert [frame.payload for frame in log.read()] == whole
+    log.close()
 
 
 def test_listener_hears_written_and_then_durable() -> None:
