@@ -80,11 +80,17 @@ class HttpExchange:
         """The connection is gone."""
         self.disconnected = True
         if not self.is_whole:
-            self.protocol.api.leave(self.request, 0)
-            self.is_complete = True
-            del self.request
+            self.end(0)
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
+
+    def end(self, status: int) -> None:
+        """There is no more to do for the request; 0 for a status that nobody was sent."""
+        self.protocol.api.leave(self.request, status)
+        self.is_complete = True
+        # The request and this know each other. Left so, every request would be work for the
+        # garbage collector, and what it holds would stay: full collections are rare here.
+        del self.request
 
     async def gone(self) -> None:
         """Return once the client has hung up."""
@@ -179,9 +185,7 @@ class HttpExchange:
         finally:
             if not self.is_complete:
                 # The client is gone, or the server stops.
-                self.protocol.api.leave(self.request, 0)
-                self.is_complete = True
-                del self.request
+                self.end(0)
 
     def send(self, reply: Reply) -> None:
         """Send the reply, if there is still a client to read it."""
@@ -206,11 +210,7 @@ class HttpExchange:
     def _write(self, wire: bytes, status: int) -> bool:
         """Write the whole reply; returns whether there was a client."""
         protocol = self.protocol
-        protocol.api.leave(self.request, 0 if self.disconnected else status)
-        # The request and this know each other. Left so, every request would be work for the
-        # garbage collector, and none of its memory would be used again while it is warm.
-        del self.request
-        self.is_complete = True
+        self.end(0 if self.disconnected else status)
         self.is_held = False
         if self.disconnected or protocol.transport.is_closing():
             return False

@@ -166,6 +166,10 @@ class HttpApi:
 
     def refuse(self, request: Request, error: Exception) -> Reply:
         """The reply to a request that failed."""
+        if isinstance(error, LogqueueError):
+            # A held refusal and the frames it was raised in know each other, and all that the
+            # request sent; full garbage collections are rare here.
+            error.__traceback__ = None
         if isinstance(error, MethodNotAllowed):
             return error_reply(error, self._allow(request))
         if isinstance(error, LogqueueError):

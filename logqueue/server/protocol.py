@@ -518,9 +518,8 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         upgrade = self.api.upgrade(request, running.route)
         if upgrade is None:
             return False
-        running.is_complete = True
         self._running = None
-        self.api.leave(request, 101)
+        running.end(101)
         handshake, begin = upgrade
         self.transport.write(handshake)
         self._hand_over(begin, request.key)

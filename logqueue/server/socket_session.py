@@ -207,8 +207,11 @@ class SocketSession(Subscriber):
         if not isinstance(error, LogqueueError):
             logger.error("a WebSocket command failed", exc_info=error)
             error = Internal("the server failed on this command; its log has the details")
-        elif self.key is not None:
-            error = error.hiding(self.key.allows)
+        else:
+            # See HttpApi.refuse.
+            error.__traceback__ = None
+            if self.key is not None:
+                error = error.hiding(self.key.allows)
         return replies.encode_socket_error(request_id, error.code, error.message)
 
     def _refusal(self, request_id: bytes, error: Exception) -> bytes | Held:

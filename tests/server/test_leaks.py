@@ -7,6 +7,7 @@ that can be reached from it, and its timers and tasks, are as large as before.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import tempfile
@@ -31,6 +32,7 @@ ROUNDS = scaled(short=40, thorough=2000)
 AT_ONCE = 20
 SLACK = ROUNDS // 2
 """How much may come and go by chance; what leaks grows by at least one for each round."""
+CYCLE_ROUNDS = scaled(short=3, thorough=200)
 BOUNDED = {
     "Router._matched": MATCHES_MAX,
     "Histogram.counts": 4096,  # one histogram for each route and method
@@ -339,6 +341,68 @@ def test_nothing_is_left_of_what_lives_longer() -> None:
             await place.call("PUT", "topics/archive", {"durability": "memory", "cap_records": 9})
             lives = (topics_lives, jobs_lives, epochs, watches, sockets)
             return await leaks(place, *(partial(life, place) for life in lives))
+
+    assert asyncio.run(main()) == {}
+
+
+# -- what only a full garbage collection would free, of which a server makes none ----------------
+
+
+async def unfinished_message(place: Place) -> None:
+    """A WebSocket, and half a message."""
+    reader, writer = await place.connect()
+    handshake = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    writer.write(request("GET", "ws", None, handshake + key))
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"\x81\xfe\xff\xff" + b"\0\0\0\0" + b"x" * 999)
+    await writer.drain()
+    await asyncio.sleep(0)
+    writer.transport.abort()
+
+
+async def cycles(place: Place, *calls: Callable[[], Awaitable[object]]) -> Counter[str]:
+    """What calls leave behind that reference counts do not free, by type."""
+    for call in calls:
+        await repeat(call, 1)
+    await place.rest()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for call in calls:
+            await repeat(call, CYCLE_ROUNDS)
+        await place.rest()
+        gc.collect()
+        types = Counter(f"{type(left).__module__}.{type(left).__name__}" for left in gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    ours = ("logqueue.", "websockets.protocol")
+    return Counter({name: n for name, n in types.items() if name.startswith(ours)})
+
+
+@pytest.mark.parametrize("ending", [answered, hung_up, broken_off, failed, went_away])
+def test_no_request_is_left_to_the_garbage_collector(ending: Ending) -> None:
+    async def main() -> Counter[str]:
+        async with serving() as place:
+            await set_up(place)
+            calls = [partial(ending, place, *operation) for operation in OPERATIONS.values()]
+            return await cycles(place, *calls)
+
+    assert asyncio.run(main()) == {}
+
+
+def test_what_lives_longer_is_not_left_to_the_garbage_collector() -> None:
+    async def main() -> Counter[str]:
+        async with serving() as place:
+            await set_up(place)
+            queue = {"type": "queue", "durability": "memory", "idempotency_window_ms": 1}
+            await place.call("PUT", "topics/busy", queue)
+            await place.call("PUT", "topics/archive", {"durability": "memory", "cap_records": 9})
+            lives = (topics_lives, jobs_lives, epochs, watches, sockets, unfinished_message)
+            return await cycles(place, *(partial(life, place) for life in lives))
 
     assert asyncio.run(main()) == {}
 
