@@ -167,8 +167,6 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is not None:
         if topic.queue is not None:
-            if topic.config.retry_backoff != event.config.retry_backoff:
-                topic.queue.change_backoff(topic.config.retry_backoff, event.at)
             topic.queue.change_rate(topic.config.claim_rate, event.config.claim_rate, event.at)
         if topic.queue is not None and topic.queue.has_overdue and _lives_longer(topic, event):
             topic.queue.put_back(_passed_unseen(topic, topic.queue))
@@ -452,6 +450,19 @@ def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
         topic.queue.extend(event.node, event.deadline, event.seqs)
 
 
+def _backoff_changed(state: State, event: ev.BackoffChanged, segment: int) -> None:
+    topic = state.instances.get(event.topic)
+    if topic is not None and topic.queue is not None:
+        topic.queue.change_backoff(event.before, event.at)
+
+
+def _jobs_rescheduled(state: State, event: ev.JobsRescheduled, segment: int) -> None:
+    topic = state.instances.get(event.topic)
+    if topic is not None and topic.queue is not None:
+        # At replay the lease before may not have been seen to run out.
+        topic.queue.release(event.seqs, event.dues)
+
+
 def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
     """Restate what no record says. In the middle of a replay most of it is known already."""
     introduce(state, event)
@@ -527,6 +538,8 @@ _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     ev.JobsExtended: _jobs_extended,
     ev.JobsHeld: _jobs_held,
     ev.HoldsReleased: _holds_released,
+    ev.BackoffChanged: _backoff_changed,
+    ev.JobsRescheduled: _jobs_rescheduled,
     ev.Checkpointed: _checkpointed,
     ev.LeasesCheckpointed: _leases_checkpointed,
     ev.SegmentsDropped: _segments_dropped,

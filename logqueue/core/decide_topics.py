@@ -95,18 +95,23 @@ def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
     reply = cmd.Put(False, config)
     if config.paused == topic.config.paused:
         return Decision([], lambda: reply)
-    return Decision([_reconfigured(topic, config, now)], lambda: reply)
+    return Decision(_reconfigured(topic, config, now), lambda: reply)
 
 
-def _reconfigured(topic: Topic, config: TopicConfig, now: int) -> ev.TopicConfigured:
-    return ev.TopicConfigured(now, topic.number, config, topic.head, topic.cap_floor)
+def _reconfigured(topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
+    events: list[ev.AnyEvent] = []
+    before = topic.config.retry_backoff
+    if topic.queue is not None and before != config.retry_backoff:
+        events.append(ev.BackoffChanged(now, topic.number, before))
+    events.append(ev.TopicConfigured(now, topic.number, config, topic.head, topic.cap_floor))
+    return events
 
 
 def _configured(state: State, topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
     """The events that change a config. Tightened bounds act at once, also on a topic that otherwise
     rejects rather than evicts."""
     require_no_loop_by_config(state, topic.name, config, topic.config)
-    events: list[ev.AnyEvent] = [_reconfigured(topic, config, now)]
+    events = _reconfigured(topic, config, now)
     caps, dropped = cap_floor(topic, config)
     ttl = expired = 0
     if config.ttl_ms and not copies_expired(topic, config):

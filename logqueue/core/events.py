@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from logqueue.core.config import RouterOptions, TopicConfig
+from logqueue.core.config import RetryBackoff, RouterOptions, TopicConfig
 from logqueue.core.kept import JobKept as JobKept
 from logqueue.core.kept import ProducerKept as ProducerKept
 from logqueue.core.kept import RouterKept as RouterKept
@@ -404,6 +404,37 @@ class RecordsReplaced(Event, frozen=True, array_like=True, tag=23):
 RESULTS: tuple[Literal["created", "replaced", "kept"], ...] = ("created", "replaced", "kept")
 
 
+class BackoffChanged(Event, frozen=True, array_like=True, tag=24):
+    """The queue has another `retry_backoff` from now on; the config is in the jobs log.
+
+    The leases log may reach further back than the jobs log. Only this tells it which rule was in
+    force when a lease ran out.
+
+    Attributes:
+        before: The rule until now.
+    """
+
+    log: ClassVar[int] = LEASES
+
+    before: RetryBackoff | None
+
+
+class JobsRescheduled(Event, frozen=True, array_like=True, tag=25):
+    """Waiting jobs that had been delivered before were replaced, and come by their new time.
+
+    `RecordsReplaced` says the same. The leases log may reach further back than the jobs log, and
+    would otherwise go by what came before.
+
+    Attributes:
+        dues: When each is claimable; 0 means at once.
+    """
+
+    log: ClassVar[int] = LEASES
+
+    seqs: list[int]
+    dues: list[int]
+
+
 class Checkpointed(Event, frozen=True, array_like=True, tag=32):
     """A checkpoint, or a part of one. The first stands at the head of a jobs log segment: the log
     can be replayed from there, and what is older may be dropped once its live records have been
@@ -470,6 +501,8 @@ AnyEvent = (
     | JobsHeld
     | HoldsReleased
     | RecordsReplaced
+    | BackoffChanged
+    | JobsRescheduled
     | Checkpointed
     | LeasesCheckpointed
     | SegmentsDropped

@@ -24,8 +24,10 @@ of them alone. Until then a job whose lease has run out counts as in flight; nob
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from math import ceil
+from operator import itemgetter
 from typing import Any
 
 from sortedcontainers import SortedList
@@ -63,9 +65,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_grants", "_rate_spent_until", "_rules", "cursor", "dead_lettered", "delayed",
-        "finished", "has_errors", "has_given_back", "has_overdue", "has_timed", "held", "jobs",
-        "keys", "lapsed", "leased", "orphans", "passed", "reclaim", "streams",
+        "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
+        "delayed", "finished", "has_errors", "has_given_back", "has_overdue", "has_timed", "held",
+        "jobs", "keys", "lapsed", "leased", "orphans", "passed", "reclaim", "streams",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -79,6 +81,8 @@ class Queue:
         self.lapsed: dict[str, int] = {}
         self.passed = PassedRuns()
         self._rate_spent_until = 0.0
+        self._rate_spent_at = 0
+        self._rules: list[tuple[int, RetryBackoff | None]] = []
         self._begin(1)
 
     def _begin(self, cursor: int) -> None:
@@ -92,7 +96,6 @@ class Queue:
         self.leased = 0
         self.orphans = 0
         self._grants = Deadlines()
-        self._rules: list[tuple[int, RetryBackoff | None]] = []
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -121,15 +124,26 @@ class Queue:
     def rate_allows(self, rate: ClaimRate, now: int) -> int:
         """How many jobs the claim rate lets go at a time."""
         cost = 1000 / rate.per_s
-        spent = max(self._rate_spent_until - now, 0.0)
+        spent = self._rate_spent(rate, now)
         # A hair more: what was refilled to the millisecond must not be lost to rounding.
         return max(int((rate.burst_jobs * cost - spent) / cost + 1e-6), 0)
 
     def rate_refills_in(self, rate: ClaimRate, now: int) -> int:
         """Milliseconds until the claim rate lets the next job go."""
         cost = 1000 / rate.per_s
-        spent = max(self._rate_spent_until - now, 0.0)
-        return max(ceil(spent - (rate.burst_jobs - 1) * cost - 1e-6), 0)
+        wait = ceil(self._rate_spent(rate, now) - (rate.burst_jobs - 1) * cost - 1e-6)
+        return wait + max(self._rate_spent_at - now, 0) if wait > 0 else 0
+
+    def _rate_spent(self, rate: ClaimRate, now: int) -> float:
+        """What of a claim rate is spent, in milliseconds of its refilling.
+
+        While the clock, set back, is before the last claim, nothing refills. By more than a whole
+        burst takes it must not be: then the burst is refilled.
+        """
+        back = self._rate_spent_at - now
+        if back > rate.burst_jobs * 1000 / rate.per_s:
+            return 0.0
+        return max(self._rate_spent_until - max(now, self._rate_spent_at), 0.0)
 
     def held_by(self, stream: int) -> int:
         """How many unexpired leases a work stream holds."""
@@ -163,8 +177,10 @@ class Queue:
                 return True
             left -= len(grant.seqs)
             self._grants.pop()
-            self._lapse(grant, now, self._rule_at(grant.deadline, backoff))
+            self._lapse(grant, now, backoff)
             grant = self._grants.first()
+        if self._rules and (grant is None or grant.deadline >= self._rules[-1][0]):
+            self._rules.clear()
         if not self.delayed or time_of(self.delayed[0]) > now:
             return False
         due = self.delayed.bisect_left(moment(now + 1, 0))
@@ -178,46 +194,40 @@ class Queue:
         self.reclaim.update(seqs)
         return bool(some < due)
 
-    def _lapse(self, grant: Grant, now: int, rule: RetryBackoff | None) -> None:
+    def _lapse(self, grant: Grant, now: int, backoff: RetryBackoff | None) -> None:
         """The leases of a grant have run out."""
         self._note_lapse(grant)
+        rule = self._rule_at(grant.deadline, backoff)
         for seq in grant.seqs:
             job = self.jobs.get(seq)
             if job is not None and job.grant is grant:
                 self._unlease(seq, job, grant)
-                ready_at = 0
-                if rule is not None:
-                    ready_at = grant.deadline + delay_ms(rule, job.deliveries, seq, job.lease)
-                self._put_back(seq, job, ready_at if ready_at > now else 0)
+                self._put_back(seq, job, _back_at(seq, job, grant, rule, now))
 
     def elapse_job(self, seq: int, now: int, backoff: RetryBackoff | None) -> None:
         """Let time act on one job's lease. Only at replay, where nobody has looked meanwhile."""
         job = self.jobs.get(seq)
         if job is None or job.grant is None or job.grant.deadline >= now:
             return
-        deadline = job.grant.deadline
-        rule = self._rule_at(deadline, backoff)
-        ready_at = 0
-        if rule is not None:
-            ready_at = deadline + delay_ms(rule, job.deliveries, seq, job.lease)
+        grant = job.grant
+        back_at = _back_at(seq, job, grant, self._rule_at(grant.deadline, backoff), now)
         self._end_lease(seq, job)
-        self._put_back(seq, job, ready_at if ready_at > now else 0)
+        self._put_back(seq, job, back_at)
 
     def change_backoff(self, before: RetryBackoff | None, now: int) -> None:
         """Another rule from now on. Leases that ran out before keep theirs, whenever that is
         noticed."""
-        first = self._grants.first()
-        if first is None or first.deadline >= now:
-            self._rules.clear()
-        else:
-            self._rules.append((now, before))
+        # In order, also when the clock was set back.
+        until = max(now, self._rules[-1][0]) if self._rules else now
+        self._rules.append((until, before))
 
     def _rule_at(self, deadline: int, backoff: RetryBackoff | None) -> RetryBackoff | None:
         """The rule that was in force when a lease ran out."""
-        for until, earlier in self._rules:
-            if deadline < until:
-                return earlier
-        return backoff
+        rules = self._rules
+        if not rules:
+            return backoff
+        index = bisect_right(rules, deadline, key=itemgetter(0))
+        return rules[index][1] if index < len(rules) else backoff
 
     def claim(self, grant: Grant, first_lease: int) -> None:
         """Lease jobs that are fresh or reclaimed."""
@@ -246,15 +256,18 @@ class Queue:
 
     def spend_rate(self, rate: ClaimRate, jobs: int, now: int) -> None:
         """Jobs were handed out under a claim rate."""
-        self._rate_spent_until = max(self._rate_spent_until, now) + jobs * 1000 / rate.per_s
+        spent = self._rate_spent(rate, now)
+        self._rate_spent_until = now + spent + jobs * 1000 / rate.per_s
+        self._rate_spent_at = now
 
     def change_rate(self, before: ClaimRate | None, after: ClaimRate | None, now: int) -> None:
         """Another claim rate: what was handed out counts by the jobs, not by the time it cost."""
         if before is None or after is None:
             self._rate_spent_until = 0.0
         else:
-            spent = max(self._rate_spent_until - now, 0.0)
+            spent = self._rate_spent(before, now)
             self._rate_spent_until = now + spent * before.per_s / after.per_s
+        self._rate_spent_at = now
 
     def extend(self, node: str, deadline: int, seqs: Iterable[int]) -> None:
         """Set a new deadline for held leases; a lease keeps its number, deliveries and stream."""
@@ -434,8 +447,26 @@ class Queue:
             if job.live and seq not in self.held
         ]
 
+    def lapsed_kept(
+        self, seqs: Iterable[int], now: int, backoff: RetryBackoff | None
+    ) -> list[JobKept]:
+        """The same of some jobs as time will have it: those whose leases have run out, noticed or
+        not, are back. So whoever reads it need not know which rules there were."""
+        entries = self.kept(seqs)
+        for index, entry in enumerate(entries):
+            if entry.lease and entry.deadline < now:
+                job = self.jobs[entry.seq]
+                assert job.grant is not None
+                rule = self._rule_at(entry.deadline, backoff)
+                back_at = _back_at(entry.seq, job, job.grant, rule, now)
+                entries[index] = JobKept(
+                    entry.seq, entry.deliveries, 0, 0, 0, back_at, "", entry.error, entry.given_back
+                )
+        return entries
+
     def restore(self, cursor: int, kept: Iterable[JobKept]) -> None:
-        """Become what a checkpoint says. Holds stay; timed jobs must be scheduled anew."""
+        """Become what a checkpoint says. Holds stay, and so do earlier rules, which leases that
+        ran out may still be under; timed jobs must be scheduled anew."""
         held = {seq: self.jobs[seq] for seq in self.held}
         self._begin(cursor)
         # Between two runs there may be records that only came later in the log.
@@ -487,6 +518,7 @@ class Queue:
         leases ran out."""
         self._rate_spent_until = other._rate_spent_until
         self._rules = other._rules
+        self._rate_spent_at = other._rate_spent_at
         self.lapsed = other.lapsed
 
     def large_parts(self) -> list[list[Any] | dict[Any, Any]]:
@@ -579,6 +611,14 @@ def _is_of(entry: JobKept, grant: Grant) -> bool:
         and entry.stream == grant.stream
         and len(grant.seqs) < limits.CLAIMED_PER_PASS_MAX
     )
+
+
+def _back_at(seq: int, job: Job, grant: Grant, rule: RetryBackoff | None, now: int) -> int:
+    """When a job whose lease has run out is claimable; 0 for now."""
+    if rule is None:
+        return 0
+    back_at = grant.deadline + delay_ms(rule, job.deliveries, seq, job.lease)
+    return back_at if back_at > now else 0
 
 
 def large_parts(items: SortedList[int]) -> list[list[int]]:

@@ -15,6 +15,7 @@ from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.state import State
+from logqueue.core.timing import due_at
 from logqueue.core.topic import Topic
 from logqueue.core.writing import write
 from logqueue.errors import KeyConflict
@@ -61,6 +62,7 @@ def upsert(
     head = topic.head + len(fate.new)
     if fresh or command.key is not None:
         events.append(ev.RecordsReplaced(now, topic.number, fresh, command.key, fate.results, head))
+        events.extend(_rescheduled(topic, fresh, now))
     first_seq = min(seq for seq, _ in fate.results)
     reply = cmd.Appended(first_seq, command.count, head, False, False, _named(fate.results))
     return events, reply
@@ -136,6 +138,21 @@ def _replacements(
         )
         start = end
     return made
+
+
+def _rescheduled(topic: Topic, fresh: Sequence[bytes], now: int) -> list[ev.AnyEvent]:
+    """What the leases log is to know of replaced jobs: it has entries of some."""
+    queue = topic.queue
+    assert queue is not None
+    seqs: list[int] = []
+    dues: list[int] = []
+    for view in map(blocks.View, fresh):
+        for index, seq in enumerate(view.numbers(blocks.SEQ) or ()):
+            if seq in queue.jobs:
+                due = due_at(view, index, now)
+                seqs.append(seq)
+                dues.append(due if due > now else 0)
+    return [ev.JobsRescheduled(now, topic.number, seqs, dues)] if seqs else []
 
 
 def _contents(replaced: Sequence[bytes]) -> dict[int, blocks.Texts]:

@@ -113,7 +113,8 @@ def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
         for start in range(0, max(len(seqs), 1), JOBS_PER_PART):
             if state.instances.get(topic.number) is not topic:
                 break
-            kept = queue.kept(seqs[start : start + JOBS_PER_PART])
+            part = seqs[start : start + JOBS_PER_PART]
+            kept = queue.lapsed_kept(part, at, topic.config.retry_backoff)
             yield ev.LeasesCheckpointed(at, topic.number, queue.cursor, kept)
 
 

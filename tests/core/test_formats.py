@@ -15,7 +15,7 @@ from logqueue.core import block as blocks
 from logqueue.core import events as ev
 from logqueue.core.apply import apply, finish_replay
 from logqueue.core.batch import Batch
-from logqueue.core.config import RouterOptions, TopicConfig, is_topic_name
+from logqueue.core.config import RetryBackoff, RouterOptions, TopicConfig, is_topic_name
 from logqueue.core.invariants import check, portrait
 from logqueue.core.predicate import Predicate
 from logqueue.core.state import State
@@ -105,6 +105,8 @@ def samples() -> list[ev.AnyEvent]:
         ev.JobsClaimed(1002, 1, 77, 4, [("w", 5000, 9, [1, 2, 3])]),
         ev.JobsExtended(1003, 1, "w", 6000, [2]),
         ev.JobsReleased(1004, 1, "w", "nack", 1500, [3]),
+        ev.BackoffChanged(1004, 1, RetryBackoff("constant", 100)),
+        ev.JobsRescheduled(1004, 1, [3], [1600]),
         ev.JobsAcked(1005, 1, "w", [1]),
         ev.RecordsDeleted(1006, 1, [3]),
         ev.RecordsMoved(1007, 1, moved, (1, 3)),

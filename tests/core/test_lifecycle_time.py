@@ -258,6 +258,30 @@ def test_the_claim_rate_is_a_token_bucket(world: World) -> None:
     assert len(world.take(9)) == 3
 
 
+@pytest.mark.parametrize("back_ms", [1, 150, 300, 301, 10**6])
+def test_a_clock_that_is_set_back_does_not_block_a_claim_rate(world: World, back_ms: int) -> None:
+    """Nor does it let more go than a burst; a restart tells the same."""
+    world.patch(claim_rate={"per_s": 10, "burst": 3}, leases_durable=True)
+    world.fill(30)
+    assert len(world.take(9)) == 3
+    world.wait(-back_ms)
+    world.step()
+    world.kill()
+    if back_ms > 300:
+        # Longer than a burst takes to refill.
+        assert len(world.take(9)) == 3
+        assert why(world) == ("rate_limited", 100)
+    else:
+        assert why(world) == ("rate_limited", 100 + back_ms)
+        world.patch(claim_rate={"per_s": 10, "burst": 3}, lease_ms=5000)
+        assert why(world) == ("rate_limited", 100)
+    world.step()
+    world.kill()
+    assert why(world) == ("rate_limited", 100)
+    world.wait(100)
+    assert len(world.take(9)) == 1
+
+
 def test_another_claim_rate_counts_what_was_handed_out_by_the_jobs(world: World) -> None:
     world.patch(claim_rate={"per_s": 0.01, "burst": 3})
     world.fill(20)

@@ -14,7 +14,7 @@ from logqueue.core.invariants import check, portrait
 from logqueue.core.projection import Queue
 from logqueue.errors import StorageReadOnly
 from logqueue.server import checkpoints, tidying
-from tests.core.world import START_MS, World
+from tests.core.world import START_MS, World, wish
 from wal.simfs import Op, SimFileSystem
 
 
@@ -173,6 +173,95 @@ def test_ends_that_only_the_leases_log_tells(world: World, monkeypatch: pytest.M
     assert world.states() == {2: "ready", 4: "held", 5: "in_flight"}
     assert 1 not in known, "a job that was acked long ago takes memory until the end"
     assert [(j.seq, j.deliveries, j.error) for j in world.claim()] == [(2, 1, None)]
+
+
+BACKOFF = {"kind": "exponential", "base_ms": 60_000, "jitter": 0.5}
+
+
+def drop_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the jobs log begin behind all that has happened so far; the leases log does not."""
+    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    first = world.engine.journal.jobs.segments()[-1].id
+    world.put("noise", durability="fsync")
+    for _ in range(40):
+        world.write("noise", "x" * 200)
+        world.delete("noise", before=10**9)
+    world.step()
+    world.tidy()
+    assert world.engine.journal.jobs.segments()[0].id > first
+    assert world.engine.journal.leases.segments()[0].id == 1
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+@pytest.mark.parametrize(("before", "after"), [(BACKOFF, None), (None, BACKOFF)])
+def test_a_lease_that_ran_out_keeps_the_backoff_of_then(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    is_dropped: bool,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+) -> None:
+    """The change of the config may be in no log any more."""
+    world.put(durability="fsync", leases_durable=True, lease_ms=1000, retry_backoff=before)
+    world.fill(2)
+    world.take(1)
+    world.wait(1001)
+    world.patch(retry_backoff=after)
+    world.take(1, lease_ms=10**6)
+    if is_dropped:
+        drop_history(world, monkeypatch)
+    found = portrait(world.state)
+    for end in (world.kill, world.restart):
+        end()
+        assert portrait(world.state) == found
+    assert world.states()[1] == ("delayed" if before else "in_flight")
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+@pytest.mark.parametrize("delay_ms", [0, 90_000])
+def test_a_job_that_was_replaced_between_two_deliveries_comes_by_its_new_time(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_dropped: bool, delay_ms: int
+) -> None:
+    """The write that replaced it may be in no log any more."""
+    world.put(durability="fsync", leases_durable=True, lease_ms=1000)
+    world.write("q", wish(1, key="a"), wish(2, key="b"), wish(3, key="c"))
+    world.take(2)
+    world.nack(1, delay_ms=50_000)
+    world.wait(1001)
+    world.write("q", *(wish(10, key=key, delay_ms=delay_ms) for key in "abc"))
+    if is_dropped:
+        drop_history(world, monkeypatch)
+    found = portrait(world.state)
+    for end in (world.kill, world.restart):
+        end()
+        assert portrait(world.state) == found
+        check(world.state)
+    assert {*world.states().values()} == {"delayed" if delay_ms else "ready"}
+    world.wait(delay_ms)
+    assert [(job.seq, job.deliveries) for job in world.claim(3)] == [(1, 2), (2, 2), (3, 1)]
+
+
+def test_a_leases_checkpoint_tells_of_leases_that_ran_out_by_the_backoff_of_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may have looked since then."""
+    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", -(10**6))
+    world.put(durability="fsync", leases_durable=True, lease_ms=1000, retry_backoff=BACKOFF)
+    world.fill(3)
+    world.take(3)
+    world.wait(1001)
+    topic = world.state.topics["q"]
+    queue = topic.queue
+    assert queue is not None
+    monkeypatch.setattr(Queue, "elapse", lambda *_: True)
+    world.patch(retry_backoff=None)
+    world.tidy()
+    assert queue.leased == 3
+    assert world.engine.journal.leases.segments()[0].id > 1
+    monkeypatch.undo()
+    world.kill()
+    found = portrait(world.state)["q"]["queue"]["jobs"]
+    assert {job[0] for job in found.values()} == {"delayed"}
 
 
 @pytest.mark.parametrize("end", ["restart", "kill"])
