@@ -26,8 +26,10 @@ from logqueue.wire_records import (
     AppendBody,
     JobBody,
     JobsBody,
+    PackedBody,
     RecordBody,
     StrictJobBody,
+    packing,
     read_append_body,
     without_blanks,
 )
@@ -73,6 +75,12 @@ def read_append(body: bytes, ignore: Ignore) -> Generator[None, None, AppendBody
     kind = AppendBody if is_plain else JobsBody
     members = {name: getattr(shell, name) for name in AppendBody.__struct_fields__}
     return kind(**{**members, "records": records})
+
+
+def read_packed_append(body: bytes, ignore: Ignore) -> Generator[None, None, PackedBody]:
+    """The same, with its records packed."""
+    read = yield from read_append(body, ignore)
+    return (yield from packing(read))
 
 
 def read_stage(body: bytes, ignore: Ignore) -> Generator[None, None, PlainStageBody]:

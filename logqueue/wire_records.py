@@ -7,8 +7,9 @@ they are never decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from io import BytesIO
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,13 +17,19 @@ from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import limits
 from logqueue.core.config import U64, TopicConfig
-from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from logqueue.errors import BatchTooLarge, InvalidRequest, LogqueueError, RecordTooLarge
 from logqueue.unknown_members import Ignore
 from logqueue.wire import decode, note_unknown, require_utf8
 
 _ABSENT: Any = msgspec.UNSET
 """No value. An empty Raw would do, but no JSON Schema could be made of such a default."""
 _BLANKS = b" \t\r\n"
+_STEP_BYTES = 512 << 10
+_STEP_RECORD_BYTES = 1 << 10
+"""What a record costs beside its bytes."""
+
+
+_R = TypeVar("_R", bound="RecordBody")
 
 
 class RecordBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,6 +71,18 @@ class JobsBody(AppendBody):
 
 class StrictJobBody(JobBody, forbid_unknown_fields=True):
     """One record with everything it may say, and nothing else."""
+
+
+class PackedBody(AppendBody, kw_only=True):
+    """A large write that was packed in small steps: see `packing`.
+
+    Attributes:
+        records: None any more; there were `count`.
+        packed: The block and which records have keys, or what is wrong with them.
+    """
+
+    count: int
+    packed: tuple[bytes, tuple[cmd.Keyed, ...]] | LogqueueError
 
 
 class _PlainAppend(AppendBody, forbid_unknown_fields=True):
@@ -152,12 +171,17 @@ def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.
         InvalidRequest, BatchTooLarge, RecordTooLarge: A bound is exceeded; nothing was changed.
     """
     records = body.records
-    count = len(records)
+    count = body.count if isinstance(body, PackedBody) else len(records)
     require_count(count)
     key = body.idempotency_key if body.idempotency_key is not None else header_key
     if key is not None and len(key.encode("utf-8", "surrogatepass")) > limits.KEY_BYTES_MAX:
         raise InvalidRequest(f"the idempotency key is over {limits.KEY_BYTES_MAX} bytes")
     config = body.config.resolved() if body.config is not None else None
+    if isinstance(body, PackedBody):
+        if isinstance(body.packed, LogqueueError):
+            raise body.packed
+        block, keyed = body.packed
+        return cmd.Append(topic, block, count, key, body.create, config, keyed)
     if isinstance(body, JobsBody):
         block, keyed = pack_jobs(body.records, body.node)
         return cmd.Append(topic, block, count, key, body.create, config, keyed)
@@ -190,7 +214,9 @@ def pack_records(records: Sequence[RecordBody], batch_node: str | None) -> bytes
     )
     if plain and max(map(len, data)) <= limits.RECORD_BYTES_MAX:
         return blocks.pack([data, None, None, None])
-    return blocks.pack(_texts(records, batch_node))
+    texts = _Texts()
+    texts.add(records, 0, batch_node)
+    return blocks.pack(texts.used())
 
 
 def pack_jobs(
@@ -201,38 +227,121 @@ def pack_jobs(
     Raises:
         InvalidRequest, RecordTooLarge: A record is out of bounds.
     """
-    texts = _texts(records, batch_node)
-    keyed: list[cmd.Keyed] = []
-    keys: list[bytes] = []
-    for index, record in enumerate(records):
-        _check_job(index, record)
-        keys.append(b"" if record.key is None else blocks.write_string(record.key))
-        if record.key is not None:
-            keyed.append(cmd.Keyed(index, keys[-1], record.on_conflict or "replace"))
+    texts = _Texts()
+    texts.add(records, 0, batch_node)
+    keys = _Keys()
+    keys.add(records, 0)
+    return blocks.pack([*texts.used(), keys.used()], numbers=_numbers(records)), tuple(keys.keyed)
+
+
+def packing(body: AppendBody) -> Generator[None, None, PackedBody]:
+    """Pack a large write in small steps. What is wrong with a record is told by `append_command`,
+    in the order of its checks."""
+    packed: tuple[bytes, tuple[cmd.Keyed, ...]] | LogqueueError = b"", ()
+    if body.records:
+        try:
+            packed = yield from _packing(body)
+        except LogqueueError as refusal:
+            packed = refusal
+    members = {name: getattr(body, name) for name in AppendBody.__struct_fields__}
+    return PackedBody(**{**members, "records": ()}, count=len(body.records), packed=packed)
+
+
+def _packing(body: AppendBody) -> Generator[None, None, tuple[bytes, tuple[cmd.Keyed, ...]]]:
+    texts = _Texts()
+    for first, some in _portions(body.records):
+        texts.add(some, first, body.node)
+        yield
+    keys = _Keys()
+    numbers: dict[int, list[int]] = {}
+    if isinstance(body, JobsBody):
+        for first, jobs in _portions(body.records):
+            keys.add(jobs, first)
+            yield
+        numbers = _numbers(body.records)
+        yield
+    head, values = blocks.layout([*texts.used(), keys.used()], numbers)
+    # Written over in place: a buffer that grows is copied whole now and then.
+    block = BytesIO(bytes(sum(map(len, head)) + sum(map(len, values))))
+    block.writelines(head)
+    size = 0
+    for value in values:
+        block.write(value)
+        size += len(value)
+        if size >= _STEP_BYTES:
+            yield
+            size = 0
+    # Nor is this a copy: the buffer becomes the block.
+    return block.getvalue(), tuple(keys.keyed)
+
+
+def _portions(records: Sequence[_R]) -> Iterator[tuple[int, Sequence[_R]]]:
+    """Records that are packed in one step, with the place of the first."""
+    first = size = 0
+    for place, record in enumerate(records, 1):
+        size += len(record.data) + _STEP_RECORD_BYTES
+        if size >= _STEP_BYTES:
+            yield first, records[first:place]
+            first, size = place, 0
+    yield first, records[first:]
+
+
+def _numbers(records: Sequence[JobBody]) -> dict[int, list[int]]:
+    """The number columns that any record uses."""
     numbers = {
         blocks.DELAY: [record.delay_ms or 0 for record in records],
         blocks.NOT_BEFORE: [record.not_before or 0 for record in records],
         blocks.TTL: [record.ttl_ms or 0 for record in records],
         blocks.MAX_DELIVERIES: [record.max_deliveries or 0 for record in records],
     }
-    used = {column: values for column, values in numbers.items() if any(values)}
-    return blocks.pack([*texts, keys if keyed else None], numbers=used), tuple(keyed)
+    return {column: values for column, values in numbers.items() if any(values)}
 
 
-def _texts(records: Sequence[RecordBody], batch_node: str | None) -> list[list[bytes] | None]:
+class _Texts:
     """The text columns of a batch, after the checks of each record."""
-    texts: list[list[bytes]] = [[], [], [], []]
-    for index, record in enumerate(records):
-        node = batch_node if record.node is None else record.node
-        meta = b"" if record.meta is _ABSENT else bytes(record.meta)
-        if meta == b"null":
-            meta = b""
-        _check_record(index, record, node, meta)
-        texts[blocks.DATA].append(bytes(record.data))
-        texts[blocks.TAG].append(b"" if record.tag is None else blocks.write_string(record.tag))
-        texts[blocks.NODE].append(b"" if node is None else blocks.write_string(node))
-        texts[blocks.META].append(meta)
-    return [column if any(column) else None for column in texts]
+
+    def __init__(self) -> None:
+        self._columns: list[list[bytes]] = [[], [], [], []]
+
+    def add(self, records: Sequence[RecordBody], first: int, batch_node: str | None) -> None:
+        """Take in records, the first of which has this place in its batch."""
+        texts = self._columns
+        for index, record in enumerate(records, first):
+            node = batch_node if record.node is None else record.node
+            meta = b"" if record.meta is _ABSENT else bytes(record.meta)
+            if meta == b"null":
+                meta = b""
+            _check_record(index, record, node, meta)
+            tag = b"" if record.tag is None else blocks.write_string(record.tag)
+            texts[blocks.DATA].append(bytes(record.data))
+            texts[blocks.TAG].append(tag)
+            texts[blocks.NODE].append(b"" if node is None else blocks.write_string(node))
+            texts[blocks.META].append(meta)
+
+    def used(self) -> list[list[bytes] | None]:
+        """The columns, None for one that no record uses."""
+        return [column if any(column) else None for column in self._columns]
+
+
+class _Keys:
+    """The key column of a batch, after the checks of each job."""
+
+    def __init__(self) -> None:
+        self.keyed: list[cmd.Keyed] = []
+        self._column: list[bytes] = []
+
+    def add(self, records: Sequence[JobBody], first: int) -> None:
+        """Take in jobs, the first of which has this place in its batch."""
+        for index, record in enumerate(records, first):
+            _check_job(index, record)
+            key = b"" if record.key is None else blocks.write_string(record.key)
+            self._column.append(key)
+            if record.key is not None:
+                self.keyed.append(cmd.Keyed(index, key, record.on_conflict or "replace"))
+
+    def used(self) -> list[bytes] | None:
+        """The column, None when no job has a key."""
+        return self._column if self.keyed else None
 
 
 def _check_record(index: int, record: RecordBody, node: str | None, meta: bytes) -> None:

@@ -133,3 +133,46 @@ def test_no_step_grows_with_the_body(body: bytes, expected: object, steps_min: i
         count += 1
     assert found == expected
     assert count >= steps_min
+
+
+def command(read: Callable[[], Any]) -> object:
+    """The command of a body, or its refusal."""
+    try:
+        return wire_records.append_command("t", read(), None)
+    except LogqueueError as refusal:
+        return type(refusal), refusal.message
+
+
+OUT_OF_BOUNDS: dict[str, dict[str, Any]] = {
+    "long-tag": {"data": 1, "tag": "t" * 2000},
+    "large-meta": {"data": 1, "meta": {"a": "m" * 70_000}},
+    "large": {"data": "x" * (1 << 20)},
+    "empty-key": {"data": 1, "key": ""},
+    "two-times": {"data": 1, "delay_ms": 1, "not_before": 1},
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_is_packed_in_steps_is_what_is_packed_at_once(name: str) -> None:
+    at_once = command(lambda: wire_records.read_append_body(BODIES[name], ignored))
+    in_steps = command(lambda: run(wire_large.read_packed_append(BODIES[name], ignored))[0])
+    assert in_steps == at_once or isinstance(at_once, tuple)
+    assert type(in_steps) is type(at_once)
+
+
+@pytest.mark.parametrize("kind", ["plain", "meta", "jobs", *OUT_OF_BOUNDS])
+def test_a_large_write_is_packed_in_small_steps(kind: str) -> None:
+    records: list[dict[str, Any]] = [{"data": "x" * 2000} for _ in range(3000)]
+    if kind == "meta":
+        records = [{**record, "meta": {"a": 1}, "tag": "t"} for record in records]
+    if kind == "jobs":
+        records = [{**r, "key": f"k{n}", "delay_ms": n} for n, r in enumerate(records)]
+    if kind in OUT_OF_BOUNDS:
+        records[1500:1500] = [OUT_OF_BOUNDS[kind], {"data": 1, "tag": "t" * 3000}]
+    body = json.dumps({"records": records, "node": "n"}).encode()
+    at_once = command(lambda: wire_records.read_append_body(body, ignored))
+    read = run(wire_large.read_append(body, ignored))[0]
+    packed, steps = run(wire_records.packing(read))
+    assert command(lambda: packed) == at_once
+    assert isinstance(at_once, tuple) == (kind in OUT_OF_BOUNDS)
+    assert steps >= (6 if kind in OUT_OF_BOUNDS else 15), "no step over 600 KiB"

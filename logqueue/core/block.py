@@ -79,15 +79,24 @@ def pack(
     """
     data = texts[DATA]
     assert data is not None, "every record has data"
+    if len(data) == 1 and seqs is None and ts is None and not numbers:
+        return _pack_one([column[0] if column is not None else None for column in texts])
+    head, values = layout(texts, {SEQ: seqs, TS: ts, **(numbers or {})})
+    return b"".join(chain(head, values))
+
+
+def layout(
+    texts: Sequence[Sequence[bytes] | None], given: Mapping[int, Sequence[int] | None]
+) -> tuple[list[bytes], list[bytes]]:
+    """A block in parts: all up to the values, and these."""
+    data = texts[DATA]
+    assert data is not None, "every record has data"
     n = len(data)
     assert n > 0, "an empty batch is never written"
-    if n == 1 and seqs is None and ts is None and not numbers:
-        return _pack_one([column[0] if column is not None else None for column in texts])
     text_bits = number_bits = 0
     arrays: list[bytes] = []
     ends: list[bytes] = []
     values: list[bytes] = []
-    given = {SEQ: seqs, TS: ts, **(numbers or {})}
     for column in sorted(given):
         values_of = given[column]
         if values_of is not None:
@@ -99,7 +108,7 @@ def pack(
             ends.append(struct_pack(f"<{n}I", *accumulate(map(len, column_texts))))
             values.extend(column_texts)
     header = _HEADER.pack(_VERSION, text_bits, number_bits, n)
-    return b"".join(chain((header,), arrays, ends, values))
+    return [header, *arrays, *ends], values
 
 
 def _pack_one(texts: Sequence[bytes | None]) -> bytes:

@@ -26,7 +26,7 @@ from logqueue.server.socket_routes import SocketRoutes
 from logqueue.server.topic_routes import TopicRoutes
 from logqueue.server.watch_routes import WatchRoutes
 from logqueue.server.work import WorkRoute
-from logqueue.wire_large import read_append, read_stage
+from logqueue.wire_large import read_packed_append, read_stage
 
 READ, WRITE, DELETE, ADMIN = KeyScope.READ, KeyScope.WRITE, KeyScope.DELETE, KeyScope.ADMIN
 TOPICS = "/v0/topics"
@@ -59,7 +59,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("PATCH", TOPIC, ADMIN, Body.MERGE_PATCH, topics.patch),
         Route("POST", TOPIC + "/ensure", ADMIN, optional, topics.ensure),
         Route("DELETE", TOPIC, DELETE, none, topics.drop),
-        Route("POST", TOPIC, WRITE, required, topics.append, in_steps=read_append),
+        Route("POST", TOPIC, WRITE, required, topics.append, in_steps=read_packed_append),
         Route("POST", TOPIC + "/diff", READ, optional, topics.diff),
         Route("POST", TOPIC + "/delete", DELETE, required, topics.delete),
         Route("GET", TOPIC + "/seq_at", READ, none, topics.seq_at),
