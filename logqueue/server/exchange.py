@@ -50,7 +50,7 @@ class HttpExchange:
         keep_alive: Whether the connection goes on after the reply.
         is_http_11: False for a client that knows HTTP/1.0 only.
         is_whole: The request has come completely, and is being answered.
-        is_held: The reply waits for the log.
+        is_held: The reply waits for the log, or for work that goes on; it does go out.
         is_complete: It is answered, or never will be.
         disconnected: The client is gone.
     """
@@ -132,8 +132,8 @@ class HttpExchange:
         elif isinstance(answer, Reply):
             self.send(answer)
         else:
-            # A write is answered even when its client has said that it sends no more.
-            self.is_held = self.route.in_steps is not None
+            # Who has said that he sends no more is answered all the same.
+            self.is_held = not request.is_long
             task = self.protocol.loop.create_task(self._await(answer))
             self.protocol.tasks.add(task)
             task.add_done_callback(self.protocol.tasks.discard)

@@ -70,11 +70,13 @@ class Request:
         ignored: Members of the body that the server does not know.
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
+        is_long: It waits for something that may never come; whoever sends no more is taken to have
+            hung up.
     """
 
     __slots__ = (
         "_client", "_query", "began", "body", "document", "headers", "ignored", "is_counted",
-        "item", "key", "method", "name", "query_string", "raw_path", "route",
+        "is_long", "item", "key", "method", "name", "query_string", "raw_path", "route",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,7 @@ class Request:
         self.item = ""
         self.key: Key | None = None
         self.is_counted = False
+        self.is_long = False
         self.body = b""
         self.document: Any = None
         self.ignored: Sequence[str] = ()
@@ -164,8 +167,14 @@ class Request:
         """Say that the request is about to wait: see `Client.wait`."""
         self._client.wait()
 
-    def unless_gone(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def unless_gone(
+        self, work: Coroutine[Any, Any, T], *, is_long: bool = False
+    ) -> Coroutine[Any, Any, T]:
         """Await something for the client, and cancel it when the client hangs up.
+
+        Args:
+            work: What to await.
+            is_long: See `Request.is_long`.
 
         Returns:
             What to await; it raises ClientGone when the client did.
@@ -178,6 +187,7 @@ class Request:
         except BaseException:
             work.close()
             raise
+        self.is_long = is_long
         return self._unless_gone(work)
 
     async def _unless_gone(self, work: Coroutine[Any, Any, T]) -> T:

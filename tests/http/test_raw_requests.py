@@ -50,6 +50,12 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     process.stop()
 
 
+NO_RECORDS = b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+WAITS = (
+    b'content-type: application/json\r\ncontent-length: 31\r\n\r\n{"from_seq":0,"wait_ms": 30000}'
+)
+
+
 def statuses(
     process: ServerProcess, content: bytes, *, method: str = "GET", pieces: int = 1
 ) -> list[int]:
@@ -309,6 +315,24 @@ def test_head_is_get_without_a_body(plain: ServerProcess, path: bytes) -> None:
     """And the next request is answered behind it."""
     content = get(path).replace(b"GET", b"HEAD")
     assert statuses(plain, content * 2, method="HEAD") == [200, 200]
+
+
+@pytest.mark.parametrize("path", [b"/v0/metrics", b"/v0/topics", b"/v0/log/segments"])
+def test_who_sends_no_more_is_answered(plain: ServerProcess, path: bytes) -> None:
+    """Also where the answer is made in steps."""
+    # More metrics than one step writes.
+    for name in range(40):
+        topic = b"PUT /v0/topics/many%d HTTP/1.1\r\n%b" % (name, HOST)
+        topic += b"content-type: application/json\r\ncontent-length: 16\r\n\r\n"
+        assert statuses(plain, topic + b'{"type":"queue"}')[0] in (200, 201)
+    assert statuses(plain, get(path)) == [200]
+    assert statuses(plain, get(path) * 3) == [200] * 3
+
+
+def test_who_sends_no_more_does_not_wait_long(plain: ServerProcess) -> None:
+    """Most who do that while they wait for records have hung up altogether."""
+    assert statuses(plain, b"PUT /v0/topics/idle HTTP/1.1\r\n%b%b" % (HOST, NO_RECORDS)) == [201]
+    assert statuses(plain, b"POST /v0/topics/idle/diff HTTP/1.1\r\n%b%b" % (HOST, WAITS)) == []
 
 
 def test_a_body_is_asked_for(plain: ServerProcess) -> None:
