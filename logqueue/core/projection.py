@@ -343,10 +343,18 @@ class Queue:
     def let_go(self, seq: int, *, timed: bool) -> None:
         """A held job is claimable again, and was never delivered."""
         if self.held.pop(seq, None) is None:
-            # Only at replay: the segment that said it was held is gone.
-            waiting = self.jobs.get(seq)
-            if waiting is not None and waiting.grant is None:
-                waiting.deliveries, waiting.given_back, waiting.error = 0, 0, None
+            # Only at replay: the segment that said it was held is gone. The leases log may still
+            # tell of a delivery before, or of none.
+            known = self.jobs.get(seq)
+            if known is None:
+                known = self.jobs[seq] = Job()
+                self.reclaim.discard(seq)
+            elif known.grant is not None:
+                self._end_lease(seq, known)
+            else:
+                self._leave_place(seq, known)
+            known.deliveries, known.given_back, known.error = 0, 0, None
+            self._put_back(seq, known, 0)
             return
         job = self.jobs[seq]
         if seq < self.cursor or timed:

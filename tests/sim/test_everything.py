@@ -29,7 +29,7 @@ from wal.simfs import SimCrash, SimFileSystem
 LIVES = 8
 TURNS = 35
 OPERATIONS_MAX = 90
-FOUND = (20, 1010, 1020)
+FOUND = (20, 1010, 1020, 5109)
 """Seeds that once failed."""
 SEEDS = (*range(1, 1 + scaled(6, 32)), *FOUND)
 
