@@ -21,7 +21,6 @@ from logqueue.core.kept import JobKept as JobKept
 from logqueue.core.kept import ProducerKept as ProducerKept
 from logqueue.core.kept import RouterKept as RouterKept
 from logqueue.core.kept import TopicKept as TopicKept
-from logqueue.core.limits import GIVEN_BACK_MAX as GIVEN_BACK_MAX
 
 JOBS = 1
 LEASES = 2

@@ -31,8 +31,9 @@ class JobEvent(NamedTuple):
         worker: Who did it, "" when time or an operator did.
         deadline: Of "claimed" and "extended", ms since the epoch, else 0.
         ready_at: Of "released" when that is later than `at`, ms since the epoch, else 0.
-        reason: Of "released": "nack", "disconnect", "postponed", "restart", "reject" or
-            "hand_back". Of "trimmed": "ttl" or "cap".
+        reason: Of "released": "nack", "disconnect", "postponed", "restart", "reject", "hand_back"
+            (the delivery is undone) or "given_back" (a disconnect; the delivery does not count
+            towards `max_deliveries`). Of "trimmed": "ttl" or "cap".
         detail: The error that was told, or None.
     """
 
@@ -147,10 +148,16 @@ def _leases_rows(event: ev.AnyEvent, order: int) -> Iterator[JobEvent]:
                 topic, order, at, "extended", seq, worker=event.node, deadline=event.deadline
             )
     elif isinstance(event, ev.JobsReleased):
-        reason = "hand_back" if event.uncounted else event.reason
+        reason = _why_released(event)
         dues = event.dues or [event.ready_at] * len(event.seqs)
         for seq, due in zip(event.seqs, dues, strict=True):
             yield JobEvent(
                 topic, order, at, "released", seq, 0, event.node, 0,
                 due if due > at else 0, reason, event.error,
             )  # fmt: skip
+
+
+def _why_released(event: ev.JobsReleased) -> str:
+    if event.uncounted:
+        return "hand_back"
+    return "given_back" if event.given_back else event.reason

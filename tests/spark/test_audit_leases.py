@@ -94,6 +94,12 @@ CLEAN = [
         [],
         {"deliveries_max": 1},
     ),
+    Case(
+        "given back does not count",
+        [claim(1, 1, 10), nack(1, 2, 20, reason="given_back"), claim(1, 3, 30), ack(1, 4, 40)],
+        [],
+        {"deliveries_max": 1},
+    ),
     Case("claimed when the delay ends", [claim(1, 2, 50), ack(1, 3, 60)], [], {}, {1: 50}),
     Case(
         "replaced before its delay ended",

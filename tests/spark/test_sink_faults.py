@@ -140,7 +140,7 @@ def test_tasks_that_fail_and_replies_that_are_lost(
             yield batch.slice(100)
 
     rows = numbers(spark, 1000, 4).repartition(3, "data").mapInArrow(dies_once, "data STRING")
-    epoch = "/v0/producers/spark:faults/epochs/1"
+    epoch = "/v0/producers/faults:spark/epochs/1"
     for verb in ("stage", "stage", "commit"):
         proxy.lose_reply(f"{epoch}/{verb}")
     target.write(rows, "faults", writeId="faults", chunkRecords=50)

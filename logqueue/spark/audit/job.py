@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from logqueue.core.events import GIVEN_BACK_MAX
 from logqueue.segments.ranges import Ranges
 from logqueue.spark.audit import account as audit_account
 from logqueue.spark.audit import archive as audit_archive
@@ -384,8 +383,7 @@ def _deliveries_max(inst: Instance) -> int:
         if config.when_exhausted is None or not config.max_deliveries:
             return 0
         bounds.append(config.max_deliveries)
-    # Deliveries that a work stream gave back do not count, but are claims as others are.
-    return min(max(*bounds, inst.bound_max, 0) + GIVEN_BACK_MAX, BIGINT_MAX)
+    return min(max(*bounds, inst.bound_max, 0), BIGINT_MAX)
 
 
 def _times(inst: Instance, holds: Callable[[Any], bool]) -> list[tuple[int, int]]:

@@ -71,6 +71,9 @@ _VOIDS_LEASE: Final = (
     *(end for end in ENDS if end not in _LEAVES_LEASE),
 )
 
+_UNCOUNTED: Final = ("hand_back", "given_back")
+"""Ways to give a job back whose delivery does not count towards `max_deliveries`."""
+
 FACTS: Final = (
     "log_id STRING, durable BOOLEAN, soft BOOLEAN, deliveries_max BIGINT, "
     "paused ARRAY<STRUCT<since: BIGINT, until: BIGINT>>, "
@@ -137,7 +140,7 @@ def _reduced(events: DataFrame) -> DataFrame:
         "worker",
         F.coalesce(F.unix_millis("deadline"), F.unix_millis("ready_at")).alias("due"),
         F.shiftright(lease, 16).alias("lease_ms"),
-        F.when(F.col("reason").isin("hand_back", "postponed"), F.col("reason")).alias("reason"),
+        F.when(F.col("reason").isin(*_UNCOUNTED, "postponed"), F.col("reason")).alias("reason"),
     )
 
 
@@ -155,7 +158,7 @@ def _carried(rows: DataFrame) -> DataFrame:
     event = F.col("event")
     claimed, is_end = event == "claimed", event.isin(*ENDS)
     settled = event == "released"
-    step = F.when(claimed, 1).when(F.col("reason") == "hand_back", -1).otherwise(0)
+    step = F.when(claimed, 1).when(F.col("reason").isin(*_UNCOUNTED), -1).otherwise(0)
     restarted = claimed & (F.col("lease_ms") > last(F.when(claimed, F.col("at"))))
     voids = event.isin(*_VOIDS_LEASE) & ~F.coalesce(F.col("reason") == "postponed", F.lit(False))
     ready = (
