@@ -179,3 +179,16 @@ def test_what_went_at_once_is_freed_in_steps() -> None:
     steps = sum(1 for _ in tidying.free(world.engine))
     assert steps > 30 and world.state.discarded == []
     check(world.state)
+
+
+def test_a_short_history_of_leases_is_left_alone_whatever_the_number_of_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    for name in TOPICS:
+        put(world, name)
+    log = world.engine.journal.leases
+    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", log.bytes_total)
+    assert len([*tidying.tidy_leases(world.engine)]) == 0
+    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", log.bytes_total - 1)
+    assert len([*tidying.tidy_leases(world.engine)]) >= len(TOPICS)
