@@ -23,6 +23,8 @@ from enum import IntFlag
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from logqueue.errors import Forbidden
+
 KEY_ID_DIGITS: Final = 8
 KEYS_FILE_BYTES_MAX: Final = 1 << 20
 _BEARER: Final = b"Bearer "
@@ -77,6 +79,17 @@ class Key:
     def has(self, needed: Scope) -> bool:
         """Whether the key holds every one of these scopes."""
         return self.scopes & needed == needed
+
+    def require(self, needed: Scope) -> None:
+        """Check that the key holds every one of these scopes.
+
+        Raises:
+            Forbidden: It does not.
+        """
+        missing = [scope.name or "" for scope in Scope if scope in needed & ~self.scopes]
+        if missing:
+            names = " and ".join(missing).lower()
+            raise Forbidden(f"this key lacks the scope {names}: use a key that has it")
 
     def allows(self, name: str) -> bool:
         """Whether the key may touch the topic or router of this (percent-decoded) name."""

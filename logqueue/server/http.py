@@ -368,8 +368,7 @@ class _AsgiClient:
 
 
 def _require_allowed(key: Key, match: Match) -> None:
-    if not key.has(match.scope):
-        raise Forbidden("this key lacks a scope that the call needs")
+    key.require(match.scope)
     if match.guarded and not key.allows(match.guarded):
         raise Forbidden("this key may not touch names outside its prefixes")
 

@@ -239,7 +239,7 @@ class _Server:
             return
         before = len(self.service.keys.keys)
         self.service.change_keys(ring)
-        logger.info("read %s again: %d keys, before %d", path, len(ring.keys), before)
+        logger.info("read %s again: keys: %d, before: %d", path, len(ring.keys), before)
 
     def _announce(self) -> None:
         host, port = self.bound.getsockname()[:2]

@@ -20,7 +20,6 @@ from websockets.frames import CloseCode
 from logqueue import feed_wire, frames, replies
 from logqueue.core import commands as cmd
 from logqueue.errors import (
-    Forbidden,
     Internal,
     InvalidRequest,
     LogqueueError,
@@ -291,8 +290,8 @@ class SocketSession(Subscriber):
         return submit_append(self._coordinator, key, topic, message, None, timings, encode)
 
     def _require(self, scope: Scope) -> None:
-        if self.key is not None and not self.key.has(scope):
-            raise Forbidden("this key lacks a scope that the command needs")
+        if self.key is not None:
+            self.key.require(scope)
 
     # -- what goes out ---------------------------------------------------------------------------
 

@@ -192,11 +192,11 @@ def _run_here(
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             counts = runner.run(run())
     except LogqueueError as error:
-        logger.error("the worker can not go on: %s", error)
+        logger.error("the worker cannot go on: %s", error)
         return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_OK
     if counts.failed:
-        logger.error("%d jobs failed", len(counts.failed))
+        logger.error("jobs that failed: %d", len(counts.failed))
         return EXIT_FAILURE
     return EXIT_OK

@@ -195,7 +195,7 @@ def test_a_worker_can_end_with_the_work(
     assert (ended.status, sorted(ended.out.splitlines())) == (0, ["hello ann", "hello bob"])
     client.append(queue, [{"task": "greet", "args": [["no name"]]}])
     failed = shell.run("worker", f"{module}:app", "--once", "--url", url)
-    assert failed.status == 1 and "1 jobs failed" in failed.err
+    assert failed.status == 1 and "jobs that failed: 1" in failed.err
 
 
 def test_a_worker_lists_what_it_would_run(shell: Shell, queue: str, module: str) -> None:
