@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -21,11 +21,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-Definition = Function | ast.ClassDef
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = _Function | ast.ClassDef
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Import:
     """One imported name: `from a import b` is the name a.b, whatever b is."""
 
@@ -34,13 +34,46 @@ class Import:
     at_top: bool
 
 
-def _is_for_types(node: ast.AST) -> bool:
-    """Whether what is inside is never run: `if TYPE_CHECKING:`."""
-    return (
-        isinstance(node, ast.If)
-        and isinstance(node.test, ast.Name)
-        and node.test.id == "TYPE_CHECKING"
-    )
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A function, method or class.
+
+    Attributes:
+        line: Where it begins.
+        name: Its name; with the names of the classes around it where it is public.
+        lines: How many lines its body takes without its docstring.
+        has_docstring: Whether it opens with one.
+    """
+
+    line: int
+    name: str
+    lines: int
+    has_docstring: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the syntax tree of one file says. Trees of all files would fill a gigabyte.
+
+    Attributes:
+        is_told: Whether the module opens with a docstring, or has nothing in it.
+        imports: Every import, wherever it stands, with relative names resolved.
+        functions: Every function and method, nested ones too.
+        classes: Every class, nested ones too.
+        public: Functions, classes and methods that others may use.
+        constants: Every text and bytes literal that is not a docstring, with its line.
+        calls: Every call of a plain name, with its line.
+        tables: What `parametrize` is given, with the line of the call.
+    """
+
+    is_told: bool
+    imports: list[Import] = field(default_factory=list)
+    functions: list[Defined] = field(default_factory=list)
+    classes: list[Defined] = field(default_factory=list)
+    public: list[Defined] = field(default_factory=list)
+    constants: list[tuple[int, str]] = field(default_factory=list)
+    calls: list[tuple[int, str]] = field(default_factory=list)
+    tables: list[tuple[int, ast.expr]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -56,9 +89,48 @@ class Source:
     text: str
 
     @cached_property
-    def tree(self) -> ast.Module:
-        """The syntax tree."""
-        return ast.parse(self.text, self.path)
+    def facts(self) -> Facts:
+        """What its syntax tree says, in no order."""
+        tree = ast.parse(self.text, self.path)
+        facts = Facts(is_told=not tree.body or _docstring(tree) is not None)
+        facts.public.extend(_public(tree.body, ""))
+        waiting: list[tuple[ast.AST, bool]] = [(tree, True)]
+        while waiting:
+            node, at_top = waiting.pop()
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                continue  # a docstring, of an attribute perhaps
+            self._look_at(node, at_top, facts)
+            is_lazy = isinstance(node, _Function) or _is_for_types(node)
+            for name in node._fields:
+                value = getattr(node, name, None)
+                for inner in value if isinstance(value, list) else (value,):
+                    if isinstance(inner, ast.AST):
+                        waiting.append((inner, at_top and not is_lazy))
+        return facts
+
+    def _look_at(self, node: ast.AST, at_top: bool, facts: Facts) -> None:
+        match node:
+            case ast.Constant(value=str(text)):
+                facts.constants.append((node.lineno, text))
+            case ast.Constant(value=bytes(data)):
+                facts.constants.append((node.lineno, data.decode("latin-1")))
+            case ast.Call(func=ast.Name(id=name)):
+                facts.calls.append((node.lineno, name))
+            case ast.Call(func=ast.Attribute(attr="parametrize")):
+                facts.tables.extend((node.lineno, table) for table in node.args[1:2])
+            case ast.Import():
+                facts.imports.extend(
+                    Import(node.lineno, alias.name, at_top) for alias in node.names
+                )
+            case ast.ImportFrom():
+                origin = self._origin(node)
+                facts.imports.extend(
+                    Import(node.lineno, f"{origin}.{alias.name}", at_top) for alias in node.names
+                )
+            case ast.ClassDef():
+                facts.classes.append(_defined(node))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                facts.functions.append(_defined(node))
 
     @property
     def is_package(self) -> bool:
@@ -75,24 +147,6 @@ class Source:
         """Whether it is this module or lies inside this package."""
         return within(self.module, room)
 
-    def imports(self) -> Iterator[Import]:
-        """Every import, wherever it stands, with relative names resolved."""
-        lazy = {
-            id(inner)
-            for node in ast.walk(self.tree)
-            if isinstance(node, Function) or _is_for_types(node)
-            for inner in ast.walk(node)
-        }
-        for node in ast.walk(self.tree):
-            at_top = id(node) not in lazy
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    yield Import(node.lineno, alias.name, at_top)
-            elif isinstance(node, ast.ImportFrom):
-                origin = self._origin(node)
-                for alias in node.names:
-                    yield Import(node.lineno, f"{origin}.{alias.name}", at_top)
-
     def _origin(self, node: ast.ImportFrom) -> str:
         if not node.level:
             assert node.module is not None
@@ -102,66 +156,48 @@ class Source:
         base = package[: len(package) - (node.level - 1)]
         return ".".join([*base, node.module] if node.module else base)
 
-    def functions(self) -> Iterator[Function]:
-        """Every function and method, nested ones too."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
 
-    def classes(self) -> Iterator[ast.ClassDef]:
-        """Every class, nested ones too."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
-
-    def public_definitions(self) -> Iterator[tuple[str, Definition]]:
-        """Functions, classes and methods that others may use, with their dotted names."""
-        yield from _public(self.tree.body, "")
-
-    def constants(self) -> Iterator[tuple[int, str]]:
-        """Every text and bytes literal that is not a docstring, with its line."""
-        docstrings = {
-            id(node.value)
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        }
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Constant) and id(node) not in docstrings:
-                if isinstance(node.value, str):
-                    yield node.lineno, node.value
-                elif isinstance(node.value, bytes):
-                    yield node.lineno, node.value.decode("latin-1")
-
-    def calls(self) -> Iterator[tuple[int, str]]:
-        """Every call of a plain name, with its line."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                yield node.lineno, node.func.id
+def _is_for_types(node: ast.AST) -> bool:
+    """Whether what is inside is never run: `if TYPE_CHECKING:`."""
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
 
-def _public(body: Iterable[ast.stmt], prefix: str) -> Iterator[tuple[str, Definition]]:
+def _docstring(node: ast.AST) -> ast.Expr | None:
+    """The statement that is the docstring of a module, class or function."""
+    if isinstance(node, ast.Module | _Definition):
+        match node.body:
+            case [ast.Expr(value=ast.Constant(value=str())) as first, *_]:
+                return first
+    return None
+
+
+def _defined(node: _Definition, prefix: str = "") -> Defined:
+    body = node.body[1:] if (told := _docstring(node)) else node.body
+    end = node.end_lineno
+    assert end is not None
+    lines = end - body[0].lineno + 1 if body else 0
+    return Defined(node.lineno, prefix + node.name, lines, told is not None)
+
+
+def _public(body: Iterable[ast.stmt], prefix: str) -> Iterator[Defined]:
     for node in body:
-        if not isinstance(node, Definition) or node.name.startswith("_"):
+        if not isinstance(node, _Definition) or node.name.startswith("_"):
             continue
-        if isinstance(node, Function) and _says_nothing_new(node):
+        if isinstance(node, _Function) and _says_nothing_new(node):
             continue
-        yield prefix + node.name, node
+        yield _defined(node, prefix)
         if isinstance(node, ast.ClassDef):
             yield from _public(node.body, f"{prefix}{node.name}.")
 
 
-def _says_nothing_new(function: Function) -> bool:
+def _says_nothing_new(function: _Function) -> bool:
     """Whether its contract is stated elsewhere: overloads, setters, declared overrides."""
     marks = {ast.unparse(mark).rpartition(".")[2] for mark in function.decorator_list}
     return bool(marks & {"overload", "setter", "deleter", "override"})
-
-
-def body_lines(function: Function) -> int:
-    """How many lines a function's body takes without its docstring."""
-    body = function.body
-    if ast.get_docstring(function) is not None:
-        body = body[1:]
-    if not body:
-        return 0
-    end = function.end_lineno
-    assert end is not None
-    return end - body[0].lineno + 1
 
 
 def words(name: str) -> list[str]:
@@ -210,13 +246,18 @@ def _walked_files() -> Iterator[str]:
 
 
 @cache
-def sources(*rooms: str) -> tuple[Source, ...]:
-    """The project's Python files below these folders, or all of them."""
+def _all_sources() -> tuple[Source, ...]:
     return tuple(
         Source(path, (ROOT / path).read_text(encoding="utf-8"))
         for path in project_files()
-        if path.endswith(".py") and (not rooms or path.startswith(tuple(f"{r}/" for r in rooms)))
+        if path.endswith(".py")
     )
+
+
+def sources(*rooms: str) -> tuple[Source, ...]:
+    """The project's Python files below these folders, or all of them; each is parsed once."""
+    below = tuple(f"{room}/" for room in rooms) or ("",)
+    return tuple(source for source in _all_sources() if source.path.startswith(below))
 
 
 def broken(rule: str, places: Iterable[str]) -> None:

@@ -171,7 +171,7 @@ def arrows_against(room: Room, files: Iterable[Source]) -> Iterator[str]:
     """Imports that a room does not allow."""
     for source in files:
         if source.is_in(room.name):
-            for found in source.imports():
+            for found in source.facts.imports:
                 if not room.may(found.name):
                     yield f"{source.path}:{found.line}: imports {found.name}"
 
@@ -187,7 +187,7 @@ def test_the_core_does_no_io() -> None:
         (
             f"{source.path}:{line}: calls {name}()"
             for source in sources("logqueue/core")
-            for line, name in source.calls()
+            for line, name in source.facts.calls
             if name in IMPURE_CALLS
         ),
     )
@@ -200,7 +200,7 @@ def test_only_spark_imports_pyspark() -> None:
             f"{source.path}:{found.line}: imports {found.name}"
             for source in sources(*PRODUCT)
             if not source.is_in("logqueue.spark")
-            for found in source.imports()
+            for found in source.facts.imports
             if found.at_top and inside("pyspark", "logqueue.spark")(found.name)
         ),
     )
@@ -241,9 +241,9 @@ def test_files_are_short() -> None:
 def long_functions(files: Iterable[Source]) -> Iterator[str]:
     """Functions above the bound."""
     for source in files:
-        for function in source.functions():
-            if (lines := house.body_lines(function)) > FUNCTION_LINES_MAX:
-                yield f"{source.path}:{function.lineno}: {function.name} has {lines} lines"
+        for found in source.facts.functions:
+            if found.lines > FUNCTION_LINES_MAX:
+                yield f"{source.path}:{found.line}: {found.name} has {found.lines} lines"
 
 
 def test_functions_are_short() -> None:
@@ -259,10 +259,10 @@ def empty_names(files: Iterable[Source]) -> Iterator[str]:
         for word in house.words(source.path.removesuffix(".py")):
             if word in BANNED_WORDS:
                 yield f"{source.path}: {word}"
-        for found in source.classes():
+        for found in source.facts.classes:
             for word in house.words(found.name):
                 if word in BANNED_WORDS:
-                    yield f"{source.path}:{found.lineno}: class {found.name}"
+                    yield f"{source.path}:{found.line}: class {found.name}"
 
 
 def test_names_say_something() -> None:
@@ -282,15 +282,12 @@ def test_test_folders_are_packages() -> None:
 
 def unordered(source: Source) -> Iterator[int]:
     """Lines of tables for tests that are sets: their order is another one in each process."""
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("parametrize"):
-            continue
-        for table in node.args[1:2]:
-            is_set = isinstance(table, ast.Set | ast.SetComp) or (
-                isinstance(table, ast.Call) and ast.unparse(table.func) in ("set", "frozenset")
-            )
-            if is_set or (isinstance(table, ast.BinOp) and ".keys()" in ast.unparse(table)):
-                yield node.lineno
+    for line, table in source.facts.tables:
+        is_set = isinstance(table, ast.Set | ast.SetComp) or (
+            isinstance(table, ast.Call) and ast.unparse(table.func) in ("set", "frozenset")
+        )
+        if is_set or (isinstance(table, ast.BinOp) and ".keys()" in ast.unparse(table)):
+            yield line
 
 
 def test_tables_for_tests_have_an_order() -> None:
@@ -306,20 +303,16 @@ def test_tables_for_tests_have_an_order() -> None:
 def test_every_module_says_what_it_is() -> None:
     broken(
         "a module opens with a docstring: what it owns and what it must not know",
-        (
-            source.path
-            for source in sources()
-            if source.tree.body and not ast.get_docstring(source.tree)
-        ),
+        (source.path for source in sources() if not source.facts.is_told),
     )
 
 
 def undocumented(files: Iterable[Source]) -> Iterator[str]:
     """Public definitions without a docstring."""
     for source in files:
-        for name, definition in source.public_definitions():
-            if not ast.get_docstring(definition):
-                yield f"{source.path}:{definition.lineno}: {name}"
+        for found in source.facts.public:
+            if not found.has_docstring:
+                yield f"{source.path}:{found.line}: {found.name}"
 
 
 def test_everything_public_has_a_docstring() -> None:

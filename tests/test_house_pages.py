@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -50,7 +51,7 @@ def variables() -> set[str]:
         name
         for source in sources("logqueue")
         if source.is_in("logqueue.server") or source.is_in("logqueue.cli")
-        for _, text in source.constants()
+        for _, text in source.facts.constants
         for name in re.findall(r"LOGQUEUE_[A-Z_]*[A-Z]", text)
     }
     return named | {option.variable for option in OPTIONS}
@@ -154,12 +155,17 @@ def programs(command: str) -> Iterator[list[str]]:
             words.append(word)
 
 
+@cache
+def _command_line() -> argparse.ArgumentParser:
+    return cli_parser()
+
+
 def can_be_meant(arguments: list[str]) -> bool:
     """Whether the command line takes these arguments."""
     if "--help" in arguments:
         return True
     try:
-        cli_parser().parse_args(arguments)
+        _command_line().parse_args(arguments)
     except SystemExit:
         return False
     return True

@@ -75,7 +75,7 @@ def test_every_package_that_is_imported_is_of_the_base_or_of_an_extra() -> None:
     foreign = {
         f"{source.path}:{found.line}: {found.name}"
         for source in sources("logqueue", "wal")
-        for found in source.imports()
+        for found in source.facts.imports
         if not is_stdlib(found.name) and found.name.partition(".")[0] not in known
     }
     assert foreign - {f for f in foreign if f.endswith(": pytest")} == set()
