@@ -36,7 +36,7 @@ class QueueRoutes:
             held = coordinator.claim_now(queue, claimer, finish, may_wait=wait_ms > 0)
             if held is not None:
                 return held
-        return request.unless_gone(self._claim_in_cohort(request, claimer, wait_ms), is_long=True)
+        return self._service.long_poll(request, self._claim_in_cohort(request, claimer, wait_ms))
 
     async def _claim_in_cohort(self, request: Request, claimer: cmd.Claimer, wait_ms: int) -> Reply:
         """A claim that waits, and that its caller can leave half-way."""

@@ -16,7 +16,7 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable, PayloadTooLarge
@@ -71,7 +71,7 @@ class Request:
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
         is_long: It waits for something that may never come; whoever sends no more is taken to have
-            hung up.
+            hung up. Set by `Service.long_poll`.
     """
 
     __slots__ = (
@@ -168,16 +168,17 @@ class Request:
         self._client.wait()
 
     def unless_gone(
-        self, work: Coroutine[Any, Any, T], *, is_long: bool = False
+        self, work: Coroutine[Any, Any, T], refused: asyncio.Future[NoReturn] | None = None
     ) -> Coroutine[Any, Any, T]:
         """Await something for the client, and cancel it when the client hangs up.
 
         Args:
             work: What to await.
-            is_long: See `Request.is_long`.
+            refused: Fails when the request is to be refused before the work is done. Cancelled at
+                the end.
 
         Returns:
-            What to await; it raises ClientGone when the client did.
+            What to await; it raises ClientGone when the client did, and what `refused` failed with.
 
         Raises:
             Throttled: No memory is left for one more request that waits.
@@ -186,22 +187,30 @@ class Request:
             self._client.wait()
         except BaseException:
             work.close()
+            if refused is not None:
+                refused.cancel()
             raise
-        self.is_long = is_long
-        return self._unless_gone(work)
+        return self._unless_gone(work, refused)
 
-    async def _unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _unless_gone(
+        self, work: Coroutine[Any, Any, T], refused: asyncio.Future[NoReturn] | None
+    ) -> T:
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self.gone())
+        pending: list[asyncio.Future[Any]] = [task, gone]
+        if refused is not None:
+            pending.append(refused)
         try:
-            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
+                if refused is not None and refused.done():
+                    refused.result()
                 raise ClientGone
             return task.result()
         finally:
-            for pending in (task, gone):
-                pending.cancel()
-            await asyncio.gather(task, gone, return_exceptions=True)
+            for future in pending:
+                future.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
     def declared_bytes(self) -> int | None:
         """The body's length as declared, None when the client did not say."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Coroutine
 from enum import Enum
+from typing import Any, NoReturn, TypeVar
 
 from logqueue.errors import (
     Internal,
@@ -24,9 +26,12 @@ from logqueue.server.client_memory import ClientMemory
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.engine import Engine
 from logqueue.server.gate import Gate
+from logqueue.server.requests import Request
 from logqueue.server.settings import Settings
 from logqueue.server.stepping import Stepping, SteppingInline
 from logqueue.server.watch import WatchSessions
+
+T = TypeVar("T")
 
 
 class Phase(Enum):
@@ -57,6 +62,8 @@ class Service:
     def __init__(self, settings: Settings, stepping: Stepping | None = None) -> None:
         self.settings = settings
         self.keys = settings.api_keys
+        self._valid_keys = frozenset(settings.api_keys.keys)
+        self._long_polls: dict[asyncio.Future[NoReturn], Key] = {}
         self.key_reloads = 0
         self.key_reload_failures = 0
         self.stepping = stepping or SteppingInline()
@@ -140,16 +147,56 @@ class Service:
     # -- keys ------------------------------------------------------------------------------------
 
     def change_keys(self, ring: KeyRing) -> None:
-        """Take other keys from now on. Streams and watch sessions of keys that are not among them,
-        or that may do something else by now, end."""
+        """Replace the keys. Long polls, streams and watch sessions end when their key is not among
+        the new ones, or has other scopes or prefixes there."""
         self.keys = ring
-        valid = frozenset(ring.keys)
+        self._valid_keys = valid = frozenset(ring.keys)
         self.watch_sessions.forget_keys_but(valid)
         if self._coordinator is not None:
-            error = Unauthorized("this key is no longer valid: the keys of the server have changed")
             self._coordinator.end_streams_of(
-                lambda key: key is not None and key not in valid, error
+                lambda key: key is not None and key not in valid, _key_removed()
             )
+        for refused, key in list(self._long_polls.items()):
+            if key not in valid and not refused.done():
+                refused.set_exception(_key_removed())
+
+    def _require_valid(self, key: Key) -> None:
+        """Check a key again: it may have been removed since the head of the request came.
+
+        Raises:
+            Unauthorized: It was.
+        """
+        if key not in self._valid_keys:
+            raise _key_removed()
+
+    # -- long polls ------------------------------------------------------------------------------
+
+    def long_poll(self, request: Request, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Await something that may never come, until the client hangs up or its key is removed.
+
+        Returns:
+            What to await. It cancels the work and raises `ClientGone`, or `Unauthorized`.
+
+        Raises:
+            Throttled: No memory is left for one more request that waits.
+            Unauthorized: The key was removed after the head of the request was read.
+        """
+        request.is_long = True
+        key = request.key
+        if key is None:
+            return request.unless_gone(work)
+        try:
+            self._require_valid(key)
+        except Unauthorized:
+            work.close()
+            raise
+        refused: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
+        self._long_polls[refused] = key
+        refused.add_done_callback(self._forget_poll)
+        return request.unless_gone(work, refused)
+
+    def _forget_poll(self, refused: asyncio.Future[NoReturn]) -> None:
+        del self._long_polls[refused]
 
     # -- caps ------------------------------------------------------------------------------------
 
@@ -175,7 +222,10 @@ class Service:
 
         Raises:
             Throttled: The server, or the key, has all the streams it may have.
+            Unauthorized: The key was removed after the head of the request was read.
         """
+        if key is not None:
+            self._require_valid(key)
         most = self.settings.max_sse_connections
         if most and self.streams >= most:
             raise Throttled(f"the server already has its maximum of {most} open streams")
@@ -191,6 +241,10 @@ class Service:
         self.streams -= 1
         assert self.streams >= 0
         _count_down(self.streams_by_key, key)
+
+
+def _key_removed() -> Unauthorized:
+    return Unauthorized("this key is no longer valid: the keys of the server have changed")
 
 
 def _count_down(counts: Counter[str], key: Key | None) -> None:

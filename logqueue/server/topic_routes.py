@@ -208,7 +208,7 @@ class TopicRoutes:
         body = wire.read_diff_body(request.body or b"{}", request.ignore)
         topic, page = _read(coordinator.engine, request, body)
         if body.wait_ms and page.says_nothing:
-            return request.unless_gone(self._diff_when_there_is(request, body), is_long=True)
+            return self._service.long_poll(request, self._diff_when_there_is(request, body))
         records = _join(coordinator, topic, page, body)
 
         def finish(waited_ms: float) -> Reply:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, Scope, parse_keys_file
-from tests.http.api import Api
+from tests.http import rawhttp
+from tests.http.api import JSON, Api
 from tests.http.conftest import ApiFor
 from tests.http.expect import eventually, ok, refused
 from tests.http.process import ServerProcess, run_to_end
+from tests.http.waiting import Waiters, datas
 from tests.http.ws import Socket
 
 KEYS = "# who may what\nops\n\n  worker:read+write:jobs.  \r\nreader:read, other\n"
@@ -94,6 +98,45 @@ def test_a_key_that_may_less_is_another_one(place: Place, api_for: ApiFor) -> No
         assert watch.status == 404
     with other.work("jobs.q", node="w") as work:
         assert work.status == 200
+
+
+def test_long_polls_of_a_removed_key_end(place: Place, api_for: ApiFor) -> None:
+    """They get the 401 of a new request at once, and take no jobs; those of other keys wait on."""
+    ops, worker = api_for(place.server, "ops"), api_for(place.server, "worker")
+    ops.make_queue("jobs.q")
+    ops.make_queue("jobs.windowed", claim_jitter_ms=60_000)
+    with Waiters(ops) as stays, Waiters(worker) as leaves, ThreadPoolExecutor(1) as pool:
+        staying = stays.start("jobs.q", "stays")
+        waiting = leaves.start("jobs.q", "gone")
+        gathering = leaves.start("jobs.windowed", "gone", wait_ms=0)
+        reading = pool.submit(worker.diff, "jobs.q", wait_ms=30_000)
+        eventually(lambda: ops.facts("jobs.q", "last_read_ts")[0])
+        place.reload("ops\nworker:read:jobs.\n")
+        for call in (waiting, gathering, reading):
+            refused(call.result(20.0), 401, "unauthorized")
+        assert not staying.done()
+        ops.append("jobs.q", "a", "b")
+        assert datas(staying) == ["a"]
+    assert ops.facts("jobs.q", "ready", "in_flight") == (1, 1)
+
+
+@pytest.mark.parametrize("route", ["POST claim", "POST diff", "GET work"])
+def test_a_key_removed_while_the_body_comes(place: Place, api_for: ApiFor, route: str) -> None:
+    """What would last is refused: it would outlive the key."""
+    ops = api_for(place.server, "ops")
+    ops.make_queue("jobs.q")
+    method, verb = route.split()
+    body = b'{"node":"w","wait_ms":30000}'
+    headers = {**JSON, "authorization": "Bearer worker"}
+    whole = rawhttp.request(method, f"/v0/topics/jobs.q/{verb}?node=w", body, headers)
+    with closing(rawhttp.Connection(ops.address)) as connection:
+        # Once the first request is answered, the head of the second was read.
+        connection.send(rawhttp.request("GET", "/v0/health") + whole[: -len(body)])
+        assert connection.read_reply().status == 200
+        place.reload("ops\n")
+        connection.send(body)
+        reply = connection.read_reply()
+    refused(reply, 401, "unauthorized")
 
 
 @pytest.mark.parametrize("text", ["", "# none\n", "ops:nosuch\n", "s3same\ns3same\n"])
