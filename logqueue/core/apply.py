@@ -9,7 +9,7 @@ record or a topic that is not there is not an error; it has nothing left to chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -46,14 +46,19 @@ def apply(state: State, event: ev.AnyEvent, segment: int = 0) -> None:
 
 
 def elapse(topic: Topic, now: int, jobs_max: int | None = limits.LAPSED_PER_PASS_MAX) -> bool:
-    """Let time act on some of a queue's leases and delays. A fact of the clock, so it is never
-    logged, and no event rests on it: each says which jobs it is about, wherever they are.
+    """Let time act on some of a queue's leases and delays, and have some of the jobs come back that
+    the cursor has passed. It is never logged, and no event rests on it: each says which jobs it is
+    about, wherever they are.
 
     Returns:
         Whether there are more.
     """
     queue = topic.queue
-    return queue is not None and queue.elapse(now, topic.config.retry_backoff, jobs_max)
+    if queue is None:
+        return False
+    if queue.returning:
+        _put_some_back(topic, queue, jobs_max)
+    return queue.elapse(now, topic.config.retry_backoff, jobs_max) or queue.returning > 0
 
 
 def count_leases(state: State, event: ev.JobsClaimed) -> None:
@@ -119,20 +124,43 @@ def _settle_leases(topic: Topic, queue: Queue) -> None:
     ]
     queue.restore(cursor, kept)
     # A claim may be in no log.
-    queue.put_back(_passed_unseen(topic, queue))
+    queue.returning = 1
+    _put_some_back(topic, queue, None)
     if topic.particulars is not None:
         settle_particulars(topic, topic.particulars, queue)
 
 
-def _passed_unseen(topic: Topic, queue: Queue) -> Iterator[int]:
-    """Jobs below the cursor that nobody was given and that do not come by their own time."""
-    for batch in topic.batches:
+def _put_some_back(topic: Topic, queue: Queue, jobs_max: int | None) -> None:
+    """Have some of the jobs come back that are below the cursor, that nobody was given and that do
+    not come by their own time."""
+    found: list[int] = []
+    scanned_max = limits.SCANNED_PER_PASS_MAX if jobs_max is not None else limits.U64_MAX
+    goes_on_at = _find_passed(topic, queue, found, scanned_max)
+    queue.put_back(found, goes_on_at)
+
+
+def _find_passed(topic: Topic, queue: Queue, found: list[int], scanned_max: int) -> int:
+    """The jobs of `_put_some_back`; returns where to go on, 0 when that is nowhere."""
+    start = queue.returning
+    left = scanned_max
+    for batch in topic.batches_from(start):
         if batch.first_seq >= queue.cursor:
-            return
-        for seq in batch.live_seqs():
-            is_unseen = seq < queue.cursor and seq not in queue.jobs
-            if is_unseen and (batch.is_plain or not topic.is_timed(seq)):
-                yield seq
+            return 0
+        if left <= 0:
+            return batch.first_seq
+        if not batch.is_plain and queue.passed.behind(batch.first_seq) > batch.last_seq:
+            left -= 1
+            continue
+        for seq in batch.live_seqs(start):
+            if seq >= queue.cursor:
+                return 0
+            if left <= 0:
+                return seq
+            left -= 1
+            if seq not in queue.jobs and (batch.is_plain or not topic.is_timed(seq)):
+                found.append(seq)
+                left -= 1
+    return 0
 
 
 def introduce(state: State, event: ev.Checkpointed) -> None:
@@ -169,7 +197,8 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
         if topic.queue is not None:
             topic.queue.change_rate(topic.config.claim_rate, event.config.claim_rate, event.at)
         if topic.queue is not None and topic.queue.has_overdue and _lives_longer(topic, event):
-            topic.queue.put_back(_passed_unseen(topic, topic.queue))
+            # Bit by bit, as time acts: see `elapse`.
+            topic.queue.returning = 1
         topic.config = event.config
         topic.head = max(topic.head, event.head)
         if event.cap_floor > topic.cap_floor:

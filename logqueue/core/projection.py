@@ -58,6 +58,8 @@ class Queue:
         finished: Jobs that came to an end over this instance's life, by outcome.
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
             where they are to go.
+        returning: Where jobs are still to be found that the cursor has passed and that may be handed
+            out by now, from a seq on up to the cursor; 0 when there are none. They count as ready.
         has_errors: Whether any job has ever had an error.
         has_given_back: Whether any delivery of a job has not counted.
         has_timed: Whether any job has ever come by its own time.
@@ -67,7 +69,7 @@ class Queue:
     __slots__ = (
         "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
         "delayed", "finished", "has_errors", "has_given_back", "has_overdue", "has_timed", "held",
-        "jobs", "keys", "lapsed", "leased", "orphans", "passed", "reclaim", "streams",
+        "jobs", "keys", "lapsed", "leased", "orphans", "passed", "reclaim", "returning", "streams",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -89,6 +91,7 @@ class Queue:
         """Nobody holds anything, and nobody ever did."""
         self.cursor = cursor
         self.has_overdue = False
+        self.returning = 0
         self.jobs: dict[int, Job] = {}
         self.reclaim: SortedList[int] = SortedList()
         self.delayed: SortedList[int] = SortedList()
@@ -390,13 +393,19 @@ class Queue:
             self._leave_place(seq, job)
             self._put_back(seq, job, due)
 
-    def put_back(self, seqs: Iterable[int]) -> None:
-        """Have jobs that the cursor has passed, and nobody was given, come as reclaimed ones."""
-        passed = [*seqs]
-        for seq in passed:
+    def put_back(self, seqs: Sequence[int], goes_on_at: int) -> None:
+        """Have jobs that the cursor has passed, and nobody was given, come as reclaimed ones.
+
+        Args:
+            seqs: Neighbours among them, ascending.
+            goes_on_at: Where the others are to be found, 0 when these were the last.
+        """
+        for seq in seqs:
             self.jobs[seq] = Job()
-        self.reclaim.update(passed)
-        self.has_overdue = False
+        self.reclaim.update(seqs)
+        self.returning = goes_on_at
+        if not goes_on_at:
+            self.has_overdue = False
 
     def finish(self, seqs: Iterable[int]) -> None:
         """Jobs are complete: their leases and counters go."""

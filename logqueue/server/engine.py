@@ -13,6 +13,7 @@ from functools import partial
 from logqueue.clock import Clock
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
+from logqueue.core import limits
 from logqueue.core.apply import apply, elapse
 from logqueue.core.carrying import carry_leases, carry_over, queues_to_settle
 from logqueue.core.copies import NO_ROOM
@@ -182,6 +183,8 @@ class Engine:
         if topic is not None:
             if topic not in changed:
                 changed = (*changed, topic)
+            if topic.queue is not None and topic.queue.returning:
+                self.lapse(topic)
             if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before anybody sees it.
                 self._take_due(topic, now)
@@ -301,6 +304,11 @@ class Engine:
         return bool(self._behind)
 
     @property
+    def has_arrears(self) -> bool:
+        """Whether routers or time have more to do than one read waits for."""
+        return bool(self._behind or self._lagging)
+
+    @property
     def has_stalled(self) -> bool:
         """Whether a router waits for room in its destination."""
         return bool(self._stalled)
@@ -388,11 +396,14 @@ class Engine:
         return [number for number in reversed(upstream) if number in self._behind]
 
     def is_far_behind(self, name: str) -> bool:
-        """Whether what feeds a topic has more to copy than one read should wait for in one step;
-        `catch_up` it bit by bit then."""
-        topic: Topic | None = self.state.topics.get(name) if self._behind else None
+        """Whether what feeds a topic has more to copy than one read should wait for in one step, or
+        more of a queue's jobs are to come back before the next claim; `catch_up` it bit by bit
+        then."""
+        topic: Topic | None = self.state.topics.get(name)
         if topic is None:
             return False
+        if _is_short_of_returning(topic) and not self.is_settling(topic):
+            return True
         left = CATCH_UP_RECORDS_MAX
         for number in self._feeding(topic):
             router = self.state.routers_by_number[number]
@@ -400,8 +411,11 @@ class Engine:
         return left < 0
 
     def catch_up(self, name: str) -> None:
-        """One decision of a router that feeds a topic."""
+        """One decision of a router that feeds a topic, or some of the jobs that are to come back."""
         topic: Topic | None = self.state.topics.get(name)
+        if topic is not None and _is_short_of_returning(topic):
+            self.lapse(topic)
+            return
         feeding = self._feeding(topic) if topic is not None else []
         if feeding:
             self._forward_one(feeding[0])
@@ -510,3 +524,13 @@ class Engine:
                         pass
         finally:
             journal.close()
+
+
+def _is_short_of_returning(topic: Topic) -> bool:
+    """Whether jobs are still to come back, and those that have could be fewer than a pass takes."""
+    queue = topic.queue
+    return (
+        queue is not None
+        and queue.returning > 0
+        and len(queue.reclaim) < limits.CLAIMED_PER_PASS_MAX
+    )

@@ -117,7 +117,7 @@ class HttpApi:
             request.wait()
             return self._answer_large(request, route, request.body)
         engine = self.service.engine
-        if engine is not None and engine.has_behind and engine.is_far_behind(request.name):
+        if engine is not None and engine.has_arrears and engine.is_far_behind(request.name):
             return self._answer_behind(request, route)
         return self._handle(request, route)
 

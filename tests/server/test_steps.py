@@ -39,6 +39,7 @@ SCALED = {
     "FORWARDED_PER_PASS_MAX": 100,
     "JOBS_SCANNED_MAX": 200,
     "RECLAIMED_SCANNED_MAX": 200,
+    "LAPSED_PER_PASS_MAX": 100,
 }
 
 Steps = Iterator[object]
@@ -271,6 +272,29 @@ def claims_past_expired(world: World, n: int) -> Steps:
     return steps()
 
 
+def passed_over(world: World, n: int) -> None:
+    """Have a claim pass over jobs that are too old and have nowhere to go."""
+    world.put("full", type="log", durability="ephemeral", cap_records=1, discard="reject")
+    world.write("full", 1)
+    world.patch(archive="full", ttl_ms=1000)
+    fill(world, n)
+    world.wait(2000)
+    world.write("q", "fresh")
+    assert world.take(1) == [n + 1]
+
+
+def longer_ttl(world: World, n: int) -> Steps:
+    passed_over(world, n)
+
+    def steps() -> Steps:
+        world.patch(ttl_ms=60_000)
+        yield None
+        yield from elapsing(world)
+        assert len(world.topic("q").queue.reclaim) == n  # type: ignore[union-attr]
+
+    return steps()
+
+
 def pages(world: World, n: int) -> Steps:
     fill(world, n)
     claim(world, n // 2)
@@ -301,7 +325,8 @@ def drop(world: World, n: int) -> Steps:
 OPERATIONS: list[Callable[[World, int], Steps]] = [
     delete_all, delete_archived, delete_tag, delete_any_tag, purge, purge_of_nothing, redrive,
     ack_archived, leases_run_out, leases_run_out_with_backoff, delays_end, ttl_of_leased,
-    ttl_archived, own_ttl, cap_archived, routers, claims, claims_past_expired, pages, drop,
+    ttl_archived, own_ttl, cap_archived, routers, claims, claims_past_expired, longer_ttl, pages,
+    drop,
 ]  # fmt: skip
 
 
@@ -322,3 +347,37 @@ def test_what_is_counted_grows_where_nothing_bounds_it(monkeypatch: pytest.Monke
         monkeypatch.setattr(limits, name, 10**6)
     with pytest.raises(AssertionError):
         test_no_step_grows_with_the_size(delete_archived)
+
+
+def test_claims_wait_for_jobs_that_are_still_to_come_back() -> None:
+    world = World()
+    world.put(durability="ephemeral", lease_ms=1000)
+    passed_over(world, 2000)
+    world.patch(ttl_ms=60_000)
+    queue = world.topic("q").queue
+    assert queue is not None and 0 < len(queue.reclaim) < 500
+    assert world.topic("q").ready == 2000, "those that are to come back count"
+    while world.engine.is_far_behind("q"):
+        world.engine.catch_up("q")
+    assert world.take(300) == [*range(1, 101)]
+    check(world.state)
+    while world.engine.has_lagging:
+        world.engine.elapse_more()
+    taken = [*range(1, 101)]
+    for _ in range(25):
+        taken += world.take(300)
+    assert taken == [*range(1, 2001)]
+    check(world.state)
+
+
+def test_a_claim_that_a_replay_meets_finds_jobs_that_had_not_come_back_yet() -> None:
+    world = World()
+    world.put(durability="fsync", lease_ms=60_000, leases_durable=True)
+    passed_over(world, 1000)
+    world.patch(ttl_ms=60_000)
+    world.take(100)
+    world.step()
+    world.kill()
+    queue = world.topic("q").queue
+    assert queue is not None and queue.leased == 101 and not queue.returning
+    assert world.topic("q").ready == 900 == len(queue.reclaim)
