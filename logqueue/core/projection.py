@@ -58,8 +58,8 @@ class Queue:
         finished: Jobs that came to an end over this instance's life, by outcome.
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
             where they are to go.
-        returning: Where jobs are still to be found that the cursor has passed and that may be handed
-            out by now, from a seq on up to the cursor; 0 when there are none. They count as ready.
+        returning: From which seq on, up to the cursor, jobs are still to be found that the cursor
+            has passed and that may be handed out by now; 0 when there are none. They are ready.
         has_errors: Whether any job has ever had an error.
         has_given_back: Whether any delivery of a job has not counted.
         has_timed: Whether any job has ever come by its own time.

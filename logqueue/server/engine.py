@@ -411,7 +411,7 @@ class Engine:
         return left < 0
 
     def catch_up(self, name: str) -> None:
-        """One decision of a router that feeds a topic, or some of the jobs that are to come back."""
+        """One decision of a router that feeds a topic; or some jobs that are to come back do."""
         topic: Topic | None = self.state.topics.get(name)
         if topic is not None and _is_short_of_returning(topic):
             self.lapse(topic)
