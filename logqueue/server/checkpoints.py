@@ -100,14 +100,14 @@ class JobsCheckpoint:
 
 
 def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
-    """The events of a leases checkpoint: the projections of all queues that are logged.
+    """The events of a leases checkpoint: the projections of all queues with records in the log.
 
     Each is to be logged before anything else happens; between two of them jobs may be claimed and
     settled, and topics may go.
     """
     for topic in [*state.instances.values()]:
         queue = topic.queue
-        if queue is None or not topic.config.is_logged:
+        if queue is None or not topic.is_on_disk:
             continue
         seqs = [*queue.jobs]
         for start in range(0, max(len(seqs), 1), JOBS_PER_PART):

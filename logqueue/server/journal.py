@@ -530,9 +530,10 @@ def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> b
 
 def is_kept(topic: Topic, event: ev.AnyEvent) -> bool:
     """Whether an event about the records or the leases of a topic goes to a log."""
-    if type(event) in _APPENDS or type(event).log == ev.LEASES:
+    if type(event) in _APPENDS:
         return topic.config.is_logged
-    # Records that were logged once need their removal logged, whatever the class is by now.
+    # Whatever the class is by now, of records that were logged once all else is logged, too: their
+    # removal, and who has them.
     return topic.is_on_disk
 
 

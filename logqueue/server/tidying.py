@@ -387,7 +387,7 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
         return
     known = 0
     for count, topic in enumerate([*engine.state.instances.values()], 1):
-        if topic.queue is not None and topic.config.is_logged:
+        if topic.queue is not None and topic.is_on_disk:
             known += len(topic.queue.jobs)
         if count % TOPICS_PER_STEP == 0:
             yield

@@ -16,6 +16,7 @@ import pytest
 from logqueue.clock import ManualClock
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
+from logqueue.core.looking import list_jobs
 from logqueue.server import tidying
 from logqueue.server.portions import Outcome
 from tests.core.world import START_MS, World, job, pack
@@ -230,3 +231,45 @@ def test_seqs_reserved_before_an_orderly_stop_are_let_go_of_for_good() -> None:
     world.tidy()
     world.kill()
     assert world.topic("q").head >= stepped, "seqs went back"
+
+
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+@pytest.mark.parametrize("back", [None, "fsync"])
+def test_what_becomes_of_logged_jobs_while_a_queue_is_ephemeral_is_logged(
+    back: str | None, ending: str
+) -> None:
+    world = World()
+    world.put(durability="fsync", leases_durable=True, lease_ms=60_000)
+    world.fill(4)
+    assert world.take(3) == [1, 2, 3]
+    world.patch("q", durability="ephemeral")
+    world.write("q", "in memory only")
+    world.nack(1, error="no luck")
+    world.ack(2)
+    world.take(1, node="v")
+    world.nack(1, node="v", delay_ms=5_000)
+    assert world.take(2, node="v") == [4, 5]
+    if back is not None:
+        world.patch("q", durability=back)
+    world.step()
+    world.kill() if ending == "kill" else world.restart()
+    found = list_jobs(world.topic("q"), limit=9).jobs
+    jobs = {job.seq: (job.state, job.deliveries) for job in found}
+    assert jobs == {1: ("delayed", 2), 3: ("in_flight", 1), 4: ("in_flight", 1)}
+    assert world.ack(4, node="v") == (1, [])
+    first = world.write("q", "next").first_seq
+    assert first >= 5
+    assert world.take(1) == [first], "a lease of a record that was lost is taken for this one's"
+
+
+def test_no_switch_of_class_brings_a_lease_back_that_a_start_has_ended() -> None:
+    world = World()
+    world.put(durability="fsync", leases_durable=True, lease_ms=60_000)
+    world.fill(1)
+    assert world.take(1) == [1]
+    world.patch("q", durability="ephemeral", leases_durable=False)
+    world.kill()
+    assert world.states() == {1: "ready"}
+    world.patch("q", durability="fsync", leases_durable=True)
+    world.kill()
+    assert world.states() == {1: "ready"}
