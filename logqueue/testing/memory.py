@@ -33,6 +33,10 @@ T = TypeVar("T")
 URL = "http://logqueue.test"
 DAY_S = 86_400.0
 LOOK_S = 600.0
+CLEANUP_S = 3600.0
+"""Virtual seconds that cancelled tasks have for cleaning up when the server is closed."""
+CANCELLED_MAX = 3
+"""How often a task that does not end is cancelled then."""
 
 
 class MemoryWorker:
@@ -289,10 +293,12 @@ class MemoryServer:
     # -- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End workers without ceremony, give apps their surroundings back, end the server."""
+        """Cancel workers and whatever handlers have started, and await their end; give apps their
+        surroundings back; end the server."""
         for worker in self._workers:
             if not worker.is_over:
                 self.crash(worker)
+        self._end_tasks()
         for app, surroundings in self._attached:
             app.close()
             self._finish(app.aclose())
@@ -303,6 +309,23 @@ class MemoryServer:
         self._finish(self._loop.shutdown_asyncgens())
         self._loop.close()
         self._core.close()
+
+    def _end_tasks(self) -> None:
+        """Cancel every task of the workers' loop. Virtual time passes while they clean up; one that
+        takes too long is cancelled again."""
+        for attempt in range(CANCELLED_MAX):
+            left = asyncio.all_tasks(self._loop)
+            if not left:
+                return
+            for task in left:
+                # One that a crash has cancelled already may be cleaning up.
+                if attempt or not task.cancelling():
+                    task.cancel()
+            self._drive(
+                self._time.now() + CLEANUP_S,
+                lambda: not asyncio.all_tasks(self._loop),
+                heeds_threads=False,
+            )
 
     def _finish(self, work: Coroutine[Any, Any, object]) -> None:
         task = self._loop.create_task(work)

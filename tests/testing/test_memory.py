@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import re
 import threading
+from collections.abc import Awaitable, Callable
 from zlib import crc32
 
 import pytest
@@ -35,6 +38,55 @@ def test_time_stands_still_until_it_is_told_to_pass(server: MemoryServer) -> Non
     server.client.append("q", [2], create=True)
     first, second = server.client.diff("q").records
     assert second.ts - first.ts == 1500
+
+
+async def ends_at_once(job: Job) -> None:
+    await asyncio.sleep(1000.0)
+
+
+async def cleans_up(job: Job) -> None:
+    try:
+        await asyncio.sleep(1000.0)
+    finally:
+        await asyncio.sleep(5.0)
+        print("cleaned up")
+
+
+async def ignores_a_cancellation(job: Job) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(1000.0)
+    await asyncio.sleep(10_000.0)
+
+
+async def leaves_a_task(job: Job) -> None:
+    left = asyncio.create_task(asyncio.sleep(1000.0), name="left behind")
+    assert not left.done()
+
+
+@pytest.mark.parametrize("source", ["sse", "poll"])
+@pytest.mark.parametrize(
+    "handler", [ends_at_once, cleans_up, ignores_a_cancellation, leaves_a_task]
+)
+def test_closing_leaves_no_task_pending(
+    handler: Callable[[Job], Awaitable[None]],
+    source: str,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With streams open, claims waiting and handlers at work; cleanups are run to their end."""
+    with MemoryServer() as server:
+        app = App()
+        server.attach(app)
+        app.consumer("q", concurrency=2)(handler)
+        server.client.append("q", [1, 2], config={"type": "queue"})
+        streams = [iter(server.client.work("q")), server.client.read("q", follow=True)]
+        next(streams[1])
+        server.start(app, source=source)
+        server.advance(1.0)
+    del server, app, streams
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+    assert capsys.readouterr().out.count("cleaned up") == (2 if handler is cleans_up else 0)
 
 
 def test_bulk_reads(server: MemoryServer) -> None:
