@@ -64,12 +64,14 @@ class Queue:
         has_given_back: Whether any delivery of a job has not counted.
         has_timed: Whether any job has ever come by its own time.
         lapsed: Leases that ran out, by node; an observation, not part of the replayed state.
+        lapses: How many of them there were in all.
     """
 
     __slots__ = (
         "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
         "delayed", "finished", "has_errors", "has_given_back", "has_overdue", "has_timed", "held",
-        "jobs", "keys", "lapsed", "leased", "orphans", "passed", "reclaim", "returning", "streams",
+        "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "passed", "reclaim", "returning",
+        "streams",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -81,6 +83,7 @@ class Queue:
         self.has_given_back = False
         self.has_timed = False
         self.lapsed: dict[str, int] = {}
+        self.lapses = 0
         self.passed = PassedRuns()
         self._rate_spent_until = 0.0
         self._rate_spent_at = 0
@@ -537,6 +540,7 @@ class Queue:
         self._rules = other._rules
         self._rate_spent_at = other._rate_spent_at
         self.lapsed = other.lapsed
+        self.lapses = other.lapses
 
     def large_parts(self) -> list[list[Any] | dict[Any, Any]]:
         """Everything that is large, to be freed bit by bit; it must not be used any more."""
@@ -608,6 +612,7 @@ class Queue:
             self.keys.begin_waiting(seq)
 
     def _note_lapse(self, grant: Grant) -> None:
+        self.lapses += grant.live
         lapsed = self.lapsed
         if grant.node not in lapsed and len(lapsed) >= limits.NODES_NOTED_MAX:
             del lapsed[next(iter(lapsed))]

@@ -66,6 +66,8 @@ class Engine:
         control_mark: Position of the latest change of which topics and routers there are: what
             "there is no such topic" may have been computed from.
         on_event: Called with each applied event; for metrics. None by default.
+        on_expired: Called with the number of leases of a queue that were found to have expired,
+            which is no event; for metrics.
         on_behind: Called when a router has something to copy; `forward` is due then.
         on_lagging: Called when time has more to do than one look lets it do; `elapse_more` is due
             then.
@@ -77,6 +79,7 @@ class Engine:
         self.clock = clock
         self.control_mark = 0
         self.on_event: Callable[[Topic | None, ev.AnyEvent], None] | None = None
+        self.on_expired: Callable[[Topic, int], None] | None = None
         self.on_behind: Callable[[], None] | None = None
         self.on_lagging: Callable[[], None] | None = None
         self._behind: dict[int, None] = {}
@@ -204,17 +207,28 @@ class Engine:
 
     def lapse(self, topic: Topic) -> None:
         """Let time act on leases and delays only."""
-        if not self.is_settling(topic) and elapse(topic, self.clock.now_ms()):
+        if not self.is_settling(topic) and self._elapse(topic, self.clock.now_ms()):
             self._note_lagging(topic)
 
     def _let_time_act(self, topic: Topic, now: int) -> None:
         """A portion of what is due; the rest is noted, for `elapse_more`."""
         if self.is_settling(topic):
             return
-        if elapse(topic, now):
+        if self._elapse(topic, now):
             self._note_lagging(topic)
         if topic.is_due(now):
             self._take_due(topic, now)
+
+    def _elapse(self, topic: Topic, now: int) -> bool:
+        """Let time act on leases and delays, and count the leases that have expired."""
+        queue = topic.queue
+        if queue is None:
+            return False
+        before = queue.lapses
+        is_more = elapse(topic, now)
+        if queue.lapses != before and self.on_expired is not None:
+            self.on_expired(topic, queue.lapses - before)
+        return is_more
 
     def _take_due(self, topic: Topic, now: int) -> None:
         is_there = self.state.instances.get(topic.number) is topic

@@ -75,15 +75,20 @@ class QueueCounts:
 
     Attributes:
         topic: Its name; `OTHER` for all queues that have no counts of their own.
+        expired: Leases that expired.
     """
 
-    __slots__ = ("acked", "claimed", "dead_lettered", "failed", "redelivered", "released", "topic")
+    __slots__ = (
+        "acked", "claimed", "dead_lettered", "expired", "failed", "redelivered", "released",
+        "topic",
+    )  # fmt: skip
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.claimed = 0
         self.redelivered = 0
         self.released = 0
+        self.expired = 0
         self.acked = 0
         self.dead_lettered = 0
         self.failed = dict.fromkeys(FAILURES, 0)
@@ -134,6 +139,7 @@ class Metrics:
         self.jobs_redriven = 0
         self.jobs_released: Counter[str] = Counter()
         self.leases_extended = 0
+        self.expired = 0
         self.jobs_dead_lettered = 0
         self.jobs_failed = dict.fromkeys(FAILURES, 0)
         self.counts_of: dict[int, QueueCounts] = {}
@@ -190,6 +196,11 @@ class Metrics:
             self.counts_of.pop(event.topic, None)
         else:
             self._job_event(topic, event, is_queue)
+
+    def leases_expired(self, topic: Topic, leases: int) -> None:
+        """Count leases of a queue that were found to have expired."""
+        self.expired += leases
+        self._counts(topic).expired += leases
 
     def _claimed(self, topic: Topic | None, event: ev.JobsClaimed) -> None:
         counts = self._counts(topic)
@@ -398,6 +409,7 @@ class Metrics:
             ("jobs_redelivered", self.jobs_redelivered, "Deliveries after the first."),
             ("jobs_acked", self.jobs_finished["acked"], "Jobs completed."),
             ("leases_extended", self.leases_extended, "Deadlines moved."),
+            ("leases_expired", self.expired, "Leases that expired."),
             ("jobs_dead_lettered", self.jobs_dead_lettered, "Jobs moved to dead letters."),
             ("jobs_redriven", self.jobs_redriven, "Dead letters moved back."),
             ("jobs_replaced", self.jobs_replaced, "Waiting jobs that a keyed write replaced."),

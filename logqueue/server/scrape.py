@@ -164,7 +164,7 @@ def _queue_series(metrics: Metrics, key: Key | None) -> Iterator[_Series]:
         shown.append(metrics.other)
     for name, text, count in _QUEUE_COUNTERS:
         samples = [(f'topic="{one.topic}"', count(one)) for one in shown]
-        yield _Series(f"topic_jobs_{name}", "counter", text, samples)
+        yield _Series(f"topic_{name}", "counter", text, samples)
     failed = [
         (f'topic="{one.topic}",reason="{reason}"', one.failed[reason])
         for one in shown
@@ -175,11 +175,16 @@ def _queue_series(metrics: Metrics, key: Key | None) -> Iterator[_Series]:
 
 
 _QUEUE_COUNTERS: tuple[tuple[str, str, Callable[[QueueCounts], float]], ...] = (
-    ("claimed", "Deliveries of a queue's jobs.", lambda one: one.claimed),
-    ("redelivered", "Deliveries after the first.", lambda one: one.redelivered),
-    ("released", "Leases that ended without an ack, before their time.", lambda one: one.released),
-    ("acked", "Jobs completed.", lambda one: one.acked),
-    ("dead_lettered", "Jobs moved to dead letters.", lambda one: one.dead_lettered),
+    ("jobs_claimed", "Deliveries of a queue's jobs.", lambda one: one.claimed),
+    ("jobs_redelivered", "Deliveries after the first.", lambda one: one.redelivered),
+    (
+        "jobs_released",
+        "Leases that ended without an ack, before their time.",
+        lambda one: one.released,
+    ),
+    ("leases_expired", "Leases of a queue's jobs that expired.", lambda one: one.expired),
+    ("jobs_acked", "Jobs completed.", lambda one: one.acked),
+    ("jobs_dead_lettered", "Jobs moved to dead letters.", lambda one: one.dead_lettered),
 )
 
 

@@ -331,6 +331,7 @@ class _Server:
             coordinator.note(topic, event)
 
         engine.on_event = note
+        engine.on_expired = self.metrics.leases_expired
         engine.journal.jobs.stats.on_sync = self.metrics.fsync
         coordinator.start()
         if engine.journal.archive is not None:

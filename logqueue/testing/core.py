@@ -332,6 +332,7 @@ class MemoryCore:
                 coordinator.note(topic, event)
 
             engine.on_event = note
+            engine.on_expired = metrics.leases_expired
             coordinator.start_routers(STALL_RETRY_S)
             service.begin(coordinator)
 

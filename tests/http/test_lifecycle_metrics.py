@@ -11,6 +11,8 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from logqueue.testing import MemoryServer
+from logqueue.testing.plugin import logqueue_memory as logqueue_memory
 from tests.http import rawhttp
 from tests.http.api import JSON, Api
 from tests.http.conftest import ApiFor, FreshServer
@@ -148,6 +150,31 @@ def test_counters_of_a_queue(own: Api) -> None:
         assert after[f'logqueue_topic_jobs_{name}_total{{topic="q"}}'] == value, name
     ok(own.delete_topic("q"))
     assert not [name for name in figures(own) if 'topic="q"' in name]
+
+
+def test_expired_leases_are_counted(logqueue_memory: MemoryServer) -> None:
+    """Once each, by queue and in all; neither acks nor nacks nor leases that were extended."""
+    client = logqueue_memory.client
+    client.append("q", [1, 2, 3, 4], config={"type": "queue"})
+    client.append("other", [1], config={"type": "queue"})
+    client.claim("other", lease_ms=60_000)
+    acked, nacked, extended, _ = client.claim("q", max=4, lease_ms=1000).jobs
+    client.ack("q", [acked])
+    client.nack("q", [nacked])
+    client.extend("q", [extended], lease_ms=5000)
+    client.claim("q", lease_ms=2000)
+    for seconds, expired in ((0.9, 0), (0.2, 1), (1.0, 2), (0.5, 2), (10.0, 3)):
+        logqueue_memory.advance(seconds)
+        client.topic("q", touch=False)
+        found = dict(
+            re.findall(r"^logqueue_(.*leases_expired_total\S*) (\S+)$", client.metrics_text(), re.M)
+        )
+        assert found == {
+            "leases_expired_total": f"{expired}.0",
+            'topic_leases_expired_total{topic="q"}': f"{expired}",
+            'topic_leases_expired_total{topic="other"}': "0",
+            'topic_leases_expired_total{topic="<other>"}': "0",
+        }
 
 
 def test_queues_beyond_the_bound_are_added_up(fresh_server: FreshServer, api_for: ApiFor) -> None:

@@ -230,7 +230,7 @@ def test_metrics_of_a_crowd(crowded: Api) -> None:
         if '{topic="' in line:
             name = line.partition("{")[0]
             per_topic[name] = per_topic.get(name, 0) + 1
-    queues = {name: count for name, count in per_topic.items() if "_topic_jobs_" in name}
+    queues = {name: count for name, count in per_topic.items() if name.endswith("_total")}
     assert queues.keys() < per_topic.keys()
     assert {per_topic[name] for name in per_topic.keys() - queues.keys()} == {1000}, per_topic
     assert any("truncated" in line and line.endswith((" 1", " 1.0")) for line in lines)
