@@ -1,7 +1,9 @@
 """One WebSocket connection: messages in, frames out, the closing handshake.
 
 Owns: the upgrade of a connection, what is read from it and when reading pauses, signs of life. The
-protocol itself is that of the `websockets` package. Must not know: what messages say.
+handshakes are those of the `websockets` package. Must not know: what messages say.
+
+Every step of the event loop is bounded: many frames in one packet are taken a part at a time.
 """
 
 from __future__ import annotations
@@ -22,11 +24,10 @@ from logqueue.errors import InvalidRequest, Throttled
 from logqueue.server.client_memory import MemoryShare
 from logqueue.server.heartbeat import Heartbeat
 from logqueue.server.pace import ADVICE, GRACE_S, Pace
+from logqueue.server.websocket_frames import ControlFrame, Event, IncomingFrames, Message
 
 PING_INTERVAL_S = 20.0
 CLOSE_TIMEOUT_S = 10.0
-AFTER_END_BYTES_MAX = 64 << 10
-"""What a client may still have in one frame after the end has begun."""
 
 logger = logging.getLogger("logqueue.websocket")
 
@@ -105,16 +106,16 @@ class WebSocket(asyncio.Protocol):
         self.is_paused = False
         self._transport = transport
         self._loop = loop
-        self._bytes_max = bytes_max
         self._over = over
-        self._frames = Frames(Side.SERVER, state=State.OPEN, max_size=bytes_max, logger=logger)
-        self._message = bytearray()
+        self._frames = Frames(Side.SERVER, state=State.OPEN, logger=logger)
+        self._incoming = IncomingFrames(bytes_max)
+        self._backlog = b""
+        self._is_going_on = False
         self._share = share
         self._held_elsewhere = 0
         self._reply_bytes = 0
         self._received = 0
         self._pace: Pace | None = None
-        self._is_text = False
         self._reads = self._is_reading_wanted = True
         self._pinged = False
         self._heartbeat = Heartbeat(loop, PING_INTERVAL_S, self._look_for_life)
@@ -138,8 +139,19 @@ class WebSocket(asyncio.Protocol):
     def read(self, is_wanted: bool) -> None:
         """Pause or resume the reading of messages."""
         self._is_reading_wanted = is_wanted
-        # Whoever does not read is not read from: even a ping would be answered.
-        reads = is_wanted and not self.is_paused
+        self._adjust_reading()
+
+    @property
+    def _may_read(self) -> bool:
+        """Whoever does not read is not read from: even a ping would be answered."""
+        return self._is_reading_wanted and not self.is_paused
+
+    def _adjust_reading(self) -> None:
+        """Pause or resume the transport; what has come already goes first."""
+        if self._backlog and self._may_read and not self._is_going_on:
+            self._is_going_on = True
+            self._loop.call_soon(self._go_on)
+        reads = self._may_read and not self._backlog
         if reads != self._reads and not self._transport.is_closing():
             self._reads = reads
             if reads:
@@ -155,20 +167,31 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
-        if self.listener is None and len(self._frames.reader.buffer) > AFTER_END_BYTES_MAX:
-            self._transport.abort()
-            return
+        if self._backlog:
+            self._backlog += data
+        else:
+            self._feed(data)
+
+    def _go_on(self) -> None:
+        """Take up what has waited."""
+        self._is_going_on = False
+        if self._backlog and self._may_read and not self._transport.is_closing():
+            data, self._backlog = self._backlog, b""
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        """Take a bounded number of frames; the others wait."""
         self._pinged = False
         self._heartbeat.sent(self._loop.time())
-        self._frames.receive_data(data)
-        for event in self._frames.events_received():
-            if isinstance(event, Frame) and self.listener is not None:
-                self._take(event)
+        events, self._backlog = self._incoming.feed(data)
+        for event in events:
+            self._take(event)
         self._flush()
         if self._frames.state is not State.OPEN:
             self._end()
         else:
-            self._watch_message(len(data))
+            self._watch_message(len(data) - len(self._backlog))
+        self._adjust_reading()
 
     def hold(self, size: int) -> None:
         """Whoever understands the messages holds so many bytes for this client from now on.
@@ -184,15 +207,16 @@ class WebSocket(asyncio.Protocol):
             raise
 
     def _note_memory(self, *, is_forced: bool = False) -> None:
-        size = len(self._frames.reader.buffer) + len(self._message)
+        size = self._incoming.held + len(self._backlog)
         size += self._held_elsewhere + self._reply_bytes
         self._share.resize(size, is_forced=is_forced)
 
     def _watch_message(self, received: int) -> None:
         """Bound a message that is not whole yet: in memory, and in time."""
-        if not self._frames.reader.buffer and not self._message:
+        if self._incoming.is_between:
             self._received = 0
             self._pace = None
+        if self._incoming.is_between and not self._backlog:
             if self._share.size != self._held_elsewhere:
                 self._note_memory(is_forced=True)
             return
@@ -202,7 +226,7 @@ class WebSocket(asyncio.Protocol):
         except Throttled:
             self.close(CloseCode.TRY_AGAIN_LATER, "no memory left for this message")
             return
-        if self._pace is None:
+        if self._pace is None and not self._incoming.is_between:
             self._pace = Pace(self._loop.time())
             if self._slow_timer is None:
                 self._slow_timer = self._loop.call_later(GRACE_S, self._look_at_message)
@@ -245,6 +269,7 @@ class WebSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        self._backlog = b""
         self._end()
         self._free_memory()
         if self._close_timer is not None:
@@ -258,25 +283,18 @@ class WebSocket(asyncio.Protocol):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _take(self, event: Frame) -> None:
-        """Put a message together from its frames."""
-        opcode = event.opcode
-        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
-            self._is_text = opcode is Opcode.TEXT
-        elif opcode is not Opcode.CONT:
-            return
-        if event.fin and not self._message:
-            text = bytes(event.data)
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Message):
+            if self.listener is not None:
+                self.listener.message_received(event.text)
+        elif isinstance(event, ControlFrame):
+            # It answers by itself.
+            self._frames.receive_data(event.data)
+            self._frames.events_received()
+        elif event.code is CloseCode.INVALID_DATA:
+            self.close(event.code, event.reason)
         else:
-            self._message += event.data
-            if not event.fin:
-                return
-            text = bytes(self._message)
-            self._message.clear()
-        if self._is_text and not _is_utf8(text):
-            self.close(CloseCode.INVALID_DATA, "text messages are UTF-8")
-        elif self.listener is not None:
-            self.listener.message_received(text if self._is_text else None)
+            self._frames.fail(event.code, event.reason)
 
     def _flush(self) -> None:
         """Send what the protocol itself has to say."""
@@ -294,7 +312,7 @@ class WebSocket(asyncio.Protocol):
         if listener is None:
             return
         self._heartbeat.stop()
-        self._message.clear()
+        self._incoming.discard()
         if self._slow_timer is not None:
             self._slow_timer.cancel()
         self.read(True)
@@ -326,13 +344,3 @@ class WebSocket(asyncio.Protocol):
 
 def _nothing() -> None:
     pass
-
-
-def _is_utf8(text: bytes) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
