@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 LOCK := requirements.lock
 SERVER_LOCK := requirements-server.lock
 LOCK_VENV := build/lock
-PROCESSES ?= 3
+PROCESSES ?= 4
 PYTEST = $(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PIP_TOOLS := pip-tools==7.6.2
 PIP := -m pip --quiet --disable-pip-version-check --no-input

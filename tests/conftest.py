@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
 
 from tests.effort import IS_THOROUGH
 
-LONG = ("spark", "crash", "core", "sim", "cli", "demo")
-"""What takes long begins first, so that processes end together."""
+LONG = (
+    "spark/",
+    "test_readme.py",
+    "crash/",
+    "demo/",
+    "cli/test_offline.py",
+    "soak/",
+    "sim/",
+    "core/",
+    "cli/",
+    "examples/",
+)
+"""What takes long begins first, and of that what mostly waits; so processes end together."""
 
 
 def pytest_configure() -> None:
+    """Before processes are started, of xdist or by tests."""
+    _keep_bytecode()
+    _use_class_archive_if_any()
+
+
+def _keep_bytecode() -> None:
+    """Tests start hundreds of processes: each would compile every module anew without it."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+def _use_class_archive_if_any() -> None:
     """Spark's archive of classes saves seconds for every Java, and costs a minute to make."""
     from logqueue.spark.errors import PipelineError
     from logqueue.spark.running import class_archive, java
@@ -28,13 +52,18 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What costs much and rarely finds anything is left to runs that take their time."""
-    places = {room: place for place, room in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.nodeid.split("/")[1], len(LONG)))
+    items.sort(key=_turn)
     if IS_THOROUGH:
         return
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all"))
+
+
+def _turn(item: pytest.Item) -> int:
+    """Where the file of a test stands in LONG, or behind all of it."""
+    below = item.nodeid.removeprefix("tests/")
+    return next((place for place, long in enumerate(LONG) if below.startswith(long)), len(LONG))
 
 
 @pytest.hookimpl(optionalhook=True)

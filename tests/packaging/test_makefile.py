@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,4 @@ def test_the_line_runs_make_test() -> None:
 def test_bytecode_is_kept_whatever_the_environment_says() -> None:
     """Hundreds of processes start in a run; without it each compiles all that it imports."""
     assert "\nexport PYTHONDONTWRITEBYTECODE :=\n" in page("Makefile")
+    assert "PYTHONDONTWRITEBYTECODE" not in os.environ and not sys.dont_write_bytecode
