@@ -17,23 +17,40 @@ import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from logqueue.cli.ending import CommandError
 from logqueue.server.data_directory import Known, write_known
 from wal import File, OsFileSystem
-from wal.format import HEADER_BYTES, HeaderState, SegmentHeader, Walk, decode_header, salt_of
-from wal.head import Head, HeadFile
+from wal.format import HEADER_BYTES, SegmentHeader, Walk, decode_header, salt_of
+from wal.head import Head, HeadFile, read_head
 from wal.log import FRAME_BYTES_MAX
 from wal.segment import segment_ids, segment_path
 
 TRIES_MAX = 20
 COPY_BYTES = 1 << 20
 
-Opened = list[tuple[SegmentHeader, File]]
+
+class _Opened(NamedTuple):
+    """A segment as it was found; its header is None when there is none that can be read."""
+
+    id: int
+    header: SegmentHeader | None
+    file: File
+
+
+class _Found(NamedTuple):
+    """A log: its begun segments, oldest first, and what its note says must be there."""
+
+    segments: list[_Opened]
+    needed: Head | None
 
 
 def copy_running(source: Path, target: Path) -> None:
     """Copy both logs of a running server, with notes of what must be in the copy.
+
+    What the server's own notes say must be there, and is not, is missing in the copy, too: whoever
+    examines that learns of it.
 
     Args:
         source: Its data directory.
@@ -41,6 +58,7 @@ def copy_running(source: Path, target: Path) -> None:
 
     Raises:
         CommandError: The segments went faster than they could be opened, or do not fit together.
+        WalCorrupt: The note of a log cannot be read.
         OSError: A file cannot be read or written.
     """
     _allow_many_files()
@@ -48,18 +66,22 @@ def copy_running(source: Path, target: Path) -> None:
     for log in ("leases", "jobs"):
         folder = target / log
         folder.mkdir(mode=0o750)
-        with _opened(source / log) as segments:
+        with _opened(source / log) as (segments, needed):
             last = 0
-            for at, (header, file) in enumerate(segments):
-                path = Path(segment_path(str(folder), header.id))
-                if at + 1 < len(segments):
+            for at, (id, header, file) in enumerate(segments):
+                path = Path(segment_path(str(folder), id))
+                if header is None or at + 1 < len(segments):
                     _copy_whole(file, path)
                 else:
                     last = _copy_frames(header, file, path)
-            first, newest = segments[0][0], segments[-1][0]
-        head = Head(newest.identity, 1, first.id, newest.id, last, last)
+            identity = next(header.identity for _, header, _ in segments if header is not None)
+        oldest, newest = segments[0].id, segments[-1].id
+        if needed is not None:
+            oldest, newest = min(oldest, needed.oldest), max(newest, needed.newest)
+            last = max(last, needed.promised(same_boot=True))
+        head = Head(identity, 1, oldest, newest, last, last)
         HeadFile.make(OsFileSystem(), str(folder), head).close()
-        known[log] = Known(newest.identity.hex(), 1)
+        known[log] = Known(identity.hex(), 1)
     write_known(OsFileSystem(), str(target), known)
 
 
@@ -71,32 +93,37 @@ def _allow_many_files() -> None:
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[Opened]:
-    """All begun segments of a log, oldest first."""
+def _opened(directory: Path) -> Iterator[_Found]:
+    """All begun segments of a log, oldest first, and what must be among them."""
+    fs = OsFileSystem()
     for _ in range(TRIES_MAX):
         with ExitStack() as stack:
+            # How far the log has come is asked before the look, what may be missing after it.
+            before = read_head(fs, str(directory))
             try:
-                segments = _open_all(directory, stack)
+                segments = _open_all(directory, stack, before.newest if before else 0)
             except FileNotFoundError:
                 continue  # dropped between the look and the opening
-            yield segments
+            after = read_head(fs, str(directory))
+            needed = before._replace(oldest=after.oldest) if before and after else None
+            yield _Found(segments, needed)
             return
     raise CommandError(f"{directory}: segments are dropped faster than they can be read; try again")
 
 
-def _open_all(directory: Path, stack: ExitStack) -> Opened:
-    segments: Opened = []
+def _open_all(directory: Path, stack: ExitStack, newest: int) -> list[_Opened]:
+    segments: list[_Opened] = []
     for id in segment_ids(OsFileSystem(), str(directory)):
         file = OsFileSystem().open(segment_path(str(directory), id))
         stack.callback(file.close)
-        state, header = decode_header(file.pread(HEADER_BYTES, 0))
-        if header is None or state is not HeaderState.OK:
-            # The newest one may just be about to be begun; any other is damaged.
+        _, header = decode_header(file.pread(HEADER_BYTES, 0))
+        if header is None and id > newest:
+            # It may just be about to be begun.
             break
-        if segments and segments[-1][0].id + 1 != id:
-            raise CommandError(f"{directory}: segment {segments[-1][0].id + 1} is missing")
-        segments.append((header, file))
-    if not segments:
+        if segments and segments[-1].id + 1 != id:
+            raise CommandError(f"{directory}: segment {segments[-1].id + 1} is missing")
+        segments.append(_Opened(id, header, file))
+    if not any(header for _, header, _ in segments):
         raise CommandError(f"{directory}: there is no segment with a header")
     return segments
 

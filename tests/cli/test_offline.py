@@ -353,3 +353,28 @@ def test_a_backup_of_a_running_server(tmp_path: Path, cli: Cli) -> None:
         assert max(held) < load.number
     newest.unlink()
     assert cli("restore", str(copies[-1][0]), str(tmp_path / "no")).status == 1
+
+
+def test_a_backup_of_a_running_server_misses_what_its_files_miss(tmp_path: Path, cli: Cli) -> None:
+    """The server does not read what it has written: its notes tell what must be in the copy."""
+    data = tmp_path / "data"
+    with ServerProcess(data, SEGMENT_MAX_BYTES="50000") as server, Client(server.url) as client:
+        for number in range(12):
+            client.append("t", [{"n": number, "pad": "x" * 10_000}], create=True)
+        segments = sorted((data / "jobs").glob("*.wal"))
+        assert len(segments) >= 3
+        for turn, (hurt, cut_to) in enumerate(
+            [(0, None), (-1, None), (0, 0), (1, 0), (-1, 0), (1, 6000), (-1, 6000)]
+        ):
+            path = segments[hurt]
+            whole, away = path.read_bytes(), tmp_path / "away"
+            # The server goes on with the file it has open.
+            path.rename(away)
+            if cut_to is not None:
+                path.write_bytes(whole[:cut_to].ljust(len(whole), b"\0"))
+            found = cli("backup", str(data), str(tmp_path / f"hurt{turn}"))
+            assert found.status == 1, (hurt, cut_to)
+            assert "a true copy of a damaged directory" in found.err
+            away.rename(path)
+        whole_copy = cli("backup", str(data), str(tmp_path / "whole"), "--json")
+    assert whole_copy.status == 0 and whole_copy.json["state"]["records"] == 12
