@@ -9,17 +9,23 @@ import argparse
 import os
 import socket
 import sys
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from logqueue.cli.ending import UsageError
+from logqueue.cli import output
+from logqueue.cli.ending import UsageError, in_short
+from logqueue.errors import LogqueueError, NotReady, ShuttingDown
 
 if TYPE_CHECKING:
     from logqueue.client import Client
+    from logqueue.client.backoff import OnRetry
 
 URL_DEFAULT = "http://127.0.0.1:4000"
 NODE_BYTES_MAX = 128
 RETRY_FOR_S = 30.0
 RETRY_FOR_TERMINAL_S = 3.0
+SILENT_S = 1.0
+"""How long a command waits for a server without a word."""
 
 
 def url_of(arguments: argparse.Namespace) -> str:
@@ -45,10 +51,28 @@ def patience_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if total_s is None:
         total_s = RETRY_FOR_TERMINAL_S if sys.stderr.isatty() else RETRY_FOR_S
     timeout_s = arguments.call_timeout
+    on_retry = _telling_once(url_of(arguments), total_s)
     return {
-        "backoff": Backoff(total_s=total_s),
+        "backoff": Backoff(total_s=total_s, on_retry=on_retry),
         **({} if timeout_s is None else {"timeout_s": timeout_s}),
     }
+
+
+def _telling_once(url: str, total_s: float) -> OnRetry:
+    """Says on stderr, once, what the command waits for and until when."""
+    was_told = False
+
+    def tell(error: LogqueueError, tried_s: float, delay_s: float) -> None:
+        nonlocal was_told
+        is_away = error.status == 0 or isinstance(error, NotReady | ShuttingDown)
+        if was_told or not is_away or tried_s + delay_s < SILENT_S:
+            return
+        was_told = True
+        until = datetime.now() + timedelta(seconds=max(total_s - tried_s, 0.0))
+        why = output.printable(in_short(error, url))
+        output.say(f"logqueue: {why}; retrying until {until:%H:%M:%S} (--retry-for)")
+
+    return tell
 
 
 def connect(arguments: argparse.Namespace) -> Client:

@@ -40,6 +40,19 @@ class NothingThere(CommandError):
     status = NOTHING
 
 
+def in_short(error: LogqueueError, url: str) -> str:
+    """What is wrong, without what to do about it.
+
+    Args:
+        url: Where the server was looked for.
+    """
+    if error.code != "unreachable":
+        return error.message
+    # The cause follows the URL: refused, an unknown host name, no reply in time.
+    cause = error.message.partition(f"{url}: ")[2] or error.message
+    return f"no server answers at {url} ({cause})"
+
+
 def explained(error: LogqueueError, url: str) -> CommandError:
     """A refusal, or a failure of the connection, as the end of a command.
 
@@ -64,11 +77,9 @@ def explained(error: LogqueueError, url: str) -> CommandError:
         case Forbidden():
             text = f"{text}; use a key that may do this (--token or LOGQUEUE_TOKEN)"
         case LogqueueError(code="unreachable"):
-            # The cause stands behind the URL: refused, an unknown host name, no reply in time.
-            cause = text.partition(f"{url}: ")[2] or text
             text = (
-                f"no server answers at {url} ({cause}): start one with `logqueue serve`, or say "
-                "where it is with --url or LOGQUEUE_URL"
+                f"{in_short(error, url)}: start one with `logqueue serve`, or say where it is with "
+                "--url or LOGQUEUE_URL"
             )
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     return kind(text + notes)

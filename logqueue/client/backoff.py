@@ -17,6 +17,10 @@ Clock = Callable[[], float]
 Chance = Callable[[], float]
 """A number from 0.0 up to, not including, 1.0."""
 
+OnRetry = Callable[[LogqueueError, float, float], object]
+"""Hears of a failed try that is repeated: the error, how long the call has been tried, and how long
+it waits now, in seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -37,6 +41,8 @@ class Backoff:
             longer than the client's `timeout_s`, or a call that timed out is never repeated.
         refusals: How often a running server may refuse for want of room, at least 1; None for any
             number.
+        on_retry: Called before each wait, in the thread of the call: with the error, the seconds
+            since the first try, and the seconds until the next one.
     """
 
     attempts: int | None = None
@@ -45,6 +51,7 @@ class Backoff:
     cap_s: float = 5.0
     total_s: float | None = 40.0
     refusals: int | None = 5
+    on_retry: OnRetry | None = None
 
     def __post_init__(self) -> None:
         for name in ("attempts", "refusals"):
@@ -104,8 +111,11 @@ class Attempts:
         grown = backoff.first_s * backoff.factor ** min(self._failed - 1, 64)
         delay = min(grown, backoff.cap_s) * (0.5 + self._chance() / 2)
         delay += error.retry_after_s or 0
-        if backoff.total_s is not None and self._clock() - self._began + delay > backoff.total_s:
+        spent = self._clock() - self._began
+        if backoff.total_s is not None and spent + delay > backoff.total_s:
             return None
+        if backoff.on_retry is not None:
+            backoff.on_retry(error, spent, delay)
         return delay
 
 

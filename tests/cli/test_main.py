@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
+from logqueue import client as clients
 from logqueue.cli.main import parser
 from logqueue.client import Client
 from logqueue.testing.process import ServerProcess
 from tests.cli.conftest import END_S, Cli, Ended, Shell, finish
+from tests.client.either import Naps
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -90,6 +94,33 @@ def test_no_server_is_one_line_that_says_what_to_do(cli: Cli) -> None:
     (line,) = ended.err.splitlines()
     assert line.startswith("logqueue topics: no server answers at http://127.0.0.1:9")
     assert "LOGQUEUE_URL" in line and "(connection refused)" in line
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("retry_for", "is_told"), [("500ms", False), ("3s", True), ("30s", True), ("10m", True)]
+)
+def test_a_command_that_waits_for_the_server_says_so_once(
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    retry_for: str,
+    is_told: bool,
+) -> None:
+    """After a second: what it waits for, and until when."""
+    naps = Naps()
+    patient = partial(Client, clock=naps.clock, sleep=naps.sleep, chance=lambda: 0.5)
+    monkeypatch.setattr(clients, "Client", patient)
+    ended = cli("topics", "--url", "http://127.0.0.1:9", "--retry-for", retry_for, *flags)
+    assert ended.status == 1 and ended.out == ""
+    *told, _ = ended.err.splitlines()
+    assert len(told) == is_told
+    for line in told:
+        assert re.fullmatch(
+            r"logqueue: no server answers at http://127\.0\.0\.1:9 \(connection refused\); "
+            r"retrying until \d\d:\d\d:\d\d \(--retry-for\)",
+            line,
+        )
 
 
 def test_a_file_may_come_behind_flags(cli: Cli, topic: str) -> None:

@@ -141,6 +141,19 @@ def test_delays_grow_and_end(opened: Opened, naps: Naps) -> None:
     assert naps.taken == pytest.approx([0.1, 0.2, 0.4, 0.5, 0.5])
 
 
+def test_each_wait_is_told(opened: Opened, naps: Naps) -> None:
+    told: list[tuple[str, float, float]] = []
+    patient = Backoff(
+        attempts=3,
+        on_retry=lambda error, spent, delay: told.append(
+            (error.code, round(spent, 6), round(delay, 6))
+        ),
+    )
+    with pytest.raises(Unreachable):
+        connect(opened, Server(REFUSED), backoff=patient).topic("q")
+    assert told == [("unreachable", 0.0, 0.1), ("unreachable", 0.1, 0.2)]
+
+
 def test_delays_are_drawn_from_their_upper_half() -> None:
     for chance, delay in ((0.0, 0.5), (0.5, 0.75), (0.999, 0.9995)):
         attempts = Attempts(Backoff(first_s=1.0), lambda: 0.0, [chance].pop)
