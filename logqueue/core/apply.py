@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import repeat
-from operator import attrgetter
 from typing import Any
 
+from logqueue.core import apply_replacing as replacing
 from logqueue.core import apply_staging as staging
 from logqueue.core import events as ev
 from logqueue.core import limits
@@ -24,25 +24,29 @@ from logqueue.core.particulars import Particulars
 from logqueue.core.projection import Queue
 from logqueue.core.routers import Router, copies, origin
 from logqueue.core.state import State
-from logqueue.core.timing import due_at, written_at
 from logqueue.core.topic import Remembered, Topic
 
 
-def apply(state: State, event: ev.AnyEvent, segment: int = 0) -> None:
+def apply(state: State, event: ev.AnyEvent, segment: int = 0, *, at_once: bool = True) -> None:
     """Change the state by one fact.
 
     Args:
         state: Changed in place.
         event: What happened.
         segment: The jobs-log segment that holds the event's frame; 0 when it is not logged.
+        at_once: Leave nothing of it for later; see `apply_replacing`.
     """
     topic = state.instances.get(event.topic)
+    if topic is not None and topic.replacing and type(event) not in replacing.LEAVES_UNFINISHED:
+        replacing.finish(state, topic)
     before = topic.batches.size if topic is not None else 0
     _APPLY[type(event)](state, event, segment)
     if topic is not None:
         # No event but a checkpoint changes records of topics other than its own; a topic that is
         # dropped has none left.
         state.live_bytes += topic.batches.size - before
+        if at_once and topic.replacing:
+            replacing.finish(state, topic)
 
 
 def elapse(topic: Topic, now: int, jobs_max: int | None = limits.LAPSED_PER_PASS_MAX) -> bool:
@@ -225,6 +229,7 @@ def _topic_dropped(state: State, event: ev.TopicDropped, segment: int) -> None:
         del state.topics[topic.name]
     if topic is not None:
         state.discarded.extend(topic.release())
+        state.replacing.pop(topic.number, None)
     for router in state.routers_of(event.topic):
         state.remove_router(router)
     staging.forget_topic(state, event.topic)
@@ -268,10 +273,7 @@ def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> 
     moved = [Batch.moved(block, segment) for block in event.blocks]
     # What the same write has evicted is not replaced.
     fresh = [part for batch in moved for part in batch.behind(topic.floor)]
-    topic.supersede(sorted(fresh, key=attrgetter("first_seq")))
-    if topic.queue is not None:
-        for batch in fresh:
-            _reschedule(topic, topic.queue, batch, event.at)
+    replacing.begin(state, topic, fresh, event.at)
     topic.head = max(topic.head, event.head)
     topic.is_on_disk = topic.is_on_disk or segment > 0
     topic.last_write_at = event.at
@@ -281,18 +283,6 @@ def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> 
             event.at, min(seqs), len(seqs), event.head, segment, tuple(event.results)
         )
         topic.remember(event.key, write)
-
-
-def _reschedule(topic: Topic, queue: Queue, batch: Batch, at: int) -> None:
-    """Waiting jobs got new content, and with it their own time."""
-    view = View(batch.block)
-    for index, seq in enumerate(batch.live_seqs()):
-        if seq in queue.jobs:
-            ts = batch.ts_at(index)
-            due = due_at(view, index, ts)
-            # A job whose lease had run out was waiting when it was replaced.
-            queue.elapse_job(seq, at, topic.config.retry_backoff)
-            queue.reschedule(seq, due if due > written_at(view, index, ts) else 0)
 
 
 def _records_moved(state: State, event: ev.RecordsMoved, segment: int) -> None:
@@ -388,6 +378,8 @@ def _records_forwarded(state: State, event: ev.RecordsForwarded, segment: int) -
         return
     # Checkpoints of earlier versions may have left out a source that was dropped soon after.
     source = state.instances.get(router.source)
+    if source is not None:
+        replacing.finish(state, source)
     seqs = event.source_seqs
     block = copies(router, source, seqs) if source is not None else None
     batch = None

@@ -207,6 +207,21 @@ class Batch:
         parts.append(self._part(view, start, self.count))
         return [part for part in parts if part is not None]
 
+    def part(self, start: int, end: int) -> Batch | None:
+        """Neighbouring places as a batch of their own, None when no record lives there."""
+        return self._part(View(self.block), start, end)
+
+    def run_from(self, start: int, stop: int) -> int:
+        """The place behind an unbroken run of neighbouring seqs, at most a place to stop at."""
+        stop = min(stop, self.count)
+        seqs = self._seqs
+        if seqs is None or seqs[stop - 1] - seqs[start] == stop - 1 - start:
+            return stop
+        end = start + 1
+        while seqs[end] == seqs[end - 1] + 1:
+            end += 1
+        return end
+
     def _part(self, view: View, start: int, end: int) -> Batch | None:
         gone = self._gone[start:end] if self._gone is not None else None
         live = end - start - (gone.count(1) if gone is not None else 0)

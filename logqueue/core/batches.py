@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from logqueue.core.batch import Batch
-from logqueue.core.block import View, size_at, size_total
+from logqueue.core.block import size_at, size_before, size_total
 
 CHUNK_BATCHES_MAX = 512
 
@@ -59,8 +59,11 @@ def live_size(batch: Batch) -> int:
     """Bytes of a batch's live records as the limits count them."""
     if batch.live == batch.count:
         return size_total(batch.block)
-    view = View(batch.block)
-    return sum(view.size(index) for index in batch.live_indexes())
+    block = batch.block
+    return sum(
+        size_before(block, end) - size_before(block, start)
+        for start, end in batch.stretches(0, batch.count)
+    )
 
 
 class Batches:

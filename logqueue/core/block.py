@@ -192,6 +192,28 @@ class View:
         ends = struct_unpack_from(f"<{count}I", block, at + 4 * start)
         return [block[base + a : base + b] for a, b in pairwise((before, *ends))]
 
+    def column_bytes(self, column: int, start: int, end: int) -> tuple[bytes, bytes] | None:
+        """The same as a block of these records alone has it: where the fragments end, and all of
+        them."""
+        at, base = self._columns[column]
+        if not at:
+            return None
+        block = self.block
+        before = _END.unpack_from(block, at + 4 * start - 4)[0] if start else 0
+        packed = block[at + 4 * start : at + 4 * end]
+        (last,) = _END.unpack_from(packed, len(packed) - 4)
+        if before:
+            form = f"<{end - start}I"
+            packed = struct_pack(form, *[e - before for e in struct_unpack_from(form, packed)])
+        return packed, block[base + before : base + last]
+
+    def number_bytes(self, column: int, start: int, end: int) -> bytes | None:
+        """A number column from place `start` to `end` as a block has it, None when it has not."""
+        if not self.number_bits >> column & 1:
+            return None
+        at = self._numbers_at(column)
+        return self.block[at + 8 * start : at + 8 * end]
+
     def size(self, index: int) -> int:
         """Bytes of one record as the limits count them: compact data plus compact meta."""
         return size_at(self.block, index)
@@ -307,17 +329,25 @@ def select(view: View, places: Sequence[int]) -> bytes:
 
 def cut(view: View, start: int, end: int) -> bytes:
     """Neighbouring records of a block as a block of their own, with all their columns. Costs by
-    what is cut out, however large the block is."""
-    texts = [view.column(column, start, end) for column in range(KEY + 1)]
-    numbers = {
-        column: values
-        for column in range(len(NUMBER_COLUMNS))
-        if (values := view.numbers(column, start, end)) is not None
-    }
-    return pack(
-        [column if column is not None and any(column) else None for column in texts],
-        numbers=numbers,
-    )
+    what is cut out, however large the block is; and no record is looked at."""
+    count = end - start
+    text_bits = number_bits = 0
+    arrays: list[bytes] = []
+    ends: list[bytes] = []
+    values: list[bytes] = []
+    for column in range(len(NUMBER_COLUMNS)):
+        array = view.number_bytes(column, start, end)
+        if array is not None:
+            number_bits |= 1 << column
+            arrays.append(array)
+    for column in range(KEY + 1):
+        part = view.column_bytes(column, start, end)
+        if part is not None and (part[1] or column == DATA):
+            text_bits |= 1 << column
+            ends.append(part[0])
+            values.append(part[1])
+    header = _HEADER.pack(_VERSION, text_bits, number_bits, count)
+    return b"".join((header, *arrays, *ends, *values))
 
 
 def read_string(fragment: bytes) -> str:

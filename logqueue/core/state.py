@@ -33,12 +33,14 @@ class State:
         live_bytes: Size of all live records as the limits count it; kept by `apply`.
         discarded: What was taken out whole and is nobody's any more; freeing it takes time, so it
             is done bit by bit.
+        replacing: Topics where some of what a write has replaced is not in its place yet.
         quotas: Caps that commands are refused by; given by the operator, not replayed.
     """
 
     __slots__ = (
         "discarded", "instances", "kept_from", "live_bytes", "next_lease", "next_topic",
-        "producers", "quotas", "routers", "routers_by_number", "routers_in", "routers_out",
+        "producers", "quotas", "replacing",
+        "routers", "routers_by_number", "routers_in", "routers_out",
         "staged_bytes", "staged_chunks", "topics",
     )  # fmt: skip
 
@@ -51,6 +53,7 @@ class State:
         self.routers_in: dict[int, list[Router]] = {}
         self.discarded: list[list[Any] | dict[Any, Any]] = []
         self.producers: dict[str, Producer] = {}
+        self.replacing: dict[int, Topic] = {}
         self.live_bytes = 0
         self.staged_bytes = 0
         self.staged_chunks = 0

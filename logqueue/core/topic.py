@@ -66,6 +66,8 @@ class Topic:
         is_trimming: Whether records over its caps are still to go, a portion at a time. Not kept by
             checkpoints: what is left then goes with the next write.
         is_on_disk: Whether the log holds, or may hold, records of this topic.
+        replacing: New content of jobs that is not in its place yet, from a place in each batch on,
+            the lowest seqs last; written at `replaced_at`. See `apply_replacing`.
         mark_written, mark_durable: Jobs-log positions that must be written, or synced, before a
             reply computed from this topic may leave; kept by the engine, not replayed.
     """
@@ -74,7 +76,8 @@ class Topic:
         "batches", "cap_floor", "config", "due_again_at", "head", "holes", "is_on_disk",
         "is_trimming", "keys",
         "last_read_at", "last_write_at", "mark_durable", "mark_written", "name", "number",
-        "particulars", "queue", "seqs_reserved", "tags", "touched_at", "ttl_floor",
+        "particulars", "queue", "replaced_at", "replacing", "seqs_reserved",
+        "tags", "touched_at", "ttl_floor",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, config: TopicConfig) -> None:
@@ -99,6 +102,8 @@ class Topic:
         self.queue: Queue | None = Queue() if config.is_queue else None
         self.particulars: Particulars | None = None
         self.due_again_at = 0
+        self.replacing: list[tuple[Batch, int]] = []
+        self.replaced_at = 0
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -448,6 +453,7 @@ class Topic:
         """
         held: list[list[Any] | dict[Any, Any]] = [c.batches for c in self.batches.chunks]
         held.append(self.keys)
+        held.append(self.replacing)
         if self.tags is not None:
             held.extend(self.tags.release())
         if self.queue is not None:
@@ -456,7 +462,7 @@ class Topic:
         if self.particulars is not None:
             held.extend(self.particulars.release())
             self.particulars = None
-        self.batches, self.keys, self.tags = Batches(), {}, None
+        self.batches, self.keys, self.tags, self.replacing = Batches(), {}, None, []
         return held
 
     def replace(self, first: int, last: int, batch: Batch) -> None:

@@ -2,13 +2,13 @@
 
 Owns: the fate of each record of a write with keys. Nothing here changes the state.
 
-A write is one transaction: what is new comes as one batch, what is replaced as blocks of one, so
-that all of it happens or nothing.
+A write is one transaction: what is new comes as one batch, what is replaced as one block, so that
+all of it happens or nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from logqueue.core import block as blocks
@@ -108,36 +108,37 @@ def _fate(topic: Topic, command: cmd.Append) -> Upsert:
 def _replacements(
     topic: Topic, view: blocks.View, replaced: Mapping[int, int], now: int
 ) -> list[bytes]:
-    """Blocks with the content of records of the write in the places of waiting jobs, one for each
-    run of neighbouring seqs."""
+    """A block with the content of records of the write in the places of waiting jobs; none when
+    there are none."""
     if not replaced:
         return []
     texts = [view.column(column) for column in range(blocks.KEY + 1)]
     asked = (blocks.DELAY, blocks.NOT_BEFORE, blocks.TTL, blocks.MAX_DELIVERIES)
     numbers = {column: found for column in asked if (found := view.numbers(column)) is not None}
-    made: list[bytes] = []
     seqs = sorted(replaced)
-    start = 0
-    for end in range(1, len(seqs) + 1):
-        if end < len(seqs) and seqs[end] == seqs[end - 1] + 1:
-            continue
-        run = seqs[start:end]
-        places = [replaced[seq] for seq in run]
-        picked = [[column[i] for i in places] if column else None for column in texts]
-        asked_for = {column: [values[i] for i in places] for column, values in numbers.items()}
-        made.append(
-            blocks.pack(
-                [column if column and any(column) else None for column in picked],
-                seqs=run,
-                ts=[ts for _, ts, _ in topic.records(run)],
-                numbers={
-                    **{column: values for column, values in asked_for.items() if any(values)},
-                    blocks.UPDATED_AT: [max(now, 1)] * len(run),
-                },
-            )
-        )
-        start = end
-    return made
+    places = [replaced[seq] for seq in seqs]
+    picked = [[column[i] for i in places] if column else None for column in texts]
+    asked_for = {column: [values[i] for i in places] for column, values in numbers.items()}
+    block = blocks.pack(
+        [column if column and any(column) else None for column in picked],
+        seqs=seqs,
+        ts=[*_times(topic, seqs)],
+        numbers={
+            **{column: values for column, values in asked_for.items() if any(values)},
+            blocks.UPDATED_AT: [max(now, 1)] * len(seqs),
+        },
+    )
+    return [block]
+
+
+def _times(topic: Topic, seqs: Sequence[int]) -> Iterator[int]:
+    """When live records were accepted."""
+    batch = None
+    for seq in seqs:
+        if batch is None or seq > batch.last_seq:
+            batch = topic.batch_of(seq)
+            assert batch is not None, "only live jobs wait"
+        yield batch.ts_at(batch.index_of(seq))
 
 
 def _rescheduled(topic: Topic, fresh: Sequence[bytes], now: int) -> list[ev.AnyEvent]:

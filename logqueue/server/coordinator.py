@@ -474,8 +474,8 @@ class Coordinator:
         if self.engine.state.instances.get(topic.number) is not topic:
             self._fail(cohort, TopicNotFound.named(topic.name))
             return
-        if self.engine.is_settling(topic):
-            # All are served when it is over: see `_stand_on`.
+        if topic.replacing or self.engine.is_settling(topic):
+            # All are served when it is over: see `_elapse`, `_stand_on`.
             return
         self.engine.lapse(topic)
         line = cohort.line()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from logqueue.clock import Clock
+from logqueue.core import apply_replacing as replacing
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core import limits
@@ -152,11 +153,13 @@ class Engine:
                     f"leases of {topic.name!r} cannot change while they are brought in line with "
                     "what the failed log still stands for; nothing was done: try again in a second"
                 )
+            replacing.finish(state, topic)
             self._let_time_act(topic, now)
             # Copies must find the room that time has made where they go.
             if type(command) in _MAKE_COPIES:
                 for target in (topic.config.archive, topic.config.dead_letter):
                     if target is not None and target in state.topics:
+                        replacing.finish(state, state.topics[target])
                         self._let_time_act(state.topics[target], now)
             if type(command) is cmd.Claim and self._behind:
                 self._catch_up(topic)
@@ -186,8 +189,8 @@ class Engine:
         if topic is not None:
             if topic not in changed:
                 changed = (*changed, topic)
-            if topic.queue is not None and topic.queue.returning:
-                self.lapse(topic)
+            if topic.replacing or (topic.queue is not None and topic.queue.returning):
+                self._let_time_act(topic, now)
             if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before anybody sees it.
                 self._take_due(topic, now)
@@ -200,6 +203,7 @@ class Engine:
             TopicNotFound: There is none.
         """
         topic = self.state.topic(name)
+        replacing.finish(self.state, topic)
         if self._behind:
             self._catch_up(topic)
         self._let_time_act(topic, self.clock.now_ms())
@@ -207,12 +211,19 @@ class Engine:
 
     def lapse(self, topic: Topic) -> None:
         """Let time act on leases and delays only."""
-        if not self.is_settling(topic) and self._elapse(topic, self.clock.now_ms()):
+        if topic.replacing or self.is_settling(topic):
+            return
+        if self._elapse(topic, self.clock.now_ms()):
             self._note_lagging(topic)
 
     def _let_time_act(self, topic: Topic, now: int) -> None:
-        """A portion of what is due; the rest is noted, for `elapse_more`."""
+        """A portion of what is due; the rest is noted, for `elapse_more`. What a write has left
+        comes first."""
         if self.is_settling(topic):
+            return
+        if topic.replacing:
+            replacing.go_on(self.state, topic)
+            self._note_lagging(topic)
             return
         if self._elapse(topic, now):
             self._note_lagging(topic)
@@ -232,7 +243,8 @@ class Engine:
 
     def _take_due(self, topic: Topic, now: int) -> None:
         is_there = self.state.instances.get(topic.number) is topic
-        if not is_there or not topic.is_due(now) or now < topic.due_again_at:
+        is_at_rest = topic.replacing or now < topic.due_again_at
+        if not is_there or is_at_rest or not topic.is_due(now):
             return
         try:
             events = decide(self.state, cmd.Expire(topic.name), now).events
@@ -284,7 +296,7 @@ class Engine:
             topic = state.instances.get(event.topic)
             # What a topic that is not logged gets by a logged decision is in no segment.
             is_logged = position.segment and (topic is None or is_kept(topic, event))
-            apply(state, event, position.segment if is_logged else 0)
+            apply(state, event, position.segment if is_logged else 0, at_once=False)
             if topic is None:
                 topic = state.instances.get(event.topic)
             if topic is not None:
@@ -359,11 +371,22 @@ class Engine:
         """
         left = FORWARDED_PER_TURN_MAX
         for _ in range(passes_max):
-            if not self._behind or left <= 0:
+            if left <= 0:
                 break
-            left -= self._forward_one(next(iter(self._behind)))
+            number = next((n for n in self._behind if not self._replacing_before(n)), None)
+            if number is None:
+                break
+            left -= self._forward_one(number)
         fed, self._fed = self._fed, {}
         return tuple(fed.values())
+
+    def _replacing_before(self, number: int) -> Topic | None:
+        """The source or destination of a router where a write is not in its place yet."""
+        state = self.state
+        router = state.routers_by_number.get(number) if state.replacing else None
+        if router is None:
+            return None
+        return state.replacing.get(router.source) or state.replacing.get(router.dest)
 
     def _forward_one(self, number: int) -> int:
         """One decision of one router; it goes to the end of the line when there is more to do.
@@ -377,6 +400,8 @@ class Engine:
             return 0
         now = self.clock.now_ms()
         before = router.cursor
+        replacing.finish(self.state, self.state.instances[router.source])
+        replacing.finish(self.state, self.state.instances[router.dest])
         self._let_time_act(self.state.instances[router.source], now)
         self._let_time_act(self.state.instances[router.dest], now)
         decision = decide(self.state, cmd.Forward(number), now)
@@ -416,10 +441,12 @@ class Engine:
         topic: Topic | None = self.state.topics.get(name)
         if topic is None:
             return False
-        if _is_short_of_returning(topic) and not self.is_settling(topic):
+        if not self.is_settling(topic) and (topic.replacing or _is_short_of_returning(topic)):
             return True
         left = CATCH_UP_RECORDS_MAX
         for number in self._feeding(topic):
+            if self._replacing_before(number):
+                return True
             router = self.state.routers_by_number[number]
             left -= self.state.instances[router.source].head - router.cursor
         return left < 0
@@ -427,12 +454,16 @@ class Engine:
     def catch_up(self, name: str) -> None:
         """One decision of a router that feeds a topic; or some jobs that are to come back do."""
         topic: Topic | None = self.state.topics.get(name)
-        if topic is not None and _is_short_of_returning(topic):
-            self.lapse(topic)
+        if topic is not None and (topic.replacing or _is_short_of_returning(topic)):
+            self._let_time_act(topic, self.clock.now_ms())
             return
         feeding = self._feeding(topic) if topic is not None else []
         if feeding:
-            self._forward_one(feeding[0])
+            unfinished = self._replacing_before(feeding[0])
+            if unfinished is not None:
+                self._let_time_act(unfinished, self.clock.now_ms())
+            else:
+                self._forward_one(feeding[0])
 
     def _catch_up(self, topic: Topic) -> None:
         """Let what feeds a topic copy before the topic is read."""
@@ -457,6 +488,8 @@ class Engine:
             What takes long: call it, beside the event loop if there is one, before going on. It
             raises WalError or OSError when the log can not even be read; close this then.
         """
+        for topic in [*self.state.replacing.values()]:
+            replacing.finish(self.state, topic)
         promised = State(self.state.quotas)
         yield partial(self.journal.replay_promised, promised)
         self._settling = queues_to_settle(self.state, promised)
@@ -505,13 +538,24 @@ class Engine:
         yield from free(self)
         refusal: Exception | None = None
         try:
-            yield from tidy_jobs(self)
+            yield from self._between_writes(tidy_jobs(self))
         except (LogqueueError, WalError, OSError) as error:
             # What keeps one log from giving space back must not keep the other.
             refusal = error
-        yield from tidy_leases(self)
+        yield from self._between_writes(tidy_leases(self))
         if refusal is not None:
             raise refusal
+
+    def _between_writes(self, steps: Iterator[None]) -> Iterator[None]:
+        """Steps that find each write in its place."""
+        while True:
+            for topic in self.state.replacing.values():
+                self._let_time_act(topic, self.clock.now_ms())
+                break
+            else:
+                if next(steps, steps) is steps:
+                    return
+            yield
 
     def commit_housekeeping(self, events: list[ev.AnyEvent], *, may_use_spare: bool = True) -> None:
         """Log and apply events that change nothing anybody can see.
@@ -525,6 +569,8 @@ class Engine:
         """Log a last checkpoint that marks an orderly end, and close the journal."""
         journal = self.journal
         now = self.clock.now_ms()
+        for topic in [*self.state.replacing.values()]:
+            replacing.finish(self.state, topic)
         journal.housework.end()
         try:
             # Without room for them the next start merely has more to replay.

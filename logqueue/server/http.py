@@ -128,26 +128,29 @@ class HttpApi:
             steps = route.in_steps(body, request.ignore)
             del body
             request.document = await in_steps(steps)
+            await self._catch_up(request)
             answer = self._handle(request, route)
             request.document = None
         assert isinstance(answer, Held), "writes are held until they are stored"
         return await self._when_held(request, answer)
 
     async def _answer_behind(self, request: Request, route: Route) -> Reply | Download:
-        """Let the routers that feed the topic catch up first, a little in each turn of the loop."""
-        engine = self.service.engine
-        assert engine is not None
-        for _ in range(CATCH_UP_TURNS_MAX):
-            if not engine.is_far_behind(request.name):
-                break
-            engine.catch_up(request.name)
-            await asyncio.sleep(0)
+        """Let what the topic waits for go first, a little in each turn of the loop."""
+        await self._catch_up(request)
         answer = self._handle(request, route)
         if isinstance(answer, Reply):
             return answer
         if isinstance(answer, Held):
             return await self._when_held(request, answer)
         return await answer
+
+    async def _catch_up(self, request: Request) -> None:
+        engine = self.service.engine
+        for _ in range(CATCH_UP_TURNS_MAX):
+            if engine is None or not engine.is_far_behind(request.name):
+                break
+            engine.catch_up(request.name)
+            await asyncio.sleep(0)
 
     def _handle(self, request: Request, route: Route) -> Answer:
         assert route.handler is not None

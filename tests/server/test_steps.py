@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logqueue.core import apply, limits, tags
+from logqueue.core import apply, apply_replacing, limits, tags
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.core.looking import list_jobs
@@ -23,7 +23,7 @@ from logqueue.core.projection import Queue
 from logqueue.server import engine as engines
 from logqueue.server import tidying
 from logqueue.server.portions import portions
-from tests.core.world import World, job, wish
+from tests.core.world import World, job, keyed, pack, wish
 
 SMALL, LARGE = 1000, 4000
 GROWTH_MAX = 1.3
@@ -52,6 +52,7 @@ def _scaled(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, name, value)
     monkeypatch.setattr(Queue.elapse, "__defaults__", (None, 100))
     monkeypatch.setattr(apply.elapse, "__defaults__", (100,))
+    monkeypatch.setattr(apply_replacing.go_on, "__defaults__", (25, 100))
     monkeypatch.setattr(engines, "FORWARDED_PER_TURN_MAX", 100)
     monkeypatch.setattr(engines, "CATCH_UP_RECORDS_MAX", 400)
     monkeypatch.setattr(tidying, "FREED_PER_STEP", 200)
@@ -295,6 +296,36 @@ def longer_ttl(world: World, n: int) -> Steps:
     return steps()
 
 
+def replaced(world: World, n: int) -> Steps:
+    for start in range(0, n, 100):
+        world.write("q", *[wish(k, key=f"k{start + k}") for k in range(100)])
+    world.engine.execute(keyed_write(range(0, n, 2)))
+    while world.engine.has_lagging:
+        world.engine.elapse_more()
+    world.engine.execute(keyed_write(range(n)))
+    return elapsing_more(world)
+
+
+def replaced_here_and_there(world: World, n: int) -> Steps:
+    world.engine.execute(keyed_write(range(n)))
+    world.engine.execute(keyed_write(range(0, n, 2)))
+    return elapsing_more(world)
+
+
+def keyed_write(keys: range) -> cmd.Append:
+    records = [wish("x", key=f"k{k}") for k in keys]
+    return cmd.Append("q", pack(records), len(records), keyed=keyed(records))
+
+
+def elapsing_more(world: World) -> Steps:
+    """What is left of a write, and what time has left to do."""
+    assert world.state.replacing
+    while world.engine.has_lagging:
+        world.engine.elapse_more()
+        yield None
+    assert not world.state.replacing
+
+
 def pages(world: World, n: int) -> Steps:
     fill(world, n)
     claim(world, n // 2)
@@ -325,8 +356,8 @@ def drop(world: World, n: int) -> Steps:
 OPERATIONS: list[Callable[[World, int], Steps]] = [
     delete_all, delete_archived, delete_tag, delete_any_tag, purge, purge_of_nothing, redrive,
     ack_archived, leases_run_out, leases_run_out_with_backoff, delays_end, ttl_of_leased,
-    ttl_archived, own_ttl, cap_archived, routers, claims, claims_past_expired, longer_ttl, pages,
-    drop,
+    ttl_archived, own_ttl, cap_archived, routers, claims, claims_past_expired, longer_ttl, replaced,
+    replaced_here_and_there, pages, drop,
 ]  # fmt: skip
 
 
