@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Generator
-from typing import Any, Final
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,12 +21,17 @@ from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from logqueue.feed_wire import Message, Publish, read_message
 from logqueue.unknown_members import Ignore, unknown_members
 from logqueue.wire import decode
-from logqueue.wire_producers import PlainStageBody, StageBody, read_stage_body
+from logqueue.wire_producers import (
+    PlainStageBody,
+    StageBody,
+    read_stage_body,
+    require_no_keys,
+)
 from logqueue.wire_records import (
     AppendBody,
     JobBody,
     JobsBody,
-    PackedBody,
+    Packed,
     RecordBody,
     StrictJobBody,
     packing,
@@ -51,6 +56,7 @@ _TRAILING: Final = re.compile(r"trailing characters \(byte ([0-9]+)\)")
 _string: Final = msgspec.json.Decoder(str)
 
 Steps = Generator[None, None, None]
+B = TypeVar("B", AppendBody, PlainStageBody)
 
 
 class _Records(msgspec.Struct):
@@ -66,34 +72,32 @@ _jobs: Final = msgspec.json.Decoder(list[JobBody])
 
 def read_append(body: bytes, ignore: Ignore) -> Generator[None, None, AppendBody]:
     """Read a write: see `wire_records.read_append_body`."""
-    names: list[str] = []
-    outer, groups = yield from split(body)
-    shell = read_append_body(outer, names.extend)
-    records, is_plain = yield from _read_records(groups, names)
-    if names:
-        ignore(names)
-    kind = AppendBody if is_plain else JobsBody
-    members = {name: getattr(shell, name) for name in AppendBody.__struct_fields__}
-    return kind(**{**members, "records": records})
+    return (yield from _read(body, ignore, read_append_body, AppendBody, JobsBody))
 
 
-def read_packed_append(body: bytes, ignore: Ignore) -> Generator[None, None, PackedBody]:
+def read_packed_append(body: bytes, ignore: Ignore) -> Generator[None, None, AppendBody]:
     """The same, with its records packed."""
     read = yield from read_append(body, ignore)
-    return (yield from packing(read))
+    read.records = yield from packing(read.records, read.node, are_jobs=isinstance(read, JobsBody))
+    return read
 
 
 def read_stage(body: bytes, ignore: Ignore) -> Generator[None, None, PlainStageBody]:
     """Read a chunk: see `wire_producers.read_stage_body`."""
-    names: list[str] = []
-    outer, groups = yield from split(body)
-    shell = read_stage_body(outer, names.extend)
-    records, is_plain = yield from _read_records(groups, names)
-    if names:
-        ignore(names)
-    kind = PlainStageBody if is_plain else StageBody
-    members = {name: getattr(shell, name) for name in PlainStageBody.__struct_fields__}
-    return kind(**{**members, "records": records})
+    return (yield from _read(body, ignore, read_stage_body, PlainStageBody, StageBody))
+
+
+def read_packed_stage(body: bytes, ignore: Ignore) -> Generator[None, None, PlainStageBody]:
+    """The same, with its records packed."""
+    read = yield from read_stage(body, ignore)
+    try:
+        require_no_keys(read)
+    except InvalidRequest as refusal:
+        read.records = Packed(len(read.records), refusal)
+        return read
+    yield
+    read.records = yield from packing(read.records, read.node, are_jobs=isinstance(read, StageBody))
+    return read
 
 
 def read_socket_message(text: bytes, ignore: Ignore) -> Generator[None, None, Message]:
@@ -107,6 +111,32 @@ def read_socket_message(text: bytes, ignore: Ignore) -> Generator[None, None, Me
     if names:
         ignore(names)
     return message
+
+
+def read_packed_message(text: bytes, ignore: Ignore) -> Generator[None, None, Message]:
+    """The same, with the records of a write packed."""
+    message = yield from read_socket_message(text, ignore)
+    if isinstance(message, Publish):
+        message.records = yield from packing(message.records, message.node, are_jobs=True)
+    return message
+
+
+def _read(
+    body: bytes,
+    ignore: Ignore,
+    read_shell: Callable[[bytes, Ignore], B],
+    plain: type[B],
+    whole: type[B],
+) -> Generator[None, None, B]:
+    """Read a body with records: what is around them at once, and them some at a time."""
+    names: list[str] = []
+    outer, groups = yield from split(body)
+    shell = read_shell(outer, names.extend)
+    records, is_plain = yield from _read_records(groups, names)
+    if names:
+        ignore(names)
+    members = {name: getattr(shell, name) for name in plain.__struct_fields__}
+    return (plain if is_plain else whole)(**{**members, "records": records})
 
 
 def _read_records(

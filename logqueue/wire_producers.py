@@ -19,12 +19,12 @@ from logqueue.wire import U32, BodyReader, decode, note_unknown
 from logqueue.wire_jobs import read_number
 from logqueue.wire_records import (
     JobBody,
+    Packed,
     RecordBody,
     StrictJobBody,
     compact,
+    content_of,
     first_that_fits,
-    pack_jobs,
-    pack_records,
     require_count,
 )
 
@@ -123,19 +123,27 @@ def stage_command(producer: str, epoch: str, body: PlainStageBody) -> cmd.StageC
         raise InvalidRequest(f"`chunk` must be below {limits.CHUNKS_PER_EPOCH_MAX}")
     count = len(body.records)
     require_count(count)
-    if isinstance(body, StageBody):
-        for index, record in enumerate(body.records):
-            if record.key is not None or record.on_conflict is not None:
-                raise InvalidRequest(
-                    f"records[{index}] has a `key` or `on_conflict`: keyed records can not be "
-                    "staged; write them without an epoch"
-                )
-        block, _ = pack_jobs(body.records, body.node)
-    else:
-        block = pack_records(body.records, body.node)
+    require_no_keys(body)
+    block, _ = content_of(body.records, body.node, are_jobs=isinstance(body, StageBody))
     return cmd.StageChunk(
         producer, number, body.topic, body.partition, body.attempt, body.chunk, block, count
     )
+
+
+def require_no_keys(body: PlainStageBody) -> None:
+    """Refuse a chunk with keyed records. Those that are packed were looked at before.
+
+    Raises:
+        InvalidRequest: It has some.
+    """
+    if not isinstance(body, StageBody) or isinstance(body.records, Packed):
+        return
+    for index, record in enumerate(body.records):
+        if record.key is not None or record.on_conflict is not None:
+            raise InvalidRequest(
+                f"records[{index}] has a `key` or `on_conflict`: keyed records cannot be "
+                "staged; write them without an epoch"
+            )
 
 
 def commit_command(

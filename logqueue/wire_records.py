@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -73,16 +73,40 @@ class StrictJobBody(JobBody, forbid_unknown_fields=True):
     """One record with everything it may say, and nothing else."""
 
 
-class PackedBody(AppendBody, kw_only=True):
-    """A large write that was packed in small steps: see `packing`.
+Content = tuple[bytes, tuple[cmd.Keyed, ...]]
+"""A block, and which of its records have keys."""
 
-    Attributes:
-        records: None any more; there were `count`.
-        packed: The block and which records have keys, or what is wrong with them.
-    """
 
-    count: int
-    packed: tuple[bytes, tuple[cmd.Keyed, ...]] | LogqueueError
+class Packed(Sequence[Any]):
+    """The records of a large body, packed in small steps: see `packing`. There is nothing left of
+    them but their number and their block."""
+
+    def __init__(self, count: int, content: Content | LogqueueError) -> None:
+        """Hold a block.
+
+        Args:
+            count: How many records there were.
+            content: What became of them, or what is wrong with one.
+        """
+        self._count = count
+        self._content = content
+
+    @property
+    def content(self) -> Content:
+        """What became of them.
+
+        Raises:
+            LogqueueError: What is wrong with one.
+        """
+        if isinstance(self._content, LogqueueError):
+            raise self._content
+        return self._content
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        raise TypeError("packed records are counted only")
 
 
 class _PlainAppend(AppendBody, forbid_unknown_fields=True):
@@ -170,22 +194,27 @@ def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.
     Raises:
         InvalidRequest, BatchTooLarge, RecordTooLarge: A bound is exceeded; nothing was changed.
     """
-    records = body.records
-    count = body.count if isinstance(body, PackedBody) else len(records)
+    count = len(body.records)
     require_count(count)
     key = body.idempotency_key if body.idempotency_key is not None else header_key
     if key is not None and len(key.encode("utf-8", "surrogatepass")) > limits.KEY_BYTES_MAX:
         raise InvalidRequest(f"the idempotency key is over {limits.KEY_BYTES_MAX} bytes")
     config = body.config.resolved() if body.config is not None else None
-    if isinstance(body, PackedBody):
-        if isinstance(body.packed, LogqueueError):
-            raise body.packed
-        block, keyed = body.packed
-        return cmd.Append(topic, block, count, key, body.create, config, keyed)
-    if isinstance(body, JobsBody):
-        block, keyed = pack_jobs(body.records, body.node)
-        return cmd.Append(topic, block, count, key, body.create, config, keyed)
-    return cmd.Append(topic, pack_records(records, body.node), count, key, body.create, config)
+    block, keyed = content_of(body.records, body.node, are_jobs=isinstance(body, JobsBody))
+    return cmd.Append(topic, block, count, key, body.create, config, keyed)
+
+
+def content_of(records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool) -> Content:
+    """What becomes of the records of a body, packed before or not.
+
+    Raises:
+        InvalidRequest, RecordTooLarge: A record is out of bounds.
+    """
+    if isinstance(records, Packed):
+        return records.content
+    if are_jobs:
+        return pack_jobs(cast("Sequence[JobBody]", records), batch_node)
+    return pack_records(records, batch_node), ()
 
 
 def require_count(count: int) -> None:
@@ -219,9 +248,7 @@ def pack_records(records: Sequence[RecordBody], batch_node: str | None) -> bytes
     return blocks.pack(texts.used())
 
 
-def pack_jobs(
-    records: Sequence[JobBody], batch_node: str | None
-) -> tuple[bytes, tuple[cmd.Keyed, ...]]:
+def pack_jobs(records: Sequence[JobBody], batch_node: str | None) -> Content:
     """The block of records that may say everything, and which of them have keys.
 
     Raises:
@@ -234,31 +261,35 @@ def pack_jobs(
     return blocks.pack([*texts.used(), keys.used()], numbers=_numbers(records)), tuple(keys.keyed)
 
 
-def packing(body: AppendBody) -> Generator[None, None, PackedBody]:
-    """Pack a large write in small steps. What is wrong with a record is told by `append_command`,
-    in the order of its checks."""
-    packed: tuple[bytes, tuple[cmd.Keyed, ...]] | LogqueueError = b"", ()
-    if body.records:
+def packing(
+    records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool
+) -> Generator[None, None, Packed]:
+    """Pack many records in small steps. What is wrong with one is told when they are asked for, so
+    that other checks come before."""
+    content: Content | LogqueueError = b"", ()
+    if records:
         try:
-            packed = yield from _packing(body)
+            content = yield from _packing(records, batch_node, are_jobs=are_jobs)
         except LogqueueError as refusal:
-            packed = refusal
-    members = {name: getattr(body, name) for name in AppendBody.__struct_fields__}
-    return PackedBody(**{**members, "records": ()}, count=len(body.records), packed=packed)
+            content = refusal
+    return Packed(len(records), content)
 
 
-def _packing(body: AppendBody) -> Generator[None, None, tuple[bytes, tuple[cmd.Keyed, ...]]]:
+def _packing(
+    records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool
+) -> Generator[None, None, Content]:
     texts = _Texts()
-    for first, some in _portions(body.records):
-        texts.add(some, first, body.node)
+    for first, some in _portions(records):
+        texts.add(some, first, batch_node)
         yield
     keys = _Keys()
     numbers: dict[int, list[int]] = {}
-    if isinstance(body, JobsBody):
-        for first, jobs in _portions(body.records):
+    if are_jobs:
+        all_jobs = cast("Sequence[JobBody]", records)
+        for first, jobs in _portions(all_jobs):
             keys.add(jobs, first)
             yield
-        numbers = _numbers(body.records)
+        numbers = _numbers(all_jobs)
         yield
     head, values = blocks.layout([*texts.used(), keys.used()], numbers)
     # Written over in place: a buffer that grows is copied whole now and then.

@@ -171,8 +171,43 @@ def test_a_large_write_is_packed_in_small_steps(kind: str) -> None:
         records[1500:1500] = [OUT_OF_BOUNDS[kind], {"data": 1, "tag": "t" * 3000}]
     body = json.dumps({"records": records, "node": "n"}).encode()
     at_once = command(lambda: wire_records.read_append_body(body, ignored))
-    read = run(wire_large.read_append(body, ignored))[0]
-    packed, steps = run(wire_records.packing(read))
+    packed, steps = run(wire_large.read_packed_append(body, ignored))
+    assert isinstance(packed.records, wire_records.Packed)
     assert command(lambda: packed) == at_once
     assert isinstance(at_once, tuple) == (kind in OUT_OF_BOUNDS)
+    steps -= run(wire_large.read_append(body, ignored))[1]
     assert steps >= (6 if kind in OUT_OF_BOUNDS else 15), "no step over 600 KiB"
+
+
+def staged(read: Callable[[], Any]) -> object:
+    """The command of a chunk, or its refusal."""
+    try:
+        return wire_producers.stage_command("p", "1", read())
+    except LogqueueError as refusal:
+        return type(refusal), refusal.message
+
+
+@pytest.mark.parametrize("kind", ["plain", "jobs", "keyed", "long-tag", "empty"])
+def test_large_chunks_and_messages_are_packed_in_small_steps(kind: str) -> None:
+    records: list[dict[str, Any]] = [{"data": "x" * 2000} for _ in range(3000)]
+    if kind == "jobs":
+        records = [{**record, "delay_ms": n} for n, record in enumerate(records)]
+    if kind == "keyed":
+        records[1500:1500] = [{"data": 1, "tag": "t" * 3000}, {"data": 1, "key": "k"}]
+    if kind == "long-tag":
+        records[1500:1500] = [OUT_OF_BOUNDS[kind]]
+    if kind == "empty":
+        records = []
+    body = json.dumps({"topic": "t", "records": records, "node": "n"}).encode()
+    packed, steps = run(wire_large.read_packed_stage(body, ignored))
+    assert isinstance(packed.records, wire_records.Packed)
+    assert staged(lambda: packed) == staged(lambda: wire_producers.read_stage_body(body))
+    assert steps - run(wire_large.read_stage(body, ignored))[1] >= {"keyed": 0, "empty": 0}.get(
+        kind, 6
+    )
+    text = body.replace(b"{", b'{"op":"publish",', 1)
+    message, steps = run(wire_large.read_packed_message(text, ignored))
+    assert isinstance(message, feed_wire.Publish)
+    assert isinstance(message.records, wire_records.Packed)
+    assert command(lambda: message) == command(lambda: feed_wire.read_message(text))
+    assert steps - run(wire_large.read_socket_message(text, ignored))[1] >= bool(records) * 6

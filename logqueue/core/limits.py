@@ -88,7 +88,7 @@ REDRIVE_MAX = 10_000
 FINISHED_PER_PASS_MAX = 4000
 """Records that one transaction removes at most by expiry, purge, delete or a tightened cap. All
 numbers here that end in PER_PASS are chosen so that one step of the event loop takes a few ms."""
-INDEXED_PER_PASS_MAX = 1000
+INDEXED_PER_PASS_MAX = 400
 """The same where records have keys, delays or times to live of their own, which cost more."""
 FINISHED_BYTES_MAX = 64 << 20
 """Bytes of records that one such transaction removes; giving memory back takes time, too."""

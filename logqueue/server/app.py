@@ -26,7 +26,7 @@ from logqueue.server.socket_routes import SocketRoutes
 from logqueue.server.topic_routes import TopicRoutes
 from logqueue.server.watch_routes import WatchRoutes
 from logqueue.server.work import WorkRoute
-from logqueue.wire_large import read_packed_append, read_stage
+from logqueue.wire_large import read_packed_append, read_packed_stage
 
 READ, WRITE, DELETE, ADMIN = KeyScope.READ, KeyScope.WRITE, KeyScope.DELETE, KeyScope.ADMIN
 TOPICS = "/v0/topics"
@@ -80,7 +80,9 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
         Route("POST", TOPIC + "/redrive", WRITE | DELETE, required, jobs.redrive),
         Route("GET", TOPIC + "/workers", READ, none, jobs.workers),
         Route("GET", PRODUCER, READ, none, producers.get),
-        Route("POST", EPOCH + "/stage", WRITE, required, producers.stage, in_steps=read_stage),
+        Route(
+            "POST", EPOCH + "/stage", WRITE, required, producers.stage, in_steps=read_packed_stage
+        ),
         Route("POST", EPOCH + "/commit", WRITE, required, producers.commit),
         Route("GET", ROUTERS, READ, none, routers.list),
         Route("PUT", ROUTER, ADMIN, required, routers.put),

@@ -31,6 +31,7 @@ from logqueue.errors import (
     UnsupportedMediaType,
 )
 from logqueue.server.auth import Key, bearer, query_token
+from logqueue.server.engine import Engine
 from logqueue.server.hosts import HostPolicy
 from logqueue.server.metrics import Metrics
 from logqueue.server.requests import (
@@ -128,7 +129,7 @@ class HttpApi:
             steps = route.in_steps(body, request.ignore)
             del body
             request.document = await in_steps(steps)
-            await self._catch_up(request)
+            await catch_up(self.service.engine, request.name)
             answer = self._handle(request, route)
             request.document = None
         assert isinstance(answer, Held), "writes are held until they are stored"
@@ -136,21 +137,13 @@ class HttpApi:
 
     async def _answer_behind(self, request: Request, route: Route) -> Reply | Download:
         """Let what the topic waits for go first, a little in each turn of the loop."""
-        await self._catch_up(request)
+        await catch_up(self.service.engine, request.name)
         answer = self._handle(request, route)
         if isinstance(answer, Reply):
             return answer
         if isinstance(answer, Held):
             return await self._when_held(request, answer)
         return await answer
-
-    async def _catch_up(self, request: Request) -> None:
-        engine = self.service.engine
-        for _ in range(CATCH_UP_TURNS_MAX):
-            if engine is None or not engine.is_far_behind(request.name):
-                break
-            engine.catch_up(request.name)
-            await asyncio.sleep(0)
 
     def _handle(self, request: Request, route: Route) -> Answer:
         assert route.handler is not None
@@ -403,6 +396,15 @@ def error_reply(refusal: LogqueueError, *headers: tuple[bytes, bytes]) -> Reply:
     if refusal.retry_after_s is not None:
         headers = (*headers, (b"retry-after", b"%d" % refusal.retry_after_s))
     return Reply(replies.encode_error(refusal), refusal.status, headers)
+
+
+async def catch_up(engine: Engine | None, topic: str) -> None:
+    """Let what a topic waits for go first, a little in each turn of the loop."""
+    for _ in range(CATCH_UP_TURNS_MAX):
+        if engine is None or not engine.is_far_behind(topic):
+            break
+        engine.catch_up(topic)
+        await asyncio.sleep(0)
 
 
 async def in_steps(steps: Generator[None, None, T]) -> T:

@@ -30,7 +30,7 @@ from logqueue.errors import (
 from logqueue.frames import Event
 from logqueue.server.appends import Timings, submit_append
 from logqueue.server.auth import Key, Scope
-from logqueue.server.http import in_steps
+from logqueue.server.http import catch_up, in_steps
 from logqueue.server.requests import Held, Reply
 from logqueue.server.service import Service
 from logqueue.server.subscriptions import Cursor, Subscriber, Subscription
@@ -44,7 +44,7 @@ from logqueue.server.watch_routes import (
 )
 from logqueue.server.websocket import WebSocket, frame
 from logqueue.unknown_members import NAME_CHARS_MAX
-from logqueue.wire_large import LARGE_BYTES, read_socket_message
+from logqueue.wire_large import LARGE_BYTES, read_packed_message
 
 OUTBOX_MAX = 4
 """Replies and deliveries that wait to be sent. Commands behind them wait, too."""
@@ -154,14 +154,34 @@ class SocketSession(Subscriber):
         except InvalidRequest as refusal:
             self._fill(slot, replies.encode_socket_error(b"null", "invalid_json", refusal.message))
             return
+        engine = self._coordinator.engine
+        if (
+            isinstance(message, feed_wire.Publish)
+            and engine.has_arrears
+            and engine.is_far_behind(message.topic)
+        ):
+            late = self._execute_late(slot, message, ignored)
+            self._reading = self._coordinator.loop.create_task(late, name="late message")
+            return
         self._execute_message(slot, message, ignored)
+
+    async def _execute_late(
+        self, slot: _Slot, message: feed_wire.Publish, ignored: list[str]
+    ) -> None:
+        """Let what the topic waits for go first; what came behind this message waits, too."""
+        await catch_up(self._coordinator.engine, message.topic)
+        self._reading = None
+        self._execute_message(slot, message, ignored)
+        self._work()
 
     async def _execute_large(self, slot: _Slot, text: bytes) -> None:
         """Read a large message in steps between other requests; what came behind it waits."""
         ignored: list[str] = []
         try:
             async with self._service.large_bodies:
-                message = await in_steps(read_socket_message(text, ignored.extend))
+                message = await in_steps(read_packed_message(text, ignored.extend))
+                if isinstance(message, feed_wire.Publish):
+                    await catch_up(self._coordinator.engine, message.topic)
         except LogqueueError as refusal:
             self._reading = None
             code = "invalid_json" if isinstance(refusal, InvalidRequest) else refusal.code
