@@ -147,7 +147,7 @@ if not TYPE_CHECKING:  # to a type checker, a name that is not above is a mistak
     def __getattr__(name: str) -> Any:
         home = _HOME_OF.get(name)
         if home is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
         value = globals()[name] = getattr(import_module(home), name)
         return value
 

@@ -43,6 +43,13 @@ HIDDEN = "<hidden>"
 """Stands for a name that the caller may not read. No topic and no router can be called so."""
 
 
+def quoted(text: str) -> str:
+    """Text as messages quote it: in single quotes, characters that cannot be printed as escapes."""
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return f"'{text}'"
+
+
 class LogqueueError(Exception):
     """A refusal with a wire code.
 
@@ -81,7 +88,7 @@ class LogqueueError(Exception):
             return self
         message = self.message
         for name in hidden:
-            message = message.replace(repr(name), repr(HIDDEN))
+            message = message.replace(quoted(name), quoted(HIDDEN))
         shown = type(self)(message, _without(self.detail, hidden))
         shown.retry_after_s = self.retry_after_s
         return shown
@@ -156,7 +163,7 @@ class TopicNotFound(NotFound):
             advice += " or by writing a record to it"
         else:
             advice += ', or write with `"create": true` (this server runs with --auto-create off)'
-        return cls(f"topic {topic!r} does not exist; {advice}", {"topic": topic})
+        return cls(f"topic {quoted(topic)} does not exist; {advice}", {"topic": topic})
 
 
 class RouterNotFound(NotFound):
@@ -168,7 +175,7 @@ class RouterNotFound(NotFound):
     def named(cls, router: str) -> RouterNotFound:
         """The usual message and detail for an absent router."""
         return cls(
-            f"router {router!r} does not exist; create it with PUT /v0/routers/<router>",
+            f"router {quoted(router)} does not exist; create it with PUT /v0/routers/<router>",
             {"router": router},
         )
 
@@ -182,7 +189,7 @@ class SegmentNotFound(NotFound):
     def named(cls, segment: str) -> SegmentNotFound:
         """The usual message and detail for an absent segment."""
         return cls(
-            f"there is no log segment {segment!r} (any more): list the segments with "
+            f"there is no log segment {quoted(segment)} (any more): list the segments with "
             "GET /v0/log/segments; what the log has dropped is kept only in a log archive "
             "(LOGQUEUE_ARCHIVE_DIR), for as long as its bounds allow",
             {"segment": segment},
@@ -234,7 +241,7 @@ class NotAQueue(LogqueueError):
     def named(cls, topic: str) -> NotAQueue:
         """The usual message and detail for a log where a queue is needed."""
         return cls(
-            f"topic {topic!r} is a log, not a queue; only topics created with "
+            f"topic {quoted(topic)} is a log, not a queue; only topics created with "
             '"type":"queue" hand out jobs',
             {"topic": topic},
         )

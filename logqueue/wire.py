@@ -18,7 +18,11 @@ from logqueue.core.config import U64, Guarantee, RouterOptions, TopicConfig, cla
 from logqueue.core.predicate import Predicate
 from logqueue.core.reading import Page, read
 from logqueue.core.topic import Topic
-from logqueue.errors import BatchTooLarge, InvalidRequest
+from logqueue.errors import (
+    BatchTooLarge,
+    InvalidRequest,
+    quoted,
+)
 from logqueue.unknown_members import Ignore, is_flat, strict, unknown_members
 
 U32 = Annotated[int, msgspec.Meta(ge=0, le=limits.U32_MAX)]
@@ -269,7 +273,7 @@ def _lease_number(token: str) -> int | None:
     digits = token[6:]
     if not token.startswith("lease_") or not digits or not _HEX_DIGITS.issuperset(digits):
         raise InvalidRequest(
-            f"lease id {token[:40]!r} is malformed: echo the `lease_id` of the claim, "
+            f"lease id {quoted(token[:40])} is malformed: echo the `lease_id` of the claim, "
             '"lease_" and hex digits'
         )
     if len(digits) > 64:

@@ -16,7 +16,11 @@ from logqueue.core import commands as cmd
 from logqueue.core import limits
 from logqueue.core.config import U64, TopicConfig
 from logqueue.core.predicate import Predicate
-from logqueue.errors import BatchTooLarge, InvalidRequest
+from logqueue.errors import (
+    BatchTooLarge,
+    InvalidRequest,
+    quoted,
+)
 from logqueue.unknown_members import Ignore
 from logqueue.wire import BodyReader, decode, note_unknown
 
@@ -158,7 +162,7 @@ def _state(name: str) -> cmd.JobState:
     for state in JOB_STATES:
         if state == name:
             return state
-    raise InvalidRequest(f"`state` {name[:40]!r} is none of {', '.join(JOB_STATES)}")
+    raise InvalidRequest(f"`state` {quoted(name[:40])} is none of {', '.join(JOB_STATES)}")
 
 
 def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int:
@@ -173,5 +177,5 @@ def read_number(text: str, what: str, most: int) -> int:
         InvalidRequest: It is not one, or over `most`.
     """
     if not (text.isascii() and text.isdigit() and len(text) <= 40) or int(text) > most:
-        raise InvalidRequest(f"{what} must be an integer from 0 to {most}, not {text[:40]!r}")
+        raise InvalidRequest(f"{what} must be an integer from 0 to {most}, not {quoted(text[:40])}")
     return int(text)

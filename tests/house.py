@@ -64,6 +64,7 @@ class Facts:
         constants: Every text and bytes literal that is not a docstring, with its line.
         calls: Every call of a plain name, with its line.
         tables: What `parametrize` is given, with the line of the call.
+        reprs: Lines of text with a value in it as Python writes it: `{value!r}`.
     """
 
     is_told: bool
@@ -74,6 +75,7 @@ class Facts:
     constants: list[tuple[int, str]] = field(default_factory=list)
     calls: list[tuple[int, str]] = field(default_factory=list)
     tables: list[tuple[int, ast.expr]] = field(default_factory=list)
+    reprs: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class Source:
                 facts.constants.append((node.lineno, text))
             case ast.Constant(value=bytes(data)):
                 facts.constants.append((node.lineno, data.decode("latin-1")))
+            case ast.FormattedValue(conversion=conversion) if conversion == ord("r"):
+                facts.reprs.append(node.lineno)
             case ast.Call(func=ast.Name(id=name)):
                 facts.calls.append((node.lineno, name))
             case ast.Call(func=ast.Attribute(attr="parametrize")):

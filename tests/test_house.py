@@ -300,6 +300,14 @@ def test_tables_for_tests_have_an_order() -> None:
 # -- words -----------------------------------------------------------------------------------------
 
 
+def test_messages_quote_as_people_do() -> None:
+    """Python changes the kind of quotes with what is inside, and doubles backslashes."""
+    broken(
+        "a message shows text as quoted(text), or as '{name}' where it is known to be printable",
+        (f"{source.path}:{line}" for source in sources(*PRODUCT) for line in source.facts.reprs),
+    )
+
+
 def test_every_module_says_what_it_is() -> None:
     broken(
         "a module opens with a docstring: what it owns and what it must not know",

@@ -13,6 +13,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from logqueue.errors import quoted
+
 Run = Callable[[argparse.Namespace], int]
 """Does what a command is for; returns the exit status."""
 
@@ -148,7 +150,7 @@ def duration_ms(text: str) -> int:
     match = DURATION.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration; write 500ms, 30s, 5m, 2h, 1d or a number of seconds"
+            f"{quoted(text)} is no duration; write 500ms, 30s, 5m, 2h, 1d or a number of seconds"
         )
     return round(float(match[1]) * UNIT_MS[match[2] or "s"])
 
@@ -165,7 +167,7 @@ def natural(text: str) -> int:
         argparse.ArgumentTypeError: It is none.
     """
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is no whole number from 0 up")
     return int(text)
 
 

@@ -12,6 +12,7 @@ from logqueue.errors import (
     NotFound,
     RouterNotFound,
     TopicNotFound,
+    quoted,
 )
 
 OK = 0
@@ -64,11 +65,11 @@ def explained(error: LogqueueError, url: str) -> CommandError:
     match error:
         case TopicNotFound():
             named = (error.detail or {}).get("topic", "")
-            text = f"there is no topic {named!r}; `logqueue topics` lists them"
+            text = f"there is no topic {quoted(named)}; `logqueue topics` lists them"
             kind = NothingThere
         case RouterNotFound():
             named = (error.detail or {}).get("router", "")
-            text = f"there is no router {named!r}; `logqueue routers` lists them"
+            text = f"there is no router {quoted(named)}; `logqueue routers` lists them"
             kind = NothingThere
         case NotFound() if "no such route" not in text:
             kind = NothingThere

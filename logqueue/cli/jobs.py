@@ -16,6 +16,7 @@ from logqueue.cli.arguments import Commands, add_node, duration_ms, natural, pos
 from logqueue.cli.connection import connect, node_of
 from logqueue.cli.ending import CommandError, NothingThere, UsageError
 from logqueue.cli.output import Column, number
+from logqueue.errors import quoted
 
 if TYPE_CHECKING:
     from logqueue.client import Client, Settled
@@ -207,7 +208,7 @@ def _named_job(text: str) -> Job | int:
             ) from error
     seq, colon, lease_id = text.partition(":")
     if not (seq.isascii() and seq.isdigit()) or bool(colon) is not bool(lease_id):
-        raise UsageError(f"{text[:80]!r} names no job; write a seq, or SEQ:LEASE_ID")
+        raise UsageError(f"{quoted(text[:80])} names no job; write a seq, or SEQ:LEASE_ID")
     if not lease_id:
         return int(seq)
     return Job(seq=int(seq), lease_id=lease_id, deadline=0, ts=0, deliveries=0, data=None)
@@ -301,7 +302,7 @@ def _listed(client: Client, arguments: argparse.Namespace) -> Iterator[JobView]:
     states = arguments.state.split(",") if arguments.state else None
     unknown = [state for state in states or () if state not in STATES]
     if unknown:
-        raise UsageError(f"--state: {unknown[0]!r} is none of {', '.join(STATES)}")
+        raise UsageError(f"--state: {quoted(unknown[0])} is none of {', '.join(STATES)}")
     listing = client.jobs(
         arguments.queue,
         state=states,

@@ -16,6 +16,7 @@ from logqueue.cli.connection import connect
 from logqueue.cli.ending import CommandError, NothingThere, UsageError
 from logqueue.cli.jobs import STATES
 from logqueue.cli.output import Column, number
+from logqueue.errors import quoted
 
 if TYPE_CHECKING:
     from logqueue.client import Client
@@ -295,7 +296,7 @@ def _purge(arguments: argparse.Namespace) -> int:
     states: list[Any] = [*STATES] if arguments.all else arguments.state.split(",")
     unknown = [state for state in states if state not in STATES]
     if unknown:
-        raise UsageError(f"--state: {unknown[0]!r} is none of {', '.join(STATES)}")
+        raise UsageError(f"--state: {quoted(unknown[0])} is none of {', '.join(STATES)}")
     queue = arguments.queue
     with connect(arguments) as client:
         counters = client.topic(queue, touch=False).queue

@@ -90,7 +90,7 @@ def printable(text: str) -> str:
     """Text without anything that a terminal would obey."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:

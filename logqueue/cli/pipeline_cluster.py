@@ -14,6 +14,7 @@ from pathlib import Path
 from logqueue.cli import ending, output
 from logqueue.cli.ending import CommandError, UsageError
 from logqueue.cli.pipeline_runs import refusals, settings
+from logqueue.errors import quoted
 
 ACTIONS = ("archive", "lifecycle", "report", "audit", "backfill", "redrive", "sql")
 """What runs on a cluster."""
@@ -44,7 +45,7 @@ def submit(arguments: argparse.Namespace) -> int:
     """Print the command, and run it where that is asked for."""
     words = arguments.words
     if words[0] not in ACTIONS:
-        raise UsageError(f"{words[0]!r} does not run on a cluster; {', '.join(ACTIONS)} do")
+        raise UsageError(f"{quoted(words[0])} does not run on a cluster; {', '.join(ACTIONS)} do")
     with refusals():
         from logqueue.spark.running import packing
 

@@ -16,6 +16,7 @@ from logqueue.cli import ending, output
 from logqueue.cli.connection import url_of
 from logqueue.cli.ending import UsageError
 from logqueue.cli.pipeline_runs import progress, refusals, run, stopped_by_sigterm, to_people
+from logqueue.errors import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ def names_of(text: str | None, flag: str) -> list[str]:
         return []
     found = [name.strip() for name in text.split(",")]
     if not all(found):
-        raise UsageError(f"{flag} {text!r} is not a list of names, a,b,c")
+        raise UsageError(f"{flag} {quoted(text)} is not a list of names, a,b,c")
     return found
 
 

@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING, Any
 from logqueue.cli import output
 from logqueue.cli.ending import CommandError, UsageError
 from logqueue.cli.terminal import Bar
-from logqueue.errors import LogqueueError
+from logqueue.errors import (
+    LogqueueError,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -43,7 +46,7 @@ def settings(arguments: argparse.Namespace) -> dict[str, str]:
     for text in arguments.conf:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise UsageError(f"--conf {text!r} is not NAME=VALUE")
+            raise UsageError(f"--conf {quoted(text)} is not NAME=VALUE")
         found[name] = value
     return found
 

@@ -12,6 +12,7 @@ from logqueue.cli.arguments import Commands, add_address, add_json, add_retrying
 from logqueue.cli.connection import connect
 from logqueue.cli.ending import NothingThere
 from logqueue.cli.output import Column, number
+from logqueue.errors import quoted
 
 
 def add_to(commands: Commands) -> None:
@@ -78,7 +79,7 @@ def _delete(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         dropped = client.drop_router(arguments.router)
     if not dropped.deleted:
-        raise NothingThere(f"there is no router {arguments.router!r}")
+        raise NothingThere(f"there is no router {quoted(arguments.router)}")
     if arguments.json:
         output.json_line(dropped)
     else:

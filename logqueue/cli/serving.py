@@ -16,6 +16,7 @@ from pathlib import Path
 from logqueue.cli import ending, output
 from logqueue.cli.arguments import Commands, add_address, add_json, duration_s, natural, positive
 from logqueue.cli.ending import CommandError, UsageError
+from logqueue.errors import quoted
 
 LOG_FORMATS = ("text", "json")
 
@@ -266,7 +267,7 @@ class _JsonLines(logging.Formatter):
 def _set_up_logging(arguments: argparse.Namespace) -> None:
     kind = arguments.log_format or os.environ.get("LOGQUEUE_LOG_FORMAT") or "text"
     if kind not in LOG_FORMATS:
-        raise UsageError(f"LOGQUEUE_LOG_FORMAT is {kind!r}; it must be text or json")
+        raise UsageError(f"LOGQUEUE_LOG_FORMAT is {quoted(kind)}; it must be text or json")
     handler = logging.StreamHandler()
     handler.setFormatter(
         _JsonLines()

@@ -13,7 +13,10 @@ from logqueue.cli.arguments import Commands, add_yes, duration_ms, fields, natur
 from logqueue.cli.connection import connect
 from logqueue.cli.ending import CommandError, NothingThere, UsageError
 from logqueue.cli.output import Column, number
-from logqueue.errors import TopicNotFound
+from logqueue.errors import (
+    TopicNotFound,
+    quoted,
+)
 
 DURABILITIES = ("ephemeral", "memory", "disk", "fsync")
 
@@ -162,7 +165,7 @@ def _topics(arguments: argparse.Namespace) -> int:
         )
     if not found:
         raise NothingThere(
-            f"no topic begins with {arguments.prefix!r}"
+            f"no topic begins with {quoted(arguments.prefix)}"
             if arguments.prefix
             else "there are no topics; `logqueue create` makes one"
         )
@@ -240,7 +243,7 @@ def _drop(arguments: argparse.Namespace) -> int:
             output.require_consent(arguments, f"Delete {state.type} {name} with {records}?")
         dropped = client.drop_topic(name, if_empty=arguments.if_empty)
     if not dropped.deleted:
-        raise NothingThere(f"there is no topic {name!r} any more")
+        raise NothingThere(f"there is no topic {quoted(name)} any more")
     if arguments.json:
         output.json_line(dropped)
     else:

@@ -19,7 +19,10 @@ from __future__ import annotations
 import msgspec
 
 from logqueue import errors
-from logqueue.errors import LogqueueError
+from logqueue.errors import (
+    LogqueueError,
+    quoted,
+)
 from logqueue.shapes import ErrorReply
 
 TEXT_SHOWN_MAX = 200
@@ -110,6 +113,6 @@ def unexpected(status: int, body: bytes) -> UnexpectedReply:
     text = body[:TEXT_SHOWN_MAX].decode("utf-8", "replace")
     kind = GatewayFailed if status in GATEWAY_STATUSES else UnexpectedReply
     return kind(
-        f"HTTP {status} with a body that no logqueue server sends: {text!r}",
+        f"HTTP {status} with a body that no logqueue server sends: {quoted(text)}",
         {"status": status},
     )

@@ -18,7 +18,12 @@ from logqueue.client.calls import Call, Request, call, decode, given, path
 from logqueue.client.failures import ConnectionFailed, Silence, UnexpectedReply
 from logqueue.client.settling import Settled
 from logqueue.client.sse import Event
-from logqueue.errors import LogqueueError, NotFound, ShuttingDown
+from logqueue.errors import (
+    LogqueueError,
+    NotFound,
+    ShuttingDown,
+    quoted,
+)
 from logqueue.shapes import (
     CaughtUp,
     Gap,
@@ -345,8 +350,8 @@ def _decode(event: Event, kind: type[T]) -> T:
         return decode(event.data, kind)
     except msgspec.MsgspecError as error:
         raise UnexpectedReply(
-            f"event {event.event!r} with data that no logqueue server sends: "
-            f"{event.data[:200]!r} ({error})"
+            f"event {quoted(event.event)} with data that no logqueue server sends: "
+            f"{quoted(event.data[:200])} ({error})"
         ) from error
 
 

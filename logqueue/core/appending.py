@@ -15,7 +15,12 @@ from logqueue.core.config import TopicConfig, require_topic_name
 from logqueue.core.edges import require_no_loop_by_config
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import RecordTooLarge, Throttled, TopicFull
+from logqueue.errors import (
+    RecordTooLarge,
+    Throttled,
+    TopicFull,
+    quoted,
+)
 
 
 def new_topic(
@@ -183,7 +188,7 @@ def _require_room(topic: Topic, count: int, size: int) -> None:
     over_bytes = config.cap_bytes and size > config.cap_bytes
     if over_records or over_bytes:
         raise RecordTooLarge(
-            f"a batch of {count} records and {size} bytes can never fit topic {topic.name!r} "
+            f"a batch of {count} records and {size} bytes can never fit topic {quoted(topic.name)} "
             f"(cap_records {config.cap_records}, cap_bytes {config.cap_bytes}); send smaller ones",
             names=(topic.name,),
         )
@@ -191,7 +196,7 @@ def _require_room(topic: Topic, count: int, size: int) -> None:
     full_bytes = config.cap_bytes and topic.live_bytes + size > config.cap_bytes
     if full_records or full_bytes:
         raise TopicFull(
-            f"topic {topic.name!r} is full and rejects writes; ack or delete records, or raise "
+            f"topic '{topic.name}' is full and rejects writes; ack or delete records, or raise "
             "its caps",
             {
                 "topic": topic.name,

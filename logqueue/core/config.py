@@ -15,7 +15,10 @@ import msgspec
 
 from logqueue.core import limits
 from logqueue.core.predicate import Predicate
-from logqueue.errors import InvalidRequest
+from logqueue.errors import (
+    InvalidRequest,
+    quoted,
+)
 
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Guarantee = Literal["at_least_once", "exactly_once"]
@@ -40,7 +43,7 @@ def require_topic_name(name: str) -> None:
     """
     if not is_topic_name(name):
         raise InvalidRequest(
-            f"invalid topic name {name[:80]!r}: use 1 to {limits.NAME_BYTES_MAX} of "
+            f"invalid topic name {quoted(name[:80])}: use 1 to {limits.NAME_BYTES_MAX} of "
             "A-Z a-z 0-9 . _ : - starting with a letter or digit"
         )
 
@@ -56,7 +59,7 @@ def require_router_name(name: str) -> None:
     """
     if _ROUTER_NAME.match(name) is None:
         raise InvalidRequest(
-            f"invalid router name {name[:80]!r}: use 1 to {limits.NAME_BYTES_MAX} of "
+            f"invalid router name {quoted(name[:80])}: use 1 to {limits.NAME_BYTES_MAX} of "
             "A-Z a-z 0-9 . _ : - > starting with a letter or digit"
         )
 
@@ -200,11 +203,12 @@ class TopicConfig(msgspec.Struct, frozen=True):
                 continue
             if not is_topic_name(target):
                 raise InvalidRequest(
-                    f"`{field}` {target[:80]!r} is not a valid topic name", {field: target}
+                    f"`{field}` {quoted(target[:80])} is not a valid topic name", {field: target}
                 )
             if self.is_queue and target == topic:
                 raise InvalidRequest(
-                    f"`{field}` must name another topic than {topic!r} itself", {field: target}
+                    f"`{field}` must name another topic than {quoted(topic)} itself",
+                    {field: target},
                 )
         if self.dead_letter is None:
             for field in ("on_exhausted", "on_expire"):

@@ -22,6 +22,7 @@ from logqueue.errors import (
     TopicExistsIncompatible,
     TopicFull,
     TopicNotFound,
+    quoted,
 )
 
 _DEFAULT_CONFIG = TopicConfig().resolved()
@@ -70,7 +71,7 @@ def _require_names(command: cmd.PutRouter) -> None:
         raise InvalidRequest("`source` and `dest` must be two topics")
     for field, name in (("source", command.source), ("dest", command.dest)):
         if not is_topic_name(name):
-            raise InvalidRequest(f"`{field}` {name[:80]!r} is not a valid topic name")
+            raise InvalidRequest(f"`{field}` {quoted(name[:80])} is not a valid topic name")
 
 
 def _require_one_source(
@@ -85,8 +86,8 @@ def _require_one_source(
     for other in feeding:
         if other is not known and (source is None or other.source != source.number):
             raise TopicExistsIncompatible(
-                f"topic {command.dest!r} already takes copies of "
-                f"{state.instances[other.source].name!r} (router {other.name!r}); a destination "
+                f"topic {quoted(command.dest)} already takes copies of "
+                f"'{state.instances[other.source].name}' (router '{other.name}'); a destination "
                 "has one source",
                 {"topic": command.dest, "reason": "router_dest_fan_in"},
                 names=(state.instances[other.source].name, other.name),
@@ -97,7 +98,7 @@ def _require_same_edge(state: State, command: cmd.PutRouter, known: Router) -> N
     source, dest = state.instances[known.source].name, state.instances[known.dest].name
     if (source, dest) != (command.source, command.dest):
         raise TopicExistsIncompatible(
-            f"router {known.name!r} goes from {source!r} to {dest!r}; delete it first to route "
+            f"router '{known.name}' goes from '{source}' to '{dest}'; delete it first to route "
             "elsewhere",
             {
                 "router": known.name,

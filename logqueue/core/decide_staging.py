@@ -21,7 +21,11 @@ from logqueue.core.in_line import InLine
 from logqueue.core.staging import Chunk, ChunkId, Producer, digest_of, digest_of_all
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import EpochConflict, Throttled, TopicNotFound
+from logqueue.errors import (
+    EpochConflict,
+    Throttled,
+    TopicNotFound,
+)
 
 _DEFAULT_CONFIG = TopicConfig().resolved()
 
@@ -83,7 +87,7 @@ def _is_committed(producer: Producer, epoch: int) -> bool:
     if epoch <= committed.number:
         return True
     raise EpochConflict(
-        f"epoch {epoch} of producer {producer.name!r} leaves a gap: the last one committed is "
+        f"epoch {epoch} of producer '{producer.name}' leaves a gap: the last one committed is "
         f"{committed.number}",
         {
             "producer": producer.name,
@@ -245,7 +249,7 @@ def _named(producer: Producer, command: cmd.CommitEpoch) -> Iterator[tuple[Chunk
             chunk = staged.get(chunk_id)
             if chunk is None:
                 raise EpochConflict(
-                    f"chunk {number} of partition {part.partition}, attempt {part.attempt!r}, is "
+                    f"chunk {number} of partition {part.partition}, attempt '{part.attempt}', is "
                     "not staged: it never came, or waited too long, or its topic was deleted; "
                     "stage the epoch again",
                     {**where, "reason": "missing", "partition": part.partition},

@@ -23,7 +23,13 @@ from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
 from logqueue.core.upserting import remembered, upsert
 from logqueue.core.writing import write
-from logqueue.errors import NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
+from logqueue.errors import (
+    NotAQueue,
+    TopicExistsIncompatible,
+    TopicNotEmpty,
+    TopicNotFound,
+    quoted,
+)
 
 DEFAULT_CONFIG = TopicConfig().resolved()
 
@@ -73,7 +79,7 @@ def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
 def _require_same_type(topic: Topic, config: TopicConfig) -> None:
     if topic.config.type != config.type:
         raise TopicExistsIncompatible(
-            f"topic {topic.name!r} is a {topic.config.type} and cannot become a {config.type} "
+            f"topic '{topic.name}' is a {topic.config.type} and cannot become a {config.type} "
             "(PUT replaces the whole config, so name the type; only a log that was never written "
             "to can become a queue); delete it first or use another name",
             {
@@ -144,7 +150,7 @@ def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision:
         return Decision([], lambda: cmd.Dropped(False))
     if command.if_empty and topic.live:
         raise TopicNotEmpty(
-            f"topic {topic.name!r} still holds {topic.live} records",
+            f"topic {quoted(topic.name)} still holds {topic.live} records",
             {"topic": topic.name, "count": topic.live},
         )
     removed = tuple(router.name for router in state.routers_of(topic.number))
@@ -205,7 +211,7 @@ def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = (
     ]
     if asked:
         raise NotAQueue(
-            f"topic {topic.name!r} is a log: its records can not have `{asked[0]}`; only topics "
+            f"topic '{topic.name}' is a log: its records can not have `{asked[0]}`; only topics "
             'created with "type":"queue" hand out jobs',
             {"topic": topic.name, "field": asked[0]},
         )

@@ -15,7 +15,9 @@ from logqueue.core.config import TopicConfig
 from logqueue.core.routers import Router
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import RouterCycle
+from logqueue.errors import (
+    RouterCycle,
+)
 
 Step = tuple[str, bool]
 """A topic, and whether a router is among the edges that lead there."""
@@ -87,7 +89,7 @@ def require_no_loop_by_config(
         cycle = _way_back(name, (target, False), leads)
         if cycle is not None:
             raise RouterCycle(
-                f"`{field}` {target!r} would close a loop with a router: {_shown(cycle)}; use "
+                f"`{field}` '{target}' would close a loop with a router: {_shown(cycle)}; use "
                 "another topic, or set `allow_cycle` on the router",
                 {"cycle": cycle},
                 names=cycle,

@@ -20,7 +20,10 @@ from logqueue.core.decision import Decision
 from logqueue.core.finishing import archive, finish
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import TopicFull
+from logqueue.errors import (
+    TopicFull,
+    quoted,
+)
 
 
 def copies_expired(topic: Topic, config: TopicConfig) -> bool:
@@ -81,7 +84,7 @@ def _over_caps(state: State, topic: Topic, now: int) -> list[ev.AnyEvent]:
 
 def _no_room(topic: Topic) -> TopicFull:
     return TopicFull(
-        f"jobs of {topic.name!r} that are to end find no room where their copies go",
+        f"jobs of {quoted(topic.name)} that are to end find no room where their copies go",
         {"topic": topic.name},
     )
 

@@ -210,10 +210,10 @@ def _check_tags(topic: Topic) -> None:
         held = [entry] if isinstance(entry, int) else [*entry]
         entries += len(held)
         if len(set(held)) != len(held):
-            raise Contradiction(f"{where}: {tag!r} has a record twice")
+            raise Contradiction(f"{where}: '{tag.decode()}' has a record twice")
         live = [seq for seq in sorted(held) if topic.holds(seq)]
         if live != tagged.pop(tag, []):
-            raise Contradiction(f"{where}: records tagged {tag!r}")
+            raise Contradiction(f"{where}: records tagged '{tag.decode()}'")
     if tagged:
         raise Contradiction(f"{where}: tags the index does not know: {[*tagged]}")
     if entries != index.entries:

@@ -18,7 +18,10 @@ from logqueue.core.state import State
 from logqueue.core.timing import due_at
 from logqueue.core.topic import Topic
 from logqueue.core.writing import write
-from logqueue.errors import KeyConflict
+from logqueue.errors import (
+    KeyConflict,
+    quoted,
+)
 
 CREATED, REPLACED, KEPT = range(len(ev.RESULTS))
 
@@ -90,7 +93,7 @@ def _fate(topic: Topic, command: cmd.Append) -> Upsert:
         if record.on_conflict == "reject":
             key = blocks.read_string(record.key)
             raise KeyConflict(
-                f"a waiting job, {known}, has the key {key!r} already; nothing was written",
+                f"a waiting job, {known}, has the key {quoted(key)} already; nothing was written",
                 {"key": key, "seq": known},
             )
         if record.on_conflict == "keep":

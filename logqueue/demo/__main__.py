@@ -9,7 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
-from logqueue.errors import LogqueueError
+from logqueue.errors import (
+    LogqueueError,
+    quoted,
+)
 from logqueue.extras import MissingExtra, explained
 
 try:
@@ -99,7 +102,7 @@ def _read_options() -> argparse.Namespace:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a positive number")
     return int(text)
 
 

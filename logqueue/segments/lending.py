@@ -195,7 +195,7 @@ class Library:
                 self.path,
                 offset,
                 f"chunk {number} of partition {partition}, epoch {epoch} of producer "
-                f"{producer!r}, is in no segment at hand",
+                f"'{producer}', is in no segment at hand",
             )
         return block
 

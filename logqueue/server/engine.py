@@ -25,7 +25,12 @@ from logqueue.core.decision import Decision
 from logqueue.core.limits import Quotas
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import LogqueueError, NotReady, StorageFull, StorageReadOnly
+from logqueue.errors import (
+    LogqueueError,
+    NotReady,
+    StorageFull,
+    StorageReadOnly,
+)
 from logqueue.server.journal import Journal, is_kept
 from logqueue.server.portions import Outcome, has_portions, portions
 from wal import WalError, WalFull
@@ -150,7 +155,7 @@ class Engine:
         if topic is not None:
             if self._settling and type(command) in _LEASES_ONLY and self.is_settling(topic):
                 raise NotReady(
-                    f"leases of {topic.name!r} cannot change while they are brought in line with "
+                    f"leases of '{topic.name}' cannot change while they are brought in line with "
                     "what the failed log still stands for; nothing was done: try again in a second"
                 )
             replacing.finish(state, topic)

@@ -16,7 +16,11 @@ from logqueue.core import commands as cmd
 from logqueue.core import limits
 from logqueue.core.looking import describe_job, list_jobs
 from logqueue.core.topic import Topic
-from logqueue.errors import Forbidden, NotFound
+from logqueue.errors import (
+    Forbidden,
+    NotFound,
+    quoted,
+)
 from logqueue.server.background import leases_flushed
 from logqueue.server.coordinator import Coordinator
 from logqueue.server.history import read_history
@@ -76,7 +80,7 @@ class JobRoutes:
         await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
         if job is None:
             raise NotFound(
-                f"topic {request.name!r} has no job {seq} (any more)",
+                f"topic {quoted(request.name)} has no job {seq} (any more)",
                 {"topic": request.name, "seq": seq},
             )
         async with self._reading_history:

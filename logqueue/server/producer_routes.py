@@ -8,7 +8,11 @@ from logqueue import replies, wire_producers
 from logqueue.core import commands as cmd
 from logqueue.core.staging import Producer
 from logqueue.core.state import State
-from logqueue.errors import Forbidden, NotFound
+from logqueue.errors import (
+    Forbidden,
+    NotFound,
+    quoted,
+)
 from logqueue.server.engine import Engine
 from logqueue.server.requests import Held, Reply, Request
 from logqueue.server.service import Service
@@ -67,7 +71,7 @@ class ProducerRoutes:
         def finish(waited_ms: float) -> Reply:
             if members is None:
                 raise NotFound(
-                    f"nobody has staged or committed as producer {name!r} (lately)",
+                    f"nobody has staged or committed as producer {quoted(name)} (lately)",
                     {"producer": name},
                 )
             return Reply(replies.encode({**members, "performance": request.timings()}))

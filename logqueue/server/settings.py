@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from logqueue.errors import quoted
 from logqueue.server.auth import KeyListError, KeyRing, parse_keys
 from logqueue.server.hosts import is_local_name, parse_name
 
@@ -176,7 +177,7 @@ class Settings:
         unknown = sorted(set(argv_flags) - set(_OPTION_BY_NAME))
         if unknown:
             raise SettingsError(
-                f"no setting is called {unknown[0]!r}; there are {', '.join(_OPTION_BY_NAME)}"
+                f"no setting is called {quoted(unknown[0])}; there are {', '.join(_OPTION_BY_NAME)}"
             )
         given = {
             option.name: found
@@ -214,7 +215,7 @@ class Settings:
     def _refuse_open_doors(self) -> None:
         if self.is_insecure and not self.allow_insecure_no_auth:
             raise SettingsError(
-                f"refusing to listen on {self.host!r} without keys: everyone who can reach this "
+                f"refusing to listen on '{self.host}' without keys: everyone who can reach this "
                 "address could read, write and delete everything. Three ways out: set keys "
                 "(LOGQUEUE_API_KEYS=<secret>), listen on this machine only "
                 "(LOGQUEUE_HOST=127.0.0.1), or, when something in front of the server already "
@@ -250,7 +251,7 @@ class _Given:
         return self.option.flag if self.is_flag else self.option.variable
 
     def refuse(self, expected: str) -> SettingsError:
-        return SettingsError(f"{self.origin} is {self.value!r}; expected {expected}")
+        return SettingsError(f"{self.origin} is {_shown(self.value)}; expected {expected}")
 
 
 def _find(
@@ -375,7 +376,12 @@ def _host_decides_port(given: Mapping[str, _Given], port: int) -> bool:
         return True
     if own.is_flag == host.is_flag and _parse(own) != port:
         raise SettingsError(
-            f"{host.origin} is {host.value!r} but {own.origin} is {own.value!r}; "
+            f"{host.origin} is {_shown(host.value)} but {own.origin} is {_shown(own.value)}; "
             "give the port once, or the same in both"
         )
     return host.is_flag
+
+
+def _shown(value: object) -> str:
+    """A value as messages show it."""
+    return quoted(value) if isinstance(value, str) else str(value)

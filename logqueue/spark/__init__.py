@@ -63,5 +63,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

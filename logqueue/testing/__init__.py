@@ -22,7 +22,7 @@ __all__ = ["MemoryServer", "MemoryWorker", "ServerProcess"]
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     with explained(f"logqueue.testing.{name}", "server"):
         value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
     return value

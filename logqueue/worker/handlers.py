@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from logqueue.errors import quoted
 from logqueue.worker.job import Job
 from logqueue.worker.outcomes import AckPolicy, UnknownTask
 from logqueue.worker.payload import read_call
@@ -89,9 +90,13 @@ class Handlers:
             ValueError: Its name is taken, or its queue has a consumer.
         """
         if handler.name in self.tasks:
-            raise ValueError(f"there is a task {handler.name!r} already; give this one a name=")
+            raise ValueError(
+                f"there is a task {quoted(handler.name)} already; give this one a name="
+            )
         if handler.queue in self.consumers:
-            raise ValueError(f"queue {handler.queue!r} has a consumer, which takes all its jobs")
+            raise ValueError(
+                f"queue {quoted(handler.queue)} has a consumer, which takes all its jobs"
+            )
         self.tasks[handler.name] = handler
 
     def add_consumer(self, handler: Handler) -> None:
@@ -101,7 +106,9 @@ class Handlers:
             ValueError: Its queue has a consumer or tasks.
         """
         if handler.queue in self.queues():
-            raise ValueError(f"queue {handler.queue!r} has handlers already; a consumer is alone")
+            raise ValueError(
+                f"queue {quoted(handler.queue)} has handlers already; a consumer is alone"
+            )
         self.consumers[handler.queue] = handler
 
     def queues(self) -> list[str]:
@@ -131,5 +138,5 @@ class Handlers:
         handler = self.tasks.get(call.task)
         if handler is None:
             known = ", ".join(sorted(self.tasks)) or "none"
-            raise UnknownTask(f"no task {call.task!r} is registered (known: {known})")
+            raise UnknownTask(f"no task {quoted(call.task)} is registered (known: {known})")
         return handler

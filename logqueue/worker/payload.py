@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from logqueue.errors import quoted
 from logqueue.worker.outcomes import BadPayload
 
 
@@ -107,7 +108,7 @@ class Arguments:
                 msgspec.json.schema(kind, schema_hook=_schema_of)
             except TypeError as error:
                 raise TypeError(
-                    f"task {name}: parameter {parameter!r} can not travel as JSON: {error}"
+                    f"task {name}: parameter {quoted(parameter)} can not travel as JSON: {error}"
                 ) from error
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,4 +153,4 @@ class Arguments:
                 return {name: typed(one, kind) for name, one in given.items()}
             return typed(given, kind)
         except msgspec.ValidationError as error:
-            raise BadPayload(f"task {self._name}, argument {parameter!r}: {error}") from error
+            raise BadPayload(f"task {self._name}, argument {quoted(parameter)}: {error}") from error

@@ -17,7 +17,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from logqueue.client import Client
-from logqueue.errors import LogqueueError, TopicNotFound
+from logqueue.errors import (
+    LogqueueError,
+    TopicNotFound,
+    quoted,
+)
 from logqueue.worker.app import App
 from logqueue.worker.consuming import Counts
 from logqueue.worker.crew import Crew
@@ -44,18 +48,18 @@ def load_app(reference: str) -> App:
     """
     module, colon, attribute = reference.partition(":")
     if not colon or not module or not attribute:
-        raise AppNotFound(f"{reference!r} is no module:app, as in shop.tasks:app")
+        raise AppNotFound(f"{quoted(reference)} is no module:app, as in shop.tasks:app")
     # A program that was installed as a script does not look where it was started.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
-        raise AppNotFound(f"{module!r} can not be imported: {error}") from error
+        raise AppNotFound(f"{quoted(module)} can not be imported: {error}") from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, App):
-        raise AppNotFound(f"{reference!r} is no App but {type(found).__name__}")
+        raise AppNotFound(f"{quoted(reference)} is no App but {type(found).__name__}")
     return found
 
 

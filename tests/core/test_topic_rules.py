@@ -15,6 +15,7 @@ from logqueue.errors import (
     TopicFull,
     TopicNotEmpty,
     TopicNotFound,
+    quoted,
 )
 from tests.core.world import World, job
 
@@ -252,3 +253,20 @@ def test_how_far_seqs_are_promised(world: World, count: int, ahead: int) -> None
     assert world.topic("q").seqs_reserved == count + ahead
     world.kill()
     assert world.topic("q").head <= count + ahead
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("orders", "'orders'"),
+        ("it's", "'it's'"),
+        ('a "b"', "'a \"b\"'"),
+        ("C:\\x", "'C:\\x'"),
+        ("caf\u00e9", "'caf\u00e9'"),
+        ("\x1b[2J\n", "'\\x1b[2J\\n'"),
+        ("\udc80\u200e", "'\\udc80\\u200e'"),
+    ],
+)
+def test_text_in_messages_is_quoted_plainly(text: str, shown: str) -> None:
+    """Without doubled backslashes, and without what a terminal would obey."""
+    assert quoted(text) == shown

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from logqueue.errors import quoted
 from logqueue.spark.archive import manifests
 from logqueue.spark.archive.manifests import PLACE_COLUMNS, FileEntry, Hole, Manifest, Table
 from logqueue.spark.errors import PipelineError
@@ -96,7 +97,9 @@ def archive_writer(
     table = manifests.require_table(given["table"])
     archive = given["archive"]
     if not archive.removeprefix(f"{table}-").isdigit():
-        raise PipelineError(f"option archive is {archive!r}: write {table}-1, or another number")
+        raise PipelineError(
+            f"option archive is {quoted(archive)}: write {table}-1, or another number"
+        )
     columns = tuple(schema.fieldNames())
     for name in (*_NEEDED, PLACE_COLUMNS[table]):
         if name not in columns:

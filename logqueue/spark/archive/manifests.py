@@ -36,6 +36,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.reading.offsets import EventsOffset, Place, RecordsOffset
 
@@ -147,7 +148,7 @@ def require_table(table: str) -> Table:
     for known in TABLES:
         if table == known:
             return known
-    raise PipelineError(f"an archive has no table {table!r}: it has {' and '.join(TABLES)}")
+    raise PipelineError(f"an archive has no table {quoted(table)}: it has {' and '.join(TABLES)}")
 
 
 def topic_folder(topic: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
 
 Severity = Literal["error", "warning", "info"]
@@ -95,7 +96,9 @@ def require_rules(asked: Sequence[str] | str | None, book: Sequence[Rule]) -> fr
     names = [name for name in names if name]
     for name in names:
         if name not in known:
-            raise PipelineError(f"there is no audit rule {name!r}; rules are {', '.join(known)}")
+            raise PipelineError(
+                f"there is no audit rule {quoted(name)}; rules are {', '.join(known)}"
+            )
     if not names:
         raise PipelineError(f"no audit rule is named; rules are {', '.join(known)}")
     return frozenset(names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from logqueue.errors import quoted
 from logqueue.segments import ranges as seq_ranges
 from logqueue.spark.audit.findings import Finding, Rule
 from logqueue.spark.audit.history import Edge, History, Instance
@@ -72,7 +73,7 @@ def _epochs(history: History) -> Iterator[Finding]:
                 None,
                 None,
                 None,
-                f"epochs {first} to {last} of producer {name!r} are missing",
+                f"epochs {first} to {last} of producer {quoted(name)} are missing",
                 {"producer": name, "first_epoch": first, "last_epoch": last, "order": order},
             )
         for epoch, order in epochs.repeated:
@@ -82,7 +83,7 @@ def _epochs(history: History) -> Iterator[Finding]:
                 None,
                 None,
                 None,
-                f"epoch {epoch} of producer {name!r} was committed again",
+                f"epoch {epoch} of producer {quoted(name)} was committed again",
                 {"producer": name, "epoch": epoch, "order": order},
             )
         for epoch, order, difference in epochs.unlike:
@@ -92,7 +93,7 @@ def _epochs(history: History) -> Iterator[Finding]:
                 None,
                 None,
                 None,
-                f"epoch {epoch} of producer {name!r} did not append what it says: {difference}",
+                f"epoch {epoch} of producer '{name}' did not append what it says: {difference}",
                 {"producer": name, "epoch": epoch, "order": order},
             )
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from logqueue.errors import quoted
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -93,7 +95,7 @@ def arrow_type(ddl: str) -> pa.DataType:
     if ddl == STEP:
         fields = [part.split(":") for part in STEP[len("STRUCT<") : -1].split(", ")]
         return pa.struct([pa.field(name, plain[kind]) for name, kind in fields])
-    raise ValueError(f"no Arrow type is known for {ddl!r}")
+    raise ValueError(f"no Arrow type is known for {quoted(ddl)}")
 
 
 def columns(*texts: str) -> tuple[Column, ...]:

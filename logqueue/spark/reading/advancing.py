@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.reading.holdings import Held, HeldEvents, Losses, Piece, Range
 from logqueue.spark.reading.offsets import EventsOffset, Place, RecordsOffset, share
@@ -141,11 +142,11 @@ class RecordsCourse:
         for name in bound.places:
             if not self._reading.selection.fits(name):
                 raise PipelineError(
-                    f"option {option} names topic {name!r}, which topics or topicPattern leave out"
+                    f"option {option} names topic '{name}', which topics or topicPattern leave out"
                 )
             if name not in held:
                 raise PipelineError(
-                    f"option {option} names topic {name!r}, and there is no such topic"
+                    f"option {option} names topic {quoted(name)}, and there is no such topic"
                 )
 
     # -- micro-batches ---------------------------------------------------------------------------
@@ -202,7 +203,7 @@ class RecordsCourse:
         if topic is None:
             assert begun is not None
             self._losses.report(
-                f"topic {name!r} was deleted; seqs from {begun.next} on can not be read"
+                f"topic {quoted(name)} was deleted; seqs from {begun.next} on can not be read"
             )
             return None
         place = begun
@@ -240,14 +241,14 @@ class RecordsCourse:
                 place = replace(last, next=max(last.told, 1) if is_paged else 1)
             if place.next > last.next:
                 raise PipelineError(
-                    f"the micro-batch ends at seq {last.next} of topic {name!r}, before its begin "
+                    f"the micro-batch ends at seq {last.next} of topic '{name}', before its begin "
                     f"{place.next}: the checkpoint was changed or mixed with another one"
                 )
             if place.next == last.next:
                 continue
             range = Range(name, last.log, place.next, last.next)
             if topic is None or topic.log != last.log:
-                what = f"seqs {range.first} to {range.end - 1} of topic {name!r}"
+                what = f"seqs {range.first} to {range.end - 1} of topic {quoted(name)}"
                 self._losses.report(f"{what} are gone: the topic was deleted or made anew")
                 continue
             if range.end > topic.next:
@@ -266,14 +267,14 @@ def _end(topic: Held) -> Place:
 
 def _recreated(name: str, before: str, now: str, next: int) -> str:
     return (
-        f"topic {name!r} is another one now (log {now}, the offset is of {before}): seqs from "
+        f"topic '{name}' is another one now (log {now}, the offset is of {before}): seqs from "
         f"{next} on of the one before can not be read"
     )
 
 
 def _ahead(topic: Held, next: int) -> str:
     return (
-        f"seqs {topic.next} to {next - 1} of topic {topic.name!r} are gone: the log ends before "
+        f"seqs {topic.next} to {next - 1} of topic '{topic.name}' are gone: the log ends before "
         "the place to read from; was it restored from an older backup?"
     )
 

@@ -225,7 +225,7 @@ class _RecordRows:
         topic = self._names[rows.topics[entry]][0]
         advice = "; read with data=binary" if name == "data" else ""
         return NotText(
-            f"{self._path}: `{name}` of record {rows.seqs()[place]} of topic {topic!r} is not "
+            f"{self._path}: `{name}` of record {rows.seqs()[place]} of topic '{topic}' is not "
             f"UTF-8{advice}"
         )
 

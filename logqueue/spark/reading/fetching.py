@@ -167,7 +167,7 @@ def _once_more(
         except SegmentGone:
             for topic in anew.topics:
                 losses.report(
-                    f"{_shown(topic)} of topic {topic.name!r} are gone: segment {anew.name} went "
+                    f"{_shown(topic)} of topic '{topic.name}' are gone: segment {anew.name} went "
                     "while it was read"
                 )
                 yield from segments.live(topic)

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from logqueue.errors import quoted
 from logqueue.segments import ranges as rg
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.reading.offsets import DataLossError
@@ -180,7 +181,7 @@ class Losses:
         """
         begin = max(range.first, known)
         for first, last in rg.cut(untold, begin, range.end - 1) if begin < range.end else []:
-            what = f"seqs {first} to {last} of topic {range.topic!r}"
+            what = f"seqs {first} to {last} of topic {quoted(range.topic)}"
             if not range.topic:
                 what = f"job events of orders {first} to {last}"
             self.report(f"{what} are gone: the log has dropped the segments that told of them")

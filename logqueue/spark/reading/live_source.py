@@ -39,6 +39,7 @@ from logqueue.errors import (
     SegmentNotFound,
     TopicNotFound,
     Unauthorized,
+    quoted,
 )
 from logqueue.segments.index import SegmentIndex
 from logqueue.segments.plan import TopicRead
@@ -227,13 +228,13 @@ class LiveSegments:
             for item in found:
                 if isinstance(item, paging.Gap):
                     losses.report(
-                        f"seqs {item.first} to {item.last} of topic {task.topic!r} are gone: they "
+                        f"seqs {item.first} to {item.last} of topic '{task.topic}' are gone: they "
                         "went by a cap or a TTL, or the topic was made anew"
                     )
                     continue
                 yield item
         except TopicNotFound:
-            losses.report(f"topic {task.topic!r} was deleted while it was read")
+            losses.report(f"topic {quoted(task.topic)} was deleted while it was read")
             return
         self._require_same(task, losses)
 
@@ -243,7 +244,7 @@ class LiveSegments:
         except TopicNotFound:
             log = "none"
         if log != task.log:
-            what = f"seqs {task.first} to {task.end - 1} of topic {task.topic!r}"
+            what = f"seqs {task.first} to {task.end - 1} of topic {quoted(task.topic)}"
             losses.report(f"{what}: the topic was deleted or made anew while it was read")
 
 
@@ -350,7 +351,7 @@ def _look(store: LiveStore, client: Client) -> LiveSnapshot:
     paged = _paged(client, reading.selection, logged)
     if paged and given.transport == "segments":
         raise PipelineError(
-            f"topic {next(iter(paged))!r} is of the class ephemeral, so it is in no segment: read "
+            f"topic '{next(iter(paged))}' is of the class ephemeral, so it is in no segment: read "
             "it with transport=auto or transport=pages"
         )
     return LiveSnapshot(store, log, paged)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, cast
 
+from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.reading.offsets import EventsOffset, RecordsOffset
 
@@ -167,7 +168,7 @@ def live(options: Mapping[str, str]) -> LiveOptions:
     if not url:
         raise PipelineError("option url is missing: write where the server is, http://host:port")
     if not url.startswith(("http://", "https://")):
-        raise PipelineError(f"option url is {url!r}: write http://host:port")
+        raise PipelineError(f"option url is {quoted(url)}: write http://host:port")
     transport = _one_of(given, "transport", ("auto", "segments", "pages"))
     reading = _reading(given)
     if transport == "pages" and reading.events == "leases":
@@ -189,7 +190,9 @@ def _named(options: Mapping[str, str], format: str, names: tuple[str, ...]) -> d
                 f"option {key} is unknown to format {format}; it knows {', '.join(names)}"
             )
         if given.get(name, value) != value:
-            raise PipelineError(f"option {name} is given twice, as {given[name]!r} and {value!r}")
+            raise PipelineError(
+                f"option {name} is given twice, as {quoted(given[name])} and {quoted(value)}"
+            )
         given[name] = value
     return given
 
@@ -258,7 +261,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
     for name in listed:
         if _TOPIC.fullmatch(name) is None:
             raise PipelineError(
-                f"option topics: {name!r} is no name of a topic; patterns go into topicPattern"
+                f"option topics: '{name}' is no name of a topic; patterns go into topicPattern"
             )
     return Selection(names=tuple(sorted(set(listed))))
 
@@ -283,7 +286,8 @@ def _explicit(text: str, name: str, word: str, events: Events) -> Bound:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise PipelineError(
-            f'option {name} is {text!r}: write earliest, latest, or JSON as {{"orders": 350000}}'
+            f"option {name} is {quoted(text)}: write earliest, latest, or JSON as "
+            '{"orders": 350000}'
         ) from error
     if isinstance(value, dict) and "v" in value:
         return _versioned(value, name, word, events)
@@ -344,7 +348,7 @@ def parse_time(text: str, name: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise PipelineError(
-            f"option {name} is {text!r}: write ISO 8601 as 2026-01-31T09:30:00Z, "
+            f"option {name} is {quoted(text)}: write ISO 8601 as 2026-01-31T09:30:00Z, "
             "or ms since the epoch"
         ) from error
     if moment.tzinfo is None:
@@ -360,7 +364,7 @@ def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...]) -> str
     """One of these words; the first when it is not given."""
     value = given.get(name, values[0]).strip().lower()
     if value not in values:
-        raise PipelineError(f"option {name} is {given[name]!r}: write {_either(values)}")
+        raise PipelineError(f"option {name} is {quoted(given[name])}: write {_either(values)}")
     return value
 
 
@@ -371,7 +375,7 @@ def _either(values: tuple[str, ...]) -> str:
 def _yes(given: Mapping[str, str], name: str, default: bool) -> bool:
     value = given.get(name, str(default)).strip().lower()
     if value not in ("true", "false"):
-        raise PipelineError(f"option {name} is {given[name]!r}: write true or false")
+        raise PipelineError(f"option {name} is {quoted(given[name])}: write true or false")
     return value == "true"
 
 
@@ -388,7 +392,7 @@ def _whole(given: Mapping[str, str], name: str, lowest: int) -> int | None:
     value = int(match[1]) * _SIZES.get(match[2], 0) if match else -1
     if value < lowest:
         what = "bytes, as 67108864 or 64m," if units else "a whole number"
-        raise PipelineError(f"option {name} is {text!r}: write {what} from {lowest}")
+        raise PipelineError(f"option {name} is {quoted(text)}: write {what} from {lowest}")
     return value
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from logqueue.errors import quoted
 from logqueue.spark.archive.atomic_file import write_file, write_text
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.reports.markdown_report import markdown
@@ -60,7 +61,9 @@ def write_tables(
     chosen = list(dict.fromkeys(formats))
     for name in chosen:
         if name not in FORMATS:
-            raise PipelineError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
+            raise PipelineError(
+                f"there is no format {quoted(name)}; there are {', '.join(FORMATS)}"
+            )
     writers: dict[str, Callable[[str, pa.Table, str], None]] = {
         "parquet": _write_parquet,
         "csv": _write_csv,

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.lifecycle import tables
 from logqueue.spark.lifecycle.history_range import HistorySource, Span
@@ -72,7 +73,7 @@ def asked(names: Sequence[str] = ("all",), bucket: str = "1m", sla: str | None =
             chosen.update(n for n in known if n not in ON_DEMAND)
         elif full not in known:
             told = ", ".join(n.removeprefix("report_") for n in known)
-            raise PipelineError(f"there is no report {name!r}; there are {told}, and all")
+            raise PipelineError(f"there is no report {quoted(name)}; there are {told}, and all")
         elif full in NEED_RULES and not rules:
             raise PipelineError(f"report {name} needs limits: sla wait=30s,run=1m,e2e=5m")
         else:

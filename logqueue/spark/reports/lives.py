@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def parse_duration(text: str, name: str) -> int:
     match = _DURATION.fullmatch(text.strip())
     length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
     if length <= 0:
-        raise PipelineError(f"{name} must be a duration such as 30s, 5m or 1h, not {text!r}")
+        raise PipelineError(f"{name} must be a duration such as 30s, 5m or 1h, not {quoted(text)}")
     return length
 
 
@@ -168,7 +169,7 @@ def parse_rules(text: str) -> dict[str, int]:
         rule, _, limit = part.partition("=")
         if rule.strip() not in ("wait", "run", "e2e"):
             raise PipelineError(
-                f"{part!r} is no limit; write wait=30s (until the first claim), run=1m (of one "
+                f"'{part}' is no limit; write wait=30s (until the first claim), run=1m (of one "
                 "lease) or e2e=5m (until the job ends), with commas between"
             )
         rules[rule.strip()] = parse_duration(limit, f"the limit of {rule.strip()}")

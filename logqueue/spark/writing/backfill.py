@@ -17,7 +17,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.client import Client
-from logqueue.errors import LogqueueError, NotFound
+from logqueue.errors import (
+    LogqueueError,
+    NotFound,
+    quoted,
+)
 from logqueue.spark.errors import PipelineError, as_pipeline_error
 from logqueue.spark.progress import Note, silent
 from logqueue.spark.writing.sink_options import COLUMNS, producer_of
@@ -79,7 +83,7 @@ def run_backfill(
             or settings.
     """
     if format not in FORMATS:
-        raise PipelineError(f"format is {format!r}: write {', '.join(FORMATS)}")
+        raise PipelineError(f"format is {quoted(format)}: write {', '.join(FORMATS)}")
     if slices is not None and not 1 <= slices <= SLICES_MAX:
         raise PipelineError(f"slices is {slices}: write 1 to {SLICES_MAX}")
     producer = producer_of(write_id)

@@ -17,7 +17,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.client import Client
-from logqueue.errors import LogqueueError
+from logqueue.errors import (
+    LogqueueError,
+    quoted,
+)
 from logqueue.shapes import Record
 from logqueue.spark.errors import PipelineError, told
 from logqueue.spark.progress import Note, silent
@@ -195,7 +198,7 @@ def _matching(spark: SparkSession, records: Sequence[Record], where: str | None)
         return sorted(row["seq"] for row in rows.where(where).select("seq").collect())
     except PySparkException as error:
         raise PipelineError(
-            f"the condition {where!r} does not work: {told(error)}; columns are {COLUMNS}"
+            f"the condition {quoted(where)} does not work: {told(error)}; columns are {COLUMNS}"
         ) from error
 
 

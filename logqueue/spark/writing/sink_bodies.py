@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.writing.sink_options import NUMBERS, SinkOptions
 
@@ -246,7 +247,7 @@ class Chunks:
                 shown = text[:SHOWN_MAX].decode("utf-8", "replace")
                 raise self._wrong(
                     row,
-                    f"{name} is not valid JSON ({error}): {shown!r}; for plain text write "
+                    f"{name} is not valid JSON ({error}): {quoted(shown)}; for plain text write "
                     f"to_json of a struct, or a JSON string with its quotes",
                 ) from None
 

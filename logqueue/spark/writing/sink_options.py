@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def producer_of(write_id: str) -> str:
     name = write_id + BATCH_PRODUCER_SUFFIX
     if not write_id or _PRODUCER.fullmatch(name) is None:
         raise PipelineError(
-            f"option writeId is {write_id!r}: use 1 to 190 of A-Z a-z 0-9 . _ : - >"
+            f"option writeId is {quoted(write_id)}: use 1 to 190 of A-Z a-z 0-9 . _ : - >"
         )
     return name
 
@@ -130,13 +131,13 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     given = _named(options)
     url = given.get("url", "").strip().rstrip("/")
     if not url.startswith(("http://", "https://")):
-        what = f"is {url!r}" if url else "is missing"
+        what = f"is {quoted(url)}" if url else "is missing"
         raise PipelineError(f"option url {what}: write where the server is, http://host:port")
     if "token" in given and "tokenFile" in given:
         raise PipelineError("options token and tokenFile contradict each other: give one of them")
     topic = given.get("topic")
     if topic is not None and _TOPIC.fullmatch(topic) is None:
-        raise PipelineError(f"option topic: {topic!r} is no name of a topic")
+        raise PipelineError(f"option topic: {quoted(topic)} is no name of a topic")
     delivery = cast(Delivery, _word(given, "mode", ("transactional", "keyed", "plain")))
     epoch = None if is_stream else _whole(given, "epoch", 1, 0, 2**63 - 1)
     if is_stream and "epoch" in given:
@@ -169,7 +170,9 @@ def _named(options: Mapping[str, str]) -> dict[str, str]:
                 f"{', '.join(_NAMES)}"
             )
         if given.get(name, value) != value:
-            raise PipelineError(f"option {name} is given twice, as {given[name]!r} and {value!r}")
+            raise PipelineError(
+                f"option {name} is given twice, as {quoted(given[name])} and {quoted(value)}"
+            )
         given[name] = value
     return given
 
@@ -188,7 +191,7 @@ def _stream_producer(given: Mapping[str, str], delivery: Delivery) -> str | None
         )
     if _PRODUCER.fullmatch(producer) is None:
         raise PipelineError(
-            f"option producer is {producer!r}: use 1 to 200 of A-Z a-z 0-9 . _ : - >"
+            f"option producer is {quoted(producer)}: use 1 to 200 of A-Z a-z 0-9 . _ : - >"
         )
     return producer
 
@@ -212,7 +215,7 @@ def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
     word = given.get(name, words[0]).strip().lower()
     if word not in words:
         raise PipelineError(
-            f"option {name} is {given[name]!r}: write {', '.join(words[:-1])} or {words[-1]}"
+            f"option {name} is {quoted(given[name])}: write {', '.join(words[:-1])} or {words[-1]}"
         )
     return word
 
@@ -221,7 +224,9 @@ def _whole(given: Mapping[str, str], name: str, default: int, least: int, most: 
     text = given.get(name, str(default)).strip()
     is_number = text.isascii() and text.isdigit() and len(text) <= 19
     if not is_number or not least <= int(text) <= most:
-        raise PipelineError(f"option {name} is {text!r}: write a number from {least} to {most}")
+        raise PipelineError(
+            f"option {name} is {quoted(text)}: write a number from {least} to {most}"
+        )
     return int(text)
 
 
