@@ -272,12 +272,12 @@ def test_writes_that_replace_jobs_here_and_there_come_one_behind_the_other(
     """Each is put into its place bit by bit; the next one waits for it."""
 
     def write(value: int, step: int) -> None:
-        records = [{"data": value, "key": f"k{n}"} for n in range(0, 400, step)]
+        records = [{"data": value, "key": f"k{n}"} for n in range(0, 200, step)]
         ws.send({"op": "publish", "topic": queue, "records": records, "request_id": value})
 
     for value, step in enumerate((1, 2, 2, 4)):
         write(value, step)
     acks = [ws.next_message() for _ in range(4)]
     assert [(ack["op"], ack["request_id"]) for ack in acks] == [("ack", n) for n in range(4)]
-    expected = [3 if n % 4 == 0 else 2 if n % 2 == 0 else 0 for n in range(400)]
+    expected = [3 if n % 4 == 0 else 2 if n % 2 == 0 else 0 for n in range(200)]
     assert [record["data"] for record in api.read(queue)] == expected
