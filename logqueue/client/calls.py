@@ -158,7 +158,7 @@ def read_shape(answer: Answer, kind: type[Shape]) -> Shape:
     """
     try:
         return decode(answer.body, kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         failure = unexpected(answer.status, answer.body)
         failure.add_note(str(error))
         raise failure from error

@@ -95,7 +95,7 @@ def refusal(status: int, body: bytes, retry_after: str | None) -> LogqueueError:
     """
     try:
         said = _read_envelope(body).error
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return unexpected(status, body)
     kind = _REFUSALS.get(said.code)
     if kind is None:

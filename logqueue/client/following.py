@@ -348,7 +348,7 @@ def work(
 def _decode(event: Event, kind: type[T]) -> T:
     try:
         return decode(event.data, kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UnexpectedReply(
             f"event {quoted(event.event)} with data that no logqueue server sends: "
             f"{quoted(event.data[:200])} ({error})"

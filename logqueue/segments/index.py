@@ -187,7 +187,7 @@ def decode_index(data: bytes) -> SegmentIndex:
         if _endings.decode(lines[1]).crc32 != crc32(lines[0]):
             raise IndexDamaged("the index fails its checksum")
         index = _indexes.decode(lines[0])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise IndexDamaged(f"the index does not read: {error}") from error
     if index.version != VERSION:
         raise IndexDamaged(f"the index is of version {index.version}, not {VERSION}")

@@ -68,7 +68,7 @@ def read(fs: FileSystem, data_dir: str) -> Mapping[str, Known]:
         file.close()
     try:
         said = msgspec.json.decode(data, type=Logs)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WalCorrupt(path, None, f"it should name both logs: {error}; {_ADVICE}") from error
     return said.logs
 

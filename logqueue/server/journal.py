@@ -132,6 +132,7 @@ class Journal:
         self.order = 1
         self.leases_lost = 0
         self.refused_noted = 0
+        self._sets_damage_aside = False
         self._checkpointed: set[int] = set()
         self._under_way: JobsCheckpoint | None = None
 
@@ -189,7 +190,9 @@ class Journal:
             if leases is not None:
                 leases.close()
             raise
-        return cls(jobs, leases, data_dir=data_dir, fs=fs)
+        journal = cls(jobs, leases, data_dir=data_dir, fs=fs)
+        journal._sets_damage_aside = set_damage_aside
+        return journal
 
     def begin(self) -> None:
         """Repair what a crash has left, and take transactions from now on. After `replay`, which
@@ -291,11 +294,16 @@ class Journal:
             return
         oldest = self.jobs.segments()[0]
         if oldest.id > kept_from > 0:
+            missing = f"segments {kept_from} to {oldest.id - 1} of the jobs log are missing"
+            if self._sets_damage_aside:
+                # From the next start on the note says that they are not needed.
+                logger.warning("%s: damage was set aside, and all they alone said is lost", missing)
+                return
             raise WalCorrupt(
                 oldest.path,
                 None,
-                f"segments {kept_from} to {oldest.id - 1} of the jobs log are missing; put them "
-                "back, for instance from a backup of the data directory",
+                f"{missing}; nothing was changed: put them back, for instance from a backup of the "
+                "data directory, or start once with --set-damage-aside to go on without",
             )
 
     def replay_promised(self, state: State) -> None:

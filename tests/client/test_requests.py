@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from logqueue.client import Client, EpochPart, NewRecord, Settled, UnexpectedReply
+from logqueue.client.failures import GatewayFailed, refusal
 from logqueue.shapes import Drift, Job, QueueCounters, Record, Tombstone
 from tests.client.either import Opened
 
@@ -455,3 +456,8 @@ def test_more_seqs_than_one_request_takes_go_in_several(opened: Opened) -> None:
     assert settled.skipped == [1000, 2000] and len(settled.counted) == 2498
     extended = client.extend("q", range(1, 1002), 1000)
     assert extended.extended == 1000 and extended.skipped == [1000] and 1001 in extended.deadlines
+
+
+def test_an_error_in_bytes_that_are_no_text_is_a_gateway_s() -> None:
+    failure = refusal(502, b'{"error":{"code":"\xb0","message":"x"}}', None)
+    assert isinstance(failure, GatewayFailed)

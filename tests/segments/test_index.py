@@ -51,9 +51,9 @@ def test_a_torn_or_changed_index_is_noticed(segment: bytes) -> None:
     for length in [0, 1, len(data) - 1, *(rng.randrange(len(data)) for _ in range(50))]:
         with pytest.raises(IndexDamaged):
             decode_index(data[:length])
-    for _ in range(50):
-        place = rng.randrange(len(data))
-        changed = bytes([data[place] ^ 1 << rng.randrange(7)])
+    ending = range(data.index(b"\n"), len(data))
+    for place in [*(rng.randrange(len(data)) for _ in range(50)), *ending]:
+        changed = bytes([data[place] ^ 1 << (7 if place in ending else rng.randrange(8))])
         with pytest.raises(IndexDamaged):
             decode_index(data[:place] + changed + data[place + 1 :])
     with pytest.raises(IndexDamaged, match="version"):

@@ -134,6 +134,11 @@ KINDS: dict[str, tuple[str, Hurt]] = {
     "note of the jobs log": ("note of what must be", lambda d: d.lose("data/jobs/HEAD")),
     "spoilt note": ("cannot be read", lambda d: d.put("data/jobs/HEAD", 0, bytes(8192))),
     "spoilt names": ("should name both logs", lambda d: d.put("data/LOGS", 0, b"!")),
+    "names no text": ("should name both logs", lambda d: d.put("data/LOGS", 45, b"\xb0")),
+    "oldest and all notes": (
+        "of the jobs log are missing",
+        lambda d: d.lose("data/jobs/HEAD", "data/leases/HEAD", "data/LOGS", d.names("jobs")[0]),
+    ),
     "older jobs": (
         "older than the rest",
         lambda d: d.older(),

@@ -203,7 +203,7 @@ def load(path: Path) -> Manifest:
     """
     try:
         manifest = _read_manifest(path.read_bytes())
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PipelineError(
             f"manifest {path} can not be read: {error}; restore it from a backup"
         ) from error
@@ -360,7 +360,7 @@ def note_ends(root: Path, table: Table, archive: str, epoch: int, known: Ends) -
 def _noted_ends(root: Path, table: Table) -> _Ends | None:
     try:
         return _read_ends((root / "_manifest" / f"{table}.ends.json").read_bytes())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
