@@ -32,7 +32,7 @@ from logqueue.cli import (
 )
 from logqueue.cli.arguments import Commands, add_address
 from logqueue.cli.connection import url_of
-from logqueue.cli.ending import CommandError
+from logqueue.cli.ending import CommandError, UsageError
 from logqueue.errors import LogqueueError
 
 EPILOG = """\
@@ -113,12 +113,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parsed(whole: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments. A FILE may also come behind flags, where argparse does not look for it."""
+    _refuse_unknown_first(whole, sys.argv[1:] if argv is None else argv)
     arguments, rest = whole.parse_known_args(argv)
     if len(rest) == 1 and getattr(arguments, "file", "") is None and not rest[0].startswith("--"):
         arguments.file = rest.pop()
     if rest:
         arguments.parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return arguments
+
+
+FIRST = ("-h", "--help", "--version", "--url", "--token")
+"""What may stand before the command."""
+
+
+def _refuse_unknown_first(whole: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Refuse an option before the command that belongs behind it: argparse would pass over it and
+    take its value for the command."""
+    words = iter(argv)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if not word.startswith("-") or word == "--":
+            return
+        if name in ("--url", "--token"):
+            if not equals:
+                next(words, None)
+        elif not any(known.startswith(name) for known in FIRST):
+            whole.error(f"unknown option before the command: {name}; put it behind the command")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -136,6 +156,9 @@ def _run(arguments: argparse.Namespace) -> int:
         failure = CommandError(str(said))
     except BrokenPipeError:
         raise
+    except UnicodeEncodeError as error:
+        text = error.object.encode(errors="backslashreplace").decode()
+        failure = UsageError(f"an argument is not valid UTF-8: '{text[:80]}'")
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
         failure = CommandError(f"{named}{error.strerror or error}")

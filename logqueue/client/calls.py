@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from logqueue.client.failures import unexpected
+from logqueue.errors import InvalidRequest
 
 T = TypeVar("T")
 Shape = TypeVar("Shape")
@@ -201,7 +202,13 @@ def given(**fields: Any) -> dict[str, Any]:
 
 
 def path(*segments: str, **query: Any) -> str:
-    """A path below /v0: segments are escaped, query parameters that are None left out."""
+    """A path below /v0: segments are escaped, query parameters that are None left out.
+
+    Raises:
+        InvalidRequest: A segment is empty: no name is, and the path would be another one.
+    """
+    if not all(segments):
+        raise InvalidRequest("a name must not be empty: give the name of a topic, router or job")
     text = "/v0/" + "/".join([_segment(segment) for segment in segments])
     asked = {name: _text(value) for name, value in query.items() if value is not None}
     return f"{text}?{urlencode(asked)}" if asked else text

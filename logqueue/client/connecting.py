@@ -7,6 +7,7 @@ routes, retries.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 import ssl
@@ -127,8 +128,12 @@ def _valid_url(text: str) -> str:
     if url.userinfo:
         # Not repeated here: it holds a secret.
         raise ValueError("the URL holds a user or password: use token= or LOGQUEUE_TOKEN instead")
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not re.fullmatch(r"[^\s%]+", url.host):
         raise ValueError(f"invalid server URL '{text}': use http://host:port")
+    if url.port is not None and not 0 < url.port <= 65_535:
+        raise ValueError(f"invalid server URL '{text}': ports go from 1 to 65535")
+    if url.path.rstrip("/").endswith("/v0"):
+        raise ValueError(f"invalid server URL '{text}': leave out the /v0, as in http://host:port")
     return text.rstrip("/")
 
 

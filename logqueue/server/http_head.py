@@ -126,6 +126,7 @@ class RequestHead:
         # Other scripts' digits are no ASCII; 20 digits hold any length that can be meant.
         if not length.isdigit():
             raise InvalidRequest("`content-length` must be a non-negative integer")
+        length = length.lstrip(b"0") or b"0"
         return int(length[:20]) if len(length) <= 20 else 10**20
 
 

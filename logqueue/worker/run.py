@@ -57,7 +57,12 @@ def load_app(reference: str) -> App:
     except ImportError as error:
         raise AppNotFound(f"{quoted(module)} can not be imported: {error}") from error
     for part in attribute.split("."):
-        found = getattr(found, part, None)
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise AppNotFound(
+                f"the module '{module}' has nothing called '{attribute}': name its App"
+            ) from None
     if not isinstance(found, App):
         raise AppNotFound(f"{quoted(reference)} is no App but {type(found).__name__}")
     return found

@@ -114,8 +114,7 @@ class Running:
                 text = "%s was given up; its thread runs on until the handler returns (%d such)"
                 logger.warning(text, job, self.abandoned)
             raise
-        if error is not None:
-            raise error
+        _raise(error)
 
     async def _in_process(
         self,
@@ -148,8 +147,7 @@ class Running:
             raise
         finally:
             is_waiting = False
-        if error is not None:
-            raise error
+        _raise(error)
 
     def ask_to_stop(self, job: Job) -> None:
         """Make `should_stop()` true for a job, wherever its handler runs."""
@@ -164,6 +162,20 @@ class Running:
 
 def _overdue(handler: Handler) -> JobTimeout:
     return JobTimeout(f"{handler.name} took longer than {handler.timeout:g} s")
+
+
+def _raise(error: BaseException | None) -> None:
+    """Raise what a handler raised elsewhere than on the loop.
+
+    Raises:
+        RuntimeError: In place of `KeyboardInterrupt`: nobody has interrupted this process, signals
+            reach its main thread only.
+        BaseException: What it raised.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        raise RuntimeError(f"the handler raised {type(error).__name__}") from error
+    if error is not None:
+        raise error
 
 
 def _caught(call: Callable[[], Any]) -> BaseException | None:

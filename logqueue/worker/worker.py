@@ -106,6 +106,8 @@ class Worker:
             raise ValueError(
                 "lease is 0.1 to 86400 seconds, max_lease no shorter, grace not negative"
             )
+        if metrics_port is not None and not 0 <= metrics_port <= 65_535:
+            raise ValueError(f"metrics_port is {metrics_port}; ports go from 0 to 65535")
         self.node = node or f"{socket.gethostname()[:80]}-{os.getpid()}-{secrets.token_hex(3)}"
         self.counts = Counts(failed=set() if once else None)
         self._app = app

@@ -78,14 +78,36 @@ def test_without_a_command_it_shows_help_and_fails(cli: Cli) -> None:
         ("stats", "--every", "0s"),
         ("bench", "--batch", "1001"),
         ("topics", "--url", "nonsense"),
+        ("topics", "--url", "http://a b"),
+        ("topics", "--url", "http://localhost:65536"),
+        ("topics", "--url", "http://localhost:4000/v0/"),
         ("topics", "--token", "n\u00f6"),
         ("completion", "tcsh"),
+        ("worker", "tests.worker.slow_functions:app", "--metrics-port", "65536"),
+        ("create", "\udcff"),
+        ("append", "t", "--data", "1", "--tag", "\udcff"),
+        ("--retry-for", "2s", "topics"),
     ],
 )
 def test_what_can_not_be_meant_is_status_2(arguments: tuple[str, ...], cli: Cli) -> None:
     ended = cli(*arguments)
     assert ended.status == 2 and ended.out == "" and ended.err
     assert "Traceback" not in ended.err
+
+
+def test_an_option_before_the_command_is_named(cli: Cli) -> None:
+    ended = cli("--retry-for", "2s", "topics")
+    assert "unknown option before the command: --retry-for; put it behind" in ended.err
+    assert cli("--version").status == 0 and cli("--vers").status == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("create", ""), ("append", "", "--data", "1"), ("drop", "", "--yes"), ("job", "", "1")],
+)
+def test_an_empty_name_is_said_to_be_empty(arguments: tuple[str, ...], cli: Cli) -> None:
+    ended = cli(*arguments)
+    assert ended.status in (1, 2) and "must not be empty" in ended.err
 
 
 def test_no_server_is_one_line_that_says_what_to_do(cli: Cli) -> None:

@@ -396,3 +396,13 @@ def test_mutated_requests(plain: ServerProcess) -> None:
         assert all(status < 500 for status in found), (number, content, found)
     with Api(plain.base_url) as api:
         assert eventually(lambda: api.send("GET", "/v0/health").status_code == 200)
+
+
+def test_a_length_with_leading_zeros_is_a_length(plain: ServerProcess) -> None:
+    head = (
+        b"POST /v0/topics/zeros HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    )
+    body = b'{"records":[{"data":1}]}'
+    with rawhttp.Connection(plain.address) as line:
+        line.send(head + b"content-length: " + b"0" * 40 + b"24\r\n\r\n" + body)
+        assert line.read_reply().status == 201

@@ -173,6 +173,25 @@ def test_no_error_ends_the_worker(
     assert sorted(done) == [1, 2]
 
 
+def test_an_interrupt_that_a_thread_raises_is_an_error_like_others(
+    server: MemoryServer, app: App
+) -> None:
+    done: list[int] = []
+
+    @app.consumer("q", retry=Retry.constant(1.0))
+    def act(job: Job) -> None:
+        if job.deliveries == 1 and job.seq == 1:
+            raise KeyboardInterrupt
+        done.append(job.seq)
+        if job.seq == 1:
+            assert job.last_error == "RuntimeError: the handler raised KeyboardInterrupt"
+
+    put(server, "bad", "good")
+    counts = server.drain(app)
+    assert sorted(done) == [1, 2]
+    assert (counts.acked, counts.nacked) == (2, 1)
+
+
 def test_a_timeout_is_an_error_that_says_so(server: MemoryServer, app: App) -> None:
     seen: list[tuple[int, float]] = []
 

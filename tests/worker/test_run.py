@@ -26,7 +26,7 @@ def test_an_app_is_found_by_module_and_name() -> None:
         ("tests.worker.slow_functions", "module:app"),
         (":app", "module:app"),
         ("no.such.module:app", "can not be imported"),
-        ("tests.worker.slow_functions:nothing", "is no App"),
+        ("tests.worker.slow_functions:nothing", "has nothing called 'nothing'"),
         ("tests.worker.slow_functions:Path", "is no App"),
     ],
 )
@@ -58,6 +58,7 @@ def print_nothing() -> None:
         ({"lease": 0.01}, "lease"),
         ({"lease": 60.0, "max_lease": 30.0}, "max_lease"),
         ({"processes": 0}, "processes"),
+        ({"metrics_port": 65_536}, "metrics_port is 65536; ports go from 0 to 65535"),
         ({"processes": 2}, "module:app"),
     ],
 )
