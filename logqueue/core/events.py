@@ -387,8 +387,9 @@ class RecordsReplaced(Event, frozen=True, array_like=True, tag=23):
     Comes behind the `RecordsAppended` of the records that are new.
 
     Attributes:
-        blocks: Jobs that got new content, in runs of neighbouring seqs (of one in earlier logs):
-            their seqs, times, `updated_at` and all their columns.
+        blocks: Jobs that got new content, seqs ascending: one block (in earlier logs one for each
+            run of neighbouring seqs, or for each job) with their seqs, times, `updated_at` and all
+            their columns.
         key: Idempotency key of the whole write, or None.
         results: (seq, index into `RESULTS`) for each record of the write, in its order.
         head: The head after the write.
