@@ -74,26 +74,24 @@ def _some(stage: Stage) -> int:
     return max(stage.n // 5, 1000)
 
 
-def _ttl_archived(stage: Stage) -> Act:
+def _tightened(stage: Stage, bound: dict[str, int], left: int) -> Act:
+    """Jobs beyond a new bound are archived, all at once."""
     stage.queue(Q, archive="done")
     stage.fill(Q, _some(stage))
 
     def act() -> None:
-        stage.call("PATCH", f"topics/{Q}", {"ttl_ms": 1})
-        stage.wait_for(Q, "count", 0)
+        stage.call("PATCH", f"topics/{Q}", bound)
+        stage.wait_for(Q, "count", left)
 
     return act
+
+
+def _ttl_archived(stage: Stage) -> Act:
+    return _tightened(stage, {"ttl_ms": 1}, 0)
 
 
 def _cap_archived(stage: Stage) -> Act:
-    stage.queue(Q, archive="done")
-    stage.fill(Q, _some(stage))
-
-    def act() -> None:
-        stage.call("PATCH", f"topics/{Q}", {"cap_records": 1})
-        stage.wait_for(Q, "count", 1)
-
-    return act
+    return _tightened(stage, {"cap_records": 1}, 1)
 
 
 def _delete_archived(stage: Stage) -> Act:

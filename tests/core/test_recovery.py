@@ -36,6 +36,14 @@ def world() -> World:
 ENDS = pytest.mark.parametrize("end", ["restart", "kill"])
 
 
+def outlive(world: World, writes: int) -> None:
+    """Have the log take so many records of another topic that are deleted at once."""
+    for _ in range(writes):
+        world.write("noise", "x" * 200)
+        world.delete("noise", before=10**9)
+    world.step()
+
+
 @ENDS
 def test_leases_not_durable_end_and_their_deliveries_count(world: World, end: str) -> None:
     world.put(durability="fsync")
@@ -154,10 +162,7 @@ def test_ends_that_only_the_leases_log_tells(world: World, monkeypatch: pytest.M
     world.reject(2, 3, 4, error="bad")
     world.let_go(2)
     world.cancel(3)
-    for _ in range(40):
-        world.write("noise", "x" * 200)
-        world.delete("noise", before=10**9)
-    world.step()
+    outlive(world, 40)
     world.tidy()
     known: list[int] = []
     finish = Queue.restore
@@ -183,10 +188,7 @@ def drop_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
     first = world.engine.journal.jobs.segments()[-1].id
     world.put("noise", durability="fsync")
-    for _ in range(40):
-        world.write("noise", "x" * 200)
-        world.delete("noise", before=10**9)
-    world.step()
+    outlive(world, 40)
     world.tidy()
     assert world.engine.journal.jobs.segments()[0].id > first
 
@@ -439,10 +441,7 @@ def test_deletes_of_moved_records_last_though_the_topic_became_ephemeral(
     world.put(durability="disk")
     world.fill(3)
     world.put(durability="ephemeral")
-    for _ in range(30):
-        world.write("noise", "x" * 200)
-        world.delete("noise", before=10**9)
-    world.step()
+    outlive(world, 30)
     world.tidy()
     world.kill()
     assert world.delete(before=3) == 2
@@ -461,10 +460,7 @@ def test_tidying_while_records_run_out(world: World, monkeypatch: pytest.MonkeyP
     for _ in range(3):
         world.fill(2)
         world.wait(300)
-    for _ in range(30):
-        world.write("noise", "x" * 200)
-        world.delete("noise", before=10**9)
-    world.step()
+    outlive(world, 30)
     world.wait(500)
     world.tidy()
     check(world.state)

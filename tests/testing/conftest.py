@@ -4,3 +4,5 @@ from __future__ import annotations
 
 from logqueue.testing.plugin import logqueue_memory as logqueue_memory
 from logqueue.testing.plugin import logqueue_server as logqueue_server
+from tests.worker.memory import app as app
+from tests.worker.memory import server as server

@@ -18,18 +18,6 @@ from logqueue.testing import MemoryServer
 from logqueue.worker import App, Job, Retry, current_job
 
 
-@pytest.fixture
-def server(logqueue_memory: MemoryServer) -> MemoryServer:
-    return logqueue_memory
-
-
-@pytest.fixture
-def app(server: MemoryServer) -> App:
-    app = App()
-    server.attach(app)
-    return app
-
-
 def test_time_stands_still_until_it_is_told_to_pass(server: MemoryServer) -> None:
     server.client.append("q", [1], config={"type": "queue"})
     assert server.now() == 0.0

@@ -9,9 +9,11 @@ import pytest
 
 from logqueue.client import Client
 from logqueue.testing import ServerProcess
-from logqueue.testing.plugin import logqueue_memory as logqueue_memory
 from logqueue.testing.plugin import logqueue_server as logqueue_server
 from tests.worker.lossy import LossyProxy
+from tests.worker.memory import app as app
+from tests.worker.memory import logqueue_memory as logqueue_memory
+from tests.worker.memory import server as server
 from tests.worker.programs import Programs
 
 

@@ -17,18 +17,6 @@ from tests.worker import slow_functions
 LEASE_S = 9.0
 
 
-@pytest.fixture
-def server(logqueue_memory: MemoryServer) -> MemoryServer:
-    return logqueue_memory
-
-
-@pytest.fixture
-def app(server: MemoryServer) -> App:
-    app = App()
-    server.attach(app)
-    return app
-
-
 def left(server: MemoryServer, queue: str) -> int:
     """Jobs that are still in a queue."""
     return server.client.topic(queue).count

@@ -24,18 +24,6 @@ from logqueue.worker.outcomes import BadPayload, JobTimeout
 from logqueue.worker.payload import Arguments, read_call
 
 
-@pytest.fixture
-def server(logqueue_memory: MemoryServer) -> MemoryServer:
-    return logqueue_memory
-
-
-@pytest.fixture
-def app(server: MemoryServer) -> App:
-    app = App()
-    server.attach(app)
-    return app
-
-
 def fail(job: Job) -> None:
     raise ValueError("boom")
 

@@ -25,18 +25,6 @@ from logqueue.worker import (
 )
 
 
-@pytest.fixture
-def server(logqueue_memory: MemoryServer) -> MemoryServer:
-    return logqueue_memory
-
-
-@pytest.fixture
-def app(server: MemoryServer) -> App:
-    app = App()
-    server.attach(app)
-    return app
-
-
 def put(server: MemoryServer, *data: Any, dead_letter: str | None = None) -> None:
     """Jobs for a consumer of queue q."""
     server.client.append("q", list(data), config={"type": "queue", "dead_letter": dead_letter})

@@ -19,11 +19,6 @@ from logqueue.worker.middleware.tracing import Tracing
 from logqueue.worker.outcomes import JobTimeout, RetryLater
 
 
-@pytest.fixture
-def server(logqueue_memory: MemoryServer) -> MemoryServer:
-    return logqueue_memory
-
-
 def app_with(server: MemoryServer, *layers: Middleware) -> App:
     """An app with a task that does as it is told."""
     app = App(middleware=layers)

@@ -12,11 +12,6 @@ from logqueue.worker import AckPolicy, App, Job
 
 
 @pytest.fixture
-def server(logqueue_memory: MemoryServer) -> MemoryServer:
-    return logqueue_memory
-
-
-@pytest.fixture
 def acks(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Notes every call."""
     caplog.set_level(logging.INFO, "httpx")

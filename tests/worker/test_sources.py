@@ -14,18 +14,6 @@ from logqueue.worker import App, Job, check_queues
 
 
 @pytest.fixture
-def server(logqueue_memory: MemoryServer) -> MemoryServer:
-    return logqueue_memory
-
-
-@pytest.fixture
-def app(server: MemoryServer) -> App:
-    app = App()
-    server.attach(app)
-    return app
-
-
-@pytest.fixture
 def done(app: App) -> list[tuple[int, int]]:
     """Every run that ended, as seq and delivery; each takes ten seconds."""
     runs: list[tuple[int, int]] = []

@@ -9,23 +9,20 @@ import pytest
 
 from logqueue.testing import MemoryServer
 from logqueue.worker import AckPolicy, App, Job, Retry, current_job, should_stop
-
-
-@pytest.fixture
-def server(logqueue_memory: MemoryServer) -> MemoryServer:
-    return logqueue_memory
-
-
-@pytest.fixture
-def app(server: MemoryServer) -> App:
-    app = App()
-    server.attach(app)
-    return app
+from logqueue.worker.consuming import Counts
 
 
 def put(server: MemoryServer, *data: Any) -> None:
     """Jobs for a consumer of queue q."""
     server.client.append("q", list(data), config={"type": "queue"})
+
+
+def stopped_at_work(server: MemoryServer, app: App) -> Counts:
+    """Stop a worker five seconds after it has begun with a job."""
+    put(server, 1)
+    worker = server.start(app)
+    server.advance(5.0)
+    return server.stop(worker)
 
 
 def in_flight(server: MemoryServer) -> int:
@@ -260,10 +257,7 @@ def test_a_handler_that_never_asks_is_acked_after_a_stop(server: MemoryServer, a
         assert not should_stop(), "it runs yet"
         server.sleep(10.0)
 
-    put(server, 1)
-    worker = server.start(app)
-    server.advance(5.0)
-    counts = server.stop(worker)
+    counts = stopped_at_work(server, app)
     assert (counts.acked, counts.handed_back) == (1, 0)
 
 
@@ -274,10 +268,7 @@ def test_an_error_after_a_stop_was_seen_counts(server: MemoryServer, app: App) -
             await asyncio.sleep(1.0)
         raise ValueError("broken")
 
-    put(server, 1)
-    worker = server.start(app)
-    server.advance(5.0)
-    counts = server.stop(worker)
+    counts = stopped_at_work(server, app)
     assert (counts.nacked, counts.handed_back) == (1, 0)
 
 

@@ -10,7 +10,7 @@ from logqueue.client import NewRecord
 from logqueue.errors import KeyConflict
 from tests.testing.conformance.conftest import World
 
-SOON_MS = 50
+SOON_MS = 1000
 LATER_MS = 3_600_000
 WAIT_MS = 10_000
 
