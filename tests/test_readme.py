@@ -137,6 +137,7 @@ class Reader:
             env=self._environment(),
         )
         assert done.returncode == status, done.stdout + done.stderr
+        assert "WARN" not in done.stderr and "Exception" not in done.stderr, done.stderr
         is_told = "logqueue" in command[-1] and not {"worker", "pipeline"} & {*command[-1].split()}
         talk = done.stderr if is_told else ""
         return talk + done.stdout

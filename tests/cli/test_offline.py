@@ -28,11 +28,23 @@ def own(tmp_path: Path) -> Iterator[ServerProcess]:
     process.kill()
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with something in it, after an orderly stop; tests copy it."""
+    directory = tmp_path_factory.mktemp("filled") / "data"
+    server = ServerProcess(directory)
+    try:
+        fill(server)
+        assert server.stop() == 0
+    finally:
+        server.kill()
+    return directory
+
+
 @pytest.fixture
-def directory(own: ServerProcess, tmp_path: Path) -> Path:
-    """A data directory with something in it, after an orderly stop."""
-    fill(own)
-    assert own.stop() == 0
+def directory(filled: Path, tmp_path: Path) -> Path:
+    """A directory of this test's own, as a server left it."""
+    shutil.copytree(filled, tmp_path / "data")
     return tmp_path / "data"
 
 

@@ -129,7 +129,8 @@ def test_acked_jobs_stay_gone(fresh_server: FreshServer, api_for: ApiFor) -> Non
     assert again.facts("q", "ready", "in_flight", "count") == (50, 0, 50)
     jobs = again.claimed("q", max=1000)
     assert seqs_of(jobs) == list(range(51, 101))
-    assert {job["deliveries"] for job in jobs} == {1}
+    assert {job["deliveries"] for job in jobs[10:]} == {1}
+    assert {job["deliveries"] for job in jobs[:10]} <= {1, 2}, "a kill may lose the last 100 ms"
 
 
 def test_a_kill_under_load(fresh_server: FreshServer, api_for: ApiFor) -> None:
@@ -203,9 +204,9 @@ def test_durable_leases_survive(fresh_server: FreshServer, api_for: ApiFor) -> N
     api.make_queue("q", durability="fsync", leases_durable=True)
     ok(api.write("q", numbered(6)))
     jobs = api.claimed("q", max=3, lease_ms=3_600_000)
-    short = api.claimed("q", max=1, lease_ms=100)
     api.claimed("q", max=1)
-    ok(api.nack("q", [5], delay_ms=86_400_000))
+    ok(api.nack("q", [4], delay_ms=86_400_000))
+    short = api.claimed("q", max=1, lease_ms=100)  # no claim after it: it may have expired
     ok(api.nack("q", [3]))
     ok(api.extend("q", [2], lease_ms=7_200_000))
     server.terminate()
@@ -215,7 +216,7 @@ def test_durable_leases_survive(fresh_server: FreshServer, api_for: ApiFor) -> N
     assert ok(again.ack("q", [1, 3], lease_ids=[tokens[0], tokens[2]]))["skipped"] == [3]
     assert ok(again.ack("q", [2], "other", lease_ids=[tokens[1]]))["skipped"] == [2]
     fresh = again.claimed("q", "v", max=10)
-    assert [(job["$seq"], job["deliveries"]) for job in fresh] == [(3, 2), (4, 2), (6, 1)]
+    assert [(job["$seq"], job["deliveries"]) for job in fresh] == [(3, 2), (5, 2), (6, 1)]
     ids = {job["lease_id"] for job in [*jobs, *short]}
     assert not ids & {job["lease_id"] for job in fresh}
     assert ok(again.ack("q", [2], lease_ids=[tokens[1]]))["acked"] == 1
