@@ -25,8 +25,13 @@ LONG = (
 """What takes long begins first, and of that what mostly waits; so processes end together."""
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
     """Before processes are started, of xdist or by tests."""
+    if getattr(config.option, "maxworkerrestart", "") is None:
+        # The one that takes over from one that crashed or hung gets nothing to do, but an error in
+        # xdist, and what failed is not told.
+        config.option.maxworkerrestart = "0"
     _keep_bytecode()
     _use_class_archive_if_any()
 

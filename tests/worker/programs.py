@@ -11,6 +11,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,8 @@ from logqueue.shapes import Record
 from tests.house import ROOT
 
 END_S = 60.0
+NEWS_S = 240.0
+"""For a step of a test on a machine that is very busy."""
 
 PROGRAM = """
 import logging, sys
@@ -38,6 +41,7 @@ class Program:
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process
         self._output = output
+        self._sent: set[int] = set()
 
     @property
     def pid(self) -> int:
@@ -46,12 +50,19 @@ class Program:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal and do not wait."""
+        self._sent.add(number)
         self.process.send_signal(number)
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
-        self.process.kill()
+        self.signal(signal.SIGKILL)
         self.process.wait()
+
+    def check(self) -> None:
+        """Fail if it has ended, but well or by a signal that it was sent."""
+        status = self.process.poll()
+        if status and -status not in self._sent:
+            raise AssertionError(f"the worker ended with status {status}\n{self.output()}")
 
     def wait(self) -> int:
         """Wait for the end; returns the exit status."""
@@ -75,7 +86,7 @@ class Programs:
         self._started: list[Program] = []
         self._client = Client(url, node="news")
         self._client.put_topic(self.news_topic)
-        self._news = self._client.read(self.news_topic, follow=True)
+        self._seen = 0
 
     def __enter__(self) -> Self:
         return self
@@ -127,11 +138,23 @@ class Programs:
         self._started.append(program)
         return program
 
+    def check(self) -> None:
+        """Fail if a worker has ended by itself: what a test waits for would never come."""
+        for program in self._started:
+            program.check()
+
     def news(self) -> Iterator[dict[str, Any]]:
-        """What handlers reported and was not read yet; waits for more."""
-        for item in self._news:
-            assert isinstance(item, Record)
-            yield {**item.data, "at_ms": item.ts}
+        """What handlers reported and was not read yet; waits for more, but not for ever."""
+        end = time.monotonic() + NEWS_S
+        while time.monotonic() < end:
+            self.check()
+            for record in self._client.diff(self.news_topic, self._seen, wait_ms=1000).records:
+                self._seen = record.seq
+                yield {**record.data, "at_ms": record.ts}
+        raise AssertionError(f"no such news in {NEWS_S:.0f} s\n{self._outputs()}")
+
+    def _outputs(self) -> str:
+        return "\n".join(program.output() for program in self._started)
 
     def next_news(self, what: str) -> dict[str, Any]:
         """The next report of this kind."""

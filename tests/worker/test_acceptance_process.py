@@ -28,16 +28,20 @@ def put(client: Client, programs: Programs, *jobs: NewRecord) -> None:
     client.append(programs.queue, jobs, config={"type": "queue"})
 
 
-def until_empty(client: Client, queue: str, left: int = 0) -> None:
+def until_empty(client: Client, programs: Programs, left: int = 0) -> None:
     """Wait until a queue has no more than so many jobs."""
+    queue = programs.queue
     while client.topic(queue).count > left:
+        programs.check()
         # The server holds this reply until something is new or the time is up.
         client.diff(queue, client.topic(queue).head_seq, wait_ms=20)
 
 
-def until_claimable(client: Client, queue: str) -> Claimed:
+def until_claimable(client: Client, programs: Programs) -> Claimed:
     """Wait until there is a job to claim."""
+    queue = programs.queue
     while not (claimed := client.claim(queue, max=10, wait_ms=1000)).jobs:
+        programs.check()
         client.diff(queue, client.topic(queue).head_seq, wait_ms=20)
     return claimed
 
@@ -68,7 +72,7 @@ def test_2_and_3_a_job_of_several_leases_length_runs_once(
     programs.start(source=source, lease=LEASE_S)
     programs.start(source=source, lease=LEASE_S)
     programs.next_news("finished")
-    until_empty(client, programs.queue)
+    until_empty(client, programs)
     assert [news["deliveries"] for news in programs.all_news("started")] == [1]
 
 
@@ -85,7 +89,7 @@ def test_4_a_stop_stores_finished_acks_and_gives_the_long_job_back(
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.output()
     # Long before the lease would have run out.
-    back = until_claimable(client, programs.queue)
+    back = until_claimable(client, programs)
     assert [job.data["args"] for job in back.jobs] == [[60]]
     assert client.topic(programs.queue).count == 1
 
@@ -97,7 +101,7 @@ def test_4_a_second_signal_skips_the_grace(client: Client, programs: Programs) -
     worker.signal(signal.SIGTERM)
     worker.signal(signal.SIGINT)
     assert worker.wait() == 0, worker.output()
-    assert len(until_claimable(client, programs.queue).jobs) == 1
+    assert len(until_claimable(client, programs).jobs) == 1
 
 
 def test_4_a_thread_that_never_returns_does_not_keep_the_process(
@@ -108,7 +112,7 @@ def test_4_a_thread_that_never_returns_does_not_keep_the_process(
     programs.next_news("started")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.output()
-    assert len(until_claimable(client, programs.queue).jobs) == 1
+    assert len(until_claimable(client, programs).jobs) == 1
 
 
 def test_4_several_processes_stop_together(client: Client, programs: Programs) -> None:
@@ -129,7 +133,7 @@ def test_5_a_lost_reply_loses_doubles_and_strands_nothing(
         producer.append(programs.queue, [call("note"), call("note")])
     source = "sse" if verb == "work" else "poll"
     programs.start(url=lossy.url, source=source, lease=LEASE_S)
-    until_empty(client, programs.queue)
+    until_empty(client, programs)
     assert lossy.lost == [verb]
     noted = [news["seq"] for news in programs.all_news("noted")]
     assert sorted(noted) == [1, 2], "both were done, and none twice"

@@ -22,12 +22,12 @@ def data(jobs: list[Any]) -> list[Any]:
 
 def test_a_delayed_job_comes_when_it_is_due(world: World, queue: str) -> None:
     client = world.client
-    soon = NewRecord("soon", delay_ms=SOON_MS)
-    client.append(
-        queue, [NewRecord("later", delay_ms=LATER_MS), soon, "now"], config={"type": "queue"}
-    )
+    later, soon = NewRecord("later", delay_ms=LATER_MS), NewRecord("soon", delay_ms=SOON_MS)
+    client.append(queue, [later, "now"], config={"type": "queue"})
     assert data(client.claim(queue, max=3).jobs) == ["now"]
-    assert data(client.claim(queue, max=3, wait_ms=WAIT_MS).jobs) == ["soon"]
+    client.append(queue, [soon])
+    (job,) = client.claim(queue, max=3, wait_ms=WAIT_MS, lease_ms=LATER_MS).jobs
+    assert job.data == "soon" and job.deadline - LATER_MS >= job.ts + SOON_MS
     nothing = client.claim(queue)
     assert (nothing.jobs, nothing.reason) == ([], "delayed")
     assert [view.data for view in client.jobs(queue, state="delayed")] == ["later"]
