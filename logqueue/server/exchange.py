@@ -214,7 +214,7 @@ class HttpExchange:
         self.is_held = False
         if self.disconnected or protocol.transport.is_closing():
             return False
-        protocol.transport.write(wire)
+        protocol.write_reply(wire)
         protocol.on_response_complete(self)
         return True
 

@@ -87,6 +87,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self._key: Key | None = None
         self._request_bytes = 0
         self._reply_bytes = 0
+        self._writing_bytes = 0
         self._stream: ByteStream | None = None
         self._socket: WebSocket | None = None
         self._idle_since = 0.0
@@ -125,7 +126,9 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         """The client reads too slowly for what is written to it."""
         self._is_write_paused = True
         self._watch_writing()
-        self._reply_bytes = self.transport.get_write_buffer_size()
+        # A reply of which a part is sent is held as a whole.
+        size = self.transport.get_write_buffer_size()
+        self._reply_bytes = max(size, self._writing_bytes)
         self.api.service.memory.stall(self, self._drop)
         self._note_memory(is_forced=True)
         if self._stream is not None:
@@ -430,6 +433,12 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         self.api.service.memory.flow(self)
 
     # -- what goes out ---------------------------------------------------------------------------
+
+    def write_reply(self, wire: bytes) -> None:
+        """Write a whole reply."""
+        self._writing_bytes = len(wire)
+        self.transport.write(wire)
+        self._writing_bytes = 0
 
     def on_response_complete(self, exchange: HttpExchange) -> None:
         """A request is answered; the connection is free for what comes next."""

@@ -178,6 +178,18 @@ def test_replies_that_nobody_reads(api: Api) -> None:
         assert api.append("q", 1)
 
 
+def test_a_reply_counts_as_a_whole_however_much_of_it_is_sent(server: ServerProcess) -> None:
+    """What the operating system has taken is still in the server's memory: it is one piece."""
+    with Api(server.base_url) as api, rawhttp.Connection(api.address) as line:
+        api.make_log("whole")
+        for _ in range(8):
+            api.append("whole", "x" * 900_000)
+        before = held(api)
+        read = b'{"max_batch_bytes":8388608}'
+        line.send(rawhttp.request("POST", "/v0/topics/whole/diff", read, JSON))
+        assert eventually(lambda: held(api) - before >= 8 * 900_000), held(api)
+
+
 def test_producers(api: Api) -> None:
     """A new one is refused when there are all there may be; those that exist go on."""
 
