@@ -55,6 +55,11 @@ def _use_class_archive_if_any() -> None:
         os.environ[class_archive.SWITCH] = "off"
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are named by their place: some are random, and all processes of a run must agree."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What costs much and rarely finds anything is left to runs that take their time."""
     items.sort(key=_turn)
