@@ -104,7 +104,7 @@ def _without(value: Any, hidden: Sequence[str]) -> Any:
 
 
 class InvalidRequest(LogqueueError):
-    """The request can not be understood: syntax, type, name, bound or a missing field."""
+    """The request cannot be understood: syntax, type, name, bound or a missing field."""
 
     code = "invalid_request"
     status = 400
@@ -218,7 +218,7 @@ class RouterCycle(LogqueueError):
 
 
 class TopicExistsIncompatible(LogqueueError):
-    """What exists under this name can not become what was asked for."""
+    """What exists under this name cannot become what was asked for."""
 
     code = "topic_exists_incompatible"
     status = 409

@@ -152,7 +152,7 @@ def commit_command(
     """The command of a commit body.
 
     Raises:
-        InvalidRequest, BatchTooLarge: It can not be understood, or names too much.
+        InvalidRequest, BatchTooLarge: It cannot be understood, or names too much.
     """
     decoded: CommitBody = _read_commit_body(body, ignore)
     require_router_name(producer)

@@ -150,7 +150,7 @@ def duration_ms(text: str) -> int:
     match = DURATION.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{quoted(text)} is no duration; write 500ms, 30s, 5m, 2h, 1d or a number of seconds"
+            f"invalid duration {quoted(text)}: use 500ms, 30s, 5m, 2h, 1d or a number of seconds"
         )
     return round(float(match[1]) * UNIT_MS[match[2] or "s"])
 
@@ -167,7 +167,7 @@ def natural(text: str) -> int:
         argparse.ArgumentTypeError: It is none.
     """
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is no whole number from 0 up")
+        raise argparse.ArgumentTypeError(f"must be a non-negative integer, not {quoted(text)}")
     return int(text)
 
 

@@ -24,13 +24,13 @@ INTERRUPTED = 130
 
 
 class CommandError(Exception):
-    """The command can not do what it was asked for; the message says why and what to do."""
+    """The command cannot do what it was asked for; the message says why and what to do."""
 
     status = FAILURE
 
 
 class UsageError(CommandError):
-    """It was called in a way that can not be meant."""
+    """It was called in a way that cannot be meant."""
 
     status = USAGE
 

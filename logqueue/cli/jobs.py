@@ -374,7 +374,7 @@ def _job(arguments: argparse.Namespace) -> int:
             ),
         )
     if not found.history_complete:
-        output.say("older steps are not known any more")
+        output.say("older steps are no longer known")
     return ending.OK
 
 

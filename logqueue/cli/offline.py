@@ -166,7 +166,7 @@ def _require_free(target: Path) -> None:
     """Refuse a target that holds anything.
 
     Raises:
-        UsageError: It does, or can not be made.
+        UsageError: It does, or cannot be made.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is not empty: name a directory that is empty or not there")

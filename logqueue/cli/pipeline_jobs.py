@@ -43,7 +43,7 @@ def key_of(arguments: argparse.Namespace) -> str | None:
     """The key to call a server with.
 
     Raises:
-        UsageError: Both flags are given, or the file can not be read.
+        UsageError: Both flags are given, or the file cannot be read.
     """
     if arguments.token and arguments.token_file:
         raise UsageError("give --token or --token-file, not both")
@@ -203,7 +203,7 @@ def audit(arguments: argparse.Namespace) -> int:
         )
 
     summary = run(arguments, work, *directories(arguments))
-    # What can not be checked ("info") is no fault of the log.
+    # What cannot be checked ("info") is no fault of the log.
     found = summary["findings"]["error"] + summary["findings"]["warning"]
     to_people(arguments, {"findings": found, **summary["rules"], "written to": arguments.to})
     return ending.NOTHING if found else ending.OK

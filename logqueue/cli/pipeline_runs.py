@@ -62,7 +62,7 @@ def session(
         inputs: Directories that are read; for small ones a local session starts quicker.
 
     Raises:
-        CommandError: Spark can not be had.
+        CommandError: Spark cannot be had.
     """
     given = settings(arguments)
     with refusals():

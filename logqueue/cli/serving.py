@@ -31,7 +31,7 @@ exit status:
   2  a flag or LOGQUEUE_ variable is wrong
   3  another server has the data directory
   4  the log is damaged; the message names file and offset
-  5  the port can not be bound
+  5  the port cannot be bound
 """
 
 

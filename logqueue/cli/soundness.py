@@ -115,7 +115,7 @@ def examine(directory: Path) -> Report:
     except Contradiction as error:
         return Report(str(directory), logs, (f"the log contradicts itself: {error}",))
     except Exception as error:  # whatever it is, it would keep a server from starting
-        why = f"the log can not be replayed: {type(error).__name__}: {error}"
+        why = f"the log cannot be replayed: {type(error).__name__}: {error}"
         return Report(str(directory), logs, (why,))
     return Report(str(directory), logs, (), _held(state))
 

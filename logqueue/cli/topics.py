@@ -224,7 +224,9 @@ def _configure(arguments: argparse.Namespace) -> int:
     if not config:
         raise UsageError("name what to change, as in --max-deliveries 10 or --set FIELD=VALUE")
     if "paused" in config:
-        raise UsageError("paused is no config to change: use `logqueue pause` or `logqueue resume`")
+        raise UsageError(
+            "paused cannot be changed as config: use `logqueue pause` or `logqueue resume`"
+        )
     with connect(arguments) as client:
         changed = client.patch_topic(arguments.topic, **config)
     if arguments.json:
@@ -243,7 +245,7 @@ def _drop(arguments: argparse.Namespace) -> int:
             output.require_consent(arguments, f"Delete {state.type} {name} with {records}?")
         dropped = client.drop_topic(name, if_empty=arguments.if_empty)
     if not dropped.deleted:
-        raise NothingThere(f"there is no topic {quoted(name)} any more")
+        raise NothingThere(f"topic {quoted(name)} no longer exists")
     if arguments.json:
         output.json_line(dropped)
     else:

@@ -68,7 +68,7 @@ class AwaitedCalls:
         """Nothing is sent yet. The arguments are those of Client.
 
         Raises:
-            ValueError: The URL is none, or the token can not go into a header.
+            ValueError: The URL is none, or the token cannot go into a header.
         """
         self._address = connecting.Address.of(url, token, node, timeout_s, connect_timeout_s)
         self._backoff = backoff or Backoff()

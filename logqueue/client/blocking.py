@@ -74,7 +74,7 @@ class BlockingCalls:
             chance: Numbers from 0.0 to 1.0, for jitter; for tests.
 
         Raises:
-            ValueError: The URL is none, or the token can not go into a header.
+            ValueError: The URL is none, or the token cannot go into a header.
         """
         self._address = connecting.Address.of(url, token, node, timeout_s, connect_timeout_s)
         self._backoff = backoff or Backoff()

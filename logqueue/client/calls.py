@@ -27,7 +27,7 @@ T = TypeVar("T")
 Shape = TypeVar("Shape")
 
 INT_DIGITS_MAX = 4000
-"""Longer integers than about this can not be read without changing a limit of the interpreter."""
+"""Longer integers than about this cannot be read without changing a limit of the interpreter."""
 
 _encode = msgspec.json.Encoder().encode
 

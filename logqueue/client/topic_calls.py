@@ -131,7 +131,7 @@ def patch_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
         TopicNotFound: There is no such topic; a patch creates none.
     """
     if "paused" in config:
-        raise TypeError("paused is no config to change: call pause() or resume()")
+        raise TypeError("paused cannot be changed as config: call pause() or resume()")
     return call(Request("PATCH", path("topics", topic), known_config(config)), TopicPut)
 
 

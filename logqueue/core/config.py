@@ -191,7 +191,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
             raise InvalidRequest(f"the config does not fit: {error}") from None
 
     def require_targets(self, topic: str) -> None:
-        """Refuse targets of copies that can not work for this topic.
+        """Refuse targets of copies that cannot work for this topic.
 
         Raises:
             InvalidRequest: A target's name is invalid, a queue names itself, or dead letters are

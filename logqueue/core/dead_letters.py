@@ -32,7 +32,7 @@ def exhaust(state: State, topic: Topic, seqs: list[int], now: int) -> list[ev.An
 
     Returns:
         As `on_exhausted` says; and a short postponement of those for which there is no room where
-        they have to go; or nothing when that topic can not be created now (the jobs stay ready and
+        they have to go; or nothing when that topic cannot be created now (the jobs stay ready and
         are looked at again next time).
     """
     config, queue = topic.config, topic.queue
@@ -83,7 +83,7 @@ def dead_letter(
         node: Who gave them up; "" for nobody.
 
     Raises:
-        RecordTooLarge, TopicFull, Throttled: The dead-letter topic can not take the copies.
+        RecordTooLarge, TopicFull, Throttled: The dead-letter topic cannot take the copies.
     """
     queue, target = topic.queue, topic.config.dead_letter
     assert queue is not None and target is not None

@@ -211,7 +211,7 @@ def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = (
     ]
     if asked:
         raise NotAQueue(
-            f"topic '{topic.name}' is a log: its records can not have `{asked[0]}`; only topics "
+            f"topic '{topic.name}' is a log: its records cannot have `{asked[0]}`; only topics "
             'created with "type":"queue" hand out jobs',
             {"topic": topic.name, "field": asked[0]},
         )

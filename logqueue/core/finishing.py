@@ -34,7 +34,7 @@ def finish(
     """The events that take live records out of a topic, its archive's copies first.
 
     Raises:
-        RecordTooLarge, TopicFull, Throttled: The archive can not take the copies.
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copies.
     """
     ordered = sorted(seqs)
     events = archive(state, topic, topic.records(ordered), outcome, now, node)
@@ -64,7 +64,7 @@ def archive(
         via: See `append_copies`.
 
     Raises:
-        RecordTooLarge, TopicFull, Throttled: The archive can not take the copies.
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copies.
     """
     target, queue = target or topic.config.archive, topic.queue
     if target is None or queue is None or target in via:

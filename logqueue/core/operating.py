@@ -32,7 +32,7 @@ def cancel_job(state: State, command: cmd.CancelJob, now: int) -> Decision:
     """Remove one job; one in flight only by force, and then its lease is void.
 
     Raises:
-        RecordTooLarge, TopicFull, Throttled: The archive can not take the copy.
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copy.
     """
     topic = state.queue(command.topic)
     seq = command.seq
@@ -49,7 +49,7 @@ def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
     """Remove the waiting job with a key.
 
     Raises:
-        RecordTooLarge, TopicFull, Throttled: The archive can not take the copy.
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copy.
     """
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -66,7 +66,7 @@ def purge(state: State, command: cmd.PurgeJobs, now: int) -> Decision:
     """Remove those of some jobs that are in one of the states, as many as one transaction may.
 
     Raises:
-        RecordTooLarge, TopicFull, Throttled: The archive can not take the copies.
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copies.
     """
     topic = state.queue(command.topic)
     found = {

@@ -32,7 +32,7 @@ _BLANKS: Final = " \t\r\n"
 
 
 class KeyListError(ValueError):
-    """A key list that can not be used. The message names the entry by position, never a secret."""
+    """A key list that cannot be used. The message names the entry by position, never a secret."""
 
 
 class Scope(IntFlag):
@@ -135,7 +135,7 @@ def parse_keys(text: str) -> KeyRing:
         The ring of its keys, empty when there is no entry.
 
     Raises:
-        KeyListError: An entry can not be understood, or two entries share a secret.
+        KeyListError: An entry cannot be understood, or two entries share a secret.
     """
     keys: list[Key] = []
     position_of: dict[bytes, int] = {}

@@ -38,7 +38,7 @@ async def tidy_forever(engine: Engine, gate: Gate) -> None:
             complained = False
         except (LogqueueError, WalError) as refusal:
             if not complained:
-                logger.warning("disk space can not be given back now: %s", refusal)
+                logger.warning("disk space cannot be given back now: %s", refusal)
             complained = True
         except Exception:
             logger.exception("giving disk space back failed; it is tried again later")
@@ -95,7 +95,7 @@ async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> N
             for work in retreat:
                 await loop.run_in_executor(None, work)
     except (WalError, OSError) as error:
-        logger.error("the log can not be read back (%s); some reads stay refused", error)
+        logger.error("the log cannot be read back (%s); some reads stay refused", error)
         return
     retreated()
     logger.warning("reads go on from the last good sync; writes are refused until a restart")

@@ -33,7 +33,7 @@ class WorkStream:
         on_way: Jobs dealt to it whose frames are not written yet, by seq.
         observed: What is known of its node; `worked_before` is how often that had settled or
             extended jobs of the queue when the stream was opened.
-        key: Who opened it; None when the server asks nobody for a key.
+        key: Who opened it; None on a server without authentication.
     """
 
     key: Key | None = None
@@ -133,7 +133,7 @@ class Cohort:
     def line(self) -> list[tuple[Waiting | WorkStream, Claimer]]:
         """Everybody who may get jobs now, first come first, with what they want.
 
-        Patient claims that the ready jobs can not reach are left out, so that a job costs the same
+        Patient claims that the ready jobs cannot reach are left out, so that a job costs the same
         however many wait for one.
         """
         line: list[tuple[Waiting | WorkStream, Claimer]] = [

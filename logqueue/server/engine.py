@@ -491,7 +491,7 @@ class Engine:
 
         Yields:
             What takes long: call it, beside the event loop if there is one, before going on. It
-            raises WalError or OSError when the log can not even be read; close this then.
+            raises WalError or OSError when the log cannot even be read; close this then.
         """
         for topic in [*self.state.replacing.values()]:
             replacing.finish(self.state, topic)

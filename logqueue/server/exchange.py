@@ -85,7 +85,7 @@ class HttpExchange:
             self._gone.set_result(None)
 
     def end(self, status: int) -> None:
-        """There is no more to do for the request; 0 for a status that nobody was sent."""
+        """There is no more to do for the request; 0 for a reply that was never sent."""
         self.protocol.api.leave(self.request, status)
         self.is_complete = True
         # The request and this know each other. Left so, every request would be work for the
@@ -132,7 +132,7 @@ class HttpExchange:
         elif isinstance(answer, Reply):
             self.send(answer)
         else:
-            # Who has said that he sends no more is answered all the same.
+            # A client that has shut down its sending side still gets its reply.
             self.is_held = not request.is_long
             task = self.protocol.loop.create_task(self._await(answer))
             self.protocol.tasks.add(task)

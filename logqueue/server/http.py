@@ -239,7 +239,7 @@ class HttpApi:
         """Answer one request, whatever happens.
 
         Args:
-            connection: Where endless replies go; without one they can not be asked for.
+            connection: Where endless replies go; without one they cannot be asked for.
         """
 
         request = Request(

@@ -237,7 +237,7 @@ class Journal:
             progress: Called now and then with the share done, 0.0 to 1.0.
 
         Raises:
-            WalCorrupt: A frame holds what this version can not read.
+            WalCorrupt: A frame holds what this version cannot read.
         """
         note = progress or (lambda share: None)
         total = max(self.jobs.bytes_total, 1)

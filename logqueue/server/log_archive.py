@@ -4,7 +4,7 @@ Owns: the archive directory, what is in it, how a segment gets there durably, an
 Works in small steps that block on the disk, for whoever has a thread to spare; the other methods
 only look, and may be called beside it. Must not know: asyncio, HTTP, what transactions mean.
 
-A segment is archived by giving its file a second name, or by a copy where that can not be. Only
+A segment is archived by giving its file a second name, or by a copy where that cannot be. Only
 segments whose successor was begun are taken, for they never change again. A segment counts as
 archived when its name there is durable; its index is made later and can be made anew at any time.
 """
@@ -41,7 +41,7 @@ logger = logging.getLogger("logqueue.archive")
 
 
 class ArchiveRefused(Exception):
-    """The directory can not be the archive of these logs; the message says why and what to do."""
+    """The directory cannot be the archive of these logs; the message says why and what to do."""
 
 
 class ArchiveLocked(ArchiveRefused):
@@ -151,7 +151,7 @@ class LogArchive:
 
         Raises:
             ArchiveRefused: It is another server's, or holds segments of another log.
-            OSError: It can not be made, read or changed.
+            OSError: It cannot be made, read or changed.
         """
         fs = journal.fs
         rooms: dict[str, _Room] = {
@@ -264,7 +264,7 @@ class LogArchive:
                     if len(linked) == SEGMENTS_PER_SYNC:
                         yield from self._keep(room, linked)
             except OSError:
-                # One that can not be archived keeps nobody before it.
+                # One that cannot be archived keeps nobody before it.
                 yield from self._keep(room, linked)
                 raise
             yield from self._keep(room, linked)
@@ -433,7 +433,7 @@ class LogArchive:
         anew.
 
         Raises:
-            OSError: It is not only this file: the directory is not there, or can not be read.
+            OSError: It is not only this file: the directory is not there, or cannot be read.
         """
         if os.path.basename(segment.path) not in self._fs.listdir(room.directory):
             logger.warning("the archived segment %s is gone: somebody removed it", segment.path)

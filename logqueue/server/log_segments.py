@@ -150,7 +150,7 @@ class LogSegments:
             What is in it; of a growing one, up to `through` at least.
 
         Raises:
-            OSError: It can not be read; it may have been dropped.
+            OSError: It cannot be read; it may have been dropped.
         """
         key = place.log, place.id
         found = self._whole.get(key)
@@ -200,7 +200,7 @@ class LogSegments:
         """Find out what the jobs log tells of topics, as far as it is durable.
 
         Raises:
-            OSError: A segment can not be read.
+            OSError: A segment cannot be read.
         """
         jobs = self._journal.jobs
         for place in self.places("jobs"):
@@ -318,7 +318,7 @@ def _read_on(
     """Feed a builder what it has not seen of a segment.
 
     Raises:
-        SegmentDamaged: A frame says what it can not. Others that are no frames just end it.
+        SegmentDamaged: A frame says what it cannot. Others that are no frames just end it.
     """
     wanted = STEP_BYTES
     while True:

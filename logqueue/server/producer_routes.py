@@ -71,7 +71,7 @@ class ProducerRoutes:
         def finish(waited_ms: float) -> Reply:
             if members is None:
                 raise NotFound(
-                    f"nobody has staged or committed as producer {quoted(name)} (lately)",
+                    f"unknown or expired producer {quoted(name)}",
                     {"producer": name},
                 )
             return Reply(replies.encode({**members, "performance": request.timings()}))

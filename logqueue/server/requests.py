@@ -135,7 +135,7 @@ class Request:
                     pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
                 except (UnicodeDecodeError, ValueError) as error:
                     raise InvalidRequest(
-                        "the query string can not be decoded: percent-encode it as UTF-8"
+                        "the query string cannot be decoded: percent-encode it as UTF-8"
                     ) from error
                 for name, value in pairs:
                     self._query.setdefault(name, value)

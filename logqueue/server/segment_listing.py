@@ -57,7 +57,7 @@ def list_segments(
         through: Number of the last frame that is durable.
 
     Raises:
-        OSError: A segment can not be read.
+        OSError: A segment cannot be read.
     """
     segments.forget_all_but(wish.log, {place.id for place in places})
     seen: list[tuple[Place, Look]] = []

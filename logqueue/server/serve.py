@@ -68,7 +68,7 @@ def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
 
     Returns:
         The exit status: 0 after an orderly stop, 2 when the keys file cannot be used, 3 when
-        another server has the data directory, 4 when the log is damaged, 5 when the port can not
+        another server has the data directory, 4 when the log is damaged, 5 when the port cannot
         be bound, 1 for anything else.
     """
     if settings.keys_file is not None:
@@ -86,7 +86,7 @@ def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
         )
         return EXIT_LOCKED
     except OSError as error:
-        logger.error("the data directory %s can not be used: %s", settings.data_dir, error)
+        logger.error("the data directory %s cannot be used: %s", settings.data_dir, error)
         return EXIT_FAILURE
     status = EXIT_FAILURE
     try:
@@ -127,7 +127,7 @@ def _serve_alone(settings: Settings, set_damage_aside: bool) -> int:
         bound = _bind(settings)
     except OSError as error:
         logger.error(
-            "can not listen on %s:%d: %s; choose another --port or stop what has it",
+            "cannot listen on %s:%d: %s; choose another --port or stop what has it",
             settings.host,
             settings.port,
             error.strerror or error,
@@ -221,7 +221,7 @@ class _Server:
                 await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
         await self._stop(serving, coordinator)
         if not recovering.done():
-            # A replay can not be interrupted half-way; the process may simply end.
+            # A replay cannot be interrupted half-way; the process may simply end.
             logger.warning("stopped during recovery; the next start replays the log again")
             os._exit(self.status)
         stopping.cancel()
@@ -259,7 +259,7 @@ class _Server:
                 draft.replace(path)
             except OSError as error:
                 draft.unlink(missing_ok=True)
-                raise PortFileError(f"can not write the port file {path}: {error}") from error
+                raise PortFileError(f"cannot write the port file {path}: {error}") from error
 
     async def _recover(self) -> Coordinator | None:
         loop = asyncio.get_running_loop()
@@ -275,7 +275,7 @@ class _Server:
             logger.error("%s", error)
             self.status = EXIT_LOCKED if isinstance(error, ArchiveLocked) else EXIT_FAILURE
         except (WalError, OSError) as error:
-            logger.error("the data directory can not be used: %s", error)
+            logger.error("the data directory cannot be used: %s", error)
             self.status = EXIT_FAILURE
         except Exception:
             logger.exception("recovery failed")

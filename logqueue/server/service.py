@@ -47,7 +47,7 @@ class Service:
     """The server as its handlers see it.
 
     Attributes:
-        keys: Those that are valid now; empty on a server that asks nobody for a key.
+        keys: Those that are valid now; empty on a server without authentication.
         key_reloads, key_reload_failures: How often the file of keys was read again, and could not
             be used.
         replay_progress: 0.0 to 1.0 while recovering.

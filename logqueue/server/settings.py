@@ -1,7 +1,7 @@
 """What an operator may choose when a server starts.
 
 Owns: the name, default and bounds of every setting, where a value may come from (a flag wins over
-its LOGQUEUE_ variable), and refusing what can not be meant. Must not know: argument parsers,
+its LOGQUEUE_ variable), and refusing what cannot be meant. Must not know: argument parsers,
 sockets, files. Limits that nobody may tune are not settings; they live with the rules they bound.
 """
 
@@ -28,7 +28,7 @@ HEARTBEAT_MS_MAX: Final = 60_000
 
 
 class SettingsError(ValueError):
-    """A setting that can not be used: the message says which, what was given, what is expected."""
+    """A setting that cannot be used: the message says which, what was given, what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Settings:
             environ: The process environment. An empty variable counts as not set.
 
         Raises:
-            SettingsError: A value can not be understood, is out of range, contradicts another, or
+            SettingsError: A value cannot be understood, is out of range, contradicts another, or
                 would open the server to the network without keys.
         """
         unknown = sorted(set(argv_flags) - set(_OPTION_BY_NAME))

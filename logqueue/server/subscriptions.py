@@ -118,7 +118,7 @@ class Subscriber:
         news: Those of them that have something to look at.
         held: What was read for it but waits for the log.
         is_closed: Whether the connection is gone.
-        key: Who opened it; None when the server asks nobody for a key.
+        key: Who opened it; None on a server without authentication.
         masks_first_loss: Whether the first loss on a topic is reported as "from_seq_too_old".
     """
 

@@ -152,7 +152,7 @@ class WatchSessions:
         return session
 
     def opened(self, session: WatchSession) -> None:
-        """A stream of the session was opened; it can not expire now."""
+        """A stream of the session was opened; it cannot expire now."""
         session.streams += 1
         self._idle.pop(session.wid, None)
 

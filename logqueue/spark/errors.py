@@ -25,7 +25,7 @@ _OURS = re.compile(
 
 
 class PipelineError(Exception):
-    """A job of the pipeline can not do what it was asked for.
+    """A job of the pipeline cannot do what it was asked for.
 
     The message says what was wrong and what to do; it is shown to people as it is.
     """

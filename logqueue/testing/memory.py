@@ -255,7 +255,7 @@ class MemoryServer:
     # -- what goes wrong -------------------------------------------------------------------------
 
     def lose_request(self, verb: str, times: int = 1) -> None:
-        """Have the next calls of a verb never reach the server; the caller can not know that.
+        """Have the next calls of a verb never reach the server; the caller cannot know that.
 
         Args:
             verb: `append`, `claim`, `ack`, `nack`, `reject`, `extend`, `work`, ...
@@ -347,7 +347,7 @@ class MemoryServer:
         if not _is_in_loop():
             self._drive_here(horizon, until, heeds_threads)
             return
-        # Inside somebody else's loop, such as that of an async test: a loop can not run in another.
+        # Inside somebody else's loop, such as that of an async test: a loop cannot run in another.
         with ThreadPoolExecutor(1) as pool:
             pool.submit(self._drive_here, horizon, until, heeds_threads).result()
 

@@ -37,7 +37,7 @@ class Clockwork(Protocol):
 
 
 class Stuck(RuntimeError):
-    """A thread did not come to an end, so time can not pass."""
+    """A thread did not come to an end, so time cannot pass."""
 
 
 class _Errand:

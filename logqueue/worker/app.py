@@ -128,7 +128,7 @@ class App:
 
         Raises:
             ValueError: The name is taken, the queue has a consumer, or a bound is violated.
-            TypeError: A parameter can not travel as JSON.
+            TypeError: A parameter cannot travel as JSON.
         """
 
         def register(function: Callable[P, R]) -> Task[P, R]:

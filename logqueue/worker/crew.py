@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 RESTART_S = 1.0
-"""After so long a child that died is started again; one that can not start must not spin."""
+"""After so long a child that died is started again; one that cannot start must not spin."""
 
 logger = logging.getLogger("logqueue.worker.crew")
 

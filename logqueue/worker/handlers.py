@@ -44,7 +44,7 @@ class Handler:
     run_in: RunIn = "loop"
 
     def __post_init__(self) -> None:
-        """Refuse what can not work.
+        """Refuse what cannot work.
 
         Raises:
             ValueError: A bound is violated, or the function does not fit where it should run.

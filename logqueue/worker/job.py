@@ -157,7 +157,7 @@ class Job:
         """The job is done.
 
         Raises:
-            RuntimeError: The job is settled already, or can not be settled from here.
+            RuntimeError: The job is settled already, or cannot be settled from here.
         """
         return self.settle(ACK)
 
@@ -170,7 +170,7 @@ class Job:
             count: False to give back this delivery too, as if it had never happened.
 
         Raises:
-            RuntimeError: The job is settled already, or can not be settled from here.
+            RuntimeError: The job is settled already, or cannot be settled from here.
         """
         return self.settle(Outcome("nack", max(round(delay * 1000), 0), error, count))
 
@@ -178,7 +178,7 @@ class Job:
         """The job has failed for good.
 
         Raises:
-            RuntimeError: The job is settled already, or can not be settled from here.
+            RuntimeError: The job is settled already, or cannot be settled from here.
         """
         return self.settle(Outcome("reject", error=reason))
 
@@ -186,7 +186,7 @@ class Job:
         """Hold the job `lease` seconds from now; renewals ask for as much from then on.
 
         Raises:
-            RuntimeError: The job is settled already, or can not be settled from here.
+            RuntimeError: The job is settled already, or cannot be settled from here.
         """
         if self._extend is None or self.is_settled:
             raise self._unsettleable()
@@ -196,7 +196,7 @@ class Job:
         """What the methods above come to.
 
         Raises:
-            RuntimeError: The job is settled already, or can not be settled from here.
+            RuntimeError: The job is settled already, or cannot be settled from here.
         """
         if self._settle is None or self.is_settled:
             raise self._unsettleable()

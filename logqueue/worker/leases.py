@@ -143,7 +143,7 @@ class LeaseKeeper:
             return
         except LogqueueError as error:
             level = logging.INFO if error.retryable else logging.ERROR
-            text = "%d leases of %s can not be renewed now: %s"
+            text = "%d leases of %s cannot be renewed now: %s"
             logger.log(level, text, len(leases), queue, error)
             self._try_again(leases)
             return

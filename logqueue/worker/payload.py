@@ -92,14 +92,14 @@ class Arguments:
         """Look at a function's parameters.
 
         Raises:
-            TypeError: A parameter's type can not travel as JSON.
+            TypeError: A parameter's type cannot travel as JSON.
         """
         self._name = name
         self._signature = inspect.signature(function)
         try:
             hints = typing.get_type_hints(function)
         except NameError as error:
-            raise TypeError(f"task {name}: its annotations can not be resolved: {error}") from error
+            raise TypeError(f"task {name}: its annotations cannot be resolved: {error}") from error
         self._types = {
             parameter: hints.get(parameter, Any) for parameter in self._signature.parameters
         }
@@ -108,7 +108,7 @@ class Arguments:
                 msgspec.json.schema(kind, schema_hook=_schema_of)
             except TypeError as error:
                 raise TypeError(
-                    f"task {name}: parameter {quoted(parameter)} can not travel as JSON: {error}"
+                    f"task {name}: parameter {quoted(parameter)} cannot travel as JSON: {error}"
                 ) from error
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Arguments:
             )
             self.decode(read_call(plain))
         except (BadPayload, msgspec.MsgspecError, TypeError) as error:
-            raise TypeError(f"task {self._name} can not be sent so: {error}") from error
+            raise TypeError(f"task {self._name} cannot be sent so: {error}") from error
         return typing.cast(dict[str, Any], plain)
 
     def decode(self, call: Call) -> tuple[list[Any], dict[str, Any]]:

@@ -50,7 +50,7 @@ class Retry:
         if self.max_attempts is not None and self.max_attempts < 1:
             raise ValueError("max_attempts counts the first run too: use 1 for no retry")
         if min(self.first, self.step, self.cap) < 0:
-            raise ValueError("first, step and cap are seconds and can not be negative")
+            raise ValueError("first, step and cap are seconds and cannot be negative")
         if self.factor < 1:
             raise ValueError("factor must be at least 1.0, so that delays never shrink")
         if not 0 <= self.jitter <= 1:

@@ -44,7 +44,7 @@ def load_app(reference: str) -> App:
     """Import the app that `module:attribute` names.
 
     Raises:
-        AppNotFound: The module can not be imported, or holds no such app.
+        AppNotFound: The module cannot be imported, or holds no such app.
     """
     module, colon, attribute = reference.partition(":")
     if not colon or not module or not attribute:
@@ -55,7 +55,7 @@ def load_app(reference: str) -> App:
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
-        raise AppNotFound(f"{quoted(module)} can not be imported: {error}") from error
+        raise AppNotFound(f"{quoted(module)} cannot be imported: {error}") from error
     for part in attribute.split("."):
         try:
             found = getattr(found, part)

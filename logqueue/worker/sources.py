@@ -3,7 +3,7 @@
 Owns: opening, failing over, reconnecting, and pausing between tries. Must not know: what is done
 with a job once it is taken.
 
-The stream is preferred, for it needs no call per job. When it can not be kept open twice in a row,
+The stream is preferred, for it needs no call per job. When it cannot be kept open twice in a row,
 claims take over for a while: something in between may not let streams pass.
 """
 

@@ -98,7 +98,7 @@ CALLS = [
     pytest.param(row, mode, id=f"{row.name}-{mode.value}")
     for row in ROWS
     for mode in GenerationMode
-    # A name in a path can not be broken: any text is one, or absent.
+    # A name in a path cannot be broken: any text is one, or absent.
     if mode is GenerationMode.POSITIVE or row.body or row.query
 ]
 

@@ -114,7 +114,7 @@ def test_dead_letters_need_a_place(api: Api, topic: str, field: str) -> None:
 
 
 def test_an_archive_is_another_topic(api: Api, topic: str) -> None:
-    """A queue can not archive into itself."""
+    """A queue cannot archive into itself."""
     detail = {"archive": topic}
     refused(api.put(topic, type="queue", archive=topic), 400, "invalid_request", detail)
 

@@ -66,7 +66,7 @@ def disk(seed: int, *, links: bool) -> SimFileSystem:
 
 
 def promised(ledger: Ledger, *, power_cut: bool) -> dict[str, list[Batch]]:
-    """Every append that was answered and can not be lost, whatever became of its records."""
+    """Every append that was answered and cannot be lost, whatever became of its records."""
     return {
         name: promises.shown
         for name, promises in ledger.topics.items()

@@ -152,7 +152,7 @@ def test_what_can_not_be_read_is_refused_with_a_sentence(
     with pytest.raises(PipelineError, match=r"there is no topic 'absent' in http"):
         batch(live(running, topics="absent")).partitions()
     monkeypatch.setattr("logqueue.spark.reading.live_source.Client", _impatient)
-    with pytest.raises(PipelineError, match=r"option url: http://127.0.0.1:9 can not be reached"):
+    with pytest.raises(PipelineError, match=r"option url: http://127.0.0.1:9 cannot be reached"):
         batch({"url": "http://127.0.0.1:9", "topics": "a"}).partitions()
 
 

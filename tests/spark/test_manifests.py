@@ -233,7 +233,7 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for damaged in (whole[:-9], whole.replace(b'"v": 1', b'"v": 2')):
         path.write_bytes(damaged)
-        with pytest.raises(PipelineError, match=r"can not be read|later version"):
+        with pytest.raises(PipelineError, match=r"cannot be read|later version"):
             archive.seqs()
 
 

@@ -185,7 +185,7 @@ def test_a_pattern_must_be_one() -> None:
         ({"url": "localhost:4000"}, "option url is 'localhost:4000': write http"),
         ({"path": "/data"}, "option path is unknown to format logqueue;"),
         ({"token": "a", "tokenFile": "b"}, "token and tokenFile contradict"),
-        ({"tokenFile": "/nowhere/key"}, "option tokenFile: /nowhere/key can not be read"),
+        ({"tokenFile": "/nowhere/key"}, "option tokenFile: /nowhere/key cannot be read"),
         ({"transport": "carrier"}, "option transport is 'carrier'"),
         ({"transport": "pages", "events": "leases"}, "option transport=pages brings records only"),
     ],

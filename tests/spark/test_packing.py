@@ -1,4 +1,4 @@
-"""The zip for executors: what is in it, that it works alone, and what can not stand in for it."""
+"""The zip for executors: what is in it, that it works alone, and what cannot stand in for it."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ def test_what_executors_would_not_take_is_said(path: str, says: str) -> None:
 def test_a_place_that_can_not_be_written_to_is_said(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"end in \.zip"):
         packing.pack(tmp_path / "logqueue.whl")
-    with pytest.raises(PipelineError, match="can not be written: No such file"):
+    with pytest.raises(PipelineError, match="cannot be written: No such file"):
         packing.pack(tmp_path / "nowhere" / "logqueue.zip")

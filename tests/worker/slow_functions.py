@@ -47,7 +47,7 @@ def die_once(folder: str) -> None:
 
 @app.task(queue="processes", run_in="process", retry=Retry.constant(1.0))
 def fail_oddly(folder: str) -> None:
-    """Raise what can not be pickled, the first time."""
+    """Raise what cannot be pickled, the first time."""
 
     class Local(Exception):
         pass

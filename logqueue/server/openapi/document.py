@@ -194,7 +194,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
                     "type": "apiKey",
                     "in": "query",
                     "name": "token",
-                    "description": "The same key, for clients that can not set headers.",
+                    "description": "The same key, for clients that cannot set headers.",
                 },
             },
         },

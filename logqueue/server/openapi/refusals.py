@@ -36,7 +36,7 @@ EXAMPLES: tuple[LogqueueError, ...] = (
         {"cycle": ["b", "a", "b"]},
     ),
     errors.TopicExistsIncompatible(
-        "topic 'transcode' is a queue and can not become a log",
+        "topic 'transcode' is a queue and cannot become a log",
         {"topic": "transcode", "existing_type": "queue", "requested_type": "log"},
     ),
     errors.TopicNotEmpty(

@@ -54,7 +54,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         name: The operation id.
         body: The wire struct of the request, with an example that works in `asks`. On a route that
             takes merge patches: of what they are one.
-        only: Schema of what the types of `body` can not say.
+        only: Schema of what the types of `body` cannot say.
         reply: The shape of the reply, with an example.
         content: Schema and example of replies that are no shape, by media type.
         frames: Shapes of the events of a stream, by event.

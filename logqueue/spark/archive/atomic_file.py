@@ -19,7 +19,7 @@ def write_file(to: str, write: Callable[[str], None]) -> None:
         write: Given the temporary path. When it raises, nothing is left and `to` is as it was.
 
     Raises:
-        OSError: A directory or file can not be written.
+        OSError: A directory or file cannot be written.
     """
     folder = os.path.dirname(os.path.abspath(to))
     os.makedirs(folder, exist_ok=True)
@@ -41,7 +41,7 @@ def write_text(to: str, content: str) -> None:
     """Write a text as UTF-8, line ends as they are.
 
     Raises:
-        OSError: A directory or file can not be written.
+        OSError: A directory or file cannot be written.
     """
 
     def fill(path: str) -> None:

@@ -53,7 +53,7 @@ def sync(root: Path, table: Table) -> int:
         return _go_on(root, table, DeltaTable(place))
     except DeltaError as error:
         raise PipelineError(
-            f"the Delta table {place} can not be brought up to date: {error}; it can be made anew "
+            f"the Delta table {place} cannot be brought up to date: {error}; it can be made anew "
             f"from the archive: delete {place}/_delta_log and archive with delta again"
         ) from error
 

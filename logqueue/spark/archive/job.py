@@ -131,7 +131,7 @@ def run_archive(
         Root, and by table the epochs, files, rows, bytes and ranges that this run has added.
 
     Raises:
-        PipelineError: Another process archives to the same place, the source can not be read, or
+        PipelineError: Another process archives to the same place, the source cannot be read, or
             what it gives does not follow what is archived.
     """
     from logqueue.spark.archive.archive_sink import ArchiveSink

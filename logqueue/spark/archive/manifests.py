@@ -205,7 +205,7 @@ def load(path: Path) -> Manifest:
         manifest = _read_manifest(path.read_bytes())
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PipelineError(
-            f"manifest {path} can not be read: {error}; restore it from a backup"
+            f"manifest {path} cannot be read: {error}; restore it from a backup"
         ) from error
     if manifest.v > VERSION:
         raise PipelineError(f"manifest {path} is of a later version: use a newer logqueue")
@@ -368,7 +368,7 @@ def begin(root: Path) -> None:
     """Make an archive's directory unless it is one.
 
     Raises:
-        PipelineError: It holds something else, or can not be made.
+        PipelineError: It holds something else, or cannot be made.
     """
     path = root / "_schema.json"
     try:
@@ -384,7 +384,7 @@ def begin(root: Path) -> None:
         temporary.replace(path)
         sync_folder(root)
     except OSError as error:
-        raise PipelineError(f"an archive can not be made in {root}: {error.strerror}") from error
+        raise PipelineError(f"an archive cannot be made in {root}: {error.strerror}") from error
 
 
 def make_folder(folder: Path) -> None:

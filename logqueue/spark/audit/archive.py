@@ -74,7 +74,7 @@ def _difference(root: Path, entry: kept.FileEntry, column: str) -> str | None:
                 digest.update(part)
                 size += len(part)
     except OSError as error:
-        return f"the file can not be read: {error.strerror}"
+        return f"the file cannot be read: {error.strerror}"
     if size != entry.bytes or digest.hexdigest() != entry.sha256:
         return (
             f"the file has {size} bytes with another checksum than the manifest's {entry.bytes}"

@@ -52,7 +52,7 @@ class Finding:
 
     Attributes:
         severity: "error": the log contradicts itself. "warning": somebody should look. "info": what
-            can not be checked, and why.
+            cannot be checked, and why.
         topic: None when it is about no topic, or about several.
         first_seq, last_seq: The seqs it is about, both included; None when it is about none.
         evidence: What somebody needs to find the place: file, offset, order, worker, ...

@@ -5,7 +5,7 @@ command line. How each rule is checked is in the `audit_*` modules.
 
 A clean log gives no findings. The same range gives the same rows, down to the `audit_id`. When
 bytes of the log itself are damaged, that is what the audit tells, and rules over rows are left out
-(and listed): what lies behind damage can not be told from what is missing.
+(and listed): what lies behind damage cannot be told from what is missing.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _Run:
         self.known_holes: dict[str, Ranges] = {}
 
     def skip(self, names: Iterable[str], why: str) -> None:
-        """Note rules that can not be checked."""
+        """Note rules that cannot be checked."""
         for name in names:
             if name in self.asked:
                 self.skipped.setdefault(name, why)

@@ -144,7 +144,7 @@ AUDIT_FINDINGS = TableKind(
     columns(
         "audit_id STRING: the run that found it",
         "rule STRING: the rule it breaks",
-        "severity STRING: `error`, `warning`, or `info` for what can not be checked",
+        "severity STRING: `error`, `warning`, or `info` for what cannot be checked",
         TOPIC,
         "first_seq BIGINT: first record, job or decision it is about",
         "last_seq BIGINT: the last one",

@@ -203,7 +203,7 @@ class RecordsCourse:
         if topic is None:
             assert begun is not None
             self._losses.report(
-                f"topic {quoted(name)} was deleted; seqs from {begun.next} on can not be read"
+                f"topic {quoted(name)} was deleted; seqs from {begun.next} on cannot be read"
             )
             return None
         place = begun
@@ -268,7 +268,7 @@ def _end(topic: Held) -> Place:
 def _recreated(name: str, before: str, now: str, next: int) -> str:
     return (
         f"topic '{name}' is another one now (log {now}, the offset is of {before}): seqs from "
-        f"{next} on of the one before can not be read"
+        f"{next} on of the one before cannot be read"
     )
 
 
@@ -405,7 +405,7 @@ class EventsCourse:
             return True
         self._losses.report(
             f"the log is another one now ({held.log}, the offset is of {log}): job events of the "
-            "one before can not be read"
+            "one before cannot be read"
         )
         return False
 

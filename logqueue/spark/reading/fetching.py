@@ -42,7 +42,7 @@ class Segments(Protocol):
 
         Raises:
             SegmentGone: It is not there.
-            PipelineError: It can not be had.
+            PipelineError: It cannot be had.
         """
 
     def survey(self, selection: Selection) -> Survey:
@@ -57,7 +57,7 @@ def read_task(task: SegmentTask, segments: Segments, reading: Reading) -> Iterat
 
     Raises:
         DataLossError: Something is gone, and losses are not accepted.
-        PipelineError: A segment is damaged, or can not be had.
+        PipelineError: A segment is damaged, or cannot be had.
     """
     losses = Losses(reading.fail_on_data_loss)
     for read in task.reads:
@@ -116,7 +116,7 @@ def first_from(read: SegmentRead, segments: Segments, reading: Reading, at_ms: i
 
     Raises:
         SegmentGone: The segment is not there.
-        PipelineError: It is damaged, or can not be had.
+        PipelineError: It is damaged, or cannot be had.
     """
     import pyarrow.compute as pc
 

@@ -7,7 +7,7 @@ Must not know: how indexes become tasks, how rows are written.
 
 `transport=segments` fetches the log's own segments: every record the log still has is a row, acked
 and deleted ones too. `transport=pages` asks for `diff` pages: live records only, without `key`,
-`not_before` and `segment`. `auto` takes segments, and pages for what can not come that way: topics
+`not_before` and `segment`. `auto` takes segments, and pages for what cannot come that way: topics
 of the class `ephemeral`, which are in no log, and keys that are limited to name prefixes, which may
 not see the log. The key travels with the tasks, not in Spark's plans.
 """
@@ -99,7 +99,7 @@ class LiveStore:
         """What is there now.
 
         Raises:
-            PipelineError: The server refuses, or can not be reached.
+            PipelineError: The server refuses, or cannot be reached.
         """
         with self._client() as client:
             return _look(self, client)
@@ -133,7 +133,7 @@ def sentences(given: LiveOptions) -> Generator[None, None, None]:
         raise PipelineError(f"{given.url}: the key may not do this: {error}{advice}") from error
     except ConnectionFailed as error:
         raise PipelineError(
-            f"option url: {given.url} can not be reached: {error.message}"
+            f"option url: {given.url} cannot be reached: {error.message}"
         ) from error
     except LogqueueError as error:
         raise PipelineError(f"{given.url} refuses: {error.message}") from error
@@ -151,7 +151,7 @@ class LiveSegments:
 
         Raises:
             SegmentGone: The server has it no more.
-            LogqueueError: It refuses, or can not be reached.
+            LogqueueError: It refuses, or cannot be reached.
         """
         name = f"{log}-{segment}"
         parts = []

@@ -208,7 +208,7 @@ def _token(given: Mapping[str, str]) -> str | None:
             token = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise PipelineError(f"option tokenFile: {path} can not be read: {reason}") from error
+        raise PipelineError(f"option tokenFile: {path} cannot be read: {reason}") from error
     if not token:
         raise PipelineError(f"option tokenFile: {path} is empty; it must hold one key")
     return token
@@ -405,7 +405,7 @@ _stream_refusals: Final[dict[str, Callable[[Reading], bool]]] = {
 
 
 def require_stream(reading: Reading) -> None:
-    """Refuse options that a stream can not keep its promise with.
+    """Refuse options that a stream cannot keep its promise with.
 
     Raises:
         PipelineError: The start moves each time somebody asks for it, or an end is given.
@@ -413,7 +413,7 @@ def require_stream(reading: Reading) -> None:
     for name, applies in _stream_refusals.items():
         if applies(reading):
             raise PipelineError(
-                f"option {name} can not start a stream: Spark asks for the start more than once, "
+                f"option {name} cannot start a stream: Spark asks for the start more than once, "
                 "and whatever came in between would be lost; fix it first with "
                 "logqueue.spark.resolve(...) and pass its answer as startingOffsets"
             )

@@ -87,7 +87,7 @@ def read(
         with_data: False leaves the data column null.
 
     Raises:
-        LogqueueError: The server refuses, or can not be reached.
+        LogqueueError: The server refuses, or cannot be reached.
     """
     at, held, size = first - 1, list[RawRecord](), 0
     while at < end - 1:

@@ -92,7 +92,7 @@ class Store(Protocol):
         """What is there now.
 
         Raises:
-            PipelineError: There is no log, or it can not be reached.
+            PipelineError: There is no log, or it cannot be reached.
         """
 
     def read(self, task: Any) -> Iterator[pa.RecordBatch]:
@@ -100,7 +100,7 @@ class Store(Protocol):
 
         Raises:
             DataLossError: They are gone.
-            PipelineError: They can not be read.
+            PipelineError: They cannot be read.
         """
 
 
@@ -223,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Check the options.
 
         Raises:
-            PipelineError: A stream can not begin there.
+            PipelineError: A stream cannot begin there.
         """
         require_stream(reading)
         self.store = store

@@ -53,7 +53,7 @@ class WalStore:
         """What is there now.
 
         Raises:
-            PipelineError: There is no log, or one that is damaged or can not be read.
+            PipelineError: There is no log, or one that is damaged or cannot be read.
         """
         catalog = self._catalog()
         return LogSnapshot(
@@ -75,7 +75,7 @@ class WalStore:
 
         Raises:
             SegmentGone: None has.
-            PipelineError: It can not be read.
+            PipelineError: It cannot be read.
         """
         for path in self.given.paths:
             name = f"{segment:020d}.wal"
@@ -88,7 +88,7 @@ class WalStore:
                     # Shorter: a copy from before it was sealed.
                     continue
                 except OSError as error:
-                    raise PipelineError(f"{place} can not be read: {error.strerror}") from error
+                    raise PipelineError(f"{place} cannot be read: {error.strerror}") from error
         raise SegmentGone(f"{log}-{segment}")
 
     def survey(self, selection: Selection) -> Survey:
@@ -111,7 +111,7 @@ class WalStore:
             raise PipelineError(f"{error}; a copy in an archive or a backup can be read") from error
         except OSError as error:
             raise PipelineError(
-                f"option path: {error.filename} can not be read: {error.strerror}"
+                f"option path: {error.filename} cannot be read: {error.strerror}"
             ) from error
 
 

@@ -56,7 +56,7 @@ def write_tables(
         The files written, in the order of tables and formats.
 
     Raises:
-        PipelineError: There is no such format, or a file can not be written.
+        PipelineError: There is no such format, or a file cannot be written.
     """
     chosen = list(dict.fromkeys(formats))
     for name in chosen:
@@ -86,7 +86,7 @@ def write_tables(
     except OSError as failure:
         place = failure.filename2 or failure.filename or to
         raise PipelineError(
-            f"can not write {place}: {failure.strerror}; make room or choose another directory"
+            f"cannot write {place}: {failure.strerror}; make room or choose another directory"
         ) from failure
     return files
 

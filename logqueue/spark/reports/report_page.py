@@ -59,7 +59,7 @@ def write_page(
         The path of the file.
 
     Raises:
-        OSError: The file can not be written.
+        OSError: The file cannot be written.
     """
     content = page(
         tables,

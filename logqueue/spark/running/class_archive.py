@@ -73,7 +73,7 @@ def make(java: Java, cache: Path) -> Path | None:
     """Make the archive, unless it is there. Takes about 15 s; one process makes it, others wait.
 
     Returns:
-        Where it is; None where it can not be made: no room, or a cache that can not be written to.
+        Where it is; None where it cannot be made: no room, or a cache that cannot be written to.
     """
     kept = path(java, cache)
     if kept.is_file():

@@ -163,7 +163,7 @@ def launcher_home(java: Java, cache: Path) -> Path:
     """A directory for JAVA_HOME whose `bin/java` starts this Java without the dropped module.
 
     Args:
-        cache: Where it is kept. A directory that can not be written to is replaced by a temporary
+        cache: Where it is kept. A directory that cannot be written to is replaced by a temporary
             one, which stays behind.
     """
     script = _LAUNCHER.format(dropped=shlex.quote(DROPPED), java=shlex.quote(str(java.program)))

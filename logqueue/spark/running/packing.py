@@ -1,6 +1,6 @@
 """A zip of our own code for the executors of a cluster.
 
-Owns: what goes into it, and which files executors can not take code from. Must not know: sessions,
+Owns: what goes into it, and which files executors cannot take code from. Must not know: sessions,
 any job.
 
 With our packages go those that the client calls a server with, as they are all Python.
@@ -55,7 +55,7 @@ def pack(target: Path) -> Packed:
     """Write the zip. An existing file is replaced, once the new one is whole.
 
     Raises:
-        PipelineError: The name does not end in .zip, or the place can not be written to.
+        PipelineError: The name does not end in .zip, or the place cannot be written to.
     """
     if target.suffix != ".zip":
         raise PipelineError(f"{target}: executors take code from files that end in .zip")
@@ -74,7 +74,7 @@ def pack(target: Path) -> Packed:
         draft.replace(target)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise PipelineError(f"{target} can not be written: {error.strerror}") from error
+        raise PipelineError(f"{target} cannot be written: {error.strerror}") from error
     return Packed(target, files, len(held.getvalue()))
 
 

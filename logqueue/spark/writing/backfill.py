@@ -79,7 +79,7 @@ def run_backfill(
         of runs before), epochs (first and last of this run, or null).
 
     Raises:
-        PipelineError: Something can not be read or written, or the write id stands for other rows
+        PipelineError: Something cannot be read or written, or the write id stands for other rows
             or settings.
     """
     if format not in FORMATS:
@@ -177,7 +177,7 @@ def _ordered(rows: DataFrame, order_by: str | None) -> DataFrame:
         return rows.withColumn(_HASH, hashed).withColumn(_ORDER, F.struct(_HASH))
     if order_by not in rows.columns:
         raise PipelineError(
-            f"rows can not be ordered by {order_by}: they have {', '.join(rows.columns)}"
+            f"rows cannot be ordered by {order_by}: they have {', '.join(rows.columns)}"
         )
     order = F.struct(F.col(order_by).alias("_first"), F.col(_HASH))
     return rows.withColumn(_HASH, hashed).withColumn(_ORDER, order)

@@ -90,7 +90,7 @@ class SinkOptions:
         """The key to call with.
 
         Raises:
-            PipelineError: The file that should hold it can not be read here.
+            PipelineError: The file that should hold it cannot be read here.
         """
         if self.token_file is None:
             return self.token or os.environ.get("LOGQUEUE_TOKEN") or None
@@ -100,7 +100,7 @@ class SinkOptions:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise PipelineError(
-                f"option tokenFile: {self.token_file} can not be read: {reason}; the file must be "
+                f"option tokenFile: {self.token_file} cannot be read: {reason}; the file must be "
                 "at the same path on the driver and on every executor"
             ) from error
         if not token:
