@@ -479,7 +479,8 @@ def _backoff_changed(state: State, event: ev.BackoffChanged, segment: int) -> No
 
 def _jobs_rescheduled(state: State, event: ev.JobsRescheduled, segment: int) -> None:
     topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    if topic is not None and topic.queue is not None and not topic.replacing:
+        # Live, it follows from the new content, bit by bit; the event is for the leases log.
         # At replay the lease before may not have been seen to run out.
         topic.queue.release(event.seqs, event.dues)
 

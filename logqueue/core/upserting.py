@@ -15,7 +15,6 @@ from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core import events as ev
 from logqueue.core.state import State
-from logqueue.core.timing import due_at
 from logqueue.core.topic import Topic
 from logqueue.core.writing import write
 from logqueue.errors import (
@@ -151,9 +150,12 @@ def _rescheduled(topic: Topic, fresh: Sequence[bytes], now: int) -> list[ev.AnyE
     seqs: list[int] = []
     dues: list[int] = []
     for view in map(blocks.View, fresh):
+        # As `due_at`, by whole columns.
+        delays, moments = view.numbers(blocks.DELAY), view.numbers(blocks.NOT_BEFORE)
         for index, seq in enumerate(view.numbers(blocks.SEQ) or ()):
             if seq in queue.jobs:
-                due = due_at(view, index, now)
+                delay = delays[index] if delays else 0
+                due = max(now, 1) + delay if delay else moments[index] if moments else 0
                 seqs.append(seq)
                 dues.append(due if due > now else 0)
     return [ev.JobsRescheduled(now, topic.number, seqs, dues)] if seqs else []

@@ -386,11 +386,14 @@ class IndexBuilder:
 
     def _of_records(self, event: ev.AnyEvent) -> None:
         if isinstance(event, ev.RecordsMoved):
-            self._move(event.topic, event.span, event.block)
+            self._move(event.topic, [event.span], event.block)
         elif isinstance(event, ev.RecordsReplaced):
             for block in event.blocks:
-                seqs = View(block).numbers(SEQ) or ()
-                self._move(event.topic, (seqs[0], seqs[-1]), block)
+                # Seqs between them stay where they are.
+                runs: rg.Ranges = []
+                for seq in View(block).numbers(SEQ) or ():
+                    rg.add(runs, seq, seq)
+                self._move(event.topic, runs, block)
         elif isinstance(event, ev.RecordsForwarded):
             self._append(event.topic, event.first_seq, event.count, event.size, event.at)
             self._note_copies(event)
@@ -408,11 +411,12 @@ class IndexBuilder:
                     self._borrow(Borrowed(event.topic, seq, count, chunk=key))
                 seq += count
 
-    def _move(self, topic: int, span: tuple[int, int], block: bytes) -> None:
+    def _move(self, topic: int, spans: rg.Ranges, block: bytes) -> None:
         part = self._part(topic)
         view = View(block)
         times = view.numbers(TS) or (0,)
-        rg.add(part.moved, *span)
+        for span in spans:
+            rg.add(part.moved, *span)
         part.moved_rows += view.count
         part.moved_bytes += view.size_total()
         part.moved_first_ts = min(part.moved_first_ts or min(times), *times)

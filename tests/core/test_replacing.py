@@ -8,6 +8,7 @@ import pytest
 
 from logqueue.core import apply_replacing
 from logqueue.core.invariants import check, portrait
+from logqueue.segments.index import IndexBuilder
 from tests.core.world import World, wish
 
 JOBS = 60
@@ -107,3 +108,18 @@ def test_a_topic_that_is_deleted_leaves_nothing(half_way: World) -> None:
     assert not half_way.state.replacing
     half_way.engine.elapse_more()
     check(half_way.state)
+
+
+def test_the_index_of_a_segment_has_what_was_replaced_and_nothing_between(
+    half_way: World,
+) -> None:
+    half_way.step()
+    log = half_way.engine.journal.jobs
+    spans = []
+    for info in log.segments():
+        file = half_way.fs.open(info.path)
+        data = file.pread(info.bytes, 0)
+        builder = IndexBuilder(data[:4096], "jobs")
+        builder.feed(data[4096:])
+        spans += [span for part in builder.index().topics for span in part.moved]
+    assert spans == [(n + 1, n + 1) for n in range(0, JOBS, 2)]

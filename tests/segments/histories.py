@@ -118,9 +118,9 @@ class History:
                         self.came.setdefault(at, row_of(batch, index))
                 insert(topic, batch, size, **options)
 
-            def noted_apply(state: Any, event: ev.AnyEvent, segment: int = 0) -> None:
+            def noted_apply(state: Any, event: ev.AnyEvent, segment: int = 0, **how: bool) -> None:
                 self.told.append(event)
-                apply(state, event, segment)
+                apply(state, event, segment, **how)
 
             drop = Log.drop_before
 
