@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
-from functools import cache
+from threading import Lock
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote, urlencode
 
@@ -146,9 +146,20 @@ class Listing(Generic[T]):
     turn: Callable[[Any], tuple[Iterable[T], Call[Any] | None]]
 
 
-@cache
+_learning = Lock()
+"""While msgspec learns a class it runs Python: a second thread that comes by then reads a null
+pointer."""
+
+
 def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(cast(Any, kind))
+    known = _decoders.get(kind)
+    if known is None:
+        with _learning:
+            known = _decoders.setdefault(kind, msgspec.json.Decoder(cast(Any, kind)))
+    return known
+
+
+_decoders: dict[Hashable, msgspec.json.Decoder[Any]] = {}
 
 
 def read_shape(answer: Answer, kind: type[Shape]) -> Shape:
