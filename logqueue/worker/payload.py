@@ -12,7 +12,9 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import PurePath
+from threading import RLock
 from typing import Any
 
 import msgspec
@@ -36,11 +38,12 @@ def read_call(data: Any) -> Call:
         BadPayload: There is none.
     """
     try:
-        return msgspec.convert(data, Call)
+        call: Call = typed(data, Call)
     except msgspec.ValidationError as error:
         raise BadPayload(
             f'the data is no task call, {{"task": ..., "args": [...], "kwargs": {{...}}}}: {error}'
         ) from error
+    return call
 
 
 def typed(plain: Any, kind: Any) -> Any:
@@ -49,7 +52,25 @@ def typed(plain: Any, kind: Any) -> Any:
     Raises:
         msgspec.ValidationError: It does not fit.
     """
-    return msgspec.convert(plain, kind, str_keys=True, dec_hook=_from_plain)
+    if _is_learned(kind):
+        return msgspec.convert(plain, kind, str_keys=True, dec_hook=_from_plain)
+    with _learning:
+        value = msgspec.convert(plain, kind, str_keys=True, dec_hook=_from_plain)
+    with suppress(TypeError):
+        _learned.add(kind)
+    return value
+
+
+_learning = RLock()
+"""While msgspec learns a class it runs Python: a second thread that comes by then crashes."""
+_learned: set[Any] = set()
+
+
+def _is_learned(kind: Any) -> bool:
+    try:
+        return kind in _learned
+    except TypeError:  # an annotation without a hash
+        return False
 
 
 def _is_model(kind: Any) -> bool:

@@ -1,9 +1,11 @@
-"""Threads that read the first reply of a kind at once: msgspec by itself crashes the process."""
+"""Threads that read the first value of a kind at once: msgspec by itself crashes the process."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import pytest
 
 from tests.house import ROOT
 
@@ -11,6 +13,7 @@ PROGRAM = """
 import threading
 import msgspec
 from logqueue.client.calls import decode
+from logqueue.worker.payload import typed
 
 began, both = threading.Event(), threading.Event()
 
@@ -26,7 +29,7 @@ class Outer(msgspec.Struct):
     inner: Inner
 
 def read():
-    assert decode(b'{"inner": {"a": 1}}', Outer).inner.a == 1
+    assert READ.inner.a == 1
 
 first = threading.Thread(target=read)
 first.start()
@@ -37,8 +40,12 @@ first.join()
 """
 
 
-def test_two_threads_read_the_first_reply_of_a_kind() -> None:
+@pytest.mark.parametrize(
+    "read", ["""decode(b'{"inner": {"a": 1}}', Outer)""", "typed({'inner': {'a': 1}}, Outer)"]
+)
+def test_two_threads_read_the_first_value_of_a_kind(read: str) -> None:
+    program = PROGRAM.replace("READ", read)
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert ran.returncode == 0, ran.stderr
