@@ -27,8 +27,8 @@ class Line:
     def is_closing(self) -> bool:
         return self.closing
 
-    def write(self, data: bytes) -> None:
-        self.written += data
+    def write_reply(self, wire: bytes) -> None:
+        self.written += wire
 
     def on_response_complete(self, exchange: object) -> None: ...
 

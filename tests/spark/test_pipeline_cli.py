@@ -76,7 +76,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Forty jobs: thirty acked, five dead letters, five in flight."""
     folder = tmp_path_factory.mktemp("pipeline")
     with ServerProcess(folder / "data") as server, Client(server.url, node="w1") as client:
-        client.put_topic("work", type="queue", max_deliveries=1, dead_letter="work.dead")
+        # What happens to leases is on the disk when it is answered, where it is read at once.
+        client.put_topic(
+            "work", type="queue", max_deliveries=1, dead_letter="work.dead", leases_durable=True
+        )
         client.append("work", [{"n": n} for n in range(JOBS)], create=True)
         jobs = client.claim("work", max=JOBS).jobs
         client.ack("work", jobs[:ACKED])
