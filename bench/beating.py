@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from logqueue.server.coordinator import Coordinator
+from logqueue.server.engine.dispatcher import Coordinator
 
 BEAT_S = 0.001
 _BEATS_MAX = 1 << 20

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from bench.load import job
-from logqueue.core import block
-from logqueue.core import events as ev
-from logqueue.core.config import TopicConfig
+from logqueue import events as ev
+from logqueue.events import block
+from logqueue.model.config import TopicConfig
 from wal import Log
 
 PER_BATCH = 1000

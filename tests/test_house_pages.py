@@ -22,8 +22,8 @@ from logqueue import __version__
 from logqueue.cli.main import parser as cli_parser
 from logqueue.errors import every_error
 from logqueue.server.app import routes
+from logqueue.server.http.routing import Route
 from logqueue.server.metrics import Metrics
-from logqueue.server.routing import Route
 from logqueue.server.service import Service
 from logqueue.server.settings import OPTIONS, Settings
 from tests import house, readme

@@ -9,7 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from logqueue import feed_wire, wire_large, wire_producers, wire_records
+from logqueue.api.bodies import feeds as feed_bodies
+from logqueue.api.bodies import large as large_bodies
+from logqueue.api.bodies import producers as producer_bodies
+from logqueue.api.bodies import records as record_bodies
 from logqueue.errors import BatchTooLarge, InvalidRequest, LogqueueError, RecordTooLarge
 
 MIB = 1 << 20
@@ -77,8 +80,8 @@ BODIES = {
 def test_writes_read_as_at_once(name: str) -> None:
     body = BODIES[name]
     told: list[list[str]] = [[], []]
-    at_once = outcome(lambda: wire_records.read_append_body(body, told[0].extend))
-    in_steps = outcome(lambda: run(wire_large.read_append(body, told[1].extend))[0])
+    at_once = outcome(lambda: record_bodies.read_append_body(body, told[0].extend))
+    in_steps = outcome(lambda: run(large_bodies.read_append(body, told[1].extend))[0])
     assert in_steps == at_once
     assert sorted(told[1]) == sorted(told[0])
 
@@ -87,12 +90,12 @@ def test_writes_read_as_at_once(name: str) -> None:
 def test_chunks_and_messages_read_as_at_once(name: str) -> None:
     body = BODIES[name]
     chunk = body.replace(b"{", b'{"topic":"t",', 1)
-    at_once = outcome(lambda: wire_producers.read_stage_body(chunk))
-    assert outcome(lambda: run(wire_large.read_stage(chunk, ignored))[0]) == at_once
+    at_once = outcome(lambda: producer_bodies.read_stage_body(chunk))
+    assert outcome(lambda: run(large_bodies.read_stage(chunk, ignored))[0]) == at_once
     text = chunk.replace(b"{", b'{"op":"publish",', 1)
     if b"\xff" not in text:
-        at_once = outcome(lambda: feed_wire.read_message(text))
-        assert outcome(lambda: run(wire_large.read_socket_message(text, ignored))[0]) == at_once
+        at_once = outcome(lambda: feed_bodies.read_message(text))
+        assert outcome(lambda: run(large_bodies.read_socket_message(text, ignored))[0]) == at_once
 
 
 def records(*texts: bytes) -> bytes:
@@ -118,7 +121,7 @@ def records(*texts: bytes) -> bytes:
 )  # fmt: skip
 def test_no_step_grows_with_the_body(body: bytes, expected: object, steps_min: int) -> None:
     """One step looks at 128 KiB, at 200 values, or at one record of at most 2 MiB."""
-    steps = wire_large.read_append(body, ignored)
+    steps = large_bodies.read_append(body, ignored)
     count = 0
     found: object
     while True:
@@ -138,7 +141,7 @@ def test_no_step_grows_with_the_body(body: bytes, expected: object, steps_min: i
 def command(read: Callable[[], Any]) -> object:
     """The command of a body, or its refusal."""
     try:
-        return wire_records.append_command("t", read(), None)
+        return record_bodies.append_command("t", read(), None)
     except LogqueueError as refusal:
         return type(refusal), refusal.message
 
@@ -154,8 +157,8 @@ OUT_OF_BOUNDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_what_is_packed_in_steps_is_what_is_packed_at_once(name: str) -> None:
-    at_once = command(lambda: wire_records.read_append_body(BODIES[name], ignored))
-    in_steps = command(lambda: run(wire_large.read_packed_append(BODIES[name], ignored))[0])
+    at_once = command(lambda: record_bodies.read_append_body(BODIES[name], ignored))
+    in_steps = command(lambda: run(large_bodies.read_packed_append(BODIES[name], ignored))[0])
     assert in_steps == at_once or isinstance(at_once, tuple)
     assert type(in_steps) is type(at_once)
 
@@ -170,19 +173,19 @@ def test_a_large_write_is_packed_in_small_steps(kind: str) -> None:
     if kind in OUT_OF_BOUNDS:
         records[1500:1500] = [OUT_OF_BOUNDS[kind], {"data": 1, "tag": "t" * 3000}]
     body = json.dumps({"records": records, "node": "n"}).encode()
-    at_once = command(lambda: wire_records.read_append_body(body, ignored))
-    packed, steps = run(wire_large.read_packed_append(body, ignored))
-    assert isinstance(packed.records, wire_records.Packed)
+    at_once = command(lambda: record_bodies.read_append_body(body, ignored))
+    packed, steps = run(large_bodies.read_packed_append(body, ignored))
+    assert isinstance(packed.records, record_bodies.Packed)
     assert command(lambda: packed) == at_once
     assert isinstance(at_once, tuple) == (kind in OUT_OF_BOUNDS)
-    steps -= run(wire_large.read_append(body, ignored))[1]
+    steps -= run(large_bodies.read_append(body, ignored))[1]
     assert steps >= (6 if kind in OUT_OF_BOUNDS else 15), "no step over 600 KiB"
 
 
 def staged(read: Callable[[], Any]) -> object:
     """The command of a chunk, or its refusal."""
     try:
-        return wire_producers.stage_command("p", "1", read())
+        return producer_bodies.stage_command("p", "1", read())
     except LogqueueError as refusal:
         return type(refusal), refusal.message
 
@@ -199,15 +202,15 @@ def test_large_chunks_and_messages_are_packed_in_small_steps(kind: str) -> None:
     if kind == "empty":
         records = []
     body = json.dumps({"topic": "t", "records": records, "node": "n"}).encode()
-    packed, steps = run(wire_large.read_packed_stage(body, ignored))
-    assert isinstance(packed.records, wire_records.Packed)
-    assert staged(lambda: packed) == staged(lambda: wire_producers.read_stage_body(body))
-    assert steps - run(wire_large.read_stage(body, ignored))[1] >= {"keyed": 0, "empty": 0}.get(
+    packed, steps = run(large_bodies.read_packed_stage(body, ignored))
+    assert isinstance(packed.records, record_bodies.Packed)
+    assert staged(lambda: packed) == staged(lambda: producer_bodies.read_stage_body(body))
+    assert steps - run(large_bodies.read_stage(body, ignored))[1] >= {"keyed": 0, "empty": 0}.get(
         kind, 6
     )
     text = body.replace(b"{", b'{"op":"publish",', 1)
-    message, steps = run(wire_large.read_packed_message(text, ignored))
-    assert isinstance(message, feed_wire.Publish)
-    assert isinstance(message.records, wire_records.Packed)
-    assert command(lambda: message) == command(lambda: feed_wire.read_message(text))
-    assert steps - run(wire_large.read_socket_message(text, ignored))[1] >= bool(records) * 6
+    message, steps = run(large_bodies.read_packed_message(text, ignored))
+    assert isinstance(message, feed_bodies.Publish)
+    assert isinstance(message.records, record_bodies.Packed)
+    assert command(lambda: message) == command(lambda: feed_bodies.read_message(text))
+    assert steps - run(large_bodies.read_socket_message(text, ignored))[1] >= bool(records) * 6

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands
 
 TOPIC_ARGUMENTS = frozenset({"topic", "topics", "queue", "source", "dest"})
@@ -42,7 +42,7 @@ def add_to(commands: Commands, whole: Callable[[], argparse.ArgumentParser]) -> 
         parser = whole()
         if arguments.shell == "fish":
             output.line(_fish(parser))
-            return ending.OK
+            return exits.OK
         import shtab
 
         for command in _commands(parser).values():
@@ -50,7 +50,7 @@ def add_to(commands: Commands, whole: Callable[[], argparse.ArgumentParser]) -> 
                 action.complete = dict.fromkeys(FUNCTIONS, TOPICS)  # type: ignore[attr-defined]
         preamble: Any = FUNCTIONS  # its annotation knows a single text only
         output.line(shtab.complete(parser, shell=arguments.shell, preamble=preamble))
-        return ending.OK
+        return exits.OK
 
     added = commands.add(
         "completion",
@@ -81,8 +81,8 @@ def _topics(arguments: argparse.Namespace) -> int:
             for entry in client.topics():
                 output.line(entry.topic)
     except (LogqueueError, ValueError):
-        return ending.FAILURE
-    return ending.OK
+        return exits.FAILURE
+    return exits.OK
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import output
-from logqueue.cli.ending import UsageError, in_short
+from logqueue.cli.exits import UsageError, in_short
 from logqueue.errors import LogqueueError, NotReady, ShuttingDown
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_node, duration_ms, natural, positive
 from logqueue.cli.connection import connect, node_of
-from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.output import Column, number
 from logqueue.errors import quoted
 
@@ -154,7 +154,7 @@ def _claim(arguments: argparse.Namespace) -> int:
     if arguments.json:
         for job in claimed.jobs:
             output.json_line(job)
-        return ending.OK
+        return exits.OK
     columns = (number("seq"), Column("lease"), number("run"), Column("until"))
     tag = Column("tag", is_optional=True)
     output.table(
@@ -171,7 +171,7 @@ def _claim(arguments: argparse.Namespace) -> int:
             for job in claimed.jobs
         ),
     )
-    return ending.OK
+    return exits.OK
 
 
 def named_jobs(texts: Iterable[str], lines: Iterable[str]) -> list[Job | int]:
@@ -221,7 +221,7 @@ def _settled(arguments: argparse.Namespace, settled: Settled, done: str) -> int:
     else:
         output.say(f"{done} {output.count_of(len(settled.counted), 'job')} of {settled.queue}")
     if not missed:
-        return ending.OK
+        return exits.OK
     seqs = ", ".join(map(str, missed[:10])) + (", ..." if len(missed) > 10 else "")
     raise CommandError(
         f"not leased to {node_of(arguments)} (any more): {seqs}; `logqueue job` tells who has "
@@ -265,7 +265,7 @@ def _extend(arguments: argparse.Namespace) -> int:
     if extended.skipped:
         seqs = ", ".join(map(str, extended.skipped[:10]))
         raise CommandError(f"not leased to {node_of(arguments)} (any more): {seqs}")
-    return ending.OK
+    return exits.OK
 
 
 # -- looking -------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def _jobs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         for job in found:
             output.json_line(job)
-        return ending.OK
+        return exits.OK
     columns = (
         number("seq"),
         Column("state"),
@@ -295,7 +295,7 @@ def _jobs(arguments: argparse.Namespace) -> int:
     output.table(columns, _rows(found))
     if len(found) == arguments.limit:
         output.say(f"perhaps there are more: --after {found[-1].seq}, or a higher --limit")
-    return ending.OK
+    return exits.OK
 
 
 def _listed(client: Client, arguments: argparse.Namespace) -> Iterator[JobView]:
@@ -337,7 +337,7 @@ def _job(arguments: argparse.Namespace) -> int:
         found = client.job(arguments.queue, arguments.seq)
     if arguments.json:
         output.json_line(found)
-        return ending.OK
+        return exits.OK
     job = found.job
     output.facts(
         (
@@ -375,7 +375,7 @@ def _job(arguments: argparse.Namespace) -> int:
         )
     if not found.history_complete:
         output.say("older steps are no longer known")
-    return ending.OK
+    return exits.OK
 
 
 def _workers(arguments: argparse.Namespace) -> int:
@@ -386,7 +386,7 @@ def _workers(arguments: argparse.Namespace) -> int:
     if arguments.json:
         for worker in found:
             output.json_line(worker)
-        return ending.OK
+        return exits.OK
     names = ("in_flight", "streams", "claimed", "acked", "nacked", "rejected", "expired")
     columns = (Column("worker"), *(number(name.replace("_", " ")) for name in names))
     output.table(
@@ -400,4 +400,4 @@ def _workers(arguments: argparse.Namespace) -> int:
             for worker in found
         ),
     )
-    return ending.OK
+    return exits.OK

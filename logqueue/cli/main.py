@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from logqueue import __version__, extras
 from logqueue.cli import (
     completion,
-    ending,
+    exits,
     jobs,
     measuring,
     offline,
@@ -32,7 +32,7 @@ from logqueue.cli import (
 )
 from logqueue.cli.arguments import Commands, add_address
 from logqueue.cli.connection import url_of
-from logqueue.cli.ending import CommandError, UsageError
+from logqueue.cli.exits import CommandError, UsageError
 from logqueue.errors import LogqueueError
 
 EPILOG = """\
@@ -98,16 +98,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parsed(whole, argv)
         if arguments.command is None:
             whole.print_help()
-            return ending.USAGE
+            return exits.USAGE
         status = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever reads has seen enough. Python must not try to flush the rest at exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ending.OK
+        return exits.OK
     except KeyboardInterrupt:
-        return ending.INTERRUPTED
+        return exits.INTERRUPTED
     return status
 
 
@@ -146,7 +146,7 @@ def _run(arguments: argparse.Namespace) -> int:
         status: int = arguments.run(arguments)
         return status
     except LogqueueError as error:
-        failure: CommandError = ending.explained(error, url_of(arguments))
+        failure: CommandError = exits.explained(error, url_of(arguments))
     except CommandError as error:
         failure = error
     except ImportError as error:

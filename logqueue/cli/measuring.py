@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, positive
 from logqueue.cli.connection import connect, url_of
-from logqueue.cli.ending import CommandError, UsageError
+from logqueue.cli.exits import CommandError, UsageError
 from logqueue.cli.output import Column, number
 from logqueue.cli.topics import DURABILITIES
 
@@ -97,7 +97,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         finally:
             client.drop_topic(queue)
     _report(arguments, phases)
-    return ending.OK
+    return exits.OK
 
 
 def _measured(client: Client, queue: str, arguments: argparse.Namespace) -> list[Phase]:

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_json
-from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.output import Column, number
 
 if TYPE_CHECKING:
-    from logqueue.cli.soundness import Report
+    from logqueue.cli.check import Report
 
 DATA_DIR_DEFAULT = "logqueue-data"
 COPY_BYTES = 1 << 20
@@ -73,18 +73,18 @@ def add_to(commands: Commands) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from logqueue.cli import soundness
+    from logqueue.cli import check
 
     named = arguments.directory or os.environ.get("LOGQUEUE_DATA_DIR") or DATA_DIR_DEFAULT
     directory = _data_directory(named)
     with _held(directory):
-        report = soundness.examine(directory)
+        report = check.examine(directory)
     _report(arguments, report)
     if not report.is_sound:
         raise CommandError(
             "this directory is not sound; see the page on operations, under damaged log"
         )
-    return ending.OK
+    return exits.OK
 
 
 def _backup(arguments: argparse.Namespace) -> int:
@@ -96,12 +96,12 @@ def _backup(arguments: argparse.Namespace) -> int:
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    from logqueue.cli import soundness
+    from logqueue.cli import check
 
     source, target = _data_directory(arguments.copy), Path(arguments.directory)
     _require_free(target)
     with _held(source):
-        found = soundness.examine(source)
+        found = check.examine(source)
         if not found.is_sound:
             _report(arguments, found)
             raise CommandError(f"{source} is damaged, so nothing was restored: use another backup")
@@ -117,7 +117,7 @@ def _told(arguments: argparse.Namespace, report: Report, done: str, target: Path
             f"{target} is a true copy of a damaged directory; keep it, and see the page on "
             "operations, under damaged log"
         )
-    return ending.OK
+    return exits.OK
 
 
 # -- directories ---------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def _require_free(target: Path) -> None:
 
 def _copied(source: Path, target: Path, *, is_alone: bool = True) -> Report:
     """Copy, compare, look the copy over, then give it its name."""
-    from logqueue.cli import soundness
+    from logqueue.cli import check
 
     # An interrupted copy must never look like a whole one.
     draft = target.absolute().with_name(f".{target.absolute().name}.part-{os.getpid()}")
@@ -189,7 +189,7 @@ def _copied(source: Path, target: Path, *, is_alone: bool = True) -> Report:
             from logqueue.cli.snapshot import copy_running
 
             copy_running(source, draft)
-        report = soundness.examine(draft)
+        report = check.examine(draft)
         for folder in (draft, *(draft / name for name in LOGS)):
             if folder.is_dir():
                 _sync(folder)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_yes, natural, positive
 from logqueue.cli.connection import connect
-from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.jobs import STATES
 from logqueue.cli.output import Column, number
 from logqueue.errors import quoted
@@ -143,7 +143,7 @@ def _dead(arguments: argparse.Namespace) -> int:
     if arguments.json:
         for record in found:
             output.json_line(record)
-        return ending.OK
+        return exits.OK
     error = Column("error", is_long=True, is_optional=True)
     columns = (
         number("seq"),
@@ -169,7 +169,7 @@ def _dead(arguments: argparse.Namespace) -> int:
     )
     if len(found) == arguments.limit:
         output.say("perhaps there are more: see --limit")
-    return ending.OK
+    return exits.OK
 
 
 def _redrive(arguments: argparse.Namespace) -> int:
@@ -216,7 +216,7 @@ def _redrive(arguments: argparse.Namespace) -> int:
         raise CommandError(
             f"{skipped} stay: no known queue to go to, or no room there; --to names another"
         )
-    return ending.OK if redriven else ending.NOTHING
+    return exits.OK if redriven else exits.NOTHING
 
 
 def _fits(record: Record, arguments: argparse.Namespace) -> bool:
@@ -257,7 +257,7 @@ def _release(arguments: argparse.Namespace) -> int:
         output.say(f"released {output.count_of(released.released, 'job')} of {arguments.queue}")
     if released.skipped:
         raise CommandError(f"not held: {', '.join(map(str, released.skipped[:10]))}")
-    return ending.OK
+    return exits.OK
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
@@ -276,7 +276,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
         raise NothingThere(f"{arguments.queue} has no such job to cancel")
     if not arguments.json:
         output.say(f"cancelled job {cancelled.seq} of {arguments.queue}")
-    return ending.OK
+    return exits.OK
 
 
 def _pause(arguments: argparse.Namespace) -> int:
@@ -287,7 +287,7 @@ def _pause(arguments: argparse.Namespace) -> int:
         output.json_line(paused)
     else:
         output.say(f"{paused.topic} is {'paused' if paused.paused else 'not paused'}")
-    return ending.OK
+    return exits.OK
 
 
 def _purge(arguments: argparse.Namespace) -> int:
@@ -313,4 +313,4 @@ def _purge(arguments: argparse.Namespace) -> int:
         output.json_line(purged)
     else:
         output.say(f"removed {output.count_of(removed, 'job')} of {queue}")
-    return ending.OK if removed else ending.NOTHING
+    return exits.OK if removed else exits.NOTHING

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from logqueue.cli.ending import CommandError, UsageError
+from logqueue.cli.exits import CommandError, UsageError
 from logqueue.cli.terminal import Column as Column
 from logqueue.cli.terminal import bold, columns_of, table_lines
 

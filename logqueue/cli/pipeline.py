@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from logqueue.cli import ending
+from logqueue.cli import exits
 from logqueue.cli.arguments import HELP_WIDTH, Commands, Run, add_json, duration_s, positive
 
 FORMATS_READ = ("parquet", "json", "csv")
@@ -70,7 +70,7 @@ def add_to(commands: Commands) -> None:
 def _named_only(arguments: argparse.Namespace) -> int:
     """The group by itself; its parser asks for an action before this is called."""
     arguments.parser.print_help()
-    return ending.USAGE
+    return exits.USAGE
 
 
 def _lazily(module: str, name: str) -> Run:

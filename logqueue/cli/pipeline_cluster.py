@@ -11,8 +11,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from logqueue.cli import ending, output
-from logqueue.cli.ending import CommandError, UsageError
+from logqueue.cli import exits, output
+from logqueue.cli.exits import CommandError, UsageError
 from logqueue.cli.pipeline_runs import refusals, settings
 from logqueue.errors import quoted
 
@@ -31,14 +31,14 @@ def pack(arguments: argparse.Namespace) -> int:
             {"path": str(packed.path), "files": packed.files, "bytes": packed.bytes}
             | {"needed": list(packing.NEEDED)}
         )
-        return ending.OK
+        return exits.OK
     output.line(str(packed.path))
     output.say(
         f"{output.count_of(packed.files, 'file')}, {output.size(packed.bytes)}; for --py-files and "
         f"addArtifacts. The executors' Python must have {', '.join(packing.NEEDED)}: "
         "compiled packages do not travel in a zip."
     )
-    return ending.OK
+    return exits.OK
 
 
 def submit(arguments: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def submit(arguments: argparse.Namespace) -> int:
     command = _command(arguments)
     output.line(shlex.join(command))
     if not arguments.is_run:
-        return ending.OK
+        return exits.OK
     sys.stdout.flush()
     try:
         os.execvp(command[0], command)

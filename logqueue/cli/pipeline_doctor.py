@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -25,4 +25,4 @@ def doctor(arguments: argparse.Namespace) -> int:
             hint = f"; {finding.hint}" if finding.hint else ""
             text = f"{finding.state:<7}  {finding.name:<{width}}  {finding.detail}{hint}"
             output.line(output.printable(text))
-    return ending.OK if is_fit else ending.FAILURE
+    return exits.OK if is_fit else exits.FAILURE

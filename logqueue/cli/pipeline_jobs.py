@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.connection import url_of
-from logqueue.cli.ending import UsageError
+from logqueue.cli.exits import UsageError
 from logqueue.cli.pipeline_runs import progress, refusals, run, stopped_by_sigterm, to_people
 from logqueue.errors import quoted
 
@@ -115,7 +115,7 @@ def archive(arguments: argparse.Namespace) -> int:
     summary = run(arguments, work, *inputs)
     rows = {name: told["rows"] for name, told in summary["tables"].items()}
     to_people(arguments, {**rows, "archive": summary["to"]})
-    return ending.OK
+    return exits.OK
 
 
 def _source(arguments: argparse.Namespace) -> dict[str, str]:
@@ -140,7 +140,7 @@ def compact(arguments: argparse.Namespace) -> int:
         summary = run_compact(arguments.archive, note=note)
     summary["seconds"] = round(time.monotonic() - began, 3)
     output.json_line(summary)
-    return ending.OK
+    return exits.OK
 
 
 # -- lifecycle, report, audit --------------------------------------------------------------------
@@ -159,7 +159,7 @@ def lifecycle(arguments: argparse.Namespace) -> int:
 
     summary = run(arguments, work, *directories(arguments))
     to_people(arguments, {**_rows(summary), "tables": arguments.to})
-    return ending.OK
+    return exits.OK
 
 
 def report(arguments: argparse.Namespace) -> int:
@@ -182,7 +182,7 @@ def report(arguments: argparse.Namespace) -> int:
 
     summary = run(arguments, work, *directories(arguments))
     to_people(arguments, {**_rows(summary), "reports": arguments.to})
-    return ending.OK
+    return exits.OK
 
 
 def audit(arguments: argparse.Namespace) -> int:
@@ -206,7 +206,7 @@ def audit(arguments: argparse.Namespace) -> int:
     # What cannot be checked ("info") is no fault of the log.
     found = summary["findings"]["error"] + summary["findings"]["warning"]
     to_people(arguments, {"findings": found, **summary["rules"], "written to": arguments.to})
-    return ending.NOTHING if found else ending.OK
+    return exits.NOTHING if found else exits.OK
 
 
 def _other(arguments: argparse.Namespace) -> Input:
@@ -254,7 +254,7 @@ def backfill(arguments: argparse.Namespace) -> int:
         )
 
     run(arguments, work, arguments.source)
-    return ending.OK
+    return exits.OK
 
 
 def redrive(arguments: argparse.Namespace) -> int:
@@ -277,4 +277,4 @@ def redrive(arguments: argparse.Namespace) -> int:
         )
 
     run(arguments, work)
-    return ending.OK
+    return exits.OK

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import output
-from logqueue.cli.ending import CommandError, UsageError
+from logqueue.cli.exits import CommandError, UsageError
 from logqueue.cli.terminal import Bar
 from logqueue.errors import (
     LogqueueError,

@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logqueue.cli import ending, output
-from logqueue.cli.ending import NothingThere
+from logqueue.cli import exits, output
+from logqueue.cli.exits import NothingThere
 from logqueue.cli.output import Column
 from logqueue.cli.pipeline_jobs import directories, input_of
 from logqueue.cli.pipeline_runs import progress, session, stopped_by_sigterm
@@ -52,7 +52,7 @@ def sql(arguments: argparse.Namespace) -> int:
     _print(arguments, columns, are_numbers, shown)
     if len(rows) > limit:
         output.say(f"only the first {limit:,} rows; --limit shows more")
-    return ending.OK
+    return exits.OK
 
 
 def register(spark: SparkSession, source: Input, folders: list[str]) -> None:

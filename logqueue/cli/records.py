@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from logqueue.cli import ending, output, reading_input
+from logqueue.cli import exits, output, reading_input
 from logqueue.cli.arguments import Commands, duration_ms, natural, positive
 from logqueue.cli.connection import connect
-from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.reading_input import BadLine, Counted
 from logqueue.cli.terminal import Bar
 from logqueue.errors import TopicNotFound
@@ -152,7 +152,7 @@ def _append(arguments: argparse.Namespace) -> int:
                 f"{'is' if stored == 1 else 'are'} stored"
             ) from bad
     _report(arguments, result, time.monotonic() - began)
-    return ending.OK if result.count else ending.NOTHING
+    return exits.OK if result.count else exits.NOTHING
 
 
 def _opened(
@@ -234,7 +234,7 @@ def _read(arguments: argparse.Namespace) -> int:
     if not shown:
         behind = f" behind seq {arguments.after}" if arguments.after else ""
         raise NothingThere(f"{arguments.topic} has no records{behind}")
-    return ending.OK
+    return exits.OK
 
 
 def _tail(arguments: argparse.Namespace) -> int:
@@ -248,7 +248,7 @@ def _tail(arguments: argparse.Namespace) -> int:
                 show(news, arguments, at_once=True)
     if not last and arguments.limit:
         raise NothingThere(f"{arguments.topic} has no records")
-    return ending.OK
+    return exits.OK
 
 
 def _last(client: Client, topic: str, count: int) -> tuple[int, deque[Record]]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_address, add_json, add_retrying
 from logqueue.cli.connection import connect
-from logqueue.cli.ending import NothingThere
+from logqueue.cli.exits import NothingThere
 from logqueue.cli.output import Column, number
 from logqueue.errors import quoted
 
@@ -56,10 +56,10 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         for entry in found:
             output.json_line(entry)
-        return ending.OK
+        return exits.OK
     columns = (Column("router"), Column("from"), Column("to"), number("copied"))
     output.table(columns, ((r.router, r.source, r.dest, r.forwarded_total) for r in found))
-    return ending.OK
+    return exits.OK
 
 
 def _create(arguments: argparse.Namespace) -> int:
@@ -72,7 +72,7 @@ def _create(arguments: argparse.Namespace) -> int:
     else:
         verb = "created" if made.created else "replaced"
         output.say(f"{verb} router {made.router}: {made.source} to {made.dest}")
-    return ending.OK
+    return exits.OK
 
 
 def _delete(arguments: argparse.Namespace) -> int:
@@ -84,4 +84,4 @@ def _delete(arguments: argparse.Namespace) -> int:
         output.json_line(dropped)
     else:
         output.say(f"deleted router {dropped.router}")
-    return ending.OK
+    return exits.OK

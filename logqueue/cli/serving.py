@@ -13,9 +13,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_address, add_json, duration_s, natural, positive
-from logqueue.cli.ending import CommandError, UsageError
+from logqueue.cli.exits import CommandError, UsageError
 from logqueue.errors import quoted
 
 LOG_FORMATS = ("text", "json")
@@ -234,7 +234,7 @@ def _check(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{arguments.app} has no task and no consumer")
     for line in differs:
         output.say(f"logqueue worker: {output.printable(line)}")
-    return ending.DIFFERS if differs else ending.OK
+    return exits.DIFFERS if differs else exits.OK
 
 
 def _reload() -> int:

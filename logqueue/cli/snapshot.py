@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from logqueue.cli.ending import CommandError
-from logqueue.server.data_directory import Known, write_known
+from logqueue.cli.exits import CommandError
+from logqueue.server.storage.data_directory import Known, write_known
 from wal import File, OsFileSystem
 from wal.format import HEADER_BYTES, SegmentHeader, Walk, decode_header, salt_of
 from wal.head import Head, HeadFile, read_head

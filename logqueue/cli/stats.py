@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, duration_s
 from logqueue.cli.connection import connect
-from logqueue.cli.ending import UsageError
+from logqueue.cli.exits import UsageError
 from logqueue.cli.output import number
 from logqueue.cli.terminal import Column, Redrawn
 
@@ -81,7 +81,7 @@ def _stats(arguments: argparse.Namespace) -> int:
         else:
             before: list[Look] = []
             _repeat(arguments, lambda: _show_all(client, arguments, before))
-    return ending.OK
+    return exits.OK
 
 
 def _repeat(arguments: argparse.Namespace, show: Callable[[], None]) -> None:

@@ -8,15 +8,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_yes, duration_ms, fields, natural
 from logqueue.cli.connection import connect
-from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.output import Column, number
-from logqueue.errors import (
-    TopicNotFound,
-    quoted,
-)
+from logqueue.errors import TopicNotFound, quoted
 
 DURABILITIES = ("ephemeral", "memory", "disk", "fsync")
 
@@ -169,7 +166,7 @@ def _topics(arguments: argparse.Namespace) -> int:
             if arguments.prefix
             else "there are no topics; `logqueue create` makes one"
         )
-    return ending.OK
+    return exits.OK
 
 
 def _create(arguments: argparse.Namespace) -> int:
@@ -187,7 +184,7 @@ def _create(arguments: argparse.Namespace) -> int:
                 output.json_line(made)
             else:
                 output.say(f"created {made.config.type} {name} ({made.config.durability})")
-            return ending.OK
+            return exits.OK
     if not arguments.exist_ok:
         raise CommandError(
             f"{name} exists already, as a {state.type}; `logqueue configure` changes it, "
@@ -199,7 +196,7 @@ def _create(arguments: argparse.Namespace) -> int:
         output.json_line({"topic": name, "created": False, "config": state.config})
     else:
         output.say(f"{name} exists already")
-    return ending.OK
+    return exits.OK
 
 
 def _ensure(arguments: argparse.Namespace) -> int:
@@ -216,7 +213,7 @@ def _ensure(arguments: argparse.Namespace) -> int:
     for field, drift in found.differs.items():
         have, want = output.to_json(drift.have), output.to_json(drift.want)
         output.say(f"logqueue ensure: {name}: {field} is {have}, not {want}")
-    return ending.DIFFERS if found.differs else ending.OK
+    return exits.DIFFERS if found.differs else exits.OK
 
 
 def _configure(arguments: argparse.Namespace) -> int:
@@ -233,7 +230,7 @@ def _configure(arguments: argparse.Namespace) -> int:
         output.json_line(changed)
     else:
         output.say(f"changed {', '.join(config)} of {changed.topic}")
-    return ending.OK
+    return exits.OK
 
 
 def _drop(arguments: argparse.Namespace) -> int:
@@ -251,4 +248,4 @@ def _drop(arguments: argparse.Namespace) -> int:
     else:
         also = "".join(f", and router {router}" for router in dropped.routers_removed)
         output.say(f"deleted {name}{also}")
-    return ending.OK
+    return exits.OK

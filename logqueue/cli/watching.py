@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from logqueue.cli import ending, output
+from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, natural
 from logqueue.cli.connection import connect
 from logqueue.cli.records import show
@@ -58,4 +58,4 @@ def _watch(arguments: argparse.Namespace) -> int:
                     for record in frame.records:
                         show(record, arguments, topic=name, at_once=True)
     output.say("nothing is left to watch")
-    return ending.OK
+    return exits.OK

@@ -12,7 +12,7 @@ import logging
 from logqueue.cli import output
 from logqueue.cli.arguments import Commands, add_node, duration_s, positive
 from logqueue.cli.connection import connect, patience_of
-from logqueue.cli.ending import CommandError, NothingThere, UsageError
+from logqueue.cli.exits import CommandError, NothingThere, UsageError
 
 CONCURRENCY = 1
 GRACE_S = 25.0

@@ -5,7 +5,7 @@ in the modules named after what the calls are about; the two clients only make t
 """
 
 from logqueue.client.appending import NewRecord
-from logqueue.client.awaiting import AsyncClient
+from logqueue.client.asynchronous import AsyncClient
 from logqueue.client.backoff import Backoff
 from logqueue.client.blocking import Client
 from logqueue.client.failures import (

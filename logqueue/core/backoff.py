@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from logqueue.core.config import RetryBackoff
+from logqueue.model.config import RetryBackoff
 
 
 def delay_ms(backoff: RetryBackoff, deliveries: int, seq: int, lease: int) -> int:

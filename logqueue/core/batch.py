@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
-from logqueue.core import block as blocks
-from logqueue.core.block import SEQ, TS, View
+from logqueue.events import block as blocks
+from logqueue.events.block import SEQ, TS, View
 
 Record = tuple[int, int, blocks.Texts]
 """One live record as replies need it: seq, ts, JSON fragments (b"" when absent)."""

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from logqueue.core.batch import Batch
-from logqueue.core.block import size_at, size_before, size_total
+from logqueue.events.block import size_at, size_before, size_total
 
 CHUNK_BATCHES_MAX = 512
 

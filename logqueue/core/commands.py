@@ -11,77 +11,31 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from logqueue.core.answers import (
-    Appended as Appended,
-)
-from logqueue.core.answers import (
-    Cancelled as Cancelled,
-)
-from logqueue.core.answers import (
-    Claimed as Claimed,
-)
-from logqueue.core.answers import (
-    Committed as Committed,
-)
-from logqueue.core.answers import (
-    Done as Done,
-)
-from logqueue.core.answers import (
-    Dropped as Dropped,
-)
-from logqueue.core.answers import (
-    Ensured as Ensured,
-)
-from logqueue.core.answers import (
-    Extended as Extended,
-)
-from logqueue.core.answers import (
-    Forwarded as Forwarded,
-)
-from logqueue.core.answers import (
-    Job as Job,
-)
-from logqueue.core.answers import (
-    JobState as JobState,
-)
-from logqueue.core.answers import (
-    NoneReason as NoneReason,
-)
-from logqueue.core.answers import (
-    Purged as Purged,
-)
-from logqueue.core.answers import (
-    Put as Put,
-)
-from logqueue.core.answers import (
-    Redriven as Redriven,
-)
-from logqueue.core.answers import (
-    Released as Released,
-)
-from logqueue.core.answers import (
-    Removed as Removed,
-)
-from logqueue.core.answers import (
-    Reply as Reply,
-)
-from logqueue.core.answers import (
-    RouterGone as RouterGone,
-)
-from logqueue.core.answers import (
-    RouterPut as RouterPut,
-)
-from logqueue.core.answers import (
-    Settled as Settled,
-)
-from logqueue.core.answers import (
-    Staged as Staged,
-)
-from logqueue.core.answers import (
-    WriteResult as WriteResult,
-)
-from logqueue.core.config import RouterOptions, TopicConfig
-from logqueue.core.predicate import Predicate
+from logqueue.core.results import Appended as Appended
+from logqueue.core.results import Cancelled as Cancelled
+from logqueue.core.results import Claimed as Claimed
+from logqueue.core.results import Committed as Committed
+from logqueue.core.results import Done as Done
+from logqueue.core.results import Dropped as Dropped
+from logqueue.core.results import Ensured as Ensured
+from logqueue.core.results import Extended as Extended
+from logqueue.core.results import Forwarded as Forwarded
+from logqueue.core.results import Job as Job
+from logqueue.core.results import JobState as JobState
+from logqueue.core.results import NoneReason as NoneReason
+from logqueue.core.results import Purged as Purged
+from logqueue.core.results import Put as Put
+from logqueue.core.results import Redriven as Redriven
+from logqueue.core.results import Released as Released
+from logqueue.core.results import Removed as Removed
+from logqueue.core.results import Reply as Reply
+from logqueue.core.results import RouterGone as RouterGone
+from logqueue.core.results import RouterPut as RouterPut
+from logqueue.core.results import Settled as Settled
+from logqueue.core.results import Staged as Staged
+from logqueue.core.results import WriteResult as WriteResult
+from logqueue.model.config import RouterOptions, TopicConfig
+from logqueue.model.tag_predicate import Predicate
 
 
 class PutTopic(msgspec.Struct, frozen=True):

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from logqueue.core.config import TopicConfig
 from logqueue.core.routers import Router
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
     RouterCycle,
 )
+from logqueue.model.config import TopicConfig
 
 Step = tuple[str, bool]
 """A topic, and whether a router is among the edges that lead there."""

@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from logqueue.core import timing
+from logqueue.core import record_times
 from logqueue.core.batches import live_size
-from logqueue.core.block import DELAY, KEY, NUMBER_COLUMNS, TAG, View
 from logqueue.core.leases import Grant, Job
-from logqueue.core.projection import Queue
+from logqueue.core.queue_state import Queue
+from logqueue.core.record_times import moment
 from logqueue.core.routers import Router
 from logqueue.core.state import State
-from logqueue.core.timing import moment
 from logqueue.core.topic import Topic
+from logqueue.events.block import DELAY, KEY, NUMBER_COLUMNS, TAG, View
 
 
 class Contradiction(Exception):
@@ -153,7 +153,7 @@ def _check_particulars(topic: Topic) -> None:
             view = View(batch.block)
             for index in batch.live_indexes():
                 size += 8 * (view.number_bits >> DELAY).bit_count() + len(view.text(KEY, index))
-                expires_at = timing.expires_at(view, index, batch.ts_at(index))
+                expires_at = record_times.expires_at(view, index, batch.ts_at(index))
                 if expires_at:
                     expiries.add(moment(expires_at, batch.seq_at(index)))
     if particulars is None:
@@ -293,8 +293,8 @@ def _timed(topic: Topic) -> dict[int, int]:
             view = View(batch.block)
             for index in batch.live_indexes():
                 seq, ts = batch.seq_at(index), batch.ts_at(index)
-                if timing.is_timed(view, index, ts):
-                    found[seq] = timing.due_at(view, index, ts)
+                if record_times.is_timed(view, index, ts):
+                    found[seq] = record_times.due_at(view, index, ts)
     return found
 
 
@@ -331,7 +331,7 @@ def _check_places(topic: Topic, queue: Queue, timed: Container[int]) -> None:
             if rivals != (seq in queue.keys.superseded):
                 raise Contradiction(f"{where}: {seq} has a rival")
     if queue.keys is not None:
-        newest = {key: timing.seq_of(entry) for key, entry in keyed.items()}
+        newest = {key: record_times.seq_of(entry) for key, entry in keyed.items()}
         if dict(queue.keys.items()) != newest:
             raise Contradiction(f"{where}: keys")
 
@@ -415,9 +415,9 @@ def _queue_portrait(queue: Queue) -> dict[str, Any]:
         else:
             jobs[seq] = ("reclaimed", job.deliveries)
     for packed in queue.delayed:
-        seq = timing.seq_of(packed)
+        seq = record_times.seq_of(packed)
         if seq not in queue.jobs:
-            jobs[seq] = ("delayed", 0, timing.time_of(packed))
+            jobs[seq] = ("delayed", 0, record_times.time_of(packed))
     return {
         "jobs": dict(sorted(jobs.items())),
         "orphans": orphans,

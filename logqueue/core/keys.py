@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logqueue.core.timing import moment, seq_of
+from logqueue.core.record_times import moment, seq_of
 
 Lookup = Callable[[int], tuple[bytes, int]]
 """From a seq to its key (b"" when it has none) and when its content was written."""

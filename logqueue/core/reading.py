@@ -13,9 +13,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from logqueue.core.batch import Batch
-from logqueue.core.block import NODE, View, size_before
-from logqueue.core.timing import expires_at
+from logqueue.core.record_times import expires_at
 from logqueue.core.topic import Topic
+from logqueue.events.block import NODE, View, size_before
 
 SKIPPED_MAX = 50_000
 """Records that one read passes over at most: whoever filters out a whole topic must not keep all

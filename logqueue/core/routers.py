@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from logqueue.core import block as blocks
-from logqueue.core import limits
 from logqueue.core.batch import Batch, Record
-from logqueue.core.config import RouterOptions
-from logqueue.core.copy_blocks import pack_copies
 from logqueue.core.topic import Topic
+from logqueue.events import block as blocks
+from logqueue.events.copy_blocks import pack_copies
+from logqueue.model import limits
+from logqueue.model.config import RouterOptions
 
 _SHARED_MIN = 64
 """Whole batches from this size on are copied alone, so that the copy shares their bytes; smaller

@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
 
     Attributes:
         topic: Number of the topic instance they are meant for.
-        block: The records (see `logqueue.core.block`).
+        block: The records (see `logqueue.events.block`).
         size: Their bytes as the limits count them.
         digest: Of the block, to tell a repeat from other content.
         segment: The log segment that holds it; 0 when it is not logged.

@@ -9,11 +9,11 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from logqueue.core.limits import Quotas
 from logqueue.core.routers import Router
 from logqueue.core.staging import Producer
 from logqueue.core.topic import Topic
 from logqueue.errors import NotAQueue, RouterNotFound, TopicNotFound
+from logqueue.model.limits import Quotas
 
 
 class State:

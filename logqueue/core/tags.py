@@ -16,10 +16,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from logqueue.core import limits
 from logqueue.core.batches import Batches
-from logqueue.core.block import write_string
-from logqueue.core.predicate import Predicate
+from logqueue.events.block import write_string
+from logqueue.model import limits
+from logqueue.model.tag_predicate import Predicate
 
 RUN_TAGS_MAX = 2048
 PRUNED_PER_STEP = 2048

@@ -12,10 +12,13 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from logqueue.core import limits
 from logqueue.core.batch import Batch, Record
 from logqueue.core.batches import Batches, live_size
-from logqueue.core.block import (
+from logqueue.core.queue_state import Queue
+from logqueue.core.record_attributes import Particulars
+from logqueue.core.record_times import due_at, expires_at, is_timed, time_of, written_at
+from logqueue.core.tags import TagIndex
+from logqueue.events.block import (
     KEY,
     MAX_DELIVERIES,
     TAG,
@@ -25,11 +28,8 @@ from logqueue.core.block import (
     size_total,
     tags_of,
 )
-from logqueue.core.config import TopicConfig
-from logqueue.core.particulars import Particulars
-from logqueue.core.projection import Queue
-from logqueue.core.tags import TagIndex
-from logqueue.core.timing import due_at, expires_at, is_timed, time_of, written_at
+from logqueue.model import limits
+from logqueue.model.config import TopicConfig
 
 KEYS_FORGOTTEN_PER_WRITE = 100
 

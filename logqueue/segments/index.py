@@ -17,8 +17,8 @@ from zlib import crc32
 
 import msgspec
 
-from logqueue.core import events as ev
-from logqueue.core.block import SEQ, TS, View
+from logqueue import events as ev
+from logqueue.events.block import SEQ, TS, View
 from logqueue.segments import ranges as rg
 from logqueue.segments.job_events import count_rows
 from logqueue.segments.known import Known, RouterFacts, TopicFacts

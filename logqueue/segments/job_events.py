@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from logqueue.core import events as ev
-from logqueue.core.block import SEQ, View
+from logqueue import events as ev
+from logqueue.events.block import SEQ, View
 from logqueue.segments.known import Known
 
 TRIMMED = "trimmed"

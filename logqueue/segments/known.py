@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from logqueue.core import events as ev
-from logqueue.core.config import RouterOptions
+from logqueue import events as ev
+from logqueue.model.config import RouterOptions
 
 UNKNOWN = -1
 """A floor nobody has told yet: the first that is told is no movement."""

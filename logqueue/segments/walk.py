@@ -12,16 +12,16 @@ from operator import itemgetter
 
 import msgspec
 
-from logqueue.core import events as ev
-from logqueue.core.block import SEQ, View, select
+from logqueue import events as ev
+from logqueue.events.block import SEQ, View, select
 from logqueue.segments import ranges as rg
+from logqueue.segments.fast_decode import PASSED, Records, decode_records
 from logqueue.segments.index import SegmentDamaged
 from logqueue.segments.job_events import JobEvent, rows_of
 from logqueue.segments.known import Known
-from logqueue.segments.lending import Committed, Copies, Lend, Library, Shelf
-from logqueue.segments.narrow import PASSED, Records, decode_records
 from logqueue.segments.payloads import payloads
 from logqueue.segments.plan import SegmentRead
+from logqueue.segments.resolver import Committed, Copies, Lend, Library, Shelf
 
 
 class _Want:

@@ -10,23 +10,23 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
+from logqueue.api.bodies.large import read_packed_append, read_packed_stage
+from logqueue.api.openapi import OpenApiRoute
 from logqueue.server.auth import Scope as KeyScope
-from logqueue.server.http import HttpApi
-from logqueue.server.job_routes import JobRoutes
-from logqueue.server.log_routes import LogRoutes
+from logqueue.server.handlers.jobs import JobRoutes
+from logqueue.server.handlers.logs import LogRoutes
+from logqueue.server.handlers.probes import OperationRoutes
+from logqueue.server.handlers.producers import ProducerRoutes
+from logqueue.server.handlers.queues import QueueRoutes
+from logqueue.server.handlers.routers import RouterRoutes
+from logqueue.server.handlers.sockets import SocketRoutes
+from logqueue.server.handlers.topics import TopicRoutes
+from logqueue.server.handlers.watch import WatchRoutes
+from logqueue.server.handlers.work import WorkRoute
+from logqueue.server.http.api import HttpApi
+from logqueue.server.http.routing import NO_SCOPE, Body, Route, Router
 from logqueue.server.metrics import Metrics
-from logqueue.server.openapi import OpenApiRoute
-from logqueue.server.operations import OperationRoutes
-from logqueue.server.producer_routes import ProducerRoutes
-from logqueue.server.queue_routes import QueueRoutes
-from logqueue.server.router_routes import RouterRoutes
-from logqueue.server.routing import NO_SCOPE, Body, Route, Router
 from logqueue.server.service import Service
-from logqueue.server.socket_routes import SocketRoutes
-from logqueue.server.topic_routes import TopicRoutes
-from logqueue.server.watch_routes import WatchRoutes
-from logqueue.server.work import WorkRoute
-from logqueue.wire_large import read_packed_append, read_packed_stage
 
 READ, WRITE, DELETE, ADMIN = KeyScope.READ, KeyScope.WRITE, KeyScope.DELETE, KeyScope.ADMIN
 TOPICS = "/v0/topics"

@@ -25,13 +25,13 @@ from prometheus_client.core import (
 )
 
 from logqueue import __version__
-from logqueue.core import events as ev
-from logqueue.core.block import View
+from logqueue import events as ev
 from logqueue.core.commands import DeadLetterReason
-from logqueue.core.config import DURABILITIES
-from logqueue.core.finishing import Outcome
+from logqueue.core.decide.endings import Outcome
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
+from logqueue.events.block import View
+from logqueue.model.config import DURABILITIES
 from logqueue.server.service import Phase, Service
 
 PREFIX = "logqueue_"

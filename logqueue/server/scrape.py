@@ -16,12 +16,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_TYPE
 from prometheus_client.openmetrics.exposition import generate_latest as _generate_openmetrics
 
-from logqueue.core.claiming import oldest_ready_ms
+from logqueue.api.paging import names_from
+from logqueue.core.decide.claims import oldest_ready_ms
 from logqueue.core.topic import Topic
 from logqueue.server.auth import Key
-from logqueue.server.engine import Engine
+from logqueue.server.engine.engine import Engine
 from logqueue.server.metrics import FAILURES, PREFIX, Metrics, QueueCounts, Totals
-from logqueue.server.paging import names_from
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SUMMED_PER_STEP = 1000

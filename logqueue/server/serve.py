@@ -22,23 +22,23 @@ from types import FrameType
 import uvicorn
 
 from logqueue import __version__
-from logqueue.clock import SystemClock
-from logqueue.core.events import AnyEvent
-from logqueue.core.limits import Quotas
 from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
+from logqueue.events import AnyEvent
+from logqueue.model.clock import SystemClock
+from logqueue.model.limits import Quotas
 from logqueue.server.app import LogqueueApp
 from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, KeyRing, parse_keys_file
-from logqueue.server.background import archive_forever
-from logqueue.server.coordinator import Coordinator
-from logqueue.server.engine import Engine
-from logqueue.server.journal import Journal
-from logqueue.server.log_archive import ArchiveLocked, ArchiveRefused, LogArchive
+from logqueue.server.engine.background import archive_forever
+from logqueue.server.engine.cooperative import SteppingThread
+from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.engine import Engine
+from logqueue.server.http.connection import LogqueueHttpProtocol
 from logqueue.server.metrics import Metrics
-from logqueue.server.protocol import LogqueueHttpProtocol
 from logqueue.server.service import Phase, Service
 from logqueue.server.settings import Settings
-from logqueue.server.stepping import SteppingThread
+from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused, LogArchive
+from logqueue.server.storage.journal import Journal
 from wal import OsFileSystem, WalCorrupt, WalError, WalLocked
 from wal.files import DirectoryLock
 

@@ -23,13 +23,13 @@ from logqueue.errors import (
 )
 from logqueue.server.auth import Key, KeyRing
 from logqueue.server.client_memory import ClientMemory
-from logqueue.server.coordinator import Coordinator
-from logqueue.server.engine import Engine
-from logqueue.server.gate import Gate
-from logqueue.server.requests import Request
+from logqueue.server.engine.commit_barrier import Gate
+from logqueue.server.engine.cooperative import Stepping, SteppingInline
+from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.watch_sessions import WatchSessions
+from logqueue.server.http.requests import Request
 from logqueue.server.settings import Settings
-from logqueue.server.stepping import Stepping, SteppingInline
-from logqueue.server.watch import WatchSessions
 
 T = TypeVar("T")
 

@@ -21,23 +21,23 @@ from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar, cast
 
-from logqueue.core.events import AnyEvent
 from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
+from logqueue.events import AnyEvent
 from logqueue.server.app import routes
-from logqueue.server.background import TIDY_INTERVAL_S
-from logqueue.server.byte_stream import ByteStream
-from logqueue.server.coordinator import Coordinator
-from logqueue.server.engine import Engine
-from logqueue.server.heartbeat import Heartbeat
-from logqueue.server.http import HttpApi
-from logqueue.server.journal import Journal
+from logqueue.server.engine.background import TIDY_INTERVAL_S
+from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.engine import Engine
+from logqueue.server.http.api import HttpApi
+from logqueue.server.http.byte_stream import ByteStream
+from logqueue.server.http.heartbeat import Heartbeat
+from logqueue.server.http.routing import Router
 from logqueue.server.metrics import Metrics
-from logqueue.server.routing import Router
 from logqueue.server.service import Phase, Service
 from logqueue.server.settings import Settings
+from logqueue.server.storage.journal import Journal
 from logqueue.testing.virtual import VirtualLoop, VirtualTime
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 T = TypeVar("T")
 

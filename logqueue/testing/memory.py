@@ -24,8 +24,8 @@ from logqueue.testing.transport import AwaitingTransport, BlockingTransport, Fau
 from logqueue.testing.virtual import VirtualLoop, VirtualTime
 from logqueue.worker.app import App
 from logqueue.worker.consuming import Counts
+from logqueue.worker.environment import ONE_TRY, Surroundings
 from logqueue.worker.leases import LeaseKeeper
-from logqueue.worker.surroundings import ONE_TRY, Surroundings
 from logqueue.worker.worker import Worker
 
 T = TypeVar("T")

@@ -16,13 +16,13 @@ from logqueue.client import AsyncClient, Backoff, Client, ConfigFields
 from logqueue.client.calls import as_json
 from logqueue.client.topic_calls import known_config
 from logqueue.shapes import Appended, TopicEnsured
+from logqueue.worker.environment import Network, Surroundings
 from logqueue.worker.handlers import Handler, Handlers, RunIn, where
 from logqueue.worker.job import Job
 from logqueue.worker.middleware import Middleware
 from logqueue.worker.outcomes import AckPolicy
 from logqueue.worker.payload import Arguments, read_call
 from logqueue.worker.retry import Retry
-from logqueue.worker.surroundings import Network, Surroundings
 from logqueue.worker.task import Message, Task
 
 P = ParamSpec("P")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logqueue.cli.unchanging import UnchangingFileSystem
+from logqueue.cli.overlay_fs import UnchangingFileSystem
 from logqueue.client import Client
 from logqueue.core.invariants import Contradiction
 from logqueue.testing.process import ServerProcess
@@ -241,12 +241,12 @@ def test_what_is_written_to_the_pretence_stays_in_memory(tmp_path: Path) -> None
 def test_a_log_that_no_server_could_read_is_not_sound(
     directory: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from logqueue.cli import soundness
+    from logqueue.cli import check
 
     def broken(state: object) -> None:
         raise Contradiction("jobs: 7 live, its batches hold 8")
 
-    monkeypatch.setattr(soundness, "check", broken)
+    monkeypatch.setattr(check, "check", broken)
     found = cli("check", str(directory), "--json")
     assert found.status == 1
     assert found.json["problems"] == [
@@ -264,7 +264,7 @@ def test_soundness_does_not_rest_on_assertions(directory: Path) -> None:
     assert checked("-O").returncode == 0
     unsound = (
         "from logqueue.core.invariants import check, Contradiction\n"
-        "from logqueue.core.config import TopicConfig\n"
+        "from logqueue.model.config import TopicConfig\n"
         "from logqueue.core.state import State\n"
         "from logqueue.core.topic import Topic\n"
         "state = State()\n"

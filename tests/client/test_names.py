@@ -16,9 +16,9 @@ import logqueue
 from logqueue import client as clients
 from logqueue import errors, shapes
 from logqueue.client import AsyncClient, Client, ConfigFields
-from logqueue.client.awaiting import AwaitedCalls
+from logqueue.client.asynchronous import AwaitedCalls
 from logqueue.client.blocking import BlockingCalls
-from logqueue.core.config import TopicConfig
+from logqueue.model.config import TopicConfig
 from tests.house import ROOT
 
 SAMPLE = """

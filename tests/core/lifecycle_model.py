@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from logqueue.core.config import TopicConfig
+from logqueue.model.config import TopicConfig
 from tests.core.world import Wish
 
 

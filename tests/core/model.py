@@ -10,7 +10,7 @@ from collections import Counter
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from logqueue.core.config import TopicConfig
+from logqueue.model.config import TopicConfig
 
 POSTPONED_MS = 1000
 

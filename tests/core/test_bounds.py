@@ -7,19 +7,20 @@ from contextlib import suppress
 
 import pytest
 
+from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core import events as ev
-from logqueue.core import limits
-from logqueue.core.apply import elapse
+from logqueue.core.apply.dispatch import elapse
 from logqueue.core.batch import Batch
 from logqueue.core.invariants import check
-from logqueue.core.looking import list_jobs
-from logqueue.core.predicate import Predicate
-from logqueue.core.projection import Queue
+from logqueue.core.job_views import list_jobs
+from logqueue.core.queue_state import Queue
 from logqueue.core.topic import Topic
 from logqueue.errors import RecordTooLarge
-from logqueue.server import engine, tidying
-from logqueue.server.portions import portions
+from logqueue.model import limits
+from logqueue.model.tag_predicate import Predicate
+from logqueue.server.engine import engine
+from logqueue.server.engine.portions import portions
+from logqueue.server.storage import compaction
 from tests.core.world import World, job, wish
 
 LARGE = "x" * 1000
@@ -432,12 +433,12 @@ def test_routers_copy_a_little_in_each_turn(world: World, monkeypatch: pytest.Mo
 def test_what_a_topic_held_is_freed_bit_by_bit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "FREED_PER_STEP", 10)
+    monkeypatch.setattr(compaction, "FREED_PER_STEP", 10)
     world.write("q", *[wish(n, key=f"k{n}", tag=f"t{n}", ttl_ms=10**6) for n in range(40)])
     world.write("q", *[wish(n, delay_ms=5000) for n in range(40)])
     world.take(20)
     for n in range(5):
         world.write("q", LARGE * 1000, n)
     world.drop()
-    steps = sum(1 for _ in tidying.free(world.engine))
+    steps = sum(1 for _ in compaction.free(world.engine))
     assert steps > 20 and not world.state.discarded

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.errors import LogqueueError
+from logqueue.events import block as blocks
 from tests.core.world import World, wish
 
 KINDS = ("none", "log", "capped", "full")

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logqueue.core import block as blocks
-from logqueue.core import events as ev
-from logqueue.core.apply import apply, finish_replay
+from logqueue import events as ev
+from logqueue.core.apply.dispatch import apply, finish_replay
 from logqueue.core.batch import Batch
-from logqueue.core.config import RetryBackoff, RouterOptions, TopicConfig, is_topic_name
 from logqueue.core.invariants import check, portrait
-from logqueue.core.predicate import Predicate
 from logqueue.core.state import State
 from logqueue.errors import InvalidRequest
+from logqueue.events import block as blocks
+from logqueue.model.config import RetryBackoff, RouterOptions, TopicConfig, is_topic_name
+from logqueue.model.tag_predicate import Predicate
 
 GOLDEN = Path(__file__).with_name("golden_log.json")
 FRAGMENT = st.binary(max_size=40)

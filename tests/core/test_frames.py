@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core import events as ev
-from logqueue.core import limits
 from logqueue.core.invariants import check, portrait
 from logqueue.errors import PayloadTooLarge
-from logqueue.server import checkpoints, journal, tidying
+from logqueue.model import limits
+from logqueue.server.storage import checkpoint, compaction, journal
 from tests.core.world import World, job, pack, wish
 from wal import Log
 
@@ -35,8 +35,8 @@ def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "COPIED_BYTES_MAX", PASS_BYTES)
     monkeypatch.setattr(limits, "FINISHED_BYTES_MAX", PASS_BYTES)
     monkeypatch.setattr(limits, "RESTAGED_BYTES_MAX", PASS_BYTES)
-    monkeypatch.setattr(tidying, "MOVED_BYTES_MAX", PASS_BYTES)
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "MOVED_BYTES_MAX", PASS_BYTES)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
 
 
 def filled(**config: Any) -> World:
@@ -176,8 +176,8 @@ def test_an_epoch_whose_chunks_must_be_logged_anew() -> None:
 
 
 def test_checkpoints_tell_of_any_number_of_producers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "PRODUCERS_PER_PART", 50)
-    monkeypatch.setattr(checkpoints, "RANGES_PER_PART", 60)
+    monkeypatch.setattr(checkpoint, "PRODUCERS_PER_PART", 50)
+    monkeypatch.setattr(checkpoint, "RANGES_PER_PART", 60)
     world = World(segment_bytes=256 << 10)
     world.put("log", type="log", durability="fsync")
     for number in range(600):

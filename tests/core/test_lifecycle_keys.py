@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from logqueue.api.record_texts import RecordTexts, shown
 from logqueue.core.invariants import check, portrait
 from logqueue.core.reading import read
 from logqueue.errors import KeyConflict, NotAQueue, TopicFull
-from logqueue.record_texts import RecordTexts, shown
-from logqueue.server import tidying
+from logqueue.server.storage import compaction
 from tests.core.world import World, wish
 
 
@@ -206,8 +206,8 @@ def test_keys_are_free_again(world: World) -> None:
 
 
 def _cancel_key(key: str) -> Any:
-    from logqueue.core import block as blocks
     from logqueue.core import commands as cmd
+    from logqueue.events import block as blocks
 
     return cmd.CancelKey("q", blocks.write_string(key))
 
@@ -215,7 +215,7 @@ def _cancel_key(key: str) -> Any:
 def test_replaced_out_of_the_middle_of_batches(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     world.put("noise", durability="fsync")
     world.write("q", *[wish(i, key=f"k{i}") for i in range(1, 11)])
     world.delete(match="none")

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from logqueue.core import commands as cmd
-from logqueue.core.block import write_string
 from logqueue.core.invariants import check
-from logqueue.core.looking import list_jobs
+from logqueue.core.job_views import list_jobs
 from logqueue.errors import KeyConflict
-from logqueue.server import tidying
+from logqueue.events.block import write_string
+from logqueue.server.storage import compaction
 from tests.core.lifecycle_model import LifecycleModel
 from tests.core.world import Wish, World, wish
 from tests.effort import IS_THOROUGH, scaled
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 RECORD = st.fixed_dictionaries(
     {},
@@ -270,8 +270,8 @@ class LifecycleMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 2000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 2000)
 
 
 class TestLifecycle(LifecycleMachine.TestCase):  # type: ignore[misc,valid-type]

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from logqueue.core import commands as cmd
-from logqueue.core import limits
-from logqueue.core.block import write_string
-from logqueue.core.config import TopicConfig
 from logqueue.core.invariants import check
-from logqueue.core.looking import JobPage, describe_job, list_jobs
-from logqueue.core.predicate import Predicate
+from logqueue.core.job_views import JobPage, describe_job, list_jobs
 from logqueue.errors import InvalidRequest, TopicExistsIncompatible, TopicNotFound
+from logqueue.events.block import write_string
+from logqueue.model import limits
+from logqueue.model.config import TopicConfig
+from logqueue.model.tag_predicate import Predicate
 from tests.core.world import World, job, wish
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from logqueue.api.record_texts import RecordTexts, shown
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check, portrait
 from logqueue.errors import RecordTooLarge
-from logqueue.record_texts import RecordTexts, shown
 from tests.core.world import World, pack, wish
 
 

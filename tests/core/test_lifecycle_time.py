@@ -8,11 +8,11 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.core.backoff import delay_ms
-from logqueue.core.claiming import oldest_ready_ms
-from logqueue.core.config import RetryBackoff
+from logqueue.core.decide.claims import oldest_ready_ms
 from logqueue.core.invariants import check, portrait
 from logqueue.core.reading import read
-from logqueue.server import tidying
+from logqueue.model.config import RetryBackoff
+from logqueue.server.storage import compaction
 from tests.core.world import START_MS, World, wish
 
 
@@ -37,7 +37,7 @@ def why(world: World, jobs_max: int = 1) -> tuple[str | None, int | None]:
 def test_delays_survive_exactly(
     world: World, end: str, durable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     world.patch(leases_durable=durable)
     world.write("q", wish("a", delay_ms=300), wish("b", not_before=START_MS + 200), "c")
     assert world.take(9) == [3] and world.counters() == (0, 1, 0)

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from logqueue.core import commands as cmd
-from logqueue.core import limits
-from logqueue.core.config import TopicConfig
 from logqueue.core.invariants import check, portrait
 from logqueue.errors import LogqueueError, RouterCycle
+from logqueue.model import limits
+from logqueue.model.config import TopicConfig
 from tests.core.world import World, job, pack
 
 

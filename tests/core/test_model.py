@@ -16,20 +16,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core import events as ev
-from logqueue.core.config import TopicConfig
 from logqueue.core.invariants import check
-from logqueue.core.limits import Quotas
-from logqueue.core.predicate import Predicate
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
-from logqueue.server import checkpoints, tidying
+from logqueue.model.config import TopicConfig
+from logqueue.model.limits import Quotas
+from logqueue.model.tag_predicate import Predicate
+from logqueue.server.storage import checkpoint, compaction
 from tests.core.comparing import adopt_leases, compare
 from tests.core.model import POSTPONED_MS, Lease, Model, Refused
 from tests.core.world import World, job, pack
 from tests.effort import IS_THOROUGH, scaled
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 TOPICS_MAX = 7
 
@@ -466,12 +466,12 @@ class CoreMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 2000)
-    monkeypatch.setattr(checkpoints, "TOPICS_PER_PART", 2)
-    monkeypatch.setattr(checkpoints, "JOBS_PER_PART", 2)
-    monkeypatch.setattr(tidying, "TOPICS_PER_STEP", 2)
-    monkeypatch.setattr(tidying, "FREED_PER_STEP", 2)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 2000)
+    monkeypatch.setattr(checkpoint, "TOPICS_PER_PART", 2)
+    monkeypatch.setattr(checkpoint, "JOBS_PER_PART", 2)
+    monkeypatch.setattr(compaction, "TOPICS_PER_STEP", 2)
+    monkeypatch.setattr(compaction, "FREED_PER_STEP", 2)
 
 
 class TestCore(CoreMachine.TestCase):  # type: ignore[misc,valid-type]

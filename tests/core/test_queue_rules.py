@@ -9,8 +9,8 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
-from logqueue.core.limits import Quotas
 from logqueue.errors import NotAQueue, TopicFull, TopicNotFound
+from logqueue.model.limits import Quotas
 from tests.core.world import START_MS, World, job
 
 

@@ -9,14 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logqueue import record_texts
-from logqueue.core import block as blocks
+from logqueue.api import record_texts
+from logqueue.api.record_texts import RecordTexts, encode_records, shown
 from logqueue.core.batch import Batch
-from logqueue.core.block import View, write_string
-from logqueue.core.config import TopicConfig
 from logqueue.core.reading import Page, Tombstone, read
 from logqueue.core.topic import Topic
-from logqueue.record_texts import RecordTexts, encode_records, shown
+from logqueue.events import block as blocks
+from logqueue.events.block import View, write_string
+from logqueue.model.config import TopicConfig
 from tests.core.world import job, pack
 
 NODES = [None, "a", "b"]

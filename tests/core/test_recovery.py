@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from logqueue.core import events as ev
+from logqueue import events as ev
 from logqueue.core.invariants import check, portrait
-from logqueue.core.projection import Queue
+from logqueue.core.queue_state import Queue
 from logqueue.errors import StorageReadOnly
-from logqueue.server import checkpoints, tidying
+from logqueue.server.storage import checkpoint, compaction
 from tests.core.world import START_MS, World, wish
-from wal.simfs import Op, SimFileSystem
+from wal.testing.simfs import Op, SimFileSystem
 
 
 class LosesAll(Random):
@@ -101,7 +101,7 @@ def test_counts_delays_and_errors_survive_on_every_queue(
 def test_the_leases_log_begins_anew_with_the_counts_of_every_queue(
     world: World, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", -(10**6))
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", -(10**6))
     world.put(durability="fsync")
     world.fill(40)
     world.take(40)
@@ -153,7 +153,7 @@ def test_a_switch_to_durable_leases_brings_no_lease_of_an_earlier_life_back(
 
 def test_ends_that_only_the_leases_log_tells(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The jobs log may begin behind them: acks, holds and their releases."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     world.put("noise", durability="fsync")
     world.put(durability="fsync", leases_durable=True, on_exhausted="hold", lease_ms=10**7)
     world.fill(5)
@@ -185,7 +185,7 @@ BACKOFF = {"kind": "exponential", "base_ms": 60_000, "jitter": 0.5}
 
 def drop_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the jobs log begin behind all that has happened so far; the leases log does not."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     first = world.engine.journal.jobs.segments()[-1].id
     world.put("noise", durability="fsync")
     outlive(world, 40)
@@ -255,7 +255,7 @@ def test_a_job_that_was_held_and_let_go_was_never_delivered(
     world.reject(1, 2, 3, error="bad")
     if is_checkpointed:
         with monkeypatch.context() as patch:
-            patch.setattr(tidying, "LEASES_BYTES_MAX", -(10**6))
+            patch.setattr(compaction, "LEASES_BYTES_MAX", -(10**6))
             world.tidy()
     world.let_go(1, 2, 3)
     drop_history(world, monkeypatch)
@@ -271,7 +271,7 @@ def test_a_leases_checkpoint_tells_of_leases_that_ran_out_by_the_backoff_of_then
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody may have looked since then."""
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", -(10**6))
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", -(10**6))
     world.put(durability="fsync", leases_durable=True, lease_ms=1000, retry_backoff=BACKOFF)
     world.fill(3)
     world.take(3)
@@ -394,7 +394,7 @@ def _without_unsynced(fs: SimFileSystem, log: str) -> SimFileSystem:
 def test_the_leases_log_begins_anew_without_losing_anybody(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", -(10**6))
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", -(10**6))
     for name in ("a", "b", "c"):
         world.put(name, durability="fsync", leases_durable=True)
         world.fill(40, name)
@@ -436,7 +436,7 @@ def test_seqs_given_while_ephemeral_stay_given(world: World) -> None:
 def test_deletes_of_moved_records_last_though_the_topic_became_ephemeral(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     world.put("noise", durability="fsync")
     world.put(durability="disk")
     world.fill(3)
@@ -454,7 +454,7 @@ def test_deletes_of_moved_records_last_though_the_topic_became_ephemeral(
 
 
 def test_tidying_while_records_run_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     world.put(durability="disk", ttl_ms=1000)
     world.put("noise", durability="fsync")
     for _ in range(3):
@@ -471,7 +471,7 @@ def test_tidying_while_records_run_out(world: World, monkeypatch: pytest.MonkeyP
 def test_space_comes_back_although_a_checkpoint_found_no_room(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     world.put(durability="fsync")
     world.fill(3)
     journal = world.engine.journal
@@ -541,18 +541,18 @@ def test_copies_of_a_topic_that_is_dropped_while_a_checkpoint_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch, knows_source: bool
 ) -> None:
     """The log may begin with that checkpoint. Earlier versions left the topic out of it."""
-    monkeypatch.setattr(checkpoints, "TOPICS_PER_PART", 1)
+    monkeypatch.setattr(checkpoint, "TOPICS_PER_PART", 1)
     for name in ("other", "source", "copies"):
         world.put(name, type="log", durability="fsync")
     world.put_router("r", "source", "copies")
     if not knows_source:
-        first_part = checkpoints.JobsCheckpoint.next_part
+        first_part = checkpoint.JobsCheckpoint.next_part
 
         def without(self: Any, *args: Any, **options: Any) -> ev.Checkpointed:
             part = first_part(self, *args, **options)
             return structs.replace(part, topics=[t for t in part.topics if t.name != "source"])
 
-        monkeypatch.setattr(checkpoints.JobsCheckpoint, "next_part", without)
+        monkeypatch.setattr(checkpoint.JobsCheckpoint, "next_part", without)
     journal = world.engine.journal
     journal.checkpoint(world.state, world.now)
     world.write("source", 1, 2)

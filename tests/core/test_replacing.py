@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logqueue.core import apply_replacing
+from logqueue.core.apply import replacing
 from logqueue.core.invariants import check, portrait
 from logqueue.segments.index import IndexBuilder
 from tests.core.world import World, wish
@@ -18,7 +18,7 @@ JOBS = 60
 def half_way(monkeypatch: pytest.MonkeyPatch) -> World:
     """Every second job has been replaced, and most of that is not in its place yet."""
     world = World()
-    monkeypatch.setattr(apply_replacing.go_on, "__defaults__", (2, 5))
+    monkeypatch.setattr(replacing.go_on, "__defaults__", (2, 5))
     world.put(lease_ms=1000, durability="fsync", leases_durable=True)
     world.write("q", *[wish(n, key=f"k{n}") for n in range(JOBS)])
     assert world.take(8) == [*range(1, 9)]

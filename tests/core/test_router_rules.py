@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from logqueue.core import commands as cmd
-from logqueue.core.limits import Quotas
 from logqueue.core.reading import read
 from logqueue.errors import (
     InvalidRequest,
@@ -16,6 +15,7 @@ from logqueue.errors import (
     TopicExistsIncompatible,
     TopicNotFound,
 )
+from logqueue.model.limits import Quotas
 from tests.core.world import World, job
 
 

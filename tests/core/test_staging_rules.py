@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from logqueue.core import commands as cmd
-from logqueue.core import limits
 from logqueue.core.invariants import portrait
 from logqueue.errors import EpochConflict, LogqueueError, RecordTooLarge, Throttled, TopicFull
-from logqueue.server import tidying
+from logqueue.model import limits
+from logqueue.server.storage import compaction
 from tests.core.world import World, job, pack
 from tests.effort import swept
-from wal.simfs import SimCrash, SimFileSystem
+from wal.testing.simfs import SimCrash, SimFileSystem
 
 
 class Writer:
@@ -226,7 +226,7 @@ def expected(last: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power-cut", "kill"])
 def test_epochs_come_once_and_whole(power_cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
 
     def day(fs: SimFileSystem) -> World:
         world = World(fs)

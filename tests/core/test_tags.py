@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logqueue.core import tags as tagging
-from logqueue.core.block import TAG
 from logqueue.core.invariants import check
-from logqueue.core.predicate import Predicate
-from logqueue.server import tidying
+from logqueue.events.block import TAG
+from logqueue.model.tag_predicate import Predicate
+from logqueue.server.storage import compaction
 from tests.core.world import World, job
 
 TAGS = st.sampled_from([None, "", "a", "ab", "abc", "b", "*", "a*", 'q"', "q\\", "ä", "a\n"])
@@ -42,7 +42,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tagging, "PRUNED_PER_STEP", 2)
     monkeypatch.setattr(tagging, "SMALL_ENTRY_MAX", 2)
     monkeypatch.setattr(tagging, "STALE_MIN", 0)
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
 
 
 def matching(world: World, match: Any, before: int | None) -> set[int]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from logqueue.core import events as ev
+from logqueue import events as ev
 from logqueue.core.invariants import check, portrait
-from logqueue.server import checkpoints, tidying
+from logqueue.server.storage import checkpoint, compaction
 from tests.core.world import World, job
 from tests.effort import scaled
 
@@ -20,15 +20,15 @@ TOPICS = [f"t{n}" for n in range(7)]
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts and steps of one or two, so that there are many."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 1000)
-    monkeypatch.setattr(tidying, "TOPICS_PER_STEP", 1)
-    monkeypatch.setattr(tidying, "CHUNKS_PER_STEP", 1)
-    monkeypatch.setattr(tidying, "MOVED_RECORDS_MAX", 3)
-    monkeypatch.setattr(tidying, "KEYS_PER_EVENT", 2)
-    monkeypatch.setattr(tidying, "FREED_PER_STEP", 3)
-    monkeypatch.setattr(checkpoints, "TOPICS_PER_PART", 1)
-    monkeypatch.setattr(checkpoints, "JOBS_PER_PART", 2)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 1000)
+    monkeypatch.setattr(compaction, "TOPICS_PER_STEP", 1)
+    monkeypatch.setattr(compaction, "CHUNKS_PER_STEP", 1)
+    monkeypatch.setattr(compaction, "MOVED_RECORDS_MAX", 3)
+    monkeypatch.setattr(compaction, "KEYS_PER_EVENT", 2)
+    monkeypatch.setattr(compaction, "FREED_PER_STEP", 3)
+    monkeypatch.setattr(checkpoint, "TOPICS_PER_PART", 1)
+    monkeypatch.setattr(checkpoint, "JOBS_PER_PART", 2)
 
 
 def put(world: World, name: str, **config: Any) -> None:
@@ -176,7 +176,7 @@ def test_what_went_at_once_is_freed_in_steps() -> None:
     put(world, "t1", cap_records=1)
     world.drop("t0")
     assert world.topic("t1").live == 1
-    steps = sum(1 for _ in tidying.free(world.engine))
+    steps = sum(1 for _ in compaction.free(world.engine))
     assert steps > 30 and world.state.discarded == []
     check(world.state)
 
@@ -188,11 +188,11 @@ def test_a_short_history_of_leases_is_left_alone_whatever_the_number_of_topics(
     for name in TOPICS:
         put(world, name)
     log = world.engine.journal.leases
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", log.bytes_total)
-    assert len([*tidying.tidy_leases(world.engine)]) == 0
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", log.bytes_total - 1)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", log.bytes_total)
+    assert len([*compaction.tidy_leases(world.engine)]) == 0
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", log.bytes_total - 1)
     steps = 0
-    for _ in tidying.tidy_leases(world.engine):
+    for _ in compaction.tidy_leases(world.engine):
         world.step()  # it waits until the new beginning is durable
         steps += 1
     assert steps >= len(TOPICS)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from logqueue.core.limits import Quotas
 from logqueue.errors import (
     LogqueueError,
     RecordTooLarge,
@@ -17,6 +16,7 @@ from logqueue.errors import (
     TopicNotFound,
     quoted,
 )
+from logqueue.model.limits import Quotas
 from tests.core.world import World, job
 
 

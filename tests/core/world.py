@@ -15,25 +15,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from logqueue.clock import ManualClock
-from logqueue.core import block as blocks
 from logqueue.core import commands as cmd
 from logqueue.core.batch import Record
-from logqueue.core.config import RouterOptions, TopicConfig
 from logqueue.core.invariants import check
-from logqueue.core.limits import Quotas
-from logqueue.core.looking import list_jobs
-from logqueue.core.predicate import Predicate
+from logqueue.core.job_views import list_jobs
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageReadOnly
-from logqueue.server.engine import Engine
-from logqueue.server.journal import Journal
-from logqueue.server.log_archive import LogArchive
-from logqueue.server.log_segments import Look, Place
-from logqueue.server.portions import Outcome
+from logqueue.events import block as blocks
+from logqueue.model.clock import ManualClock
+from logqueue.model.config import RouterOptions, TopicConfig
+from logqueue.model.limits import Quotas
+from logqueue.model.tag_predicate import Predicate
+from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.portions import Outcome
+from logqueue.server.storage.archive import LogArchive
+from logqueue.server.storage.journal import Journal
+from logqueue.server.storage.segment_lookup import Look, Place
 from wal import WalCorrupt
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 START_MS = 1_000_000
 SEGMENT_BYTES = 4096 + 2400

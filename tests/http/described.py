@@ -10,11 +10,11 @@ from typing import Any
 
 import jsonschema_rs
 
+from logqueue.api.openapi.document import ROWS
+from logqueue.api.openapi.row import Row
 from logqueue.server.app import routes
+from logqueue.server.http.routing import Route
 from logqueue.server.metrics import Metrics
-from logqueue.server.openapi.document import ROWS
-from logqueue.server.openapi.row import Row
-from logqueue.server.routing import Route
 from logqueue.server.service import Service
 from logqueue.server.settings import Settings
 from tests.http.expect import Json

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from logqueue.server.openapi.document import ROWS
-from logqueue.server.openapi.row import Row
+from logqueue.api.openapi.document import ROWS
+from logqueue.api.openapi.row import Row
 from tests.http import rawhttp
 from tests.http.api import Api
 from tests.http.conftest import ApiFor, FreshServer

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from logqueue.server.openapi.row import Row
-from logqueue.server.routing import Body, Route
+from logqueue.api.openapi.row import Row
+from logqueue.server.http.routing import Body, Route
 from tests.http.api import JSON, Api
 from tests.http.described import ROUTES, ROW_OF
 from tests.http.expect import Json, ok

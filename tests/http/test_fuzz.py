@@ -27,8 +27,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-from logqueue.server.openapi.document import ROWS, path_of
-from logqueue.server.openapi.row import Row
+from logqueue.api.openapi.document import ROWS, path_of
+from logqueue.api.openapi.row import Row
 from tests.effort import scaled
 from tests.http.api import Api
 from tests.http.described import PATH

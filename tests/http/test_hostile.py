@@ -11,8 +11,8 @@ import httpx
 import msgspec
 import pytest
 
-from logqueue.server.openapi.document import ROWS, path_of
-from logqueue.server.openapi.row import Row
+from logqueue.api.openapi.document import ROWS, path_of
+from logqueue.api.openapi.row import Row
 from tests.http.api import JSON, Api
 from tests.http.described import PATH, Judge, resolved
 from tests.http.expect import Json, content_of, headers_of, ok, plain_ok, status_of

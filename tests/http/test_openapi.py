@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logqueue import __version__, errors, shapes
-from logqueue.core.config import is_topic_name, require_router_name
+from logqueue.api.openapi.bounds import BOUNDS, ROUTER_NAME, TOPIC_NAME
+from logqueue.api.openapi.document import ROWS, errors_of, path_of
+from logqueue.api.openapi.refusals import EXAMPLES
+from logqueue.api.openapi.row import Row
 from logqueue.errors import InvalidRequest, every_error
-from logqueue.server.openapi.bounds import BOUNDS, ROUTER_NAME, TOPIC_NAME
-from logqueue.server.openapi.document import ROWS, errors_of, path_of
-from logqueue.server.openapi.refusals import EXAMPLES
-from logqueue.server.openapi.row import Row
-from logqueue.server.routing import Route
+from logqueue.model.config import is_topic_name, require_router_name
+from logqueue.server.http.routing import Route
 from tests.http.api import Api, query_text
 from tests.http.described import PATH, ROUTES, ROW_OF, Judge, references, resolved
 from tests.http.expect import Json, ok, plain_ok, refused
@@ -130,7 +130,7 @@ def test_every_route_is_in_it_and_nothing_else(document: Json) -> None:
 
 
 def test_every_error_is_in_it(document: Json) -> None:
-    """A new error needs an example in logqueue/server/openapi/refusals.py."""
+    """A new error needs an example in logqueue/api/openapi/refusals.py."""
     kinds = [kind for kind in every_error() if kind.__module__ == errors.__name__]
     assert {type(error) for error in EXAMPLES} == {*kinds}
     assert len({type(error) for error in EXAMPLES}) == len(EXAMPLES)

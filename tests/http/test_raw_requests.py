@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from logqueue.server.openapi.document import ROWS
+from logqueue.api.openapi.document import ROWS
 from tests.http import rawhttp
 from tests.http.api import Api
 from tests.http.expect import eventually, plain_ok

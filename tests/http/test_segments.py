@@ -14,10 +14,10 @@ import httpx
 import msgspec
 import pytest
 
-from logqueue.core import events as ev
+from logqueue import events as ev
 from logqueue.segments.index import SegmentIndex, TopicPart
 from logqueue.segments.known import RouterFacts, TopicFacts
-from logqueue.server.log_segments import LOG_NAMES
+from logqueue.server.storage.segment_lookup import LOG_NAMES
 from logqueue.shapes import (
     Segment,
     SegmentPage,

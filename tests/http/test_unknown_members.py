@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from logqueue.unknown_members import header_text, unknown_members
-from logqueue.wire_records import JobsBody
+from logqueue.api.bodies.records import JobsBody
+from logqueue.api.bodies.unknown_members import header_text, unknown_members
 from tests.http.api import JSON, Api
 from tests.http.conftest import ApiFor, FreshServer
 from tests.http.expect import ok, refused

@@ -14,18 +14,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from logqueue.core import apply as applying
+from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core import events as ev
-from logqueue.core import timing
+from logqueue.core import record_times
+from logqueue.core.apply import dispatch as applying
 from logqueue.core.batch import Batch
-from logqueue.core.block import KEY, Texts, View, read_string
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
+from logqueue.events.block import KEY, Texts, View, read_string
 from logqueue.segments.catalog import SegmentFile
 from logqueue.segments.index import IndexBuilder, SegmentIndex
 from logqueue.segments.known import Known
-from logqueue.server import checkpoints, engine, tidying
+from logqueue.server.engine import engine
+from logqueue.server.storage import checkpoint, compaction
 from tests.core.world import World, job, pack, wish
 from wal import Log
 from wal.segment import read_whole
@@ -43,7 +44,12 @@ def row_of(batch: Batch, index: int) -> Row:
     view = View(batch.block)
     ts = batch.ts_at(index)
     key = view.text(KEY, index)
-    return ts, view.texts(index), read_string(key) if key else None, timing.due_at(view, index, ts)
+    return (
+        ts,
+        view.texts(index),
+        read_string(key) if key else None,
+        record_times.due_at(view, index, ts),
+    )
 
 
 class History:
@@ -131,10 +137,10 @@ class History:
             patch.setattr(Log, "drop_before", noted_drop)
             patch.setattr(Topic, "insert", noted_insert)
             patch.setattr(engine, "apply", noted_apply)
-            patch.setattr(tidying, "SLACK_BYTES", 20_000)
-            patch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
-            patch.setattr(tidying, "MOVED_RECORDS_MAX", 5)
-            patch.setattr(checkpoints, "TOPICS_PER_PART", self._topics_per_part)
+            patch.setattr(compaction, "SLACK_BYTES", 20_000)
+            patch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
+            patch.setattr(compaction, "MOVED_RECORDS_MAX", 5)
+            patch.setattr(checkpoint, "TOPICS_PER_PART", self._topics_per_part)
             yield
 
     # -- what happens ----------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from logqueue.core import block as blocks
-from logqueue.core import events as ev
-from logqueue.core.config import TopicConfig
+from logqueue import events as ev
+from logqueue.events import block as blocks
+from logqueue.model.config import TopicConfig
 from logqueue.segments.catalog import (
     CatalogError,
     IndexCache,

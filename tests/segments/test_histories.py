@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from logqueue.core import events as ev
-from logqueue.core.block import KEY, SEQ, TS, View, read_string
-from logqueue.core.timing import due_at
+from logqueue import events as ev
+from logqueue.core.record_times import due_at
+from logqueue.events.block import KEY, SEQ, TS, View, read_string
 from logqueue.segments.plan import choose, plan_events, plan_records, topics_of
 from logqueue.segments.walk import read_events, read_records
 from tests.core.world import World

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logqueue.core import events as ev
-from logqueue.core.config import TopicConfig
+from logqueue import events as ev
+from logqueue.model.config import TopicConfig
 from logqueue.segments import ranges as rg
 from logqueue.segments.catalog import read_segment, scan
 from logqueue.segments.index import VERSION, Borrowed, SegmentIndex, TopicPart

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logqueue.core import block as blocks
-from logqueue.core import events as ev
+from logqueue import events as ev
+from logqueue.events import block as blocks
 from logqueue.segments.catalog import open_catalog
 from logqueue.segments.plan import plan_records
 from logqueue.segments.walk import read_records

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from logqueue.server.coordinator import Coordinator
+from logqueue.server.engine.dispatcher import Coordinator
 from logqueue.testing.core import Exchange, MemoryCore
 from logqueue.testing.virtual import VirtualTime
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logqueue.server.byte_ranges import NoSuchBytes, Part, part_of
+from logqueue.server.http.byte_ranges import NoSuchBytes, Part, part_of
 
 
 def naive(start: str, last: str, total: int) -> tuple[int, int] | str | None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from logqueue.server.exchange import HttpExchange
-from logqueue.server.requests import Reply
+from logqueue.server.http.exchange import HttpExchange
+from logqueue.server.http.requests import Reply
 
 
 class Line:

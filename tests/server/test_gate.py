@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from logqueue.errors import LogqueueError, StorageReadOnly
-from logqueue.server import gate as gates
-from logqueue.server.gate import Gate
+from logqueue.server.engine import commit_barrier as gates
+from logqueue.server.engine.commit_barrier import Gate
 
 
 @dataclass

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from logqueue.clock import SystemClock
 from logqueue.core import commands as cmd
-from logqueue.core.config import TopicConfig
 from logqueue.core.invariants import check, portrait
-from logqueue.server import journal as journals
-from logqueue.server import tidying
-from logqueue.server.background import leases_flushed
-from logqueue.server.coordinator import Coordinator
-from logqueue.server.engine import Engine
-from logqueue.server.housework import Housework
-from logqueue.server.journal import Journal
+from logqueue.model.clock import SystemClock
+from logqueue.model.config import TopicConfig
+from logqueue.server.engine.background import leases_flushed
+from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.engine import Engine
+from logqueue.server.storage import compaction
+from logqueue.server.storage import journal as journals
+from logqueue.server.storage.housework import Housework
+from logqueue.server.storage.journal import Journal
 from tests.core.world import job, pack
 from wal import Log, OsFileSystem
 from wal.files import OsFile
@@ -91,8 +91,8 @@ async def claimed(engine: Engine, coordinator: Coordinator, rounds: int) -> None
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small things are worth the trouble."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 1000)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 4 * SEGMENT)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 1000)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 4 * SEGMENT)
     monkeypatch.setattr(journals, "LEASES_SEGMENT_BYTES_MAX", 6000)
     return iter(())
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect
 
-from logqueue.server.routing import MATCHES_MAX
+from logqueue.server.engine.worker_registry import NODES_MAX
+from logqueue.server.http.routing import MATCHES_MAX
 from logqueue.server.serve import _bind, _Server
 from logqueue.server.settings import Settings
-from logqueue.server.workers import NODES_MAX
 from tests.effort import scaled
 from tests.server.holding import grown, sizes
 

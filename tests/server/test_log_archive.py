@@ -10,16 +10,16 @@ from random import Random
 
 import pytest
 
-from logqueue.clock import ManualClock
+from logqueue.model.clock import ManualClock
 from logqueue.segments.index import decode_index
-from logqueue.server import log_archive, tidying
-from logqueue.server.log_archive import ArchiveLocked, ArchiveRefused, LogArchive
-from logqueue.server.log_segments import LOG_NAMES
+from logqueue.server.storage import archive, compaction
+from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused, LogArchive
+from logqueue.server.storage.segment_lookup import LOG_NAMES
 from tests.core.world import START_MS, Bounds, World
 from tests.sim.archived import segments
 from wal.format import SegmentHeader, encode_header
 from wal.segment import segment_path
-from wal.simfs import Op, SimFileSystem
+from wal.testing.simfs import Op, SimFileSystem
 
 ALL = Bounds()
 
@@ -27,8 +27,8 @@ ALL = Bounds()
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
 
 
 def new_world(bounds: Bounds = ALL, fs: SimFileSystem | None = None) -> World:
@@ -474,7 +474,7 @@ def test_small_segments_share_their_syncs() -> None:
     kinds = Counter(op.kind for op in world.fs.history[before:] if op.path.startswith("archive"))
     assert world.archive.archived == segments and kinds["link"] == segments
     # One for the names and one for the indexes of many; an index is synced itself.
-    assert kinds["sync_dir"] <= 2 * (segments // log_archive.SEGMENTS_PER_SYNC + 1)
+    assert kinds["sync_dir"] <= 2 * (segments // archive.SEGMENTS_PER_SYNC + 1)
     assert kinds["sync"] == segments
     world.tidy()
     world.kill()

@@ -7,23 +7,23 @@ import json
 import msgspec
 import pytest
 
-from logqueue.clock import ManualClock
+from logqueue.model.clock import ManualClock
 from logqueue.segments.index import LogName, decode_index, encode_index
-from logqueue.server import checkpoints, log_segments, tidying
-from logqueue.server.log_segments import LOG_NAMES, Place
-from logqueue.server.segment_listing import Page, Wish, list_segments
+from logqueue.server.handlers.segment_listing import Page, Wish, list_segments
+from logqueue.server.storage import checkpoint, compaction, segment_lookup
+from logqueue.server.storage.segment_lookup import LOG_NAMES, Place
 from tests.core.world import START_MS, Bounds, World
 from tests.segments.histories import indexes_of
 from tests.sim.archived import segments
 from wal.segment import segment_path
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces that end inside frames."""
-    monkeypatch.setattr(log_segments, "STEP_BYTES", 100)
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
+    monkeypatch.setattr(segment_lookup, "STEP_BYTES", 100)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
 
 
 def new_world(fs: SimFileSystem | None = None) -> World:
@@ -50,7 +50,7 @@ def test_a_segment_that_grows_is_read_on() -> None:
         found = world.look(place)
         assert found.damage is None and found.index.bytes == place.bytes
         assert found.index.last_frame == world.engine.journal.jobs.appended
-        fresh = log_segments.LogSegments(world.engine.journal)
+        fresh = segment_lookup.LogSegments(world.engine.journal)
         before, world.engine.journal.segments = world.engine.journal.segments, fresh
         assert [world.look(other).index for other in places(world)][-1] == found.index
         world.engine.journal.segments = before
@@ -136,14 +136,14 @@ def test_a_segment_tells_the_same_whatever_was_looked_at_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its checkpoint may end in a later one: names, queues and routers stand in earlier ones."""
-    monkeypatch.setattr(checkpoints, "TOPICS_PER_PART", 1)
+    monkeypatch.setattr(checkpoint, "TOPICS_PER_PART", 1)
     world = busy_world()
     journal = world.engine.journal
     data = segments(world.fs, "jobs", "data")
     expected = {index.segment: index for index in indexes_of(data)}
     assert any(part.events for index in expected.values() for part in index.topics)
     for order in (1, -1):
-        journal.segments = log_segments.LogSegments(journal)
+        journal.segments = segment_lookup.LogSegments(journal)
         for place in places(world)[:-1][::order]:
             assert world.look(place).index == expected[place.id]
     world.keep()
@@ -168,7 +168,7 @@ def test_an_index_of_another_segment_is_not_believed(caplog: pytest.LogCaptureFi
     first, second = places(world)[:2]
     right = world.look(second).index
     wrong = msgspec.structs.replace(world.look(first).index, bytes=second.bytes)
-    world.engine.journal.segments = log_segments.LogSegments(world.engine.journal)
+    world.engine.journal.segments = segment_lookup.LogSegments(world.engine.journal)
     path = segment_path("archive/jobs", second.id) + ".idx"
     world.fs.create(path).pwrite(encode_index(wrong), 0)
     assert world.look(second).index == right

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logqueue.core import limits
+from logqueue.model import limits
 from logqueue.testing.core import Exchange
 from tests.server.memory import Memory, pushed
 

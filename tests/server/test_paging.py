@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sortedcontainers import SortedDict
 
+from logqueue.api.paging import names_from
 from logqueue.server.auth import Key
-from logqueue.server.paging import names_from
 
 NAMES = [f"{tenant}.{number:02}" for tenant in ("a", "b", "b.x", "c") for number in range(20)]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from logqueue.server.app import routes
-from logqueue.server.http import HttpApi
+from logqueue.server.http.api import HttpApi
+from logqueue.server.http.connection import LogqueueHttpProtocol
+from logqueue.server.http.routing import Router
 from logqueue.server.metrics import Metrics
-from logqueue.server.protocol import LogqueueHttpProtocol
-from logqueue.server.routing import Router
 from logqueue.server.service import Service
 from logqueue.server.settings import Settings
 

@@ -14,15 +14,17 @@ from typing import Any
 
 import pytest
 
-from logqueue.core import apply, apply_replacing, limits, tags
 from logqueue.core import commands as cmd
+from logqueue.core import tags
+from logqueue.core.apply import dispatch, replacing
 from logqueue.core.invariants import check
-from logqueue.core.looking import list_jobs
-from logqueue.core.predicate import Predicate
-from logqueue.core.projection import Queue
-from logqueue.server import engine as engines
-from logqueue.server import tidying
-from logqueue.server.portions import portions
+from logqueue.core.job_views import list_jobs
+from logqueue.core.queue_state import Queue
+from logqueue.model import limits
+from logqueue.model.tag_predicate import Predicate
+from logqueue.server.engine import engine as engines
+from logqueue.server.engine.portions import portions
+from logqueue.server.storage import compaction
 from tests.core.world import World, job, keyed, pack, wish
 
 SMALL, LARGE = 1000, 4000
@@ -51,11 +53,11 @@ def _scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SCALED.items():
         monkeypatch.setattr(limits, name, value)
     monkeypatch.setattr(Queue.elapse, "__defaults__", (None, 100))
-    monkeypatch.setattr(apply.elapse, "__defaults__", (100,))
-    monkeypatch.setattr(apply_replacing.go_on, "__defaults__", (25, 100))
+    monkeypatch.setattr(dispatch.elapse, "__defaults__", (100,))
+    monkeypatch.setattr(replacing.go_on, "__defaults__", (25, 100))
     monkeypatch.setattr(engines, "FORWARDED_PER_TURN_MAX", 100)
     monkeypatch.setattr(engines, "CATCH_UP_RECORDS_MAX", 400)
-    monkeypatch.setattr(tidying, "FREED_PER_STEP", 200)
+    monkeypatch.setattr(compaction, "FREED_PER_STEP", 200)
     monkeypatch.setattr(tags, "RUN_TAGS_MAX", 100)
 
 
@@ -348,7 +350,7 @@ def drop(world: World, n: int) -> Steps:
     def steps() -> Steps:
         world.drop()
         yield None
-        yield from tidying.free(world.engine)
+        yield from compaction.free(world.engine)
 
     return steps()
 

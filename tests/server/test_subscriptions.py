@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from logqueue import frames
-from logqueue.core import block as blocks
+from logqueue.api import frames
+from logqueue.api.frames import Event
+from logqueue.api.record_texts import DATA_SHOWN, RecordTexts
 from logqueue.core import commands as cmd
-from logqueue.core.config import TopicConfig
 from logqueue.errors import LogqueueError, StorageReadOnly
-from logqueue.frames import Event
-from logqueue.record_texts import DATA_SHOWN, RecordTexts
-from logqueue.server.gate import Gate
-from logqueue.server.subscriptions import (
+from logqueue.events import block as blocks
+from logqueue.model.config import TopicConfig
+from logqueue.server.engine.commit_barrier import Gate
+from logqueue.server.engine.fanout import (
     Cursor,
     ReadOptions,
     Subscriber,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from logqueue.api.frames import encode_cursors
 from logqueue.errors import NotFound, Throttled, Unauthorized
-from logqueue.frames import encode_cursors
 from logqueue.server.auth import Key, parse_keys
 from logqueue.server.client_memory import ClientMemory
-from logqueue.server.subscriptions import ReadOptions
-from logqueue.server.watch import SESSION_TTL_S, WatchSession, WatchSessions
+from logqueue.server.engine.fanout import ReadOptions
+from logqueue.server.engine.watch_sessions import SESSION_TTL_S, WatchSession, WatchSessions
 
 
 class Hours:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from websockets.frames import CloseCode, Frame, Opcode
 
 from logqueue.server.client_memory import ClientMemory, MemoryShare
-from logqueue.server.websocket import WebSocket
-from logqueue.server.websocket_frames import (
+from logqueue.server.http.websocket import WebSocket
+from logqueue.server.http.websocket_frames import (
     FRAMES_PER_STEP,
     MESSAGES_PER_STEP,
     ControlFrame,

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from logqueue.core import events as ev
-from logqueue.core.block import DATA, SEQ, View
+from logqueue import events as ev
+from logqueue.events.block import DATA, SEQ, View
 from wal.format import Walk, decode_header, salt_of
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 _SEGMENT = re.compile(r"(?:archive|data)/(jobs|leases)/(\d{20})\.wal")
 FRAME_BYTES_MAX = 1 << 20

@@ -12,9 +12,9 @@ import pytest
 
 from logqueue.core.invariants import check
 from logqueue.errors import TopicFull
-from logqueue.server import tidying
+from logqueue.server.storage import compaction
 from tests.core.world import World, wish
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 DAY_MS = 86_400_000
@@ -24,8 +24,8 @@ KEYS = [f"customer-{i}" for i in range(12)]
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few kilobytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 20_000)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 30_000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 20_000)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 30_000)
 
 
 class Day:

@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from logqueue.clock import ManualClock
+from logqueue.model.clock import ManualClock
 from logqueue.segments.index import decode_index
-from logqueue.server import tidying
+from logqueue.server.storage import compaction
 from tests.core.world import START_MS, Bounds, World
 from tests.effort import EFFORT, swept
 from tests.sim.archived import appended, require_no_gap, segments
 from tests.sim.ledger import Batch, Ledger
 from tests.sim.workload import Workload
-from wal.simfs import Op, SimCrash, SimFileSystem
+from wal.testing.simfs import Op, SimCrash, SimFileSystem
 
 TURNS = 20
 SEEDS = range(4, 4 + EFFORT)
@@ -27,8 +27,8 @@ LITTLE = Bounds(max_bytes=30_000)
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
 
 
 class Archiving(Workload):

@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-from logqueue.clock import ManualClock
 from logqueue.core.invariants import check, portrait
 from logqueue.errors import StorageFull, StorageReadOnly
-from logqueue.server import journal, tidying
+from logqueue.model.clock import ManualClock
+from logqueue.server.storage import compaction, journal
 from tests.core.world import START_MS, World, job
 from tests.effort import swept
 from tests.sim.ledger import Ledger
 from tests.sim.workload import TOPICS, Workload
 from wal import WalError
-from wal.simfs import Op, SimFileSystem
+from wal.testing.simfs import Op, SimFileSystem
 
 TURNS = 30
 
@@ -24,8 +24,8 @@ TURNS = 30
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
 
 
 def day(fs: SimFileSystem, workload: Workload, clock: ManualClock) -> World | None:
@@ -137,7 +137,7 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tidying_frees_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "SPARE_BYTES", 30_000)
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 0)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     world = World(segment_bytes=40_000)
     world.put(durability="fsync")
     world.fs.capacity_bytes = 400_000

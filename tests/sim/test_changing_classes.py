@@ -13,15 +13,15 @@ from random import Random
 
 import pytest
 
-from logqueue.clock import ManualClock
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
-from logqueue.core.looking import list_jobs
-from logqueue.server import tidying
-from logqueue.server.portions import Outcome
+from logqueue.core.job_views import list_jobs
+from logqueue.model.clock import ManualClock
+from logqueue.server.engine.portions import Outcome
+from logqueue.server.storage import compaction
 from tests.core.world import START_MS, World, job, pack
 from tests.effort import scaled
-from wal.simfs import SimCrash, SimFileSystem
+from wal.testing.simfs import SimCrash, SimFileSystem
 
 CLASSES = ("ephemeral", "memory", "disk", "fsync")
 LASTING = ("disk", "fsync")
@@ -33,8 +33,8 @@ OPERATIONS_MAX = 40
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
 
 
 class Known:

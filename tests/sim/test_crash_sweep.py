@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from logqueue.clock import ManualClock
 from logqueue.core.invariants import check, portrait
-from logqueue.server import tidying
+from logqueue.model.clock import ManualClock
+from logqueue.server.storage import compaction
 from tests.core.world import START_MS, World
 from tests.effort import EFFORT, swept
 from tests.sim.ledger import Ledger
 from tests.sim.workload import TOPICS, Workload
-from wal.simfs import SimCrash, SimFileSystem
+from wal.testing.simfs import SimCrash, SimFileSystem
 
 TURNS = 36
 SEEDS = range(1, 1 + 2 * EFFORT)
@@ -23,8 +23,8 @@ SEEDS = range(1, 1 + 2 * EFFORT)
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
 
 
 def day(fs: SimFileSystem, ledger: Ledger, seed: int, clock: ManualClock) -> None:

@@ -14,17 +14,17 @@ from random import Random
 
 import pytest
 
-from logqueue.clock import ManualClock
 from logqueue.core.invariants import check
 from logqueue.errors import LogqueueError, StorageFull
-from logqueue.server import checkpoints, journal, tidying
+from logqueue.model.clock import ManualClock
+from logqueue.server.storage import checkpoint, compaction, journal
 from tests.core.world import START_MS, Bounds, World, fall_back, job
 from tests.sim.archived import require_no_gap
 from tests.sim.ledger import Ledger
 from tests.sim.test_archive_sweep import Archiving, require_history
 from tests.sim.workload import TOPICS
 from wal import WalError
-from wal.simfs import Op, SimCrash, SimFileSystem
+from wal.testing.simfs import Op, SimCrash, SimFileSystem
 
 EFFORT = int(os.environ.get("LOGQUEUE_TEST_EFFORT", "1"))
 TURNS = 26
@@ -40,9 +40,9 @@ Fault = Callable[[Op, int], OSError | None]
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite, and checkpoints have many parts."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
-    monkeypatch.setattr(checkpoints, "TOPICS_PER_PART", 4)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
+    monkeypatch.setattr(checkpoint, "TOPICS_PER_PART", 4)
     monkeypatch.setattr(journal, "SPARE_BYTES", 2000)
 
 
@@ -141,7 +141,7 @@ def test_a_full_jobs_log_does_not_keep_the_leases_log_from_giving_space_back() -
 def test_a_leases_checkpoint_without_room_for_all_of_it_is_not_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkpoints, "JOBS_PER_PART", 10)
+    monkeypatch.setattr(checkpoint, "JOBS_PER_PART", 10)
     world = World(segment_bytes=64 << 10)
     world.put(durability="fsync", leases_durable=True, lease_ms=10**7)
     for _ in range(40):

@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from logqueue.clock import ManualClock
+from logqueue.api.record_texts import RecordTexts, shown
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check, portrait
 from logqueue.core.staging import ChunkId
-from logqueue.record_texts import RecordTexts, shown
-from logqueue.server import tidying
+from logqueue.model.clock import ManualClock
+from logqueue.server.storage import compaction
 from tests.core.world import START_MS, Wish, World, pack, wish
 from tests.effort import scaled
-from wal.simfs import SimCrash, SimFileSystem
+from wal.testing.simfs import SimCrash, SimFileSystem
 
 LIVES = 8
 TURNS = 35
@@ -62,8 +62,8 @@ CHANGES: tuple[dict[str, Any], ...] = (
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
 
 
 def numbers(world: World, name: str) -> list[int]:

@@ -12,10 +12,10 @@ import pytest
 
 from logqueue.core.invariants import check
 from logqueue.core.reading import Page, read
-from logqueue.server import tidying
+from logqueue.server.storage import compaction
 from tests.core.world import World, job
 from tests.effort import scaled
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 TOPICS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -29,7 +29,7 @@ TOPICS: dict[str, dict[str, object]] = {
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
 
 
 class Reader:

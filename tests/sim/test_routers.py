@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from logqueue.core.invariants import check, portrait
-from logqueue.server import tidying
+from logqueue.server.storage import compaction
 from tests.core.world import World, job
 from tests.effort import EFFORT, scaled, swept
-from wal.simfs import SimCrash, SimFileSystem
+from wal.testing.simfs import SimCrash, SimFileSystem
 
 """Of how many disk operations one is crashed at; all of them from an effort of 3 on."""
 
@@ -28,7 +28,7 @@ EDGES: tuple[tuple[str, dict[str, Any]], ...] = (
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 500)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
 
 
 class Web:

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from logqueue.core.invariants import check
-from logqueue.server import tidying
+from logqueue.server.storage import compaction
 from tests.core.world import World
 from tests.effort import scaled
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few hundred bytes of garbage be worth a rewrite."""
-    monkeypatch.setattr(tidying, "SLACK_BYTES", 2000)
-    monkeypatch.setattr(tidying, "LEASES_BYTES_MAX", 3000)
+    monkeypatch.setattr(compaction, "SLACK_BYTES", 2000)
+    monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 3000)
 
 
 def live(seed: int) -> tuple[str, int]:

@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from logqueue.core import events as ev
+from logqueue import events as ev
 from logqueue.core.invariants import check
-from logqueue.server.journal import Journal
+from logqueue.server.storage.journal import Journal
 from tests.core.world import World
 from wal import WalCorrupt
 from wal.format import HEADER_BYTES, encode_frame, frame_bytes, salt_of
-from wal.simfs import Op, SimFileSystem
+from wal.testing.simfs import Op, SimFileSystem
 
 Hurt = Callable[["Disk"], object]
 

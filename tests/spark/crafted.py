@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from logqueue.core import block as blocks
-from logqueue.core import events as ev
-from logqueue.core.config import TopicConfig
+from logqueue import events as ev
+from logqueue.events import block as blocks
+from logqueue.model.config import TopicConfig
 from wal import Log
 
 START_MS = 1_700_000_000_000

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logqueue.core import block as blocks
-from logqueue.core import events as ev
-from logqueue.core.config import TopicConfig
+from logqueue import events as ev
+from logqueue.events import block as blocks
+from logqueue.model.config import TopicConfig
 from logqueue.segments.index import SegmentDamaged, SegmentIndex
 from logqueue.segments.plan import SegmentRead, plan_events, plan_records, topics_of
 from logqueue.segments.walk import read_events

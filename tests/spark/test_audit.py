@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from logqueue import events as ev
 from logqueue.client import Client, EpochPart, NewRecord
-from logqueue.core import events as ev
-from logqueue.core.config import TopicConfig
+from logqueue.model.config import TopicConfig
 from logqueue.spark.archive.job import run_archive
 from logqueue.spark.audit.job import RULES, run_audit
 from logqueue.spark.errors import PipelineError

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from logqueue.core import events as ev
-from logqueue.core.config import RouterOptions, TopicConfig
-from logqueue.core.kept import TopicKept
-from logqueue.core.predicate import Predicate
+from logqueue import events as ev
+from logqueue.events.snapshots import TopicKept
+from logqueue.model.config import RouterOptions, TopicConfig
+from logqueue.model.tag_predicate import Predicate
 from logqueue.spark.audit import log as audit_log
 from logqueue.spark.audit import producers as audit_producers
 from logqueue.spark.audit.findings import Finding

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from logqueue.core import events as ev
+from logqueue import events as ev
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.reading import options
 from logqueue.spark.reading.arrow import EVENTS_SCHEMA, RECORDS_SCHEMA

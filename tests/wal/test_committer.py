@@ -13,7 +13,7 @@ import pytest
 from wal import Log, WalClosed, WalFailed
 from wal.committer import LARGE_BYTES, ROUND_BYTES_MAX
 from wal.segment import Segment
-from wal.simfs import Op, SimFileSystem
+from wal.testing.simfs import Op, SimFileSystem
 
 
 def sim(segment_bytes_max: int = 1 << 20) -> tuple[SimFileSystem, Log]:

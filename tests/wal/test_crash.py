@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from wal import Log, WalFull
-from wal.simfs import SimCrash, SimFileSystem
+from wal.testing.simfs import SimCrash, SimFileSystem
 
 DIR = "d"
 SEGMENT = 6000

@@ -12,7 +12,7 @@ import pytest
 
 from wal import Log, RecordTooLarge, WalClosed, WalCorrupt, WalFull, WalLocked
 from wal.format import HEADER_BYTES, frame_bytes
-from wal.simfs import SimFileSystem
+from wal.testing.simfs import SimFileSystem
 
 
 def sim_log(fs: SimFileSystem, segment_bytes_max: int = 1 << 20) -> Log:

@@ -14,7 +14,7 @@ from wal.files import OsFileSystem
 from wal.format import HEADER_BYTES, End, HeaderState, encode_frame, frame_bytes, salt_of
 from wal.recovery import TABLE, Facts, Outcome, Position, decide, matches, survey
 from wal.segment import segment_path
-from wal.simfs import SimCrash, SimFileSystem
+from wal.testing.simfs import SimCrash, SimFileSystem
 
 BOOLS = (False, True)
 

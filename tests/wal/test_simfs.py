@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from wal.simfs import BLOCK_BYTES, SimCrash, SimFileSystem
+from wal.testing.simfs import BLOCK_BYTES, SimCrash, SimFileSystem
 
 
 def crashes(fs: SimFileSystem, count: int = 200) -> list[dict[str, bytes]]:

@@ -21,9 +21,9 @@ from heapq import merge
 from itertools import pairwise
 from typing import Any
 
-from logqueue.core import block as blocks
-from logqueue.core import events as ev
-from logqueue.core.config import TopicConfig
+from logqueue import events as ev
+from logqueue.events import block as blocks
+from logqueue.model.config import TopicConfig
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
 from logqueue.spark.audit.frames import JOBS, LEASES, Placed, Problem

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from logqueue.core import events as ev
+from logqueue import events as ev
 from logqueue.segments import ranges as seq_ranges
 from logqueue.spark.audit.findings import Finding, Rule
 from logqueue.spark.audit.frames import JOBS, LEASES, Problem, SegmentFile, frames, shown

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logqueue.core.block import (
+from logqueue.events.block import (
     DATA,
     DELAY,
     KEY,
@@ -27,11 +27,11 @@ from logqueue.core.block import (
     UPDATED_AT,
     BlockError,
 )
+from logqueue.segments.fast_decode import Records
 from logqueue.segments.index import SegmentDamaged
 from logqueue.segments.job_events import JobEvent
-from logqueue.segments.lending import Lend
-from logqueue.segments.narrow import Records
 from logqueue.segments.plan import SegmentRead
+from logqueue.segments.resolver import Lend
 from logqueue.segments.walk import read_events, read_records
 from logqueue.spark.reading.arrow_columns import (
     Ints,

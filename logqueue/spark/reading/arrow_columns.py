@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logqueue.core.block import KEY, NUMBER_COLUMNS, BlockError, View
+from logqueue.events.block import KEY, NUMBER_COLUMNS, BlockError, View
 
 Ints = npt.NDArray[np.int64]
 

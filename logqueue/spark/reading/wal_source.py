@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
-from logqueue.core.events import Checkpointed, decode
+from logqueue.events import Checkpointed, decode
 from logqueue.segments.catalog import Catalog, CatalogError, open_catalog, read_segment
 from logqueue.segments.index import SegmentDamaged, SegmentIndex
 from logqueue.segments.payloads import payloads

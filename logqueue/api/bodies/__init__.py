@@ -1,0 +1,1 @@
+"""Request bodies: bytes to typed values and commands."""

@@ -1,0 +1,181 @@
+"""The shapes of looking after jobs: bodies and parameters to commands.
+
+Owns: the members of purge, release, redrive and config patches, and the filters of a job listing.
+Must not know: how a command is decided, replies, routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from logqueue.api.bodies.queues import BodyReader, decode, note_unknown
+from logqueue.api.bodies.unknown_members import Ignore
+from logqueue.core import commands as cmd
+from logqueue.errors import (
+    BatchTooLarge,
+    InvalidRequest,
+    quoted,
+)
+from logqueue.events import block as blocks
+from logqueue.model import limits
+from logqueue.model.config import U64, TopicConfig
+from logqueue.model.tag_predicate import Predicate
+
+JOB_STATES: tuple[cmd.JobState, ...] = get_args(cmd.JobState)
+
+
+class PurgeBody(msgspec.Struct):
+    """`POST /v0/topics/:q/purge`."""
+
+    states: list[cmd.JobState]
+
+
+class ReleaseBody(msgspec.Struct):
+    """`POST /v0/topics/:q/release`."""
+
+    seqs: list[U64]
+
+
+class RedriveBody(msgspec.Struct):
+    """`POST /v0/topics/:topic/redrive`."""
+
+    to: str | None = None
+    seqs: list[U64] | None = None
+    match: Any = None
+    before_seq: U64 | None = None
+    reason: cmd.DeadLetterReason | None = None
+    limit: U64 | None = None
+    dry_run: bool = False
+
+
+_read_purge_body = BodyReader(PurgeBody).read
+_read_release_body = BodyReader(ReleaseBody).read
+_read_redrive_body = BodyReader(RedriveBody).read
+_patch = msgspec.json.Decoder(dict[str, Any])
+
+
+def patch_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.PatchTopic:
+    """The command of a merge patch; its fields' types are checked once they are merged.
+
+    Raises:
+        InvalidRequest: It is no JSON object.
+    """
+    changes: dict[str, Any] = decode(_patch, body)
+    if ignore is not None:
+        note_unknown(TopicConfig, body, ignore)
+    return cmd.PatchTopic(topic, changes)
+
+
+def purge_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Purge:
+    """The command of a purge body.
+
+    Raises:
+        InvalidRequest: No state, or an unknown one.
+    """
+    decoded: PurgeBody = _read_purge_body(body, ignore)
+    if not decoded.states:
+        raise InvalidRequest(f"`states` must name at least one of {', '.join(JOB_STATES)}")
+    return cmd.Purge(topic, frozenset(decoded.states))
+
+
+def release_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Release:
+    """The command of a release body.
+
+    Raises:
+        InvalidRequest, BatchTooLarge: A seq is out of range, or there are too many.
+    """
+    decoded: ReleaseBody = _read_release_body(body, ignore)
+    return cmd.Release(topic, _seqs(decoded.seqs, limits.SEQS_PER_CALL_MAX))
+
+
+def redrive_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Redrive:
+    """The command of a redrive body; `limit` is clamped.
+
+    Raises:
+        InvalidRequest, BatchTooLarge: A seq is out of range, or there are too many; or a predicate
+            of no known form.
+    """
+    decoded: RedriveBody = _read_redrive_body(body, ignore)
+    limit = limits.REDRIVE_DEFAULT if decoded.limit is None else decoded.limit
+    return cmd.Redrive(
+        topic,
+        decoded.to,
+        None if decoded.seqs is None else _seqs(decoded.seqs, limits.REDRIVE_MAX),
+        None if decoded.match is None else Predicate.parse(decoded.match),
+        decoded.before_seq,
+        decoded.reason,
+        min(max(limit, 1), limits.REDRIVE_MAX),
+        decoded.dry_run,
+    )
+
+
+def _seqs(seqs: list[int], most: int) -> list[int]:
+    if len(seqs) > most:
+        raise BatchTooLarge(
+            f"{len(seqs)} seqs in one call; send at most {most}", {"seqs": len(seqs), "max": most}
+        )
+    if seqs and max(seqs) > limits.U64_MAX:
+        raise InvalidRequest(f"`seqs` must be at most {limits.U64_MAX}")
+    return seqs
+
+
+class JobFilter(NamedTuple):
+    """What a job listing is to show.
+
+    Attributes:
+        states: Empty for all.
+        key: As a JSON string fragment.
+    """
+
+    states: frozenset[cmd.JobState]
+    match: Predicate | None
+    key: bytes | None
+    after: int
+    limit: int
+
+
+def read_job_filter(query: Mapping[str, str]) -> JobFilter:
+    """The filters of a job listing.
+
+    Raises:
+        InvalidRequest: An unknown state, or a number that is none.
+    """
+    states: set[cmd.JobState] = set()
+    for name in query.get("state", "").split(","):
+        if name:
+            states.add(_state(name))
+    tag, key = query.get("tag"), query.get("key")
+    limit = _number(query, "limit", limits.JOBS_LISTED_DEFAULT, limits.U32_MAX)
+    return JobFilter(
+        frozenset(states),
+        None if tag is None else Predicate.parse(tag),
+        None if key is None else blocks.write_string(key),
+        _number(query, "after", 0, limits.U64_MAX),
+        min(max(limit, 1), limits.JOBS_LISTED_MAX),
+    )
+
+
+def _state(name: str) -> cmd.JobState:
+    for state in JOB_STATES:
+        if state == name:
+            return state
+    raise InvalidRequest(f"`state` {quoted(name[:40])} is none of {', '.join(JOB_STATES)}")
+
+
+def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int:
+    given = query.get(name)
+    return default if given is None else read_number(given, f"`{name}`", most)
+
+
+def read_number(text: str, what: str, most: int) -> int:
+    """An unsigned integer of a path or a query.
+
+    Raises:
+        InvalidRequest: It is not one, or over `most`.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) <= 40) or int(text) > most:
+        raise InvalidRequest(f"{what} must be an integer from 0 to {most}, not {quoted(text[:40])}")
+    return int(text)

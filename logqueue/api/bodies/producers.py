@@ -1,0 +1,182 @@
+"""The shapes of transactional appends: bodies and paths to commands.
+
+Owns: the members of stage and commit, their types and bounds. Must not know: how a command is
+decided, replies, routes. Staged records are those of a write, without keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from logqueue.api.bodies.jobs import read_number
+from logqueue.api.bodies.queues import U32, BodyReader, decode, note_unknown
+from logqueue.api.bodies.records import (
+    JobBody,
+    Packed,
+    RecordBody,
+    StrictJobBody,
+    compact,
+    content_of,
+    first_that_fits,
+    require_count,
+)
+from logqueue.api.bodies.unknown_members import Ignore
+from logqueue.core import commands as cmd
+from logqueue.errors import BatchTooLarge, InvalidRequest
+from logqueue.model import limits
+from logqueue.model.config import require_router_name, require_topic_name
+
+ATTEMPT_BYTES_MAX = 128
+CONTENT_BYTES_MAX = 128
+
+
+class PlainStageBody(msgspec.Struct):
+    """`POST /v0/producers/:producer/epochs/:n/stage`, as most are."""
+
+    topic: str
+    records: Sequence[RecordBody]
+    partition: U32 = 0
+    attempt: str = ""
+    chunk: U32 = 0
+    node: str | None = None
+
+
+class StageBody(PlainStageBody):
+    """The same with records that say more than most, or have unknown members."""
+
+    records: Sequence[JobBody]
+
+
+class PartBody(msgspec.Struct):
+    """The attempt of one partition that is to be committed."""
+
+    chunks: U32
+    rows: U32
+    partition: U32 = 0
+    attempt: str = ""
+
+
+class CommitBody(msgspec.Struct):
+    """`POST /v0/producers/:producer/epochs/:n/commit`."""
+
+    parts: list[PartBody]
+    content: str = ""
+
+
+class _PlainStage(PlainStageBody, forbid_unknown_fields=True):
+    """The chunk of most producers."""
+
+
+class _StrictStage(StageBody, forbid_unknown_fields=True):
+    """Every chunk without unknown members."""
+
+    records: Sequence[StrictJobBody]
+
+
+_plain = msgspec.json.Decoder(_PlainStage)
+_strict = msgspec.json.Decoder(_StrictStage)
+_whole = msgspec.json.Decoder(StageBody)
+_read_commit_body = BodyReader(CommitBody).read
+
+
+def read_stage_body(body: bytes, ignore: Ignore | None = None) -> PlainStageBody:
+    """Decode a chunk.
+
+    Args:
+        body: The whole body.
+        ignore: Is told the unknown members, if there are any.
+
+    Raises:
+        InvalidRequest: Not UTF-8, not JSON, or a wrong type.
+    """
+    body = compact(body)
+    found: PlainStageBody | None = first_that_fits((_plain, _strict), body)
+    if found is None:
+        found = decode(_whole, body)
+        if ignore is not None:
+            note_unknown(StageBody, body, ignore)
+    return found
+
+
+def read_epoch(text: str) -> int:
+    """The epoch of a path.
+
+    Raises:
+        InvalidRequest: It is no u64.
+    """
+    return read_number(text, "the epoch", limits.U64_MAX)
+
+
+def stage_command(producer: str, epoch: str, body: PlainStageBody) -> cmd.StageChunk:
+    """The command of a decoded chunk.
+
+    Raises:
+        InvalidRequest, BatchTooLarge, RecordTooLarge: A bound is exceeded; nothing was changed.
+    """
+    require_router_name(producer)
+    number = read_epoch(epoch)
+    require_topic_name(body.topic)
+    _require_attempt("attempt", body.attempt)
+    if body.chunk >= limits.CHUNKS_PER_EPOCH_MAX:
+        raise InvalidRequest(f"`chunk` must be below {limits.CHUNKS_PER_EPOCH_MAX}")
+    count = len(body.records)
+    require_count(count)
+    require_no_keys(body)
+    block, _ = content_of(body.records, body.node, are_jobs=isinstance(body, StageBody))
+    return cmd.StageChunk(
+        producer, number, body.topic, body.partition, body.attempt, body.chunk, block, count
+    )
+
+
+def require_no_keys(body: PlainStageBody) -> None:
+    """Refuse a chunk with keyed records. Those that are packed were looked at before.
+
+    Raises:
+        InvalidRequest: It has some.
+    """
+    if not isinstance(body, StageBody) or isinstance(body.records, Packed):
+        return
+    for index, record in enumerate(body.records):
+        if record.key is not None or record.on_conflict is not None:
+            raise InvalidRequest(
+                f"records[{index}] has a `key` or `on_conflict`: keyed records cannot be "
+                "staged; write them without an epoch"
+            )
+
+
+def commit_command(
+    producer: str, epoch: str, body: bytes, ignore: Ignore | None = None
+) -> cmd.CommitEpoch:
+    """The command of a commit body.
+
+    Raises:
+        InvalidRequest, BatchTooLarge: It cannot be understood, or names too much.
+    """
+    decoded: CommitBody = _read_commit_body(body, ignore)
+    require_router_name(producer)
+    number = read_epoch(epoch)
+    if len(decoded.content.encode()) > CONTENT_BYTES_MAX:
+        raise InvalidRequest(f"`content` is over {CONTENT_BYTES_MAX} bytes")
+    partitions: set[int] = set()
+    for index, part in enumerate(decoded.parts):
+        _require_attempt(f"parts[{index}].attempt", part.attempt)
+        if part.partition in partitions:
+            raise InvalidRequest(
+                f"parts[{index}] names partition {part.partition} again; one attempt of it wins"
+            )
+        partitions.add(part.partition)
+    chunks = max(sum(part.chunks for part in decoded.parts), len(decoded.parts))
+    if chunks > limits.CHUNKS_PER_EPOCH_MAX:
+        raise BatchTooLarge(
+            f"{chunks} chunks in one epoch; commit at most {limits.CHUNKS_PER_EPOCH_MAX}",
+            {"chunks": chunks, "max": limits.CHUNKS_PER_EPOCH_MAX},
+        )
+    parts = (cmd.Part(p.partition, p.attempt, p.chunks, p.rows) for p in decoded.parts)
+    return cmd.CommitEpoch(producer, number, tuple(parts), content=decoded.content)
+
+
+def _require_attempt(where: str, attempt: str) -> None:
+    if len(attempt.encode()) > ATTEMPT_BYTES_MAX:
+        raise InvalidRequest(f"`{where}` is over {ATTEMPT_BYTES_MAX} bytes")

@@ -1,0 +1,410 @@
+"""The shapes of writes: bytes to the command that appends a batch.
+
+Owns: the members of a write and of its records, their types and bounds. Must not know: how a write
+is decided, replies, routes. Payload bytes are checked and stripped of blanks once, on the way in;
+they are never decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from io import BytesIO
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from logqueue.api.bodies.queues import decode, note_unknown, require_utf8
+from logqueue.api.bodies.unknown_members import Ignore
+from logqueue.core import commands as cmd
+from logqueue.errors import BatchTooLarge, InvalidRequest, LogqueueError, RecordTooLarge
+from logqueue.events import block as blocks
+from logqueue.model import limits
+from logqueue.model.config import U64, TopicConfig
+
+_ABSENT: Any = msgspec.UNSET
+"""No value. An empty Raw would do, but no JSON Schema could be made of such a default."""
+_BLANKS = b" \t\r\n"
+_STEP_BYTES = 512 << 10
+_STEP_RECORD_BYTES = 1 << 10
+"""What a record costs beside its bytes."""
+
+
+_R = TypeVar("_R", bound="RecordBody")
+
+
+class RecordBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One record of a write, as most are."""
+
+    data: msgspec.Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: msgspec.Raw = _ABSENT
+
+
+class AppendBody(msgspec.Struct):
+    """`POST /v0/topics/:topic`."""
+
+    records: Sequence[RecordBody]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: TopicConfig | None = None
+    disable_backpressure: bool = False
+
+
+class JobBody(RecordBody, forbid_unknown_fields=False):
+    """One record with everything it may say."""
+
+    delay_ms: U64 | None = None
+    not_before: U64 | None = None
+    ttl_ms: U64 | None = None
+    max_deliveries: U64 | None = None
+    key: str | None = None
+    on_conflict: cmd.OnConflict | None = None
+
+
+class JobsBody(AppendBody):
+    """A write whose records say more than most, or have unknown members."""
+
+    records: Sequence[JobBody]
+
+
+class StrictJobBody(JobBody, forbid_unknown_fields=True):
+    """One record with everything it may say, and nothing else."""
+
+
+Content = tuple[bytes, tuple[cmd.Keyed, ...]]
+"""A block, and which of its records have keys."""
+
+
+class Packed(Sequence[Any]):
+    """The records of a large body, packed in small steps: see `packing`. There is nothing left of
+    them but their number and their block."""
+
+    def __init__(self, count: int, content: Content | LogqueueError) -> None:
+        """Hold a block.
+
+        Args:
+            count: How many records there were.
+            content: What became of them, or what is wrong with one.
+        """
+        self._count = count
+        self._content = content
+
+    @property
+    def content(self) -> Content:
+        """What became of them.
+
+        Raises:
+            LogqueueError: What is wrong with one.
+        """
+        if isinstance(self._content, LogqueueError):
+            raise self._content
+        return self._content
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        raise TypeError("packed records are counted only")
+
+
+class _PlainAppend(AppendBody, forbid_unknown_fields=True):
+    """The write of most producers."""
+
+
+class _StrictAppend(JobsBody, forbid_unknown_fields=True):
+    """Every write without unknown members."""
+
+    records: Sequence[StrictJobBody]
+
+
+_plain = msgspec.json.Decoder(_PlainAppend)
+_strict = msgspec.json.Decoder(_StrictAppend)
+_jobs = msgspec.json.Decoder(JobsBody)
+_meta_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def compact(body: bytes) -> bytes:
+    """A body with all blanks between tokens taken out.
+
+    Payloads go from here to the log and to readers as they are; without blanks their length is
+    the one that limits count, and no line break can reach an event stream.
+
+    Raises:
+        InvalidRequest: Not UTF-8; or not JSON, found out only where there are blanks.
+    """
+    require_utf8(body)
+    try:
+        return without_blanks(body)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+
+
+def without_blanks(text: bytes) -> bytes:
+    """JSON in UTF-8 without the blanks between its tokens.
+
+    Raises:
+        msgspec.DecodeError: Not JSON, found out only where there are blanks.
+        RecursionError: Nested too deeply.
+    """
+    if len(text.translate(None, _BLANKS)) != len(text):
+        return msgspec.json.format(text, indent=-1)
+    return text
+
+
+def read_append_body(body: bytes, ignore: Ignore | None = None) -> AppendBody:
+    """Decode a write. One of plain records pays nothing for what its records do not say.
+
+    Args:
+        body: The whole body.
+        ignore: Is told the unknown members, if there are any.
+
+    Raises:
+        InvalidRequest: Not UTF-8, not JSON, or a wrong type.
+    """
+    body = compact(body)
+    found: AppendBody | None = first_that_fits((_plain, _strict), body)
+    if found is None:
+        found = decode(_jobs, body)
+    elif found.config is None:
+        return found
+    if ignore is not None:
+        note_unknown(JobsBody, body, ignore)
+    return found
+
+
+def first_that_fits(decoders: Iterable[msgspec.json.Decoder[Any]], body: bytes) -> Any:
+    """What the first decoder makes of a body that knows all its members, None when none does."""
+    for decoder in decoders:
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError:
+            continue
+        except (msgspec.DecodeError, RecursionError):
+            return None
+    return None
+
+
+def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.Append:
+    """The command of a decoded write.
+
+    Raises:
+        InvalidRequest, BatchTooLarge, RecordTooLarge: A bound is exceeded; nothing was changed.
+    """
+    count = len(body.records)
+    require_count(count)
+    key = body.idempotency_key if body.idempotency_key is not None else header_key
+    if key is not None and len(key.encode("utf-8", "surrogatepass")) > limits.KEY_BYTES_MAX:
+        raise InvalidRequest(f"the idempotency key is over {limits.KEY_BYTES_MAX} bytes")
+    config = body.config.resolved() if body.config is not None else None
+    block, keyed = content_of(body.records, body.node, are_jobs=isinstance(body, JobsBody))
+    return cmd.Append(topic, block, count, key, body.create, config, keyed)
+
+
+def content_of(records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool) -> Content:
+    """What becomes of the records of a body, packed before or not.
+
+    Raises:
+        InvalidRequest, RecordTooLarge: A record is out of bounds.
+    """
+    if isinstance(records, Packed):
+        return records.content
+    if are_jobs:
+        return pack_jobs(cast("Sequence[JobBody]", records), batch_node)
+    return pack_records(records, batch_node), ()
+
+
+def require_count(count: int) -> None:
+    """Refuse a write of no records, or of too many.
+
+    Raises:
+        InvalidRequest, BatchTooLarge: It is one.
+    """
+    if not count:
+        raise InvalidRequest("`records` must hold at least one record")
+    if count > limits.RECORDS_PER_WRITE_MAX:
+        raise BatchTooLarge(
+            f"{count} records in one write; send at most {limits.RECORDS_PER_WRITE_MAX}"
+        )
+
+
+def pack_records(records: Sequence[RecordBody], batch_node: str | None) -> bytes:
+    """The block of plain records; `batch_node` is the producer of those that name none.
+
+    Raises:
+        InvalidRequest, RecordTooLarge: A record is out of bounds.
+    """
+    data = [record.data for record in records]
+    plain = batch_node is None and not any(
+        r.tag is not None or r.node is not None or r.meta is not _ABSENT for r in records
+    )
+    if plain and max(map(len, data)) <= limits.RECORD_BYTES_MAX:
+        return blocks.pack([data, None, None, None])
+    texts = _Texts()
+    texts.add(records, 0, batch_node)
+    return blocks.pack(texts.used())
+
+
+def pack_jobs(records: Sequence[JobBody], batch_node: str | None) -> Content:
+    """The block of records that may say everything, and which of them have keys.
+
+    Raises:
+        InvalidRequest, RecordTooLarge: A record is out of bounds.
+    """
+    texts = _Texts()
+    texts.add(records, 0, batch_node)
+    keys = _Keys()
+    keys.add(records, 0)
+    return blocks.pack([*texts.used(), keys.used()], numbers=_numbers(records)), tuple(keys.keyed)
+
+
+def packing(
+    records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool
+) -> Generator[None, None, Packed]:
+    """Pack many records in small steps. What is wrong with one is told when they are asked for, so
+    that other checks come before."""
+    content: Content | LogqueueError = b"", ()
+    if records:
+        try:
+            content = yield from _packing(records, batch_node, are_jobs=are_jobs)
+        except LogqueueError as refusal:
+            content = refusal
+    return Packed(len(records), content)
+
+
+def _packing(
+    records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool
+) -> Generator[None, None, Content]:
+    texts = _Texts()
+    for first, some in _portions(records):
+        texts.add(some, first, batch_node)
+        yield
+    keys = _Keys()
+    numbers: dict[int, list[int]] = {}
+    if are_jobs:
+        all_jobs = cast("Sequence[JobBody]", records)
+        for first, jobs in _portions(all_jobs):
+            keys.add(jobs, first)
+            yield
+        numbers = _numbers(all_jobs)
+        yield
+    head, values = blocks.layout([*texts.used(), keys.used()], numbers)
+    # Written over in place: a buffer that grows is copied whole now and then.
+    block = BytesIO(bytes(sum(map(len, head)) + sum(map(len, values))))
+    block.writelines(head)
+    size = 0
+    for value in values:
+        block.write(value)
+        size += len(value)
+        if size >= _STEP_BYTES:
+            yield
+            size = 0
+    # Nor is this a copy: the buffer becomes the block.
+    return block.getvalue(), tuple(keys.keyed)
+
+
+def _portions(records: Sequence[_R]) -> Iterator[tuple[int, Sequence[_R]]]:
+    """Records that are packed in one step, with the place of the first."""
+    first = size = 0
+    for place, record in enumerate(records, 1):
+        size += len(record.data) + _STEP_RECORD_BYTES
+        if size >= _STEP_BYTES:
+            yield first, records[first:place]
+            first, size = place, 0
+    yield first, records[first:]
+
+
+def _numbers(records: Sequence[JobBody]) -> dict[int, list[int]]:
+    """The number columns that any record uses."""
+    numbers = {
+        blocks.DELAY: [record.delay_ms or 0 for record in records],
+        blocks.NOT_BEFORE: [record.not_before or 0 for record in records],
+        blocks.TTL: [record.ttl_ms or 0 for record in records],
+        blocks.MAX_DELIVERIES: [record.max_deliveries or 0 for record in records],
+    }
+    return {column: values for column, values in numbers.items() if any(values)}
+
+
+class _Texts:
+    """The text columns of a batch, after the checks of each record."""
+
+    def __init__(self) -> None:
+        self._columns: list[list[bytes]] = [[], [], [], []]
+
+    def add(self, records: Sequence[RecordBody], first: int, batch_node: str | None) -> None:
+        """Take in records, the first of which has this place in its batch."""
+        texts = self._columns
+        for index, record in enumerate(records, first):
+            node = batch_node if record.node is None else record.node
+            meta = b"" if record.meta is _ABSENT else bytes(record.meta)
+            if meta == b"null":
+                meta = b""
+            _check_record(index, record, node, meta)
+            tag = b"" if record.tag is None else blocks.write_string(record.tag)
+            texts[blocks.DATA].append(bytes(record.data))
+            texts[blocks.TAG].append(tag)
+            texts[blocks.NODE].append(b"" if node is None else blocks.write_string(node))
+            texts[blocks.META].append(meta)
+
+    def used(self) -> list[list[bytes] | None]:
+        """The columns, None for one that no record uses."""
+        return [column if any(column) else None for column in self._columns]
+
+
+class _Keys:
+    """The key column of a batch, after the checks of each job."""
+
+    def __init__(self) -> None:
+        self.keyed: list[cmd.Keyed] = []
+        self._column: list[bytes] = []
+
+    def add(self, records: Sequence[JobBody], first: int) -> None:
+        """Take in jobs, the first of which has this place in its batch."""
+        for index, record in enumerate(records, first):
+            _check_job(index, record)
+            key = b"" if record.key is None else blocks.write_string(record.key)
+            self._column.append(key)
+            if record.key is not None:
+                self.keyed.append(cmd.Keyed(index, key, record.on_conflict or "replace"))
+
+    def used(self) -> list[bytes] | None:
+        """The column, None when no job has a key."""
+        return self._column if self.keyed else None
+
+
+def _check_record(index: int, record: RecordBody, node: str | None, meta: bytes) -> None:
+    where = f"records[{index}]"
+    if record.tag is not None and len(record.tag.encode()) > limits.TAG_BYTES_MAX:
+        raise InvalidRequest(f"{where}.tag is over {limits.TAG_BYTES_MAX} bytes")
+    if node is not None and len(node.encode()) > limits.NODE_BYTES_MAX:
+        raise InvalidRequest(f"{where}.node is over {limits.NODE_BYTES_MAX} bytes")
+    if len(meta) > limits.META_BYTES_MAX:
+        raise InvalidRequest(f"{where}.meta is over {limits.META_BYTES_MAX} bytes of JSON")
+    if meta.startswith(b"{") and len(decode(_meta_keys, meta)) > limits.META_KEYS_MAX:
+        raise InvalidRequest(f"{where}.meta has over {limits.META_KEYS_MAX} keys")
+    if len(record.data) + len(meta) > limits.RECORD_BYTES_MAX:
+        raise RecordTooLarge(
+            f"{where} has {len(record.data) + len(meta)} bytes of data and meta; "
+            f"at most {limits.RECORD_BYTES_MAX} are allowed"
+        )
+
+
+def _check_job(index: int, record: JobBody) -> None:
+    where = f"records[{index}]"
+    if record.delay_ms is not None and record.not_before is not None:
+        raise InvalidRequest(f"{where} has both `delay_ms` and `not_before`; give one of them")
+    if record.delay_ms is not None and record.delay_ms > limits.DELAY_MS_MAX:
+        raise InvalidRequest(f"{where}.delay_ms must be at most {limits.DELAY_MS_MAX} (a year)")
+    for name in ("not_before", "ttl_ms", "max_deliveries"):
+        value: int | None = getattr(record, name)
+        if value is not None and value > limits.U64_MAX:
+            raise InvalidRequest(f"{where}.{name} must be at most {limits.U64_MAX}")
+    if record.key is None:
+        return
+    if not record.key:
+        raise InvalidRequest(f"{where}.key is empty; leave it out for a job without a key")
+    if len(record.key.encode()) > limits.JOB_KEY_BYTES_MAX:
+        raise InvalidRequest(f"{where}.key is over {limits.JOB_KEY_BYTES_MAX} bytes")

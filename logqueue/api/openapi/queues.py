@@ -1,0 +1,180 @@
+"""Rows of the life of a lease."""
+
+from __future__ import annotations
+
+from logqueue import shapes
+from logqueue.api.bodies import queues as queue_bodies
+from logqueue.api.openapi.row import COPYING, STORING, TEXT, U32, U64, Parameter, Row, flag
+from logqueue.errors import (
+    BatchTooLarge,
+    LogqueueError,
+    NotAcceptable,
+    NotAQueue,
+    Throttled,
+    TopicNotFound,
+)
+
+QUEUE = "/v0/topics/*"
+LEASE = "lease_1a1faeb833a0000"
+SETTLING: tuple[type[LogqueueError], ...] = (BatchTooLarge, TopicNotFound, NotAQueue, *STORING)
+
+ROWS = [
+    Row(
+        method="POST",
+        pattern=QUEUE + "/claim",
+        name="claim_jobs",
+        group="queues",
+        summary="Lease jobs",
+        text="Jobs that came back first, then jobs never offered. Without any it is 200 all the "
+        "same, at once or after `wait_ms`, and says why: `reason`, and `retry_after_ms` if time "
+        "alone may change it.",
+        body=queue_bodies.ClaimBody,
+        asks={"node": "api-fra-1", "max": 16, "lease_ms": 30_000, "wait_ms": 20_000},
+        reply=shapes.Claimed,
+        example={
+            "topic": "transcode",
+            "claimed": [
+                {
+                    "$seq": 1,
+                    "lease_id": LEASE,
+                    "deadline": 1795211132582,
+                    "$ts": 1795211102560,
+                    "$tag": "hd",
+                    "deliveries": 1,
+                    "data": {"src": "a.mov"},
+                    "meta": {"trace": "z9"},
+                }
+            ],
+            "count": 1,
+            "ready": 1,
+            "performance": {"server_total_ms": 0.36, "throttle_wait_ms": 0.0},
+        },
+        errors=(TopicNotFound, NotAQueue, *STORING),
+    ),
+    Row(
+        method="POST",
+        pattern=QUEUE + "/ack",
+        name="ack_jobs",
+        group="queues",
+        summary="Complete jobs",
+        text="The jobs are deleted, all or none. Seqs that the caller holds no lease for are "
+        "listed in `skipped`; that is no error.",
+        body=queue_bodies.AckBody,
+        asks={"node": "api-fra-1", "seqs": [2, 7], "lease_ids": ["lease_1a1faeb833a0001", ""]},
+        reply=shapes.Acked,
+        example={
+            "topic": "transcode",
+            "acked": 1,
+            "skipped": [7],
+            "ready": 0,
+            "in_flight": 0,
+            "performance": {"server_total_ms": 0.80, "fsync_ms": 0.59},
+        },
+        errors=(*SETTLING, *COPYING),
+    ),
+    Row(
+        method="POST",
+        pattern=QUEUE + "/nack",
+        name="nack_jobs",
+        group="queues",
+        summary="Give jobs back",
+        text="Claimable at once, ahead of fresh ones, or after `delay_ms`; without it, as the "
+        "queue's `retry_backoff` says. `error` comes with the next delivery as `last_error`; "
+        "`count` false takes the delivery back, for work that was not begun.",
+        body=queue_bodies.NackBody,
+        asks={
+            "node": "api-fra-1",
+            "seqs": [1],
+            "delay_ms": 5000,
+            "error": "upstream answered 502",
+        },
+        reply=shapes.Nacked,
+        example={
+            "topic": "transcode",
+            "nacked": 1,
+            "skipped": [],
+            "ready": 0,
+            "in_flight": 1,
+            "performance": {"server_total_ms": 0.22},
+        },
+        errors=SETTLING,
+    ),
+    Row(
+        method="POST",
+        pattern=QUEUE + "/reject",
+        name="reject_jobs",
+        group="queues",
+        summary="Give jobs up",
+        text="They have failed for good: dead-lettered now if the queue has a `dead_letter`, else "
+        "held if it has `on_exhausted` `hold`, else gone as rejected.",
+        body=queue_bodies.RejectBody,
+        asks={"node": "api-fra-1", "seqs": [1], "error": "no such user"},
+        reply=shapes.Rejected,
+        example={
+            "topic": "transcode",
+            "rejected": 1,
+            "skipped": [],
+            "ready": 0,
+            "in_flight": 1,
+            "performance": {"server_total_ms": 0.24},
+        },
+        errors=(*SETTLING, *COPYING),
+    ),
+    Row(
+        method="POST",
+        pattern=QUEUE + "/extend",
+        name="extend_leases",
+        group="queues",
+        summary="Keep leases longer",
+        text="Sets the deadline to now + `lease_ms`, which may be earlier than before.",
+        body=queue_bodies.ExtendBody,
+        asks={"node": "api-fra-1", "seqs": [1, 9], "lease_ms": 60_000},
+        reply=shapes.Extended,
+        example={
+            "topic": "transcode",
+            "extended": 1,
+            "skipped": [9],
+            "deadlines": {"1": 1795211162599},
+            "performance": {"server_total_ms": 0.20},
+        },
+        errors=SETTLING,
+    ),
+    Row(
+        method="GET",
+        pattern=QUEUE + "/work",
+        name="work",
+        group="queues",
+        summary="Have jobs pushed",
+        text="Server-sent events. At most `max` jobs are in flight over the stream; the next come "
+        "as slots get free. Ack, nack, reject and extend go by POST with the same `node`. When the "
+        "connection ends, its leases end too. A comment `hb` comes after each 15 s of silence.",
+        query=(
+            Parameter(
+                "node",
+                {"type": "string", "minLength": 1, "maxLength": 128},
+                "Who works.",
+                required=True,
+                example="api-fra-1",
+            ),
+            Parameter(
+                "max",
+                {**U32, "default": 1},
+                "Jobs in flight over this stream at most; 1 to 1000, else clamped.",
+                example=4,
+            ),
+            Parameter("lease_ms", U64, "Lease of each job; the queue's if not given."),
+            flag("starts", False, "The client starts each job as soon as it has received it."),
+        ),
+        content={
+            "text/event-stream": {
+                "schema": TEXT,
+                "example": "retry: 2000\n\n: hb\n\nid: 1\nevent: job\n"
+                'data: {"topic":"transcode","$seq":1,"lease_id":"' + LEASE + '",'
+                '"deadline":1795211270577,"$ts":1795211239066,"deliveries":2,'
+                '"data":{"src":"a.mov"}}\n\n',
+            }
+        },
+        frames={"job": shapes.JobFrame, "error": shapes.StreamError},
+        errors=(NotAcceptable, TopicNotFound, NotAQueue, Throttled),
+    ),
+]

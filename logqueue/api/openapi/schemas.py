@@ -1,0 +1,108 @@
+"""Component schemas from structs.
+
+Owns: names of components, and moving what docstrings say about attributes to the members. Must not
+know: routes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from logqueue.api.openapi.bounds import BOUNDS, RULES, bind
+
+REF = "#/components/schemas/"
+
+_ATTRIBUTE = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n     +.+)*)\n?", re.MULTILINE)
+
+_NULL = {"type": "null"}
+
+Kind = type[msgspec.Struct]
+
+
+def body_name(name: str) -> str:
+    """The component of a body; a reply may have a struct of the same name."""
+    return name.removesuffix("Body") + "Body"
+
+
+def patch_name(name: str) -> str:
+    """The component of a merge patch of a body."""
+    return name.removesuffix("Body") + "Patch"
+
+
+def reply_schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
+    """Schemas of replies and frames, and of all that they hold."""
+    _, found = msgspec.json.schema_components([*kinds], ref_template=REF + "{name}")
+    for told in found.values():
+        _explain_members(told)
+    return found
+
+
+def body_schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
+    """Schemas of bodies, and of all that they hold, with their bounds."""
+    _, found = msgspec.json.schema_components([*kinds], ref_template=REF + "{name}")
+    for (kind, member), bound in BOUNDS.items():
+        if kind.__name__ in found:
+            bind(found[kind.__name__]["properties"][member], bound)
+    for kind, rule in RULES.items():
+        if kind.__name__ in found:
+            found[kind.__name__].update(rule)
+    for told in found.values():
+        _explain_members(told)
+    return {
+        body_name(name): {**_renamed(told, body_name), "title": body_name(name)}
+        for name, told in found.items()
+    }
+
+
+def patch_schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
+    """Schemas of merge patches of bodies. No member is required and each may be null; what members
+    must be together holds for what comes of the merge, of which a patch may be a small part."""
+    return {
+        patch_name(name): {
+            "title": patch_name(name),
+            "description": f"A merge patch of {name}: null sets a member back to its default.",
+            "type": "object",
+            "properties": {
+                member: _or_null(_renamed(schema, patch_name))
+                for member, schema in told["properties"].items()
+            },
+        }
+        for name, told in body_schemas(kinds).items()
+    }
+
+
+def _or_null(member: dict[str, Any]) -> dict[str, Any]:
+    """A member's schema for a patch, where leaving it out is not the default."""
+    form = {key: value for key, value in member.items() if key not in ("default", "description")}
+    told = {key: value for key, value in member.items() if key == "description"}
+    forms = [one for one in form.get("anyOf", [form]) if one != _NULL]
+    return {**told, "anyOf": [*forms, _NULL]}
+
+
+def _explain_members(told: dict[str, Any]) -> None:
+    """Give members the words that the docstring of their struct has about them."""
+    members = told.get("properties", {})
+    head, _, attributes = inspect.cleandoc(told.get("description", "")).partition(
+        "\n\nAttributes:\n"
+    )
+    for names, text in _ATTRIBUTE.findall(attributes):
+        for name in names.split(", "):
+            member = members.get(name) or members.get("$" + name)
+            if member is not None:
+                member.setdefault("description", " ".join(text.split()))
+    told["description"] = " ".join(head.split())
+
+
+def _renamed(told: Any, name: Callable[[str], str]) -> Any:
+    """A schema whose references lead to components of other names."""
+    if isinstance(told, dict):
+        return {
+            key: REF + name(value.removeprefix(REF)) if key == "$ref" else _renamed(value, name)
+            for key, value in told.items()
+        }
+    return [_renamed(part, name) for part in told] if isinstance(told, list) else told

@@ -1,0 +1,156 @@
+"""Records as JSON, encoded once and shared by all who read them.
+
+Owns: what a record looks like to readers, and a bounded memory of encoded batches. A page is then
+a join of slices: no record is encoded again for the next reader of the same place. Must not know:
+replies, frames, cursors.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from logqueue.core.batch import Batch
+from logqueue.core.reading import Run
+from logqueue.events.block import DATA, META, NODE, TAG, View, size_before
+
+TAGS_SHOWN, META_SHOWN, DATA_SHOWN = 1, 2, 4
+
+MEMORY_BYTES_MAX = 32 << 20
+SECTION_RECORDS = 512
+"""Larger batches are encoded in sections, so that a reader of one record never waits for 10 000."""
+
+SECTION_BYTES_MAX = 1 << 20
+"""Sections of larger records are not kept: copying them costs as much as encoding them."""
+
+_ENTRY_BYTES = 300
+
+
+def shown(*, tags: bool, meta: bool, data: bool = True) -> int:
+    """What a reader wants to see of records, as one number."""
+    return TAGS_SHOWN * tags | META_SHOWN * meta | DATA_SHOWN * data
+
+
+class _Section(NamedTuple):
+    """Some records of a batch, joined with commas; `ends` has the end of each one, `block` is where
+    they come from."""
+
+    text: bytes
+    ends: Sequence[int]
+    block: bytes
+
+
+_Key = tuple[int, int] | tuple[int, int, int, int, int]
+
+
+class RecordTexts:
+    """Encoded records, the least recently used of them forgotten first."""
+
+    def __init__(self, bytes_max: int = MEMORY_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._sections: OrderedDict[_Key, _Section] = OrderedDict()
+        self.bytes_kept = 0
+
+    def join(self, topic: int, runs: Sequence[Run], show: int) -> bytes:
+        """The JSON objects of a page's records, separated by commas.
+
+        Args:
+            topic: Number of the topic instance that the batches belong to.
+            runs: The page's records.
+            show: See `shown`.
+        """
+        owner = topic << 3 | show
+        parts: list[bytes] = []
+        for batch, start, end in runs:
+            if batch.count == 1:
+                parts.append(self._single(owner, batch, show))
+                continue
+            if batch.count <= SECTION_RECORDS:
+                parts.append(self._slice(owner, batch, 0, start, end, show))
+                continue
+            while start < end:
+                number = start // SECTION_RECORDS
+                stop = min(end, (number + 1) * SECTION_RECORDS)
+                parts.append(self._slice(owner, batch, number, start, stop, show))
+                start = stop
+        return parts[0] if len(parts) == 1 else b",".join(parts)
+
+    def _single(self, owner: int, batch: Batch, show: int) -> bytes:
+        """What a producer that does not batch has sent: `_slice`, in short."""
+        key = (owner, batch.first_seq)
+        section = self._sections.get(key)
+        if section is not None and section.block is batch.block:
+            self._sections.move_to_end(key)
+            return section.text
+        records = encode_records(batch, 0, 1, show)
+        if len(records[0]) >= SECTION_BYTES_MAX:
+            return records[0]
+        return self._keep(key, records, batch.block).text
+
+    def _slice(
+        self, owner: int, batch: Batch, number: int, start: int, end: int, show: int
+    ) -> bytes:
+        # Removed records are encoded too; a record that was replaced is in another block.
+        key = (owner, batch.first_seq, batch.last_seq, batch.count, number)
+        section = self._sections.get(key)
+        if section is None or section.block is not batch.block:
+            first = number * SECTION_RECORDS
+            stop = min(batch.count, first + SECTION_RECORDS)
+            size = size_before(batch.block, stop) - size_before(batch.block, first)
+            if size > SECTION_BYTES_MAX:
+                return b",".join(encode_records(batch, start, end, show))
+            section = self._keep(key, encode_records(batch, first, stop, show), batch.block)
+        else:
+            self._sections.move_to_end(key)
+        text, ends = section.text, section.ends
+        start -= number * SECTION_RECORDS
+        end -= number * SECTION_RECORDS
+        if start == 0:
+            return text if end == len(ends) else text[: ends[end - 1]]
+        return text[ends[start - 1] + 1 : ends[end - 1]]
+
+    def _keep(self, key: _Key, records: list[bytes], block: bytes) -> _Section:
+        if len(records) == 1:
+            section = _Section(records[0], (len(records[0]),), block)
+        else:
+            # In front of each record but the first there is a comma.
+            totals = accumulate(map(len, records))
+            ends = array("I", [total + commas for commas, total in enumerate(totals)])
+            section = _Section(b",".join(records), ends, block)
+        stale = self._sections.pop(key, None)
+        if stale is not None:
+            self.bytes_kept -= _size(stale)
+        self._sections[key] = section
+        self.bytes_kept += _size(section)
+        while self.bytes_kept > self._bytes_max:
+            _, oldest = self._sections.popitem(last=False)
+            self.bytes_kept -= _size(oldest)
+        return section
+
+
+def _size(section: _Section) -> int:
+    return len(section.text) + 4 * len(section.ends) + _ENTRY_BYTES
+
+
+_MEMBERS = (
+    (NODE, b',"$node":', 0),
+    (TAG, b',"$tag":', TAGS_SHOWN),
+    (DATA, b',"data":', DATA_SHOWN),
+    (META, b',"meta":', META_SHOWN),
+)
+
+
+def encode_records(batch: Batch, start: int, end: int, show: int) -> list[bytes]:
+    """The JSON objects of neighbouring places of a batch, whether they are live or not."""
+    view = View(batch.block)
+    numbers = zip(batch.seqs_at(start, end), batch.times_at(start, end), strict=True)
+    columns = [[b'{"$seq":%d,"$ts":%d' % pair for pair in numbers]]
+    for column, name, needed in _MEMBERS:
+        if show & needed == needed:
+            texts = view.column(column, start, end)
+            if texts is not None:
+                columns.append([name + text if text else b"" for text in texts])
+    return [b"".join(row) + b"}" for row in zip(*columns, strict=True)]

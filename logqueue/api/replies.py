@@ -1,0 +1,382 @@
+"""The shapes of HTTP replies: what commands answered, as bytes.
+
+Owns: the JSON of every reply and the frames of event streams. Must not know: how a request is read,
+how a command is decided, routes, sockets. Records go out as joins of the slices that came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from logqueue.core import commands as cmd
+from logqueue.core.decide.claims import oldest_ready_ms
+from logqueue.core.job_views import JobPage, JobView
+from logqueue.core.reading import Page
+from logqueue.core.staging import Producer
+from logqueue.core.topic import Topic
+from logqueue.errors import HIDDEN, LogqueueError
+from logqueue.model.config import RouterOptions, TopicConfig
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(reply: Any) -> bytes:
+    """Compact JSON of a reply built from plain values."""
+    return _encode(reply)
+
+
+def encode_error(error: LogqueueError) -> bytes:
+    """The error envelope."""
+    fields: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.detail is not None:
+        fields["detail"] = error.detail
+    return _encode({"error": fields})
+
+
+def encode_appended(
+    topic: str, reply: cmd.Appended, return_seqs: bool, timings: dict[str, float]
+) -> bytes:
+    """The reply to a write."""
+    seqs = b'"seqs":%b,' % _seqs(reply) if return_seqs else b""
+    return b"{%b}" % _appended(topic, reply, seqs, timings)
+
+
+def encode_ack(
+    request_id: bytes,
+    topic: str,
+    reply: cmd.Appended,
+    return_seqs: bool,
+    timings: dict[str, float],
+) -> bytes:
+    """The reply to a write over a WebSocket; `request_id` is JSON."""
+    seqs = b'"seqs":%b,' % (_seqs(reply) if return_seqs else b"null")
+    members = _appended(topic, reply, seqs, timings)
+    return b'{"op":"ack","request_id":%b,%b}' % (request_id, members)
+
+
+def _seqs(reply: cmd.Appended) -> bytes:
+    if reply.results is not None:
+        return _encode([seq for seq, _ in reply.results])
+    return _encode([*range(reply.first_seq, reply.last_seq + 1)])
+
+
+def _appended(topic: str, reply: cmd.Appended, seqs: bytes, timings: dict[str, float]) -> bytes:
+    results = b""
+    if reply.results is not None:
+        results = b'"created_count":%d,"results":%b,' % (
+            reply.created_count,
+            _encode([{"seq": seq, "result": result} for seq, result in reply.results]),
+        )
+    return (
+        b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
+        b'%b"deduped":%b,"performance":%b'
+        % (
+            topic.encode(),
+            reply.first_seq,
+            reply.first_seq + reply.records - 1,
+            seqs,
+            reply.head_seq,
+            reply.records,
+            b"true" if reply.created else b"false",
+            results,
+            b"true" if reply.deduped else b"false",
+            _timings(timings),
+        )
+    )
+
+
+def encode_socket_error(request_id: bytes | None, code: str, message: str) -> bytes:
+    """A refusal over a WebSocket; `request_id` is JSON, None when there can be none."""
+    asked = b"" if request_id is None else b'"request_id":%b,' % request_id
+    members = _encode({"code": code, "message": message})
+    return b'{"op":"error",%b%b' % (asked, members[1:])
+
+
+def _timings(timings: dict[str, float]) -> bytes:
+    return b"{" + b",".join([b'"%b":%.3f' % (k.encode(), v) for k, v in timings.items()]) + b"}"
+
+
+_FATE_FROM = cmd.Job._fields.index("key")
+_NO_FATE = tuple(cmd.Job._field_defaults.values())
+
+
+def encode_job(job: cmd.Job) -> bytes:
+    """The members of one claimed job, without the braces around them."""
+    return (
+        b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d%b,"deliveries":%d%b,"data":%b%b'
+        % (
+            job.seq,
+            job.lease,
+            job.deadline,
+            job.ts,
+            b',"$tag":' + job.tag if job.tag else b"",
+            job.deliveries,
+            _fate(job) if job[_FATE_FROM:] != _NO_FATE else b"",
+            job.data,
+            b',"meta":' + job.meta if job.meta else b"",
+        )
+    )
+
+
+def _fate(job: cmd.Job | JobView) -> bytes:
+    """The members of a job that most jobs do not have, each with a comma before it."""
+    return b"%b%b%b%b" % (
+        b',"$key":' + job.key if job.key else b"",
+        b',"last_error":' + _encode(job.error) if job.error is not None else b"",
+        b',"$updated_at":%d' % job.updated_at if job.updated_at else b"",
+        b',"given_back":%d' % job.given_back if job.given_back else b"",
+    )
+
+
+def encode_claimed(
+    topic: str, jobs: Sequence[cmd.Job], claimed: cmd.Claimed, timings: dict[str, float]
+) -> bytes:
+    """The reply to a claim. An empty one says why it is, and when that may change."""
+    why = b""
+    if not jobs and claimed.reason is not None:
+        why = b',"reason":"%b"' % claimed.reason.encode()
+        if claimed.retry_after_ms is not None:
+            why += b',"retry_after_ms":%d' % claimed.retry_after_ms
+    return b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":%b}' % (
+        topic.encode(),
+        b",".join([b"{" + encode_job(job) + b"}" for job in jobs]),
+        len(jobs),
+        claimed.ready,
+        why,
+        _timings(timings),
+    )
+
+
+def encode_job_frames(topic: str, jobs: Iterable[cmd.Job]) -> bytes:
+    """Server-sent events for jobs pushed over a work stream."""
+    head = b'event: job\ndata: {"topic":"%b",' % topic.encode()
+    return b"".join([b"id: %d\n%b%b}\n\n" % (job.seq, head, encode_job(job)) for job in jobs])
+
+
+def encode_settled(topic: str, verb: str, reply: cmd.Settled, timings: dict[str, float]) -> bytes:
+    """The reply to an ack, nack or reject; `verb` is the counting member's name."""
+    return b'{"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":%b}' % (
+        topic.encode(),
+        verb.encode(),
+        reply.settled,
+        _encode(reply.skipped),
+        reply.ready,
+        reply.in_flight,
+        _timings(timings),
+    )
+
+
+def encode_extended(topic: str, reply: cmd.Extended, timings: dict[str, float]) -> bytes:
+    """The reply to an extend."""
+    return b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"performance":%b}' % (
+        topic.encode(),
+        len(reply.seqs),
+        _encode(reply.skipped),
+        _encode({str(seq): reply.deadline for seq in reply.seqs}),
+        _timings(timings),
+    )
+
+
+def config_members(
+    config: TopicConfig, allows: Callable[[str], bool] = lambda name: True
+) -> dict[str, Any]:
+    """The config object as replies show it to a caller who may read some names only."""
+    members = msgspec.structs.asdict(config)
+    for field in ("dead_letter", "archive"):
+        if members[field] is not None and not allows(members[field]):
+            members[field] = HIDDEN
+    return members
+
+
+def topic_state(topic: Topic, now: int, allows: Callable[[str], bool]) -> dict[str, Any]:
+    """The state of a topic as `GET /v0/topics/:topic` shows it to who may read some names only."""
+    state: dict[str, Any] = {
+        "topic": topic.name,
+        "type": topic.config.type,
+        "head_seq": topic.head,
+        "earliest_seq": topic.earliest_seq,
+        "next_seq": topic.head + 1,
+        "count": topic.live,
+        "bytes": topic.live_bytes,
+        "config": config_members(topic.config, allows),
+        "effective_priority": topic.effective_priority(now),
+        "last_write_ts": topic.last_write_at or None,
+        "last_read_ts": topic.last_read_at or None,
+    }
+    counters = queue_counters(topic, now)
+    if counters is not None:
+        state["queue"] = counters
+    return state
+
+
+def topic_entry(topic: Topic, now: int) -> dict[str, Any]:
+    """A topic as the list shows it."""
+    entry: dict[str, Any] = {
+        "topic": topic.name,
+        "type": topic.config.type,
+        "head_seq": topic.head,
+        "earliest_seq": topic.earliest_seq,
+        "count": topic.live,
+        "bytes": topic.live_bytes,
+        "durable": topic.config.durable,
+        "effective_priority": topic.effective_priority(now),
+    }
+    counters = queue_counters(topic, now)
+    if counters is not None:
+        entry["queue"] = counters
+    return entry
+
+
+def queue_counters(topic: Topic, now: int) -> dict[str, int | bool] | None:
+    """The queue sub-object, None for logs."""
+    queue = topic.queue
+    if queue is None:
+        return None
+    return {
+        "ready": topic.ready,
+        "in_flight": queue.leased,
+        "delayed": len(queue.delayed),
+        "held": len(queue.held),
+        "acked": queue.finished.get("acked", 0),
+        "rejected": queue.finished.get("rejected", 0),
+        "expired": queue.finished.get("expired", 0),
+        "dropped": queue.finished.get("dropped", 0),
+        "superseded": queue.finished.get("superseded", 0),
+        "cancelled": queue.finished.get("cancelled", 0),
+        "dead_lettered": queue.dead_lettered,
+        "paused": topic.config.paused,
+        "oldest_ready_ms": oldest_ready_ms(topic, now),
+    }
+
+
+def encode_page(topic: str, page: Page, records: bytes, timings: dict[str, float]) -> bytes:
+    """The reply to a diff; `records` are the page's, as JSON objects separated by commas."""
+    at = page.next_from_seq
+    return (
+        b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,'
+        b'"caught_up":%b,"tombstone":%b,"lag":%d,"performance":%b,"records_scanned":%d}}'
+        % (
+            topic.encode(),
+            records,
+            at,
+            page.head_seq,
+            page.earliest_seq,
+            b"true" if at == page.head_seq else b"false",
+            _encode(page.tombstone._asdict()) if page.tombstone is not None else b"null",
+            page.head_seq - at,
+            _timings(timings)[:-1],
+            page.scanned,
+        )
+    )
+
+
+def router_members(name: str, source: str, dest: str, options: RouterOptions) -> dict[str, Any]:
+    """A router as the replies to PUT and GET show it."""
+    return {
+        "router": name,
+        "source": source,
+        "dest": dest,
+        "preserve_node": options.preserve_node,
+        "preserve_tag": options.preserve_tag,
+        "filter": options.filter.canonical() if options.filter is not None else None,
+        "allow_cycle": options.allow_cycle,
+        "guarantee": options.guarantee,
+    }
+
+
+def staged_members(producer: str, epoch: int, reply: cmd.Staged) -> dict[str, Any]:
+    """What staging a chunk came to."""
+    return {
+        "producer": producer,
+        "epoch": epoch,
+        "status": "staged" if reply.is_new else "already",
+        "staged_bytes": reply.staged_bytes,
+    }
+
+
+def committed_members(producer: str, epoch: int, reply: cmd.Committed) -> dict[str, Any]:
+    """What committing an epoch came to."""
+    topics = [
+        {"topic": topic, "first_seq": first, "last_seq": last, "count": last - first + 1}
+        for topic, first, last in reply.ranges
+    ]
+    status = "committed" if reply.is_new else "already"
+    return {"producer": producer, "epoch": epoch, "status": status, "topics": topics}
+
+
+def producer_members(producer: Producer) -> dict[str, Any]:
+    """A producer as `GET /v0/producers/:producer` shows it."""
+    return {
+        "producer": producer.name,
+        "last_epoch": producer.committed.number if producer.committed is not None else None,
+        "staged": {
+            # The chunks of a deleted topic go, their epochs stay behind without any.
+            "epochs": sorted(number for number, chunks in producer.staged.items() if chunks),
+            "bytes": producer.staged_bytes,
+        },
+    }
+
+
+def _job_view(job: JobView, now: int, *, data: bool) -> bytes:
+    """One job as an operator sees it."""
+    members = [
+        b'"$seq":%d,"$ts":%d%b,"state":"%b","deliveries":%d%b'
+        % (
+            job.seq,
+            job.ts,
+            b',"$tag":' + job.tag if job.tag else b"",
+            job.state.encode(),
+            job.deliveries,
+            _fate(job),
+        ),
+        b'"age_ms":%d' % max(now - job.ts, 0),
+    ]
+    if job.state == "in_flight":
+        members.append(b'"node":%b,"deadline":%d' % (_encode(job.node), job.deadline))
+    for name, number in (
+        (b"max_deliveries", job.max_deliveries),
+        (b"not_before", job.not_before),
+        (b"expires_at", job.expires_at),
+    ):
+        if number:
+            members.append(b'"%b":%d' % (name, number))
+    if data:
+        members.append(b'"data":' + job.data)
+        if job.meta:
+            members.append(b'"meta":' + job.meta)
+    return b"{%b}" % b",".join(members)
+
+
+def encode_jobs(
+    topic: str, page: JobPage, now: int, data: bool, timings: dict[str, float]
+) -> bytes:
+    """A page of jobs."""
+    following = b"" if page.next_after is None else b'"next_after":%d,' % page.next_after
+    return b'{"topic":"%b","jobs":[%b],%b"scanned":%d,"performance":%b}' % (
+        topic.encode(),
+        b",".join([_job_view(job, now, data=data) for job in page.jobs]),
+        following,
+        page.scanned,
+        _timings(timings),
+    )
+
+
+def encode_job_history(
+    topic: str,
+    job: JobView,
+    history: Sequence[dict[str, Any]],
+    is_whole: bool,
+    now: int,
+    timings: dict[str, float],
+) -> bytes:
+    """One job with what is known of its past, oldest first."""
+    return b'{"topic":"%b","job":%b,"history":%b,"history_complete":%b,"performance":%b}' % (
+        topic.encode(),
+        _job_view(job, now, data=True),
+        _encode(history),
+        b"true" if is_whole else b"false",
+        _timings(timings),
+    )

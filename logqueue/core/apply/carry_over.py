@@ -1,0 +1,152 @@
+"""What memory knows beyond a log that has failed.
+
+Owns: what of the present state goes over into the state that the log still stands for. The log
+says which records there are, and which jobs are held; leases, delivery counts, delays and errors
+are memory's, and so are topics that are never logged. Must not know: why the log failed, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from logqueue.core.apply.dispatch import settle_particulars
+from logqueue.core.leases import Job
+from logqueue.core.queue_state import Queue
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.events import JobKept
+
+
+def queues_to_settle(present: State, promised: State) -> frozenset[int]:
+    """Numbers of the topics whose leases go over to another projection: see `carry_leases`."""
+    return frozenset(topic.number for topic, _ in _settled(present, promised))
+
+
+def carry_leases(present: State, promised: State) -> None:
+    """Give the logged queues of a state the leases, counts, delays and errors the present knows.
+
+    As long as there are jobs, so it is for a thread beside the event loop: the present state is
+    only read, and nobody may change those queues meanwhile. What it leaves behind is put aside, to
+    be freed bit by bit.
+
+    Args:
+        present: The state in memory.
+        promised: What the log still stands for; changed in place, nobody else may look at it.
+    """
+    for topic, known in _settled(present, promised):
+        assert topic.queue is not None and known.queue is not None
+        promised.discarded.extend(_settle(topic, topic.queue, known, known.queue))
+
+
+def _settled(present: State, promised: State) -> Iterator[tuple[Topic, Topic]]:
+    for topic in promised.instances.values():
+        known = present.instances.get(topic.number)
+        if known is None or topic.queue is None or known.queue is None:
+            continue
+        if topic.config.is_logged:
+            yield topic, known
+
+
+def carry_over(present: State, promised: State, written: int, durable: int) -> None:
+    """Bring a state up to what the present one knows beyond `carry_leases`, and let go of that.
+
+    Args:
+        present: The state in memory. Of no use afterwards.
+        promised: What the log still stands for; changed in place.
+        written, durable: How far the log has got; no reply may wait for more.
+    """
+    promised.next_lease = max(promised.next_lease, present.next_lease)
+    promised.next_topic = max(promised.next_topic, present.next_topic)
+    stayed = set()
+    for topic in [*promised.instances.values()]:
+        known = present.instances.pop(topic.number, None)
+        if known is None:
+            continue
+        if not topic.config.is_logged:
+            # Its config is what the log says: a change that was refused has not happened.
+            known.config = topic.config
+            known.is_on_disk = topic.is_on_disk
+            if topic.queue is None:
+                known.queue = None
+            known.mark_written = min(known.mark_written, written)
+            known.mark_durable = min(known.mark_durable, durable)
+            promised.topics[known.name] = promised.instances[known.number] = known
+            stayed.add(known.number)
+        else:
+            topic.last_read_at = known.last_read_at
+            topic.touched_at = known.touched_at
+            promised.discarded.extend(known.release())
+    for gone in present.instances.values():
+        promised.discarded.extend(gone.release())
+    promised.discarded.extend(present.discarded)
+    promised.live_bytes = sum(topic.live_bytes for topic in promised.instances.values())
+    for router in promised.routers_by_number.values():
+        before = present.routers_by_number.get(router.number)
+        if router.dest in stayed and before is not None:
+            # What it has copied is there.
+            head = promised.instances[router.source].head
+            router.cursor = min(max(router.cursor, before.cursor), head)
+            router.forwarded = max(router.forwarded, before.forwarded)
+
+
+def _settle(
+    topic: Topic, queue: Queue, known: Topic, before: Queue
+) -> list[list[Any] | dict[Any, Any]]:
+    """Give the jobs of a queue the leases, counts, delays and errors that memory knows.
+
+    A job that memory thinks done, but whose end the log does not have, keeps what the leases log
+    says: its holder may be at work, or have just ended.
+
+    Returns:
+        What held what nobody needs any more, to be freed bit by bit.
+    """
+    cursor = min(max(before.cursor, queue.cursor), topic.head + 1)
+    kept: dict[int, JobKept] = {}
+    for seq, job in queue.jobs.items():
+        if job.live and seq not in queue.held and not known.holds(seq):
+            kept[seq] = _entry(seq, job)
+    given_up = []
+    for seq, job in before.jobs.items():
+        if not topic.holds(seq) or seq in queue.held:
+            continue
+        if seq in before.held:
+            given_up.append(seq)
+        kept[seq] = _entry(seq, job)
+    for seq in [seq for seq in kept if seq >= cursor and not topic.is_timed(seq)]:
+        del kept[seq]
+    for batch in topic.batches:
+        if batch.first_seq >= cursor:
+            break
+        for seq in batch.live_seqs():
+            is_known = seq >= cursor or seq in kept or seq in queue.held
+            if not is_known and (batch.is_plain or not topic.is_timed(seq)):
+                # Nobody ever had it, and the cursor must not pass over it.
+                kept[seq] = JobKept(seq, 0, 0, 0, 0, 0, "")
+    left = queue.parts_of_leases()
+    queue.restore(cursor, kept.values())
+    queue.take_observations(before)
+    if topic.particulars is not None:
+        settle_particulars(topic, topic.particulars, queue)
+    for seq in given_up:
+        if seq in kept:
+            # Nobody was told that it is held, but it is not for anybody else to try again.
+            queue.hold(seq, kept[seq].deliveries, kept[seq].error, 0)
+    return [*left, kept]
+
+
+def _entry(seq: int, job: Job) -> JobKept:
+    grant = job.grant
+    if grant is None:
+        return JobKept(seq, job.deliveries, 0, 0, 0, job.ready_at, "", job.error, job.given_back)
+    return JobKept(
+        seq,
+        job.deliveries,
+        job.lease,
+        grant.deadline,
+        grant.stream,
+        0,
+        grant.node,
+        job.error,
+        job.given_back,
+    )

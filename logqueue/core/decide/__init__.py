@@ -1,0 +1,1 @@
+"""Commands become events, or are refused: one module per noun. Nothing here changes the state."""

@@ -1,0 +1,313 @@
+"""Deciding a claim: how many jobs may go, which they are, and who gets which.
+
+Owns: the pass over a queue. Nothing here changes the state. Jobs whose leases have run out come in
+as `elapse` gets to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from logqueue import events as ev
+from logqueue.core import commands as cmd
+from logqueue.core.batch import Batch
+from logqueue.core.decide.dead_letters import exhaust
+from logqueue.core.decide.decision import Decision
+from logqueue.core.queue_state import Queue
+from logqueue.core.record_times import due_at, is_timed
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.events import block as blocks
+from logqueue.model import limits
+
+SEQS_SCANNED_AGAIN_MAX = 1000
+"""An empty pass that looked at more than this leaves the cursor behind them all the same."""
+
+
+def claim(state: State, command: cmd.Claim, now: int) -> Decision:
+    """One coordinator pass: pick jobs, take the exhausted out, share the rest evenly."""
+    topic = state.queue(command.topic)
+    queue = topic.queue
+    assert queue is not None
+    wanted = sum(claimer.jobs_max for claimer in command.cohort)
+    allowed, limit = _allowed(topic, queue, now)
+    wanted = min(wanted, allowed)
+    is_cut = False
+    events: list[ev.AnyEvent] = []
+    picked: list[int] = []
+    cursor = queue.cursor
+    if wanted:
+        bounded = min(wanted, limits.CLAIMED_PER_PASS_MAX)
+        picked, cursor, exhausted, is_cut = _pick(topic, queue, bounded, now)
+        is_cut = is_cut or len(picked) == bounded < wanted
+        if exhausted and command.divert:
+            events.extend(exhaust(state, topic, exhausted, now))
+    shares = share_evenly([c.jobs_max for c in command.cohort], picked)
+    first_lease = lease = state.next_lease
+    grants: list[tuple[str, int, int, list[int]]] = []
+    leases: list[tuple[int, int]] = []
+    for claimer, seqs in zip(command.cohort, shares, strict=True):
+        deadline = now + (claimer.lease_ms or topic.config.lease_ms)
+        leases.append((lease, deadline))
+        if seqs:
+            grants.append((claimer.node, deadline, claimer.stream, seqs))
+            lease += len(seqs)
+    if grants or cursor - queue.cursor > SEQS_SCANNED_AGAIN_MAX:
+        overdue = cursor > queue.cursor and topic.is_due(now)
+        events.append(ev.JobsClaimed(now, topic.number, first_lease, cursor, grants, overdue))
+    stopped_by = limit if len(picked) == allowed else None
+
+    def answer() -> cmd.Claimed:
+        claimed = _claimed(topic, queue, shares, leases, stopped_by, now)
+        return claimed._replace(is_cut=True) if is_cut else claimed
+
+    return Decision(events, answer)
+
+
+def _allowed(topic: Topic, queue: Queue, now: int) -> tuple[int, cmd.NoneReason | None]:
+    """How many jobs the queue's limits let go now, and the limit that says so."""
+    config = topic.config
+    if config.paused:
+        return 0, "paused"
+    allowed: int = limits.U32_MAX
+    limit: cmd.NoneReason | None = None
+    if config.claim_rate is not None:
+        allowed, limit = queue.rate_allows(config.claim_rate, now), "rate_limited"
+    if config.max_in_flight:
+        room = max(config.max_in_flight - queue.leased, 0)
+        if room < allowed:
+            allowed, limit = room, "max_in_flight"
+    return allowed, limit
+
+
+def _claimed(
+    topic: Topic,
+    queue: Queue,
+    shares: list[list[int]],
+    leases: list[tuple[int, int]],
+    stopped_by: cmd.NoneReason | None,
+    now: int,
+) -> cmd.Claimed:
+    jobs: list[list[cmd.Job]] = []
+    held = queue.jobs
+    for seqs, (lease, deadline) in zip(shares, leases, strict=True):
+        numbered = enumerate(topic.records(seqs), lease)
+        jobs.append(
+            [
+                cmd.Job(seq, lease, deadline, ts, held[seq].deliveries, data, tag, meta)
+                for lease, (seq, ts, (data, tag, _, meta)) in numbered
+            ]
+        )
+    if queue.has_errors or queue.has_given_back or topic.particulars is not None:
+        jobs = [[_with_particulars(topic, queue, job) for job in part] for part in jobs]
+    if all(shares):
+        return cmd.Claimed(jobs, topic.ready)
+    reason = _why_none(topic, queue, stopped_by)
+    return cmd.Claimed(jobs, topic.ready, reason, _retry_after(topic, queue, reason, now))
+
+
+def _with_particulars(topic: Topic, queue: Queue, job: cmd.Job) -> cmd.Job:
+    known = queue.jobs[job.seq]
+    if known.error is not None or known.given_back:
+        job = job._replace(error=known.error, given_back=known.given_back)
+    batch = topic.batch_of(job.seq)
+    if batch is None or batch.is_plain:
+        return job
+    view, index = blocks.View(batch.block), batch.index_of(job.seq)
+    updated_at = view.number(blocks.UPDATED_AT, index)
+    return job._replace(key=view.text(blocks.KEY, index), updated_at=updated_at)
+
+
+def _why_none(topic: Topic, queue: Queue, stopped_by: cmd.NoneReason | None) -> cmd.NoneReason:
+    if stopped_by is not None and (topic.ready or stopped_by == "paused"):
+        return stopped_by
+    if queue.delayed:
+        return "delayed"
+    return "in_flight" if queue.leased else "empty"
+
+
+def _retry_after(topic: Topic, queue: Queue, reason: cmd.NoneReason, now: int) -> int | None:
+    """Milliseconds until time alone may yield a job; None when it never does."""
+    if reason == "paused":
+        return None
+    if reason == "rate_limited":
+        assert topic.config.claim_rate is not None
+        return queue.rate_refills_in(topic.config.claim_rate, now)
+    due = queue.next_due()
+    if reason == "max_in_flight":
+        due = queue.next_lapse()
+        expiry = topic.next_expiry()
+        # A job in flight that is past its TTL frees its place. One that cannot go now is no reason
+        # to come back at once.
+        if expiry is not None and expiry > now and (due is None or expiry < due):
+            due = expiry
+    return None if due is None else max(due - now, 0)
+
+
+# -- which jobs ------------------------------------------------------------------------------------
+
+
+def _pick(
+    topic: Topic, queue: Queue, wanted: int, now: int
+) -> tuple[list[int], int, list[int], bool]:
+    """Claimable jobs, lowest seq first; the cursor behind them; those met on the way that were
+    delivered too often; and whether jobs were left for their size."""
+    reclaimed, exhausted = _reclaimed(topic, queue, wanted, now)
+    if reclaimed and reclaimed[-1] >= queue.cursor:
+        # Timed jobs have no place before the fresh ones: both come in the order of their seqs.
+        fresh = _fresh(topic, queue, wanted, now)
+        picked = sorted(reclaimed + fresh)[:wanted]
+        known = set(reclaimed)
+        taken = [seq for seq in picked if seq not in known]
+        more = len(taken) < len(fresh) or len(fresh) == wanted
+    else:
+        taken = _fresh(topic, queue, wanted - len(reclaimed), now)
+        picked = reclaimed + taken
+        more = len(picked) == wanted
+    fitting = topic.fitting(picked, limits.CLAIM_BYTES_MAX) if len(picked) > 1 else len(picked)
+    is_cut = fitting < len(picked)
+    if is_cut:
+        known = set(reclaimed)
+        picked = picked[:fitting]
+        taken = [seq for seq in picked if seq not in known]
+        more = True
+    # Every fresh job from the cursor on was taken, unless the demand was met first.
+    if not more:
+        return picked, topic.head + 1, exhausted, is_cut
+    return picked, taken[-1] + 1 if taken else queue.cursor, exhausted, is_cut
+
+
+def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[int], list[int]]:
+    """Reclaimed jobs to hand out, lowest seq first, and those met that were delivered too often."""
+    particulars = topic.particulars
+    bounded = topic.config.when_exhausted is not None and (
+        topic.config.max_deliveries or (particulars is not None and particulars.has_bounds)
+    )
+    expired_before = topic.expired_before(now)
+    if not bounded and not expired_before and particulars is None:
+        return list(islice(queue.reclaim, wanted)), []
+    is_gone = _passed_over(topic, queue, now)
+    taken: list[int] = []
+    exhausted: list[int] = []
+    for scanned, seq in enumerate(queue.reclaim):
+        if len(taken) == wanted or len(exhausted) == limits.DIVERTED_PER_PASS_MAX:
+            break
+        if scanned >= limits.RECLAIMED_SCANNED_MAX:
+            # Nearly all are to end. Once they have, whoever waits here is served.
+            break
+        if is_gone(seq) or (expired_before and _is_expired(topic, seq, expired_before)):
+            continue
+        job = queue.jobs.get(seq)
+        limit = topic.deliveries_max(seq) if bounded and job is not None else 0
+        if job is not None and limit and job.deliveries - job.given_back >= limit:
+            exhausted.append(seq)
+        else:
+            taken.append(seq)
+    return taken, exhausted
+
+
+def _passed_over(topic: Topic, queue: Queue, now: int) -> Callable[[int], bool]:
+    """Finds jobs that are to end and could not yet: time has not got to them, or there was no room
+    where their copies go."""
+    superseded = queue.keys.superseded if queue.keys is not None else ()
+    if topic.particulars is None or not topic.particulars.has_expired(now):
+        return superseded.__contains__
+    return lambda seq: seq in superseded or topic.is_past_its_own(seq, now)
+
+
+def _is_expired(topic: Topic, seq: int, expired_before: int) -> bool:
+    batch = topic.batch_of(seq)
+    return batch is not None and batch.ts_at(batch.index_of(seq)) < expired_before
+
+
+def _fresh(topic: Topic, queue: Queue, wanted: int, now: int) -> list[int]:
+    if wanted <= 0:
+        return []
+    expired_before = topic.expired_before(now)
+    if topic.particulars is None and not queue.held:
+        return topic.live_seqs(queue.cursor, wanted, expired_before)
+    is_gone, held = _passed_over(topic, queue, now), queue.held
+    taken: list[int] = []
+    start = queue.cursor
+    while len(taken) < wanted and start <= topic.head:
+        start = queue.passed.behind(start)
+        for batch in topic.batches_from(start):
+            if batch.last_seq < start:
+                continue
+            # A run of timed jobs is passed over in one step, however long it is.
+            past = batch.first_seq if batch.is_plain else queue.passed.behind(batch.first_seq)
+            if past > batch.last_seq:
+                start = past
+                break
+            seqs = _untimed(batch, start)
+            taken.extend(
+                seq
+                for seq in seqs
+                if seq not in held
+                and not is_gone(seq)
+                and not (expired_before and batch.ts_at(batch.index_of(seq)) < expired_before)
+            )
+            if len(taken) >= wanted:
+                break
+        else:
+            break
+    return taken[:wanted]
+
+
+def _untimed(batch: Batch, start: int) -> Sequence[int]:
+    """Live seqs of a batch from a start on that do not come by their own time."""
+    seqs = batch.live_seqs(start)
+    if batch.is_plain:
+        return seqs
+    view = blocks.View(batch.block)
+    untimed = []
+    for seq in seqs:
+        index = batch.index_of(seq)
+        if not is_timed(view, index, batch.ts_at(index)):
+            untimed.append(seq)
+    return untimed
+
+
+def share_evenly(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
+    """Deal jobs round-robin in the claimers' order, skipping the satisfied.
+
+    Args:
+        demands: How many each claimer wants.
+        seqs: Jobs in the order of selection; at most the sum of the demands.
+
+    Returns:
+        Each claimer's jobs, ascending.
+    """
+    if len(demands) == 1:
+        return [sorted(seqs)]
+    shares: list[list[int]] = [[] for _ in demands]
+    dealt = 0
+    while dealt < len(seqs):
+        hungry = [i for i, demand in enumerate(demands) if len(shares[i]) < demand]
+        assert hungry, "more jobs were picked than anybody wanted"
+        # Deal whole rounds at once, as many as the least hungry claimer can still take.
+        rounds = min(demands[i] - len(shares[i]) for i in hungry)
+        for place, i in enumerate(hungry):
+            shares[i].extend(islice(seqs, dealt + place, dealt + rounds * len(hungry), len(hungry)))
+        dealt += rounds * len(hungry)
+    for share in shares:
+        share.sort()
+    return shares
+
+
+def oldest_ready_ms(topic: Topic, now: int) -> int:
+    """How long the oldest claimable job has been waiting, in ms; 0 when there is none."""
+    queue = topic.queue
+    assert queue is not None
+    if not topic.ready:
+        return 0
+    seqs = [*islice(queue.reclaim, 1), *_fresh(topic, queue, 1, now)]
+    if not seqs:
+        return 0
+    seq = min(seqs)
+    batch = topic.batch_of(seq)
+    assert batch is not None
+    index = batch.index_of(seq)
+    ts = batch.ts_at(index)
+    return max(now - max(ts, due_at(blocks.View(batch.block), index, ts)), 0)

@@ -1,0 +1,154 @@
+"""What becomes of jobs that are given up: dead letters, drops, holds.
+
+Owns: the dead letter's copy, and what `on_exhausted` says. Changes nothing. Must not know: who
+finds out that a job is exhausted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logqueue import events as ev
+from logqueue.core.commands import DeadLetterReason
+from logqueue.core.decide.appends import new_topic
+from logqueue.core.decide.copies import as_many_as_fit, hops_of, removable, stamped
+from logqueue.core.decide.endings import append_copies, finish
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.errors import Throttled
+from logqueue.events import block as blocks
+from logqueue.model import limits
+from logqueue.model.config import TopicConfig
+
+STAMP = "$dead_letter_"
+"""What the names of all stamps begin with; no user's meta keeps such a name through a redrive."""
+
+STRAY_META = STAMP + "meta"
+"""Where a copy keeps the original meta when that was not an object."""
+
+
+def exhaust(state: State, topic: Topic, seqs: list[int], now: int) -> list[ev.AnyEvent]:
+    """The events that take waiting jobs, delivered too often, out of rotation.
+
+    Returns:
+        As `on_exhausted` says; and a short postponement of those for which there is no room where
+        they have to go; or nothing when that topic cannot be created now (the jobs stay ready and
+        are looked at again next time).
+    """
+    config, queue = topic.config, topic.queue
+    assert queue is not None and seqs
+    if config.when_exhausted == "hold":
+        return [hold(topic, seqs, now, "max_deliveries")]
+    divert = config.when_exhausted == "dead_letter"
+    target = config.dead_letter if divert else config.archive
+    if target is not None and target not in state.topics:
+        try:
+            new_topic(state, target, TopicConfig().resolved(), now)
+        except Throttled:
+            return []
+
+    def attempt(some: Sequence[int]) -> list[ev.AnyEvent]:
+        if divert:
+            return dead_letter(state, topic, some, "max_deliveries", now)
+        return finish(state, topic, some, "dropped", now)
+
+    # What one transaction may not copy stays ready, for the next pass.
+    some = [*removable(topic, seqs, are_copied=target is not None)]
+    gone, events = as_many_as_fit(some, attempt)
+    if gone < len(some):
+        events.append(_postponed(topic, some[gone:], now))
+    return events
+
+
+def dead_letter(
+    state: State,
+    topic: Topic,
+    seqs: Sequence[int],
+    reason: DeadLetterReason,
+    now: int,
+    error: str | None = None,
+    node: str = "",
+) -> list[ev.AnyEvent]:
+    """The events that move live jobs to the dead-letter topic.
+
+    Copy and removal are events of one decision, thus one frame of the log: after any crash a job
+    is in exactly one of the two places.
+
+    Args:
+        state, topic: Read only.
+        seqs: Ascending.
+        reason: Why.
+        now: The clock.
+        error: The last error, for all of them; None for what each was told last.
+        node: Who gave them up; "" for nobody.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The dead-letter topic cannot take the copies.
+    """
+    queue, target = topic.queue, topic.config.dead_letter
+    assert queue is not None and target is not None
+    records = [*topic.records(seqs)]
+    metas = []
+    for seq, _, texts in records:
+        job = queue.jobs.get(seq)
+        told = error if error is not None or job is None else job.error
+        stamps = [
+            (STAMP + "from", topic.name),
+            (STAMP + "deliveries", str(job.deliveries if job is not None else 0)),
+            (STAMP + "src_seq", str(seq)),
+            (STAMP + "reason", reason),
+            (STAMP + "at", str(now)),
+        ]
+        if told is not None:
+            stamps.append((STAMP + "error", told))
+        if topic.particulars is not None:
+            stamps += _particulars(topic, seq)
+        metas.append(stamped(texts[blocks.META], STRAY_META, stamps))
+    hops = hops_of(topic, (seq for seq, _, _ in records))
+    events = append_copies(state, target, records, metas, hops, now, (topic.name,))
+    events.append(
+        ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs), reason=reason, node=node)
+    )
+    return events
+
+
+def hold(
+    topic: Topic,
+    seqs: Sequence[int],
+    now: int,
+    reason: str,
+    error: str | None = None,
+    node: str = "",
+) -> ev.JobsHeld:
+    """The event that parks jobs which have been delivered."""
+    queue = topic.queue
+    assert queue is not None
+    jobs = [(seq, queue.jobs[seq]) for seq in seqs]
+    return ev.JobsHeld(
+        now,
+        topic.number,
+        [(s, j.deliveries, j.error if error is None else error) for s, j in jobs],
+        reason=reason,
+        node=node,
+    )
+
+
+def _particulars(topic: Topic, seq: int) -> list[tuple[str, str]]:
+    """What a redrive needs to make the same job again."""
+    batch = topic.batch_of(seq)
+    if batch is None or batch.is_plain:
+        return []
+    view, index = blocks.View(batch.block), batch.index_of(seq)
+    stamps = []
+    key = view.text(blocks.KEY, index)
+    if key:
+        stamps.append((STAMP + "key", blocks.read_string(key)))
+    bound = view.number(blocks.MAX_DELIVERIES, index)
+    if bound:
+        stamps.append((STAMP + "max_deliveries", str(bound)))
+    return stamps
+
+
+def _postponed(topic: Topic, seqs: list[int], now: int) -> ev.JobsReleased:
+    ready_at = now + limits.DEAD_LETTER_BACKOFF_MS
+    return ev.JobsReleased(now, topic.number, "", "postponed", ready_at, seqs)

@@ -1,0 +1,148 @@
+"""How jobs come to an end other than by a plain ack, and what an archive keeps of them.
+
+Owns: the archive's copy, and the events that finish jobs. Changes nothing. Must not know: who may
+finish which job, dead letters.
+
+Copy and removal are events of one decision, thus one frame of the log: never one without the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
+
+from logqueue import events as ev
+from logqueue.core.batch import Record
+from logqueue.core.decide.appends import append_event, evicted_with, new_topic
+from logqueue.core.decide.copies import hops_of, stamped
+from logqueue.core.decide.multi_part import InLine
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.events import block as blocks
+from logqueue.events.block import META
+from logqueue.model.config import TopicConfig
+
+STRAY_META = "$archived_meta"
+"""Where a copy keeps the original meta when that was not an object."""
+
+Outcome = Literal["acked", "rejected", "dropped", "expired", "superseded", "cancelled"]
+
+
+def finish(
+    state: State, topic: Topic, seqs: Sequence[int], outcome: Outcome, now: int, node: str = ""
+) -> list[ev.AnyEvent]:
+    """The events that take live records out of a topic, its archive's copies first.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copies.
+    """
+    ordered = sorted(seqs)
+    events = archive(state, topic, topic.records(ordered), outcome, now, node)
+    events.append(ev.RecordsFinished(now, topic.number, outcome, node, ordered))
+    return events
+
+
+def archive(
+    state: State,
+    topic: Topic,
+    finished: Iterable[Record],
+    outcome: Outcome,
+    now: int,
+    node: str = "",
+    target: str | None = None,
+    hops: int = 0,
+    via: Collection[str] = (),
+) -> list[ev.AnyEvent]:
+    """The events that copy finished records to the topic's archive; none when it has no archive.
+
+    Args:
+        state, topic: Read only.
+        finished: Live records, ascending.
+        outcome, now, node: How, when and by whom they end.
+        target: Another archive than the one the topic has now.
+        hops: How many routers those have come through that the same decision adds.
+        via: See `append_copies`.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copies.
+    """
+    target, queue = target or topic.config.archive, topic.queue
+    if target is None or queue is None or target in via:
+        return []
+    records = [*finished]
+    if not records:
+        return []
+    metas = []
+    for seq, ts, texts in records:
+        job = queue.jobs.get(seq)
+        stamps = (
+            ("$outcome", outcome),
+            ("$archived_from", topic.name),
+            ("$archived_src_seq", str(seq)),
+            ("$deliveries", str(job.deliveries if job is not None else 0)),
+            ("$enqueued_at", str(ts)),
+            ("$finished_at", str(now)),
+            ("$finished_by", node),
+        )
+        metas.append(stamped(texts[META], STRAY_META, stamps))
+    known = hops_of(topic, (seq for seq, _, _ in records), hops)
+    return append_copies(state, target, records, metas, known, now, (*via, topic.name))
+
+
+def append_copies(
+    state: State,
+    target: str,
+    records: Sequence[Record],
+    metas: Sequence[bytes],
+    hops: Sequence[int],
+    now: int,
+    via: Collection[str] = (),
+) -> list[ev.AnyEvent]:
+    """The events that add copies to a topic; it is created when absent.
+
+    What its cap evicts for them leaves copies in its own archive, and so on.
+
+    Args:
+        state: Read only.
+        target: The topic.
+        records: The originals; at least one.
+        metas: What the copies have instead of the originals' metas.
+        hops: See `hops_of`. Copies keep them, so that no loop of routers goes on for ever.
+        now: The clock.
+        via: Topics whose ends and evictions have led here. A loop of archives goes no further than
+            to where it began.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The topic, its archive or the server has no room.
+    """
+    line = InLine(state)
+    topic: Topic | None = state.topics.get(target)
+    if topic is None:
+        created = new_topic(state, target, TopicConfig().resolved(), now)
+        line.add([created])
+        topic = Topic(created.topic, created.name, created.config)
+    start = 0
+    added: list[bytes] = []
+    for alike in range(1, len(records) + 1):
+        if alike < len(records) and hops[alike] == hops[start]:
+            continue
+        block = _block_of(records[start:alike], metas[start:alike])
+        count = alike - start
+        part = append_event(state, topic, block, count, now, None, hops[start])
+        line.add([part] if start == 0 else line.behind([part]))
+        added.append(block)
+        start = alike
+    last = line.events[-1]
+    assert isinstance(last, ev.RecordsAppended)
+    if last.cap_floor > topic.cap_floor:
+        evicted = evicted_with(topic, last.cap_floor, added, now)
+        copied = archive(state, topic, evicted, "dropped", now, hops=max(hops), via=via)
+        return [*copied, *line.events]
+    return line.events
+
+
+def _block_of(records: Sequence[Record], metas: Sequence[bytes]) -> bytes:
+    """The block of some records with other metas."""
+    columns = [[texts[c] for _, _, texts in records] for c in range(len(blocks.TEXT_COLUMNS))]
+    columns[blocks.META] = list(metas)
+    return blocks.pack([column if any(column) else None for column in columns])

@@ -1,0 +1,96 @@
+"""Deciding what operators do to jobs: cancel, purge, release. Nothing here changes the state.
+
+Owns: which jobs of which states they meet. Must not know: leases beyond that there is one.
+"""
+
+from __future__ import annotations
+
+from logqueue import events as ev
+from logqueue.core import commands as cmd
+from logqueue.core.decide.copies import removable
+from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.endings import finish
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+
+
+def state_of(topic: Topic, seq: int) -> cmd.JobState:
+    """The state of a live job, as of the last `elapse`."""
+    queue = topic.queue
+    assert queue is not None
+    job = queue.jobs.get(seq)
+    if job is None:
+        return "delayed" if queue.is_delayed(seq, topic.due_of(seq)) else "ready"
+    if job.grant is not None:
+        return "in_flight"
+    if seq in queue.held:
+        return "held"
+    return "delayed" if job.ready_at else "ready"
+
+
+def cancel_job(state: State, command: cmd.CancelJob, now: int) -> Decision:
+    """Remove one job; one in flight only by force, and then its lease is void.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copy.
+    """
+    topic = state.queue(command.topic)
+    seq = command.seq
+    if not topic.holds(seq):
+        return Decision([], lambda: cmd.Cancelled(seq, None, False))
+    was = state_of(topic, seq)
+    if was == "in_flight" and not command.force:
+        return Decision([], lambda: cmd.Cancelled(seq, was, False))
+    events = finish(state, topic, [seq], "cancelled", now)
+    return Decision(events, lambda: cmd.Cancelled(seq, was, True))
+
+
+def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
+    """Remove the waiting job with a key.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copy.
+    """
+    topic = state.queue(command.topic)
+    queue = topic.queue
+    assert queue is not None
+    seq = queue.keys.find(command.key) if queue.keys is not None else None
+    if seq is None:
+        return Decision([], lambda: cmd.Cancelled(0, None, False))
+    was = state_of(topic, seq)
+    events = finish(state, topic, [seq], "cancelled", now)
+    return Decision(events, lambda: cmd.Cancelled(seq, was, True))
+
+
+def purge(state: State, command: cmd.PurgeJobs, now: int) -> Decision:
+    """Remove those of some jobs that are in one of the states, as many as one transaction may.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: The archive cannot take the copies.
+    """
+    topic = state.queue(command.topic)
+    found = {
+        seq: was
+        for seq in topic.batches.live_among(command.seqs)
+        if (was := state_of(topic, seq)) in command.states
+    }
+    seqs = [*found]
+    some = removable(topic, seqs, are_copied=topic.config.archive is not None)
+    counts = dict.fromkeys(sorted(command.states), 0)
+    for seq in some:
+        counts[found[seq]] += 1
+    events = finish(state, topic, some, "cancelled", now) if some else []
+    rest = seqs[len(some) :]
+    return Decision(events, lambda: cmd.Purged(counts, rest))
+
+
+def release(state: State, command: cmd.Release, now: int) -> Decision:
+    """Let held jobs be claimed again."""
+    topic = state.queue(command.topic)
+    queue = topic.queue
+    assert queue is not None
+    asked = dict.fromkeys(command.seqs)
+    seqs = sorted(seq for seq in asked if seq in queue.held)
+    skipped = [seq for seq in asked if seq not in queue.held]
+    events: list[ev.AnyEvent] = [ev.HoldsReleased(now, topic.number, seqs)] if seqs else []
+    return Decision(events, lambda: cmd.Released(len(seqs), skipped, topic.ready, len(queue.held)))

@@ -1,0 +1,100 @@
+"""One decision of several parts, each decided as if it were alone: two of them may add to one topic
+or create it.
+
+Owns: the numbers of such topics and seqs, and the room they share. Changes nothing. Must not know:
+what the parts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from logqueue import events as ev
+from logqueue.core.decide.appends import batches_floor, seqs_reserved
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.events.block import View
+
+
+class InLine:
+    """The parts so far.
+
+    Attributes:
+        events: All of them, in order.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.events: list[ev.AnyEvent] = []
+        self._state = state
+        self._created: dict[str, Topic] = {}
+        # By topic: blocks that the parts add, and how many records that evicts.
+        self._blocks: dict[int, list[bytes]] = {}
+        self._dropped: dict[int, int] = {}
+
+    def add(self, part: Sequence[ev.AnyEvent]) -> None:
+        """Take in a part that is `behind` the others."""
+        for event in part:
+            self.events.append(event)
+            if type(event) is ev.TopicCreated:
+                topic = Topic(event.topic, event.name, event.config)
+                self._created[event.name] = topic
+            elif type(event) is ev.RecordsAppended:
+                self.note(event.topic, [event.block], event.dropped)
+
+    def note(self, topic: int, blocks: Sequence[bytes], dropped: int) -> None:
+        """Records that a topic gets by another event than `RecordsAppended`."""
+        self._blocks.setdefault(topic, []).extend(blocks)
+        self._dropped[topic] = self._dropped.get(topic, 0) + dropped
+
+    def behind(self, part: Sequence[ev.AnyEvent]) -> list[ev.AnyEvent]:
+        """A part as it is once those before it are done.
+
+        Raises:
+            RecordTooLarge, TopicFull: One of its topics has no room for all.
+        """
+        placed: list[ev.AnyEvent] = []
+        created: dict[int, Topic] = {}
+        within = InLine(self._state)
+        for event in part:
+            if type(event) is ev.TopicCreated:
+                known = self._created.get(event.name)
+                number = self._state.next_topic + len(self._created)
+                topic = known or Topic(number, event.name, event.config)
+                created[event.topic] = topic
+                if known is None:
+                    placed.append(msgspec.structs.replace(event, topic=number))
+            elif type(event) is ev.RecordsAppended:
+                topic = created.get(event.topic) or self._known(event.topic)
+                numbered = self._numbered(topic, event, within)
+                placed.append(numbered)
+                within.note(topic.number, [event.block], numbered.dropped)
+            else:
+                placed.append(event)
+        return placed
+
+    def _known(self, number: int) -> Topic:
+        """A topic that exists, or that an earlier part creates."""
+        topic = self._state.instances.get(number)
+        return topic or next(t for t in self._created.values() if t.number == number)
+
+    def _numbered(
+        self, topic: Topic, event: ev.RecordsAppended, within: InLine
+    ) -> ev.RecordsAppended:
+        """An append behind those to the same topic; it counts those of its own part already."""
+        earlier = self._blocks.get(topic.number)
+        if earlier is None:
+            return msgspec.structs.replace(event, topic=topic.number)
+        number = topic.number
+        own = within._blocks.get(number, [])
+        floor, dropped = batches_floor(topic, [*earlier, *own, event.block])
+        first_seq = event.first_seq + sum(View(block).count for block in earlier)
+        return msgspec.structs.replace(
+            event,
+            topic=topic.number,
+            first_seq=first_seq,
+            cap_floor=floor,
+            seqs_reserved=seqs_reserved(topic, first_seq + event.count - 1),
+            dropped=max(dropped - self._dropped[number] - within._dropped.get(number, 0), 0),
+        )

@@ -1,0 +1,171 @@
+"""Deciding a redrive: dead letters go back to where they came from.
+
+Owns: which dead letters are meant, and what a job that goes back looks like. Nothing here changes
+the state.
+
+Copies and removals are events of one decision, thus one frame of the log: through any crash a dead
+letter is in exactly one of the two places, and a repeated call finds only what is still here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from logqueue import events as ev
+from logqueue.core import commands as cmd
+from logqueue.core.batch import Record
+from logqueue.core.decide.copies import as_many_as_fit, removable
+from logqueue.core.decide.dead_letters import STAMP, STRAY_META
+from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.multi_part import InLine
+from logqueue.core.decide.writes import write
+from logqueue.core.selection import matching_parts
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.errors import InvalidRequest
+from logqueue.events import block as blocks
+
+_encoder = msgspec.json.Encoder()
+_metas = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision:
+    """Move some dead letters back, as many as one transaction may.
+
+    Raises:
+        TopicNotFound: The topic, or `to`, does not exist.
+        InvalidRequest: `to` is the topic itself.
+    """
+    source, wanted = state.topic(command.topic), command.wanted
+    if wanted.to is not None:
+        state.topic(wanted.to)
+        if wanted.to == command.topic:
+            raise InvalidRequest("`to` must name another topic than the one that is redriven")
+    meant = meant_among(source, wanted, command.seqs)
+    some = removable(source, meant, are_copied=True)
+    by_target: dict[str, list[int]] = {}
+    checked: set[str] = set()
+    for seq, _, texts in source.records(some):
+        target = wanted.to or _origin(texts[blocks.META])
+        if wanted.check_target is not None and target is not None and target not in checked:
+            wanted.check_target(target)
+            checked.add(target)
+        leased = source.queue is not None and not source.queue.is_waiting(seq)
+        if target is not None and target != source.name and not leased and target in state.topics:
+            by_target.setdefault(target, []).append(seq)
+    line = InLine(state)
+    moved: list[int] = []
+    targets: list[str] = []
+    for target, seqs in by_target.items():
+        copies = _Copies(state, source, state.topics[target], now, line)
+        count, written = as_many_as_fit(seqs, copies.write)
+        if count:
+            moved.extend(seqs[:count])
+            line.add(written)
+            targets.append(target)
+    if moved:
+        line.add([ev.RecordsDeleted(now, source.number, sorted(moved), redriven=True)])
+    skipped = len(some) - len(moved)
+    reply = cmd.Redriven(len(moved), skipped, 0, targets, meant[len(some) :])
+    return Decision([] if wanted.dry_run else line.events, lambda: reply)
+
+
+def parts_to_redrive(topic: Topic, wanted: cmd.Redrive) -> Iterator[list[int]]:
+    """The dead letters that a redrive means, found bit by bit; see `finding`."""
+    before = topic.head + 1
+    if wanted.before_seq is not None:
+        before = min(before, wanted.before_seq)
+    if wanted.seqs is not None:
+        yield meant_among(topic, wanted, sorted(set(wanted.seqs)))
+        return
+    for part in matching_parts(topic, wanted.match, before):
+        yield part if wanted.reason is None else meant_among(topic, wanted, part)
+
+
+def meant_among(topic: Topic, wanted: cmd.Redrive, seqs: Sequence[int]) -> list[int]:
+    """Those of some seqs, ascending, that are live and that all filters let through."""
+    return [record[0] for record in topic.records(seqs) if _is_meant(record, wanted)]
+
+
+def _is_meant(record: Record, wanted: cmd.Redrive) -> bool:
+    seq, _, texts = record
+    if wanted.before_seq is not None and seq >= wanted.before_seq:
+        return False
+    if wanted.match is not None and not wanted.match.matches_fragment(texts[blocks.TAG]):
+        return False
+    return wanted.reason is None or _stamp(texts[blocks.META], "reason") == wanted.reason
+
+
+def _stamp(meta: bytes, name: str) -> str | None:
+    """What a stamp of a dead letter says."""
+    if not meta.startswith(b"{") or (STAMP + name).encode() not in meta:
+        return None
+    value = _metas.decode(meta).get(STAMP + name)
+    if value is None or not bytes(value).startswith(b'"'):
+        return None
+    return blocks.read_string(bytes(value))
+
+
+def _origin(meta: bytes) -> str | None:
+    return _stamp(meta, "from")
+
+
+class _Copies:
+    """Jobs made again of dead letters, for one target."""
+
+    def __init__(self, state: State, source: Topic, target: Topic, now: int, line: InLine) -> None:
+        self.state = state
+        self.source = source
+        self.target = target
+        self.now = now
+        self.line = line
+
+    def write(self, seqs: Sequence[int]) -> list[ev.AnyEvent]:
+        """The events that add some of them to the target.
+
+        Raises:
+            RecordTooLarge, TopicFull, Throttled: No room.
+        """
+        records = [*self.source.records(seqs)]
+        columns = [[texts[c] for _, _, texts in records] for c in range(len(blocks.TEXT_COLUMNS))]
+        metas = columns[blocks.META]
+        columns[blocks.META] = [_unstamped(meta) for meta in metas]
+        numbers = {}
+        if self.target.queue is not None:
+            columns.append(list(self._keys(metas)))
+            bounds = [_bound(meta) for meta in metas]
+            if any(bounds):
+                numbers[blocks.MAX_DELIVERIES] = bounds
+        block = blocks.pack([c if any(c) else None for c in columns], numbers=numbers)
+        return self.line.behind(write(self.state, self.target, block, len(records), self.now))
+
+    def _keys(self, metas: Sequence[bytes]) -> Iterator[bytes]:
+        """Each job gets its key back, unless a waiting job or an earlier copy has it by now."""
+        queue = self.target.queue
+        assert queue is not None
+        given: set[bytes] = set()
+        for meta in metas:
+            key = _stamp(meta, "key")
+            fragment = b"" if key is None else blocks.write_string(key)
+            taken = queue.keys is not None and queue.keys.find(fragment) is not None
+            yield b"" if taken or fragment in given else fragment
+            given.add(fragment)
+
+
+def _bound(meta: bytes) -> int:
+    given = _stamp(meta, "max_deliveries") or ""
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else 0
+
+
+def _unstamped(meta: bytes) -> bytes:
+    """A meta as it was before the job died."""
+    if not meta.startswith(b"{"):
+        return meta
+    keys = _metas.decode(meta)
+    stray = keys.get(STRAY_META)
+    if stray is not None:
+        return bytes(stray)
+    kept = {name: value for name, value in keys.items() if not name.startswith(STAMP)}
+    return _encoder.encode(kept) if kept else b""

@@ -1,0 +1,291 @@
+"""Deciding about topics and their records. Nothing here changes the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from logqueue import events as ev
+from logqueue.core import commands as cmd
+from logqueue.core.batch import Batch
+from logqueue.core.decide.appends import cap_floor, evicted_below, new_topic
+from logqueue.core.decide.copies import removable
+from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.endings import archive
+from logqueue.core.decide.expiry import copies_expired
+from logqueue.core.decide.keyed_writes import remembered, upsert
+from logqueue.core.decide.writes import write
+from logqueue.core.edges import require_no_loop_by_config
+from logqueue.core.selection import still_matching
+from logqueue.core.state import State
+from logqueue.core.topic import Remembered, Topic
+from logqueue.errors import (
+    NotAQueue,
+    TopicExistsIncompatible,
+    TopicNotEmpty,
+    TopicNotFound,
+    quoted,
+)
+from logqueue.events import block as blocks
+from logqueue.model.config import TopicConfig, require_topic_name
+
+DEFAULT_CONFIG = TopicConfig().resolved()
+
+
+def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
+    """Create a topic or replace its config; caps and TTL act at once."""
+    require_topic_name(command.topic)
+    command.config.require_targets(command.topic)
+    topic: Topic | None = state.topics.get(command.topic)
+    if topic is None:
+        created = new_topic(state, command.topic, command.config, now)
+        return Decision([created], lambda: cmd.Put(True, created.config))
+    becomes_queue = command.config.is_queue and not topic.config.is_queue and not topic.head
+    if not becomes_queue:
+        _require_same_type(topic, command.config)
+    # A declaration made at every start of a program must not resume what an operator has paused.
+    config = command.config
+    if not becomes_queue:
+        config = replace(config, paused=topic.config.paused)
+    return Decision(_configured(state, topic, config, now), lambda: cmd.Put(False, config))
+
+
+def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
+    """Create a topic unless it exists; report how an existing one differs from what is wanted.
+
+    `paused` is state, not config: it is never compared.
+    """
+    topic: Topic | None = state.topics.get(command.topic)
+    wanted = command.config
+    if topic is None:
+        created = new_topic(state, command.topic, wanted, now)
+        return Decision([created], lambda: cmd.Ensured(True, created.config))
+    require_topic_name(command.topic)
+    wanted.require_targets(command.topic)
+    if "type" in command.sent:
+        _require_same_type(topic, wanted)
+    config = topic.config
+    pairs = {
+        field: (getattr(config, field), getattr(wanted, field))
+        for field in TopicConfig.__struct_fields__
+        if field in command.sent and field != "paused"
+    }
+    differs = {field: pair for field, pair in pairs.items() if pair[0] != pair[1]}
+    return Decision([], lambda: cmd.Ensured(False, config, differs))
+
+
+def _require_same_type(topic: Topic, config: TopicConfig) -> None:
+    if topic.config.type != config.type:
+        raise TopicExistsIncompatible(
+            f"topic '{topic.name}' is a {topic.config.type} and cannot become a {config.type} "
+            "(PUT replaces the whole config, so name the type; only a log that was never written "
+            "to can become a queue); delete it first or use another name",
+            {
+                "topic": topic.name,
+                "existing_type": topic.config.type,
+                "requested_type": config.type,
+            },
+        )
+
+
+def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
+    """Pause or resume a queue.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+    """
+    topic = state.queue(command.topic)
+    config = replace(topic.config, paused=command.paused)
+    reply = cmd.Put(False, config)
+    if config.paused == topic.config.paused:
+        return Decision([], lambda: reply)
+    return Decision(_reconfigured(topic, config, now), lambda: reply)
+
+
+def _reconfigured(topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
+    events: list[ev.AnyEvent] = []
+    before = topic.config.retry_backoff
+    if topic.queue is not None and before != config.retry_backoff:
+        events.append(ev.BackoffChanged(now, topic.number, before))
+    events.append(ev.TopicConfigured(now, topic.number, config, topic.head, topic.cap_floor))
+    return events
+
+
+def _configured(state: State, topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
+    """The events that change a config. Tightened bounds act at once, also on a topic that otherwise
+    rejects rather than evicts."""
+    require_no_loop_by_config(state, topic.name, config, topic.config)
+    events = _reconfigured(topic, config, now)
+    caps, dropped = cap_floor(topic, config)
+    ttl = expired = 0
+    if config.ttl_ms and not copies_expired(topic, config):
+        ttl, expired = topic.expired_floor(max(now - config.ttl_ms, 0))
+    if caps > topic.cap_floor or ttl > topic.ttl_floor:
+        # What both bounds reach has expired: a record goes once.
+        dropped = max(dropped - expired, 0)
+        if dropped and config.archive is not None:
+            evicted = (record for record in evicted_below(topic, caps) if record[0] > ttl)
+            events.extend(archive(state, topic, evicted, "dropped", now, "", config.archive))
+        events.append(ev.RecordsTrimmed(now, topic.number, ttl, caps, expired, dropped))
+    return events
+
+
+def patch_topic(state: State, command: cmd.PatchTopic, now: int) -> Decision:
+    """Change some fields of a config.
+
+    Raises:
+        InvalidRequest: The result is no valid config.
+    """
+    topic = state.topic(command.topic)
+    config = topic.config.merged(command.changes).resolved()
+    return put_topic(state, cmd.PutTopic(command.topic, config), now)
+
+
+def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision:
+    """Delete a topic with all it holds. Deleting what is not there is fine."""
+    topic: Topic | None = state.topics.get(command.topic)
+    if topic is None:
+        return Decision([], lambda: cmd.Dropped(False))
+    if command.if_empty and topic.live:
+        raise TopicNotEmpty(
+            f"topic {quoted(topic.name)} still holds {topic.live} records",
+            {"topic": topic.name, "count": topic.live},
+        )
+    removed = tuple(router.name for router in state.routers_of(topic.number))
+    return Decision([ev.TopicDropped(now, topic.number)], lambda: cmd.Dropped(True, removed))
+
+
+def append(state: State, command: cmd.Append, now: int) -> Decision:
+    """Write a batch, creating the topic first when asked to."""
+    topic: Topic | None = state.topics.get(command.topic)
+    events: list[ev.AnyEvent] = []
+    created = topic is None
+    if topic is None:
+        created_event = _lazy_topic(state, command, now)
+        events.append(created_event)
+        # A stand-in with the new topic's config, so that one set of rules decides both cases.
+        topic = Topic(created_event.topic, created_event.name, created_event.config)
+    elif command.key is not None:
+        earlier = topic.remembered(command.key, now)
+        if earlier is not None:
+            reply = _repeated(command, earlier)
+            return Decision([], lambda: reply)
+    if not blocks.is_plain(command.block):
+        require_queue_for(topic, command.block, command.keyed)
+    if command.keyed:
+        written, keyed_reply = upsert(state, topic, command, now)
+        return Decision([*events, *written], lambda: keyed_reply._replace(created=created))
+    events.extend(write(state, topic, command.block, command.count, now, command.key))
+    head = topic.head + command.count
+    reply = cmd.Appended(head - command.count + 1, command.count, head, created, False)
+    return Decision(events, lambda: reply)
+
+
+def _repeated(command: cmd.Append, earlier: Remembered) -> cmd.Appended:
+    results = None
+    if command.keyed or earlier.results:
+        results = remembered(earlier.first_seq, earlier.records, earlier.results)
+    return cmd.Appended(earlier.first_seq, earlier.records, earlier.head, False, True, results)
+
+
+def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = ()) -> None:
+    """Refuse fields of records that only a queue knows what to do with.
+
+    Raises:
+        NotAQueue: The topic is a log, and some record has one.
+    """
+    if topic.queue is not None:
+        return
+    view = blocks.View(block)
+    asked = ["key"] if keyed else []
+    asked += [
+        name
+        for name, column in (
+            ("delay_ms", blocks.DELAY),
+            ("not_before", blocks.NOT_BEFORE),
+            ("max_deliveries", blocks.MAX_DELIVERIES),
+        )
+        if view.numbers(column) is not None
+    ]
+    if asked:
+        raise NotAQueue(
+            f"topic '{topic.name}' is a log: its records cannot have `{asked[0]}`; only topics "
+            'created with "type":"queue" hand out jobs',
+            {"topic": topic.name, "field": asked[0]},
+        )
+
+
+def _lazy_topic(state: State, command: cmd.Append, now: int) -> ev.TopicCreated:
+    config = command.config or DEFAULT_CONFIG
+    auto_create = state.quotas.auto_create
+    wanted = command.create
+    if wanted is None:
+        wanted = auto_create if command.config is None else config.auto_create
+    if not wanted:
+        raise TopicNotFound.named(command.topic, by_writing=auto_create)
+    return new_topic(state, command.topic, config, now)
+
+
+def remove_records(state: State, command: cmd.RemoveRecords, now: int) -> Decision:
+    """Delete those of some records that are still there and match, as many as one transaction may;
+    permanent and silent."""
+    topic = state.topic(command.topic)
+    seqs = topic.batches.live_among(command.seqs)
+    if command.match is not None:
+        seqs = still_matching(topic, command.match, seqs)
+    some = removable(topic, seqs, are_copied=topic.config.archive is not None)
+    events: list[ev.AnyEvent] = []
+    if some:
+        events = archive(state, topic, topic.records(some), "cancelled", now)
+        events.append(ev.RecordsDeleted(now, topic.number, [*some]))
+    rest = seqs[len(some) :]
+    return Decision(
+        events,
+        lambda: cmd.Removed(
+            len(some), topic.earliest_seq, topic.head, topic.live, topic.live_bytes, rest
+        ),
+    )
+
+
+def compact(state: State, command: cmd.Compact, now: int) -> Decision:
+    """Write the live records of neighbouring batches as one new batch."""
+    topic = state.topic(command.topic)
+    batches = [*islice(topic.batches_from(command.first_seqs[0]), len(command.first_seqs))]
+    assert [batch.first_seq for batch in batches] == list(command.first_seqs)
+    records = [record for batch in batches for record in batch.records()]
+    assert records, "a batch without live records is not in its topic"
+    columns: list[list[bytes] | None] = []
+    for column in range(len(blocks.TEXT_COLUMNS)):
+        texts = [fragments[column] for _, _, fragments in records]
+        columns.append(texts if any(texts) else None)
+    numbers: dict[int, list[int]] = {}
+    if not all(batch.is_plain for batch in batches):
+        keys = [text for batch in batches for text in _keys_of(batch)]
+        columns.append(keys if any(keys) else None)
+        for column in range(blocks.DELAY, len(blocks.NUMBER_COLUMNS)):
+            values = [value for batch in batches for value in _numbers_of(batch, column)]
+            if any(values):
+                numbers[column] = values
+    block = blocks.pack(
+        columns,
+        seqs=[seq for seq, _, _ in records],
+        ts=[ts for _, ts, _ in records],
+        numbers=numbers,
+    )
+    span = (batches[0].first_seq, batches[-1].last_seq)
+    hops = batches[0].hops
+    assert all(batch.hops == hops for batch in batches), "moved together only after as many hops"
+    moved = ev.RecordsMoved(now, topic.number, block, span, hops)
+    return Decision([moved], lambda: cmd.Done(len(records)))
+
+
+def _keys_of(batch: Batch) -> Iterator[bytes]:
+    view = blocks.View(batch.block)
+    return (view.text(blocks.KEY, index) for index in batch.live_indexes())
+
+
+def _numbers_of(batch: Batch, column: int) -> Iterator[int]:
+    view = blocks.View(batch.block)
+    return (view.number(column, index) for index in batch.live_indexes())

@@ -1,0 +1,649 @@
+"""Who holds what: the lease projection of one queue.
+
+Owns: leases, delivery counters, the reclaim freelist, delays, holds and the claim cursor, and how
+they change (called from `apply` and `Particulars` only). Must not know: records, topics, commands,
+the log.
+
+A job is in one of these places. A job never delivered has no entry in `jobs`:
+
+    fresh      seq >= cursor, not timed, in none of the indexes
+    delayed    in `delayed`, claimable at its time
+    reclaimed  in `reclaim`, claimable; in the order of seqs among the fresh ones
+    leased     in `jobs` with a grant
+    held       in `jobs` and in `held`, waits for an operator
+    orphan     in `jobs` with a grant but `live` False: the record went while it was leased; the
+               entry stays until the holder settles or the lease runs out
+
+A *timed* job was delayed when it was written, or replaced later: it always comes through `delayed`
+or `reclaim`, and the cursor passes over it.
+
+Expiry is lazy. `elapse(now)` is the only place where time acts, on so many jobs in one call. Once
+it has no more to do it is idempotent, and calls with rising times leave the same state as the last
+of them alone. Until then a job whose lease has run out counts as in flight; nobody can settle it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from math import ceil
+from operator import itemgetter
+from typing import Any
+
+from sortedcontainers import SortedList
+
+from logqueue.core.backoff import delay_ms
+from logqueue.core.deadlines import Deadlines
+from logqueue.core.keys import WaitingKeys
+from logqueue.core.leases import Grant, Job
+from logqueue.core.passed import PassedRuns
+from logqueue.core.record_times import moment, seq_of, time_of
+from logqueue.events import JobKept
+from logqueue.model import limits
+from logqueue.model.config import ClaimRate, RetryBackoff
+
+
+class Queue:
+    """The projection of one queue.
+
+    Attributes:
+        cursor: Lowest seq that has never been offered.
+        delayed: Moments (due, seq) of delayed jobs.
+        held: Held jobs, with the log segment that says so.
+        keys: Keys of waiting jobs; None while no job has had one.
+        leased: Live jobs under a lease (as of the last `elapse`).
+        orphans: Leases whose record is gone.
+        passed: Runs of timed jobs, which the cursor need not look at.
+        dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
+        finished: Jobs that came to an end over this instance's life, by outcome.
+        has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
+            where they are to go.
+        returning: From which seq on, up to the cursor, jobs are still to be found that the cursor
+            has passed and that may be handed out by now; 0 when there are none. They are ready.
+        has_errors: Whether any job has ever had an error.
+        has_given_back: Whether any delivery of a job has not counted.
+        has_timed: Whether any job has ever come by its own time.
+        lapsed: Leases that ran out, by node; an observation, not part of the replayed state.
+        lapses: How many of them there were in all.
+    """
+
+    __slots__ = (
+        "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
+        "delayed", "finished", "has_errors", "has_given_back", "has_overdue", "has_timed", "held",
+        "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "passed", "reclaim", "returning",
+        "streams",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.dead_lettered = 0
+        self.finished: dict[str, int] = {}
+        self.held: dict[int, int] = {}
+        self.keys: WaitingKeys | None = None
+        self.has_errors = False
+        self.has_given_back = False
+        self.has_timed = False
+        self.lapsed: dict[str, int] = {}
+        self.lapses = 0
+        self.passed = PassedRuns()
+        self._rate_spent_until = 0.0
+        self._rate_spent_at = 0
+        self._rules: list[tuple[int, RetryBackoff | None]] = []
+        self._begin(1)
+
+    def _begin(self, cursor: int) -> None:
+        """Nobody holds anything, and nobody ever did."""
+        self.cursor = cursor
+        self.has_overdue = False
+        self.returning = 0
+        self.jobs: dict[int, Job] = {}
+        self.reclaim: SortedList[int] = SortedList()
+        self.delayed: SortedList[int] = SortedList()
+        self.streams: dict[int, set[int]] = {}
+        self.leased = 0
+        self.orphans = 0
+        self._grants = Deadlines()
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def next_due(self) -> int | None:
+        """When time next changes something (ms since the epoch), None when it never does."""
+        due = time_of(self.delayed[0]) if self.delayed else None
+        lapse = self.next_lapse()
+        if lapse is not None:
+            due = lapse if due is None else min(due, lapse)
+        return due
+
+    def next_lapse(self) -> int | None:
+        """When the first of the leases runs out (ms since the epoch), None when there is none."""
+        grant = self._grants.first()
+        return grant.deadline + 1 if grant is not None else None
+
+    def is_waiting(self, seq: int) -> bool:
+        """Whether a live job is ready or delayed."""
+        job = self.jobs.get(seq)
+        return job is None or (job.grant is None and seq not in self.held)
+
+    def is_delayed(self, seq: int, due: int) -> bool:
+        """Whether a job without an entry in `jobs` is delayed until then."""
+        return bool(due) and moment(due, seq) in self.delayed
+
+    def rate_allows(self, rate: ClaimRate, now: int) -> int:
+        """How many jobs the claim rate lets go at a time."""
+        cost = 1000 / rate.per_s
+        spent = self._rate_spent(rate, now)
+        # A hair more: what was refilled to the millisecond must not be lost to rounding.
+        return max(int((rate.burst_jobs * cost - spent) / cost + 1e-6), 0)
+
+    def rate_refills_in(self, rate: ClaimRate, now: int) -> int:
+        """Milliseconds until the claim rate lets the next job go."""
+        cost = 1000 / rate.per_s
+        wait = ceil(self._rate_spent(rate, now) - (rate.burst_jobs - 1) * cost - 1e-6)
+        return wait + max(self._rate_spent_at - now, 0) if wait > 0 else 0
+
+    def _rate_spent(self, rate: ClaimRate, now: int) -> float:
+        """What of a claim rate is spent, in milliseconds of its refilling.
+
+        While the clock, set back, is before the last claim, nothing refills. By more than a whole
+        burst takes it must not be: then the burst is refilled.
+        """
+        back = self._rate_spent_at - now
+        if back > rate.burst_jobs * 1000 / rate.per_s:
+            return 0.0
+        return max(self._rate_spent_until - max(now, self._rate_spent_at), 0.0)
+
+    def held_by(self, stream: int) -> int:
+        """How many unexpired leases a work stream holds."""
+        held = self.streams.get(stream)
+        return len(held) if held is not None else 0
+
+    # -- changing (from apply only) --------------------------------------------------------------
+
+    def elapse(
+        self,
+        now: int,
+        backoff: RetryBackoff | None = None,
+        jobs_max: int | None = limits.LAPSED_PER_PASS_MAX,
+    ) -> bool:
+        """Let time act: expired leases and due delays become reclaimable, soonest first.
+
+        With a backoff, a job whose lease ran out is delayed from its deadline on.
+
+        Args:
+            now: The clock.
+            backoff: The queue's rule.
+            jobs_max: About how many jobs to move at most; None for all.
+
+        Returns:
+            Whether there are more, for the next call.
+        """
+        left = jobs_max if jobs_max is not None else limits.U64_MAX
+        grant = self._grants.first()
+        while grant is not None and grant.deadline < now:
+            if left <= 0:
+                return True
+            left -= len(grant.seqs)
+            self._grants.pop()
+            self._lapse(grant, now, backoff)
+            grant = self._grants.first()
+        if self._rules and (grant is None or grant.deadline >= self._rules[-1][0]):
+            self._rules.clear()
+        if not self.delayed or time_of(self.delayed[0]) > now:
+            return False
+        due = self.delayed.bisect_left(moment(now + 1, 0))
+        some = min(due, max(left, 1))
+        seqs = [seq_of(packed) for packed in self.delayed[:some]]
+        del self.delayed[:some]
+        for seq in seqs:
+            job = self.jobs.get(seq)
+            if job is not None:
+                job.ready_at = 0
+        self.reclaim.update(seqs)
+        return bool(some < due)
+
+    def _lapse(self, grant: Grant, now: int, backoff: RetryBackoff | None) -> None:
+        """The leases of a grant have run out."""
+        self._note_lapse(grant)
+        rule = self._rule_at(grant.deadline, backoff)
+        for seq in grant.seqs:
+            job = self.jobs.get(seq)
+            if job is not None and job.grant is grant:
+                self._unlease(seq, job, grant)
+                self._put_back(seq, job, _back_at(seq, job, grant, rule, now))
+
+    def elapse_job(self, seq: int, now: int, backoff: RetryBackoff | None) -> None:
+        """Let time act on one job's lease. Only at replay, where nobody has looked meanwhile."""
+        job = self.jobs.get(seq)
+        if job is None or job.grant is None or job.grant.deadline >= now:
+            return
+        grant = job.grant
+        back_at = _back_at(seq, job, grant, self._rule_at(grant.deadline, backoff), now)
+        self._end_lease(seq, job)
+        self._put_back(seq, job, back_at)
+
+    def change_backoff(self, before: RetryBackoff | None, now: int) -> None:
+        """Another rule from now on. Leases that ran out before keep theirs, whenever that is
+        noticed."""
+        # In order, also when the clock was set back.
+        until = max(now, self._rules[-1][0]) if self._rules else now
+        self._rules.append((until, before))
+
+    def _rule_at(self, deadline: int, backoff: RetryBackoff | None) -> RetryBackoff | None:
+        """The rule that was in force when a lease ran out."""
+        rules = self._rules
+        if not rules:
+            return backoff
+        index = bisect_right(rules, deadline, key=itemgetter(0))
+        return rules[index][1] if index < len(rules) else backoff
+
+    def claim(self, grant: Grant, first_lease: int) -> None:
+        """Lease jobs that are fresh or reclaimed."""
+        jobs = self.jobs
+        reclaim = self.reclaim
+        lease = first_lease
+        if self.keys is not None:
+            for seq in grant.seqs:
+                self.keys.end_waiting(seq)
+        for seq in grant.seqs:
+            job = jobs.get(seq)
+            if job is None:
+                job = jobs[seq] = Job()
+                if self.has_timed:
+                    reclaim.discard(seq)
+            elif job.grant is None:
+                self._leave_place(seq, job)
+            else:
+                self._end_lease(seq, job)
+            job.deliveries += 1
+            job.lease = lease
+            job.grant = grant
+            lease += 1
+        self.leased += len(grant.seqs)
+        self._keep(grant)
+
+    def spend_rate(self, rate: ClaimRate, jobs: int, now: int) -> None:
+        """Jobs were handed out under a claim rate."""
+        spent = self._rate_spent(rate, now)
+        self._rate_spent_until = now + spent + jobs * 1000 / rate.per_s
+        self._rate_spent_at = now
+
+    def change_rate(self, before: ClaimRate | None, after: ClaimRate | None, now: int) -> None:
+        """Another claim rate: what was handed out counts by the jobs, not by the time it cost."""
+        if before is None or after is None:
+            self._rate_spent_until = 0.0
+        else:
+            spent = self._rate_spent(before, now)
+            self._rate_spent_until = now + spent * before.per_s / after.per_s
+        self._rate_spent_at = now
+
+    def extend(self, node: str, deadline: int, seqs: Iterable[int]) -> None:
+        """Set a new deadline for held leases; a lease keeps its number, deliveries and stream."""
+        by_stream: dict[int, list[int]] = {}
+        for seq in dict.fromkeys(seqs):
+            job = self.jobs.get(seq)
+            if job is not None and job.grant is not None:
+                by_stream.setdefault(job.grant.stream, []).append(seq)
+        for stream, held in by_stream.items():
+            grant = Grant(node, deadline, stream, held)
+            for seq in held:
+                job = self.jobs[seq]
+                assert job.grant is not None
+                self._spend(job.grant)
+                job.grant = grant
+            self._grants.add(grant)
+
+    def release(
+        self,
+        seqs: Sequence[int],
+        dues: Sequence[int],
+        error: str | None = None,
+        *,
+        uncounted: bool = False,
+        given_back: bool = False,
+    ) -> None:
+        """End leases without an ack.
+
+        Args:
+            seqs: Jobs; those that are not known are passed over.
+            dues: When each is claimable again; 0 means at once.
+            error: What went wrong; None keeps what was said before.
+            uncounted: Take the delivery back, as if the job had never been handed out.
+            given_back: The delivery stays one, but does not count towards `max_deliveries`.
+        """
+        self.has_errors = self.has_errors or error is not None
+        for seq, due in zip(seqs, dues, strict=True):
+            job = self.jobs.get(seq)
+            if job is None:
+                continue
+            if job.grant is not None:
+                self._end_lease(seq, job)
+            else:
+                self._leave_place(seq, job)
+            if error is not None:
+                job.error = error
+            if uncounted:
+                job.deliveries = max(job.deliveries - 1, 0)
+            if given_back:
+                job.given_back += 1
+                self.has_given_back = True
+            self._put_back(seq, job, due)
+
+    def hold(self, seq: int, deliveries: int, error: str | None, segment: int) -> None:
+        """Park a job. Saying it again only notes where it is said."""
+        job = self.jobs.get(seq)
+        if job is None:
+            job = self.jobs[seq] = Job()
+            if self.has_timed:
+                self.reclaim.discard(seq)
+        elif job.grant is not None:
+            self._end_lease(seq, job)
+        elif seq not in self.held:
+            self._leave_place(seq, job)
+        if self.keys is not None:
+            self.keys.end_waiting(seq)
+        self.has_errors = self.has_errors or error is not None
+        job.deliveries = deliveries
+        job.given_back = 0
+        job.error = error
+        self.held[seq] = segment
+
+    def let_go(self, seq: int, *, timed: bool) -> None:
+        """A held job is claimable again, and was never delivered."""
+        if self.held.pop(seq, None) is None:
+            # Only at replay: the segment that said it was held is gone. The leases log may still
+            # tell of a delivery before, or of none.
+            known = self.jobs.get(seq)
+            if known is None:
+                known = self.jobs[seq] = Job()
+                self.reclaim.discard(seq)
+            elif known.grant is not None:
+                self._end_lease(seq, known)
+            else:
+                self._leave_place(seq, known)
+            known.deliveries, known.given_back, known.error = 0, 0, None
+            self._put_back(seq, known, 0)
+            return
+        job = self.jobs[seq]
+        if seq < self.cursor or timed:
+            job.deliveries, job.given_back, job.error = 0, 0, None
+            self._put_back(seq, job, 0)
+        else:
+            # A restart has taken the cursor back before it: it is fresh again.
+            del self.jobs[seq]
+            if self.keys is not None:
+                self.keys.begin_waiting(seq)
+
+    def drop_holds(self, seqs: Iterable[int]) -> None:
+        """Holds of records that are gone. Only at replay."""
+        for seq in seqs:
+            del self.held[seq], self.jobs[seq]
+
+    def schedule(self, delayed: Iterable[int], ready: Iterable[int]) -> None:
+        """Jobs that the projection does not know come by their own time."""
+        self.has_timed = True
+        self.delayed.update(delayed)
+        self.reclaim.update(ready)
+
+    def unschedule(self, seq: int, due: int) -> None:
+        """A timed job is about to go; one that has an entry in `jobs` goes by that."""
+        if seq not in self.jobs:
+            self.delayed.discard(moment(due, seq))
+            self.reclaim.discard(seq)
+
+    def reschedule(self, seq: int, due: int) -> None:
+        """A waiting job that has been delivered before got new content; `due` 0 means now."""
+        job = self.jobs.get(seq)
+        if job is not None and job.grant is None and seq not in self.held:
+            self._leave_place(seq, job)
+            self._put_back(seq, job, due)
+
+    def put_back(self, seqs: Sequence[int], goes_on_at: int) -> None:
+        """Have jobs that the cursor has passed, and nobody was given, come as reclaimed ones.
+
+        Args:
+            seqs: Neighbours among them, ascending.
+            goes_on_at: Where the others are to be found, 0 when these were the last.
+        """
+        for seq in seqs:
+            self.jobs[seq] = Job()
+        self.reclaim.update(seqs)
+        self.returning = goes_on_at
+        if not goes_on_at:
+            self.has_overdue = False
+
+    def finish(self, seqs: Iterable[int]) -> None:
+        """Jobs are complete: their leases and counters go."""
+        for seq in seqs:
+            job = self.jobs.pop(seq, None)
+            if job is not None:
+                if not job.live:
+                    self.orphans -= 1
+                self._leave(seq, job)
+
+    def forget(self, seqs: Sequence[int]) -> None:
+        """Records were removed by eviction or delete. Leased ones stay as orphans."""
+        if len(self.jobs) < len(seqs):
+            seqs = [seq for seq in seqs if seq in self.jobs]
+        for seq in seqs:
+            job = self.jobs.get(seq)
+            if job is None or not job.live:
+                continue
+            if job.grant is None:
+                del self.jobs[seq]
+                self._leave(seq, job)
+            else:
+                job.live = False
+                self.leased -= 1
+                self.orphans += 1
+
+    def count(self, outcome: str, jobs: int) -> None:
+        """Jobs came to an end."""
+        if jobs:
+            self.finished[outcome] = self.finished.get(outcome, 0) + jobs
+
+    def rewind(self, seq: int) -> None:
+        """Seqs from here on are given anew. Only at replay: the leases log had kept more than the
+        jobs log, and what it says about these seqs is about records that were lost."""
+        self.finish([known for known in self.jobs if known >= seq])
+        self.cursor = min(self.cursor, seq)
+
+    def kept(self, seqs: Iterable[int] | None = None) -> list[JobKept]:
+        """The entries of some jobs, or of all, for a checkpoint; without orphans, and without held
+        jobs, which the jobs log keeps."""
+        jobs = self.jobs
+        found = jobs.items() if seqs is None else [(seq, jobs[seq]) for seq in seqs if seq in jobs]
+        return [
+            JobKept(
+                seq,
+                job.deliveries,
+                job.lease if job.grant else 0,
+                job.grant.deadline if job.grant else 0,
+                job.grant.stream if job.grant else 0,
+                job.ready_at,
+                job.grant.node if job.grant else "",
+                job.error,
+                job.given_back,
+            )
+            for seq, job in found
+            if job.live and seq not in self.held
+        ]
+
+    def lapsed_kept(
+        self, seqs: Iterable[int], now: int, backoff: RetryBackoff | None
+    ) -> list[JobKept]:
+        """The same of some jobs as time will have it: those whose leases have run out, noticed or
+        not, are back. So whoever reads it need not know which rules there were."""
+        entries = self.kept(seqs)
+        for index, entry in enumerate(entries):
+            if entry.lease and entry.deadline < now:
+                job = self.jobs[entry.seq]
+                assert job.grant is not None
+                rule = self._rule_at(entry.deadline, backoff)
+                back_at = _back_at(entry.seq, job, job.grant, rule, now)
+                entries[index] = JobKept(
+                    entry.seq, entry.deliveries, 0, 0, 0, back_at, "", entry.error, entry.given_back
+                )
+        return entries
+
+    def restore(self, cursor: int, kept: Iterable[JobKept]) -> None:
+        """Become what a checkpoint says. Holds stay, and so do earlier rules, which leases that
+        ran out may still be under; timed jobs must be scheduled anew."""
+        held = {seq: self.jobs[seq] for seq in self.held}
+        self._begin(cursor)
+        # Between two runs there may be records that only came later in the log.
+        self.passed.clear()
+        self.jobs.update(held)
+        self.adopt(cursor, kept)
+
+    def adopt(self, cursor: int, kept: Iterable[JobKept]) -> None:
+        """Take over what a part of a checkpoint says; other jobs stay as they are, and so do held
+        ones."""
+        self.cursor = cursor
+        # Neighbours that were handed out together share a grant again.
+        grant: Grant | None = None
+        together: list[int] = []
+        for entry in kept:
+            if entry.seq in self.held:
+                continue
+            earlier = self.jobs.pop(entry.seq, None)
+            if earlier is not None:
+                if grant is not None:
+                    self._keep(grant)
+                    grant = None
+                self._leave(entry.seq, earlier)
+            job = self.jobs[entry.seq] = Job()
+            job.deliveries = entry.deliveries
+            job.given_back = entry.given_back
+            self.has_given_back = self.has_given_back or entry.given_back > 0
+            job.error = entry.error
+            self.has_errors = self.has_errors or entry.error is not None
+            if entry.lease:
+                job.lease = entry.lease
+                if grant is None or not _is_of(entry, grant):
+                    if grant is not None:
+                        self._keep(grant)
+                    together = []
+                    grant = Grant(entry.node, entry.deadline, entry.stream, together)
+                together.append(entry.seq)
+                grant.live += 1
+                job.grant = grant
+                self.leased += 1
+            else:
+                self._put_back(entry.seq, job, entry.ready_at)
+        if grant is not None:
+            self._keep(grant)
+
+    def take_observations(self, other: Queue) -> None:
+        """Go on with what another projection of the same queue has seen that no log tells: the
+        claim rate that is spent, the rules of leases whose end was not noticed yet, and whose
+        leases ran out."""
+        self._rate_spent_until = other._rate_spent_until
+        self._rules = other._rules
+        self._rate_spent_at = other._rate_spent_at
+        self.lapsed = other.lapsed
+        self.lapses = other.lapses
+
+    def large_parts(self) -> list[list[Any] | dict[Any, Any]]:
+        """Everything that is large, to be freed bit by bit; it must not be used any more."""
+        held = [*self.parts_of_leases(), self.held]
+        if self.keys is not None:
+            held.append(self.keys.release())
+        return held
+
+    def parts_of_leases(self) -> list[list[Any] | dict[Any, Any]]:
+        """What is large and given up by `restore`, to be freed bit by bit after that."""
+        return [
+            self.jobs,
+            self.streams,
+            *self._grants.release(),
+            *large_parts(self.reclaim),
+            *large_parts(self.delayed),
+        ]
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _keep(self, grant: Grant) -> None:
+        self._grants.add(grant)
+        if grant.stream:
+            self.streams.setdefault(grant.stream, set()).update(grant.seqs)
+
+    def _leave(self, seq: int, job: Job) -> None:
+        """Take a job that is no longer in `jobs` out of every index."""
+        if job.grant is not None:
+            self._end_lease(seq, job)
+        elif self.held.pop(seq, None) is None:
+            self._leave_place(seq, job)
+
+    def _leave_place(self, seq: int, job: Job) -> None:
+        """Take a job that waits out of its place, for another one."""
+        if job.ready_at:
+            self.delayed.discard(moment(job.ready_at, seq))
+            job.ready_at = 0
+        else:
+            self.reclaim.discard(seq)
+
+    def _end_lease(self, seq: int, job: Job) -> None:
+        grant = job.grant
+        assert grant is not None
+        self._unlease(seq, job, grant)
+        self._spend(grant)
+
+    def _unlease(self, seq: int, job: Job, grant: Grant) -> None:
+        job.grant = None
+        if job.live:
+            self.leased -= 1
+        if grant.stream:
+            held = self.streams.get(grant.stream)
+            if held is not None:
+                held.discard(seq)
+                if not held:
+                    del self.streams[grant.stream]
+
+    def _put_back(self, seq: int, job: Job, ready_at: int) -> None:
+        if not job.live:
+            del self.jobs[seq]
+            self.orphans -= 1
+            return
+        if ready_at:
+            job.ready_at = ready_at
+            self.delayed.add(moment(ready_at, seq))
+        else:
+            self.reclaim.add(seq)
+        if self.keys is not None:
+            self.keys.begin_waiting(seq)
+
+    def _note_lapse(self, grant: Grant) -> None:
+        self.lapses += grant.live
+        lapsed = self.lapsed
+        if grant.node not in lapsed and len(lapsed) >= limits.NODES_NOTED_MAX:
+            del lapsed[next(iter(lapsed))]
+        lapsed[grant.node] = lapsed.get(grant.node, 0) + grant.live
+
+    def _spend(self, grant: Grant) -> None:
+        """One lease of a grant has ended."""
+        grant.live -= 1
+        assert grant.live >= 0
+        if not grant.live:
+            self._grants.spend(grant)
+
+
+def _is_of(entry: JobKept, grant: Grant) -> bool:
+    return (
+        entry.deadline == grant.deadline
+        and entry.node == grant.node
+        and entry.stream == grant.stream
+        and len(grant.seqs) < limits.CLAIMED_PER_PASS_MAX
+    )
+
+
+def _back_at(seq: int, job: Job, grant: Grant, rule: RetryBackoff | None, now: int) -> int:
+    """When a job whose lease has run out is claimable; 0 for now."""
+    if rule is None:
+        return 0
+    back_at = grant.deadline + delay_ms(rule, job.deliveries, seq, job.lease)
+    return back_at if back_at > now else 0
+
+
+def large_parts(items: SortedList[int]) -> list[list[int]]:
+    """The lists that a sorted list is made of, to be freed bit by bit."""
+    parts: list[list[int]] = items._lists
+    return [*parts]

@@ -1,0 +1,96 @@
+"""What the columns of a record say about time.
+
+Owns: when a record was written, is due and expires, read from its block; and the packing of a
+moment with a seq into one number, which is what ordered indexes hold. Must not know: topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from logqueue.core.batch import Batch
+from logqueue.events.block import DELAY, KEY, NOT_BEFORE, TTL, UPDATED_AT, View
+
+_SEQ_BITS = 64
+_SEQ_MASK = (1 << _SEQ_BITS) - 1
+
+
+def moment(at: int, seq: int) -> int:
+    """A time and a seq as one number that sorts by time, then by seq."""
+    return at << _SEQ_BITS | seq
+
+
+def time_of(packed: int) -> int:
+    """The time of a moment, ms since the epoch."""
+    return packed >> _SEQ_BITS
+
+
+def seq_of(packed: int) -> int:
+    """The seq of a moment."""
+    return packed & _SEQ_MASK
+
+
+def written_at(view: View, index: int, ts: int) -> int:
+    """When a record got its present content, ms since the epoch; `ts` is when it got its seq."""
+    return view.number(UPDATED_AT, index) or ts
+
+
+def due_at(view: View, index: int, ts: int) -> int:
+    """When a record was first to be claimable, ms since the epoch; 0 when it asked for no delay."""
+    delay = view.number(DELAY, index)
+    if delay:
+        return written_at(view, index, ts) + delay
+    return view.number(NOT_BEFORE, index)
+
+
+def expires_at(view: View, index: int, ts: int) -> int:
+    """Last ms of a record's own time to live, 0 when it has none."""
+    ttl = view.number(TTL, index)
+    return written_at(view, index, ts) + ttl if ttl else 0
+
+
+def is_timed(view: View, index: int, ts: int) -> bool:
+    """Whether a job comes by its own time and not by the claim cursor: it was delayed when it was
+    written, or was replaced later. A fact of the record that never changes."""
+    return bool(view.number(UPDATED_AT, index)) or due_at(view, index, ts) > ts
+
+
+class Own(NamedTuple):
+    """What a record asks for, as the functions above tell it; its key, b"" when it has none."""
+
+    seq: int
+    key: bytes
+    written_at: int
+    due_at: int
+    expires_at: int
+    is_timed: bool
+
+
+def own_times(batch: Batch, view: View, indexes: Sequence[int]) -> Iterator[Own]:
+    """What some records of a batch ask for. Takes whole columns apart when most are wanted."""
+    nothing: Sequence[int] | Mapping[int, int] = ()
+    many = len(indexes) * 4 >= batch.count
+
+    def numbers(column: int) -> Sequence[int] | Mapping[int, int]:
+        if not view.number_bits >> column & 1:
+            return nothing
+        if many:
+            return view.numbers(column) or nothing
+        return {index: view.number(column, index) for index in indexes}
+
+    keys = view.column(KEY) if many else None
+    has_keys = bool(view.block[1] >> KEY)
+    updated, delays, moments, lives = map(numbers, (UPDATED_AT, DELAY, NOT_BEFORE, TTL))
+    for index in indexes:
+        seq, ts = batch.seq_at(index), batch.ts_at(index)
+        replaced_at = updated[index] if updated else 0
+        written = replaced_at or ts
+        delay = delays[index] if delays else 0
+        due = written + delay if delay else moments[index] if moments else 0
+        ttl = lives[index] if lives else 0
+        key = b""
+        if has_keys:
+            key = keys[index] if keys is not None else view.text(KEY, index)
+        timed = bool(replaced_at) or due > ts
+        yield Own(seq, key, written, due, written + ttl if ttl else 0, timed)

@@ -1,0 +1,281 @@
+"""What was decided, as the one who asked is told.
+
+Owns: one struct per reply. Must not know: how a wish is decided, HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from logqueue.model.config import TopicConfig
+
+JobState = Literal["ready", "delayed", "in_flight", "held"]
+
+
+class Put(NamedTuple):
+    """Reply to PutTopic, PatchTopic and SetPaused."""
+
+    created: bool
+    config: TopicConfig
+
+
+class Ensured(NamedTuple):
+    """Reply to EnsureTopic.
+
+    Attributes:
+        created: Whether the topic was.
+        config: The config that the topic has now.
+        differs: Per field that was sent and has another value: the present and the wanted value.
+    """
+
+    created: bool
+    config: TopicConfig
+    differs: Mapping[str, tuple[Any, Any]] = {}
+
+
+class Dropped(NamedTuple):
+    """Reply to DropTopic: whether it was there, and the routers that went with it."""
+
+    deleted: bool
+    routers_removed: tuple[str, ...] = ()
+
+
+WriteResult = Literal["created", "replaced", "kept"]
+
+
+class Appended(NamedTuple):
+    """Reply to Append.
+
+    Attributes:
+        first_seq: Seq of the first record; with `results`, the lowest of them.
+        records: Records in the write.
+        created: Whether the topic was.
+        results: Effective seq and fate of each record in the order of the write, when any of them
+            had a key; None says that all were created with consecutive seqs.
+    """
+
+    first_seq: int
+    records: int
+    head_seq: int
+    created: bool
+    deduped: bool
+    results: Sequence[tuple[int, WriteResult]] | None = None
+
+    @property
+    def created_count(self) -> int:
+        """How many records became new jobs."""
+        if self.results is None:
+            return self.records
+        return sum(result == "created" for _, result in self.results)
+
+    @property
+    def last_seq(self) -> int:
+        """Seq of the last record; with `results`, the highest of them."""
+        if self.results is None:
+            return self.first_seq + self.records - 1
+        return max(seq for seq, _ in self.results)
+
+
+class Job(NamedTuple):
+    """One leased job as handed out.
+
+    Attributes:
+        lease: Lease number; `lease_` + hex on the wire.
+        deadline: ms since the epoch.
+        deliveries: Claims of this job so far, this one included.
+        data, tag, meta: JSON fragments; b"" when absent.
+        key: JSON string fragment; b"" when absent.
+        error: The last error a worker gave with it, or None.
+        updated_at: When a keyed write replaced it, ms since the epoch; 0 when none did.
+        given_back: Deliveries among these that do not count towards `max_deliveries`.
+    """
+
+    seq: int
+    lease: int
+    deadline: int
+    ts: int
+    deliveries: int
+    data: bytes
+    tag: bytes
+    meta: bytes
+    key: bytes = b""
+    error: str | None = None
+    updated_at: int = 0
+    given_back: int = 0
+
+
+NoneReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]
+
+
+class Claimed(NamedTuple):
+    """Reply to Claim: jobs per claimer in the cohort's order, each ascending, and what is left.
+
+    Attributes:
+        ready: Jobs still claimable.
+        reason: Why a claimer that got nothing got nothing; None when everybody got some.
+        retry_after_ms: When time alone may change that, if it is known.
+        is_cut: The pass stopped at what one pass may hand out; the next one goes on.
+    """
+
+    jobs: list[list[Job]]
+    ready: int
+    reason: NoneReason | None = None
+    retry_after_ms: int | None = None
+    is_cut: bool = False
+
+
+class Settled(NamedTuple):
+    """Reply to Ack, Nack and Reject: how many counted, which did not, and the counters after it."""
+
+    settled: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+
+
+class Extended(NamedTuple):
+    """Reply to Extend: the seqs that counted (repeats and all), the rest, the new deadline."""
+
+    seqs: list[int]
+    skipped: list[int]
+    deadline: int
+
+
+class Removed(NamedTuple):
+    """Reply to DeleteRecords and RemoveRecords: how many were removed, the topic's state after it,
+    and what one transaction had no room for."""
+
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    live: int
+    live_bytes: int
+    rest: Sequence[int] = ()
+
+
+class RouterPut(NamedTuple):
+    """Reply to PutRouter."""
+
+    created: bool
+
+
+class RouterGone(NamedTuple):
+    """Reply to DropRouter."""
+
+    deleted: bool
+
+
+class Forwarded(NamedTuple):
+    """Reply to Forward.
+
+    Attributes:
+        copied: Records copied by this pass.
+        is_behind: There is more to examine.
+        is_stalled: The destination has no room for the next record.
+    """
+
+    copied: int
+    is_behind: bool
+    is_stalled: bool
+
+
+class Staged(NamedTuple):
+    """Reply to StageChunk.
+
+    Attributes:
+        is_new: False when the very chunk was staged, or its epoch committed, before.
+        staged_bytes: What the producer has staged now.
+    """
+
+    is_new: bool
+    staged_bytes: int
+
+
+class Committed(NamedTuple):
+    """Reply to CommitEpoch.
+
+    Attributes:
+        is_new: False when the epoch was committed before.
+        ranges: (topic, first seq, last seq) of what the epoch appended.
+    """
+
+    is_new: bool
+    ranges: tuple[tuple[str, int, int], ...]
+
+
+class Cancelled(NamedTuple):
+    """Reply to CancelJob and CancelKey.
+
+    Attributes:
+        seq: The job; 0 when there is none with that key.
+        state: What it was before; None when there is no such job.
+        cancelled: False also for a job in flight that was not forced.
+    """
+
+    seq: int
+    state: JobState | None
+    cancelled: bool
+
+
+class Purged(NamedTuple):
+    """Reply to Purge and PurgeJobs: how many were removed of each state asked for, and what one
+    transaction had no room for."""
+
+    counts: dict[JobState, int]
+    rest: Sequence[int] = ()
+
+
+class Released(NamedTuple):
+    """Reply to Release: how many were held and are ready now, the others, and the counters."""
+
+    released: int
+    skipped: list[int]
+    ready: int
+    held: int
+
+
+class Redriven(NamedTuple):
+    """Reply to Redrive.
+
+    Attributes:
+        redriven: Moved (or would be, in a dry run).
+        skipped: Selected but left: no known source, no room there, or in flight here.
+        remaining: Matching dead letters that are left, the skipped ones among them.
+        targets: Topics that got some.
+        rest: What one transaction had no room for.
+    """
+
+    redriven: int
+    skipped: int
+    remaining: int
+    targets: list[str]
+    rest: Sequence[int] = ()
+
+
+class Done(NamedTuple):
+    """Reply to commands that only the server itself submits."""
+
+    total: int = 0
+
+
+Reply = (
+    Put
+    | Ensured
+    | Dropped
+    | Appended
+    | Claimed
+    | Settled
+    | Extended
+    | Removed
+    | RouterPut
+    | RouterGone
+    | Forwarded
+    | Staged
+    | Committed
+    | Cancelled
+    | Purged
+    | Released
+    | Redriven
+    | Done
+)

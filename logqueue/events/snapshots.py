@@ -1,0 +1,65 @@
+"""What checkpoints keep of the state: everything that no live record says.
+
+Owns: the structs that checkpoint events are made of; fields are only ever added at the end, with a
+default. Must not know: events, how the state is stored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from logqueue.model.config import RouterOptions, TopicConfig
+
+
+class TopicKept(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint keeps of a topic: everything that no live record says. `finished` counts
+    jobs by outcome."""
+
+    topic: int
+    name: str
+    config: TopicConfig
+    head: int
+    seqs_reserved: int
+    cap_floor: int
+    ttl_floor: int
+    last_write_at: int
+    dead_lettered: int
+    holes: list[tuple[int, int]] = []
+    finished: dict[str, int] = {}
+
+
+class RouterKept(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint keeps of a router."""
+
+    router: int
+    name: str
+    source: int
+    dest: int
+    cursor: int
+    forwarded: int
+    options: RouterOptions
+
+
+class ProducerKept(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint keeps of a producer. `epoch` -1: none was committed."""
+
+    name: str
+    touched_at: int
+    epoch: int
+    digest: bytes
+    ranges: list[tuple[str, int, int]]
+
+
+class JobKept(msgspec.Struct, frozen=True, array_like=True):
+    """What a leases checkpoint keeps of a job. `lease` 0: not leased; `ready_at` 0: no delay;
+    `given_back`: deliveries that do not count."""
+
+    seq: int
+    deliveries: int
+    lease: int
+    deadline: int
+    stream: int
+    ready_at: int
+    node: str
+    error: str | None = None
+    given_back: int = 0

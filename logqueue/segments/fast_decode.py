@@ -1,0 +1,73 @@
+"""Transactions as readers of records decode them: what holds no records is passed over unread.
+
+Owns: which events hold records or are needed to find them. Must not know: what is done with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import msgspec
+
+from logqueue import events as ev
+
+
+class Records(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """Records of one topic that came in one event; at once the front part of a `RecordsAppended`.
+
+    Millions of these are made, so they are none of the garbage collector's business.
+
+    Attributes:
+        at: When they were appended, ms since the epoch, unless the block brings its own times.
+        topic: Number of the instance.
+        first_seq: Of the first record, unless the block brings its own seqs.
+        count: How many.
+        block: See `logqueue.events.block`.
+    """
+
+    at: int
+    topic: int
+    first_seq: int
+    count: int
+    block: bytes
+
+
+assert Records.__struct_config__.tag == ev.RecordsAppended.__struct_config__.tag
+assert ev.RecordsAppended.__struct_fields__[: len(Records.__struct_fields__)] == (
+    Records.__struct_fields__
+)
+
+_READ = (
+    ev.TopicCreated,
+    ev.TopicDropped,
+    ev.Checkpointed,
+    ev.RouterCreated,
+    ev.RouterConfigured,
+    ev.RecordsMoved,
+    ev.RecordsReplaced,
+    ev.RecordsForwarded,
+    ev.ChunkStaged,
+    ev.ChunksCommitted,
+)
+
+PASSED: frozenset[type] = frozenset(
+    msgspec.defstruct(
+        f"{kind.__name__}Passed", [], tag=kind.__struct_config__.tag, array_like=True, gc=False
+    )
+    for kind in ev.AnyEvent.__args__
+    if kind not in _READ and kind is not ev.RecordsAppended
+)
+"""Types of the events that were passed over."""
+
+_Transaction = msgspec.defstruct(
+    "_Transaction",
+    [("order", int), ("events", list[reduce(or_, [*_READ, *PASSED], Records)])],  # type: ignore[misc]
+    array_like=True,
+    gc=False,
+)
+
+decode_records: Callable[[bytes], Any] = msgspec.msgpack.Decoder(_Transaction).decode
+"""Read a frame payload. Its events are `Records`, of a type in `PASSED`, or as in core."""

@@ -1,0 +1,311 @@
+"""The records that copies and committed chunks are made of, found where they stand.
+
+Owns: a bounded memory of what was seen in the segment being read, and of earlier segments that are
+lent. Must not know: which records are wanted, how they are shown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from logqueue import events as ev
+from logqueue.events.block import SEQ, Texts, View, is_plain
+from logqueue.events.copy_blocks import pack_copies
+from logqueue.segments.index import ChunkKey, SegmentDamaged
+from logqueue.segments.known import Known, RouterFacts
+from logqueue.segments.payloads import payloads
+from logqueue.segments.plan import Lender
+
+Lend = Callable[[int], bytes]
+"""Gives the bytes of an earlier segment of the jobs log, by its id."""
+
+SHELVES_MAX = 4
+"""Lent segments that are kept at a time; copies mostly take from the one before."""
+
+_END = 1 << 62
+
+
+class Copies(NamedTuple):
+    """A router's copies, with what it was at the time."""
+
+    event: ev.RecordsForwarded
+    router: RouterFacts
+
+
+class Committed(NamedTuple):
+    """A chunk that became records."""
+
+    key: ChunkKey
+    topic: int
+
+
+Content = bytes | Copies | Committed
+"""What originals are made of: a block, or where to find one."""
+
+
+class _Original(NamedTuple):
+    offset: int
+    first: int
+    records: int
+    content: Content
+
+
+class Shelf:
+    """What one segment holds of some topics, in the order of its frames."""
+
+    def __init__(self, topics: Iterable[int], staged_for: Iterable[int] = ()) -> None:
+        """Nothing so far.
+
+        Args:
+            topics: Those whose records are kept here, and the chunks staged for them.
+            staged_for: Further topics of which only the staged chunks are kept.
+        """
+        self.topics = set(topics)
+        self._staged_for = frozenset(staged_for)
+        self._originals: dict[int, list[_Original]] = {}
+        self._anew: dict[tuple[int, int], list[tuple[int, bytes, int]]] = {}
+        self._chunks: dict[tuple[int, ChunkKey], list[tuple[int, bytes]]] = {}
+
+    def note(self, offset: int, event: ev.AnyEvent, known: Known) -> None:
+        """Keep what an event tells of the topics kept here."""
+        if isinstance(event, ev.ChunkStaged):
+            if event.topic in self.topics or event.topic in self._staged_for:
+                at = event.topic, chunk_key(event)
+                self._chunks.setdefault(at, []).append((offset, event.block))
+        elif event.topic not in self.topics:
+            return
+        elif isinstance(event, ev.RecordsAppended):
+            self.keep(event.topic, offset, event.first_seq, event.count, event.block)
+        elif isinstance(event, ev.RecordsForwarded):
+            router = known.routers.get(event.router)
+            if router is not None:
+                copies = Copies(event, msgspec.structs.replace(router))
+                self.keep(event.topic, offset, event.first_seq, event.count, copies)
+        elif isinstance(event, ev.ChunksCommitted):
+            seq = event.first_seq
+            for chunk, count in zip(event.chunks, event.counts, strict=True):
+                committed = Committed((event.producer, event.epoch, *chunk), event.topic)
+                self.keep(event.topic, offset, seq, count, committed)
+                seq += count
+        elif isinstance(event, ev.RecordsMoved):
+            self._keep_anew(event.topic, offset, event.block)
+        elif isinstance(event, ev.RecordsReplaced):
+            for block in event.blocks:
+                self._keep_anew(event.topic, offset, block)
+
+    def keep(self, topic: int, offset: int, first: int, count: int, content: Content) -> None:
+        """Keep originals of a topic that is kept here."""
+        self._originals.setdefault(topic, []).append(_Original(offset, first, count, content))
+
+    def _keep_anew(self, topic: int, offset: int, block: bytes) -> None:
+        for index, seq in enumerate(View(block).numbers(SEQ) or ()):
+            self._anew.setdefault((topic, seq), []).append((offset, block, index))
+
+    def original(self, topic: int, seq: int, before: int) -> _Original | None:
+        """The originals that a seq is one of, if their frame begins before `before`."""
+        kept = self._originals.get(topic, [])
+        at = bisect_right(kept, seq, key=_first_of) - 1
+        if at < 0 or seq >= kept[at].first + kept[at].records or kept[at].offset >= before:
+            return None
+        return kept[at]
+
+    def anew(self, topic: int, seq: int, before: int) -> tuple[int, bytes, int] | None:
+        """The latest block that a record was written anew in before an offset, and its place."""
+        for told in reversed(self._anew.get((topic, seq), ())):
+            if told[0] < before:
+                return told
+        return None
+
+    def rewrote(self) -> bool:
+        """Whether any record kept here was written anew."""
+        return bool(self._anew)
+
+    def chunk(self, topic: int, key: ChunkKey, before: int) -> bytes | None:
+        """The block of a staged chunk. A commit may stage it anew in its own frame."""
+        for offset, block in reversed(self._chunks.get((topic, key), ())):
+            if offset <= before:
+                return block
+        return None
+
+
+def _first_of(original: _Original) -> int:
+    return original.first
+
+
+def chunk_key(event: ev.ChunkStaged) -> ChunkKey:
+    """What a chunk is called where it is committed."""
+    return event.producer, event.epoch, event.partition, event.attempt, event.number
+
+
+class Library:
+    """The shelf of the segment being read, and shelves of those that are lent.
+
+    Attributes:
+        path: How errors name the segment being read.
+    """
+
+    def __init__(
+        self, segment: int, shelf: Shelf, path: str, lenders: Sequence[Lender], lend: Lend | None
+    ) -> None:
+        """Begin with one segment.
+
+        Args:
+            segment, shelf: The one that is read; it is filled meanwhile.
+            path: How errors name it.
+            lenders: The earlier segments that may be asked for.
+            lend: Gives their bytes; None when none can be had.
+        """
+        self._segment = segment
+        self._shelf = shelf
+        self.path = path
+        self._lenders = {lender.segment: lender for lender in lenders}
+        self._latest_first = sorted({segment, *self._lenders}, reverse=True)
+        self._lend = lend
+        self._lent: OrderedDict[int, Shelf] = OrderedDict()
+
+    def copies(self, copies: Copies, names: Known, offset: int, start: int, end: int) -> bytes:
+        """The block of some of a router's copies.
+
+        Args:
+            copies: All that were made at once.
+            names: Has the name of the source.
+            offset: Of their frame.
+            start, end: Places of those that are wanted, `end` not included.
+
+        Raises:
+            SegmentDamaged: Their originals are nowhere to be found.
+        """
+        return self._copies(copies, names, self._segment, offset, start, end)
+
+    def chunk(self, committed: Committed, offset: int) -> bytes:
+        """The block of a committed chunk.
+
+        Raises:
+            SegmentDamaged: It is nowhere to be found.
+        """
+        block = self._chunk(committed, self._segment, offset)
+        if block is None:
+            producer, epoch, partition, _, number = committed.key
+            raise SegmentDamaged(
+                self.path,
+                offset,
+                f"chunk {number} of partition {partition}, epoch {epoch} of producer "
+                f"'{producer}', is in no segment at hand",
+            )
+        return block
+
+    # -- finding ---------------------------------------------------------------------------------
+
+    def _copies(
+        self, copies: Copies, names: Known, segment: int, offset: int, start: int, end: int
+    ) -> bytes:
+        event, router = copies
+        seqs = event.source_seqs[start:end]
+        whole = self._whole(router, segment, offset, seqs)
+        if whole is not None:
+            return whole
+        texts = []
+        for seq in seqs:
+            found = self._texts(router.source, seq, names, segment, offset)
+            if found is None:
+                raise SegmentDamaged(
+                    self.path,
+                    offset,
+                    f"it copies record {seq} of topic instance {router.source}, which is in no "
+                    "segment at hand",
+                )
+            texts.append(found)
+        edge = router.name, router.router, names.name(router.source), router.source
+        return pack_copies(edge, router.options, seqs, texts)
+
+    def _whole(
+        self, router: RouterFacts, segment: int, offset: int, seqs: Sequence[int]
+    ) -> bytes | None:
+        """The originals' own block, when the copies are just like it."""
+        if segment != self._segment or self._shelf.rewrote() or not router.options.keeps_records:
+            return None
+        original = self._shelf.original(router.source, seqs[0], offset)
+        if original is None or not isinstance(original.content, bytes):
+            return None
+        is_all = (original.first, original.records) == (seqs[0], len(seqs))
+        if is_all and seqs[-1] == seqs[0] + len(seqs) - 1 and is_plain(original.content):
+            return original.content
+        return None
+
+    def _texts(self, topic: int, seq: int, names: Known, segment: int, before: int) -> Texts | None:
+        """What a record said before a place in the log; None when no segment at hand tells."""
+        for place in self._latest_first:
+            if place > segment:
+                continue
+            limit = before if place == segment else _END
+            shelf = self._shelf_of(place, topic)
+            if shelf is None:
+                continue
+            anew = shelf.anew(topic, seq, limit)
+            original = shelf.original(topic, seq, limit)
+            if anew is not None and (original is None or anew[0] >= original.offset):
+                return View(anew[1]).texts(anew[2])
+            if original is not None:
+                found = self._texts_of(original, seq - original.first, names, place)
+                if found is not None:
+                    return found
+        return None
+
+    def _texts_of(
+        self, original: _Original, index: int, names: Known, segment: int
+    ) -> Texts | None:
+        content = original.content
+        if isinstance(content, bytes):
+            return View(content).texts(index)
+        if isinstance(content, Committed):
+            block = self._chunk(content, segment, original.offset)
+            return View(block).texts(index) if block is not None else None
+        event, router = content
+        seq = event.source_seqs[index]
+        texts = self._texts(router.source, seq, names, segment, original.offset)
+        if texts is None:
+            return None
+        edge = router.name, router.router, names.name(router.source), router.source
+        return View(pack_copies(edge, router.options, [seq], [texts])).texts(0)
+
+    def _chunk(self, committed: Committed, segment: int, before: int) -> bytes | None:
+        for place in self._latest_first:
+            if place > segment:
+                continue
+            shelf = self._shelf_of(place, committed.topic)
+            limit = before if place == segment else _END
+            found = shelf.chunk(committed.topic, committed.key, limit) if shelf else None
+            if found is not None:
+                return found
+        return None
+
+    def _shelf_of(self, segment: int, topic: int) -> Shelf | None:
+        if segment == self._segment:
+            return self._shelf
+        lender = self._lenders.get(segment)
+        if lender is None or self._lend is None:
+            return None
+        shelf = self._lent.get(segment)
+        if shelf is None or topic not in shelf.topics:
+            topics = shelf.topics if shelf is not None else set()
+            shelf = self._fill(lender, {*topics, topic}, self._lend(segment))
+            self._lent[segment] = shelf
+        self._lent.move_to_end(segment)
+        while len(self._lent) > SHELVES_MAX:
+            self._lent.popitem(last=False)
+        return shelf
+
+    def _fill(self, lender: Lender, topics: set[int], data: bytes) -> Shelf:
+        shelf = Shelf(topics)
+        known = lender.seeds.known()
+        path = f"segment {lender.segment}"
+        for offset, payload in payloads(data, path, length=lender.bytes, checksum=lender.crc32):
+            for event in ev.decode(payload).events:
+                known.learn(event)
+                shelf.note(offset, event, known)
+        return shelf

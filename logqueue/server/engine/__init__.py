@@ -1,0 +1,1 @@
+"""Commands are decided, logged and applied here, and whoever waits is served."""

@@ -1,0 +1,101 @@
+"""What a server does without being asked: giving space back, writing what nobody waits for, and
+finding its footing once the log has failed.
+
+Owns: when it is done. Must not know: how, requests, streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import closing
+
+from logqueue.errors import LogqueueError
+from logqueue.server.engine.commit_barrier import Gate
+from logqueue.server.engine.cooperative import Stepping
+from logqueue.server.engine.engine import Engine
+from logqueue.server.storage.journal import Journal
+from wal import WalError
+
+TIDY_INTERVAL_S = 1.0
+FLUSH_INTERVAL_S = 0.1
+FAILURE_POLL_INTERVAL_S = 0.1
+ARCHIVE_INTERVAL_S = 0.5
+FLUSHED_POLL_INTERVAL_S = 0.002
+
+logger = logging.getLogger("logqueue.background")
+
+
+async def tidy_forever(engine: Engine, gate: Gate) -> None:
+    """Evict what is due, and give memory and disk space back, in steps between requests."""
+    complained = False
+    while True:
+        await asyncio.sleep(TIDY_INTERVAL_S)
+        try:
+            for _ in engine.tidy():
+                await asyncio.sleep(0.001 if gate.waiting == 0 else 0)
+            complained = False
+        except (LogqueueError, WalError) as refusal:
+            if not complained:
+                logger.warning("disk space cannot be given back now: %s", refusal)
+            complained = True
+        except Exception:
+            logger.exception("giving disk space back failed; it is tried again later")
+
+
+async def flush_forever(engine: Engine) -> None:
+    """Hand lease events, and frames that no reply waits for, to the operating system."""
+    while True:
+        await asyncio.sleep(FLUSH_INTERVAL_S)
+        engine.journal.flush_leases()
+        engine.journal.jobs.wake()
+
+
+async def leases_flushed(journal: Journal) -> None:
+    """Wait until all that was logged of leases is handed to the operating system."""
+    while not journal.flush_leases():
+        await asyncio.sleep(FLUSHED_POLL_INTERVAL_S)
+
+
+async def archive_forever(engine: Engine, stepping: Stepping) -> None:
+    """Keep the log archive up to date.
+
+    Args:
+        engine: Its journal has an archive.
+        stepping: Where the archive, and nobody else, may touch the archive's files.
+    """
+    archive = engine.journal.archive
+    assert archive is not None
+    while True:
+        await asyncio.sleep(ARCHIVE_INTERVAL_S)
+        try:
+            await stepping.run(archive.steps(engine.clock.now_ms()))
+        except Exception:
+            logger.exception("archiving failed; it is tried again later")
+
+
+async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> None:
+    """Once the log has failed, serve reads from what it still stands for.
+
+    Args:
+        engine: Its state is replaced then.
+        retreated: Called after that.
+    """
+    while engine.journal.jobs.failure is None:
+        await asyncio.sleep(FAILURE_POLL_INTERVAL_S)
+    logger.error(
+        "storage is read-only since a write or sync failed: %s; check the disk and restart",
+        engine.journal.jobs.failure,
+    )
+    loop = asyncio.get_running_loop()
+    await leases_flushed(engine.journal)
+    try:
+        with closing(engine.retreat()) as retreat:
+            for work in retreat:
+                await loop.run_in_executor(None, work)
+    except (WalError, OSError) as error:
+        logger.error("the log cannot be read back (%s); some reads stay refused", error)
+        return
+    retreated()
+    logger.warning("reads go on from the last good sync; writes are refused until a restart")

@@ -1,0 +1,601 @@
+"""Executes commands: clock, decide, log, apply. The one place where the core meets time and disk.
+
+Owns: the state, the journal and the clock, and the order in which they act. Synchronous and
+single-threaded, so that tests and simulations drive it step by step. Must not know: asyncio, HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from functools import partial
+
+from logqueue import events as ev
+from logqueue.core import commands as cmd
+from logqueue.core.apply import replacing
+from logqueue.core.apply.carry_over import carry_leases, carry_over, queues_to_settle
+from logqueue.core.apply.dispatch import apply, elapse
+from logqueue.core.decide.copies import NO_ROOM
+from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.dispatch import decide
+from logqueue.core.decide.leases import end_leases
+from logqueue.core.decide.staging import restaged_ahead
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.errors import (
+    LogqueueError,
+    NotReady,
+    StorageFull,
+    StorageReadOnly,
+)
+from logqueue.model import limits
+from logqueue.model.clock import Clock
+from logqueue.model.limits import Quotas
+from logqueue.server.engine.portions import Outcome, has_portions, portions
+from logqueue.server.storage.journal import Journal, is_kept
+from wal import WalError, WalFull
+
+LEASES_PER_MS_BITS = 16
+"""A lease number is at least the clock shifted by this much at every start, so it exceeds all that
+were given out before, also those whose log entries a crash has taken."""
+
+
+_CONTROL = frozenset(
+    (ev.TopicCreated, ev.TopicDropped, ev.RouterCreated, ev.RouterConfigured, ev.RouterDropped)
+)
+
+FORWARD_PASSES_PER_TURN = 16
+"""Router decisions in one turn of the event loop, a few milliseconds at most."""
+
+FORWARDED_PER_TURN_MAX = 1000
+"""Source records after which a turn ends; a batch that is shared may be larger."""
+
+CATCH_UP_RECORDS_MAX = 4000
+"""Source records that one read lets routers examine by itself. A read of a topic that is further
+behind than that waits for them, a turn of the loop after the other: see `is_far_behind`."""
+
+
+DUE_AGAIN_MS = 1000
+"""When due records are tried again that found no room where their copies go."""
+
+_LEASES_ONLY = frozenset((cmd.Claim, cmd.Extend, cmd.Nack, cmd.ReleaseStream))
+
+_MAKE_COPIES = frozenset(
+    (cmd.Claim, cmd.Ack, cmd.Reject, cmd.CancelJob, cmd.CancelKey, cmd.PurgeJobs, cmd.RemoveRecords)
+)
+
+
+class Engine:
+    """The state and what keeps it.
+
+    Attributes:
+        control_mark: Position of the latest change of which topics and routers there are: what
+            "there is no such topic" may have been computed from.
+        on_event: Called with each applied event; for metrics. None by default.
+        on_expired: Called with the number of leases of a queue that were found to have expired,
+            which is no event; for metrics.
+        on_behind: Called when a router has something to copy; `forward` is due then.
+        on_lagging: Called when time has more to do than one look lets it do; `elapse_more` is due
+            then.
+    """
+
+    def __init__(self, journal: Journal, clock: Clock, quotas: Quotas | None = None) -> None:
+        self.state = State(quotas)
+        self.journal = journal
+        self.clock = clock
+        self.control_mark = 0
+        self.on_event: Callable[[Topic | None, ev.AnyEvent], None] | None = None
+        self.on_expired: Callable[[Topic, int], None] | None = None
+        self.on_behind: Callable[[], None] | None = None
+        self.on_lagging: Callable[[], None] | None = None
+        self._behind: dict[int, None] = {}
+        self._lagging: dict[int, None] = {}
+        self._stalled: set[int] = set()
+        self._fed: dict[int, Topic] = {}
+        self._settling: frozenset[int] = frozenset()
+
+    def recover(
+        self,
+        progress: Callable[[float], None] | None = None,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        """Replay both logs, then begin with them. Call once, before the first command.
+
+        Args:
+            progress: Called now and then with the share done, 0.0 to 1.0.
+            prepare: Called when the logs are known to be sound; nothing on the disk was changed
+                before.
+
+        Raises:
+            WalCorrupt: The logs must be refused; nothing was changed.
+        """
+        state = self.state
+        self.journal.replay(state, progress)
+        if prepare is not None:
+            prepare()
+        self.journal.begin()
+        now = self.clock.now_ms()
+        state.next_lease = max(state.next_lease + 1, now << LEASES_PER_MS_BITS)
+        for topic in state.instances.values():
+            elapse(topic, now, jobs_max=None)
+            self._note_routers(topic)
+            if topic.queue is not None and not topic.config.leases_durable:
+                for released in [*end_leases(topic, now)]:
+                    self._commit([released])
+        self.journal.flush_leases()
+        state.discarded.clear()
+
+    def execute(self, command: cmd.Command) -> Outcome:
+        """Decide a command, log and apply what follows from it: in one step, however much it is.
+
+        The reply must not leave before the returned positions are reached.
+
+        Raises:
+            LogqueueError: The command is refused; the refusal too must wait for its topic's marks.
+        """
+        if not has_portions(self, command):
+            return self.execute_one(command)
+        steps = portions(self, command)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+
+    def execute_one(self, command: cmd.Command) -> Outcome:
+        """The same for a command that is one decision.
+
+        Raises:
+            LogqueueError: The command is refused; the refusal too must wait for its topic's marks.
+        """
+        now = self.clock.now_ms()
+        state = self.state
+        topic: Topic | None = state.topics.get(command.topic)
+        if topic is not None:
+            if self._settling and type(command) in _LEASES_ONLY and self.is_settling(topic):
+                raise NotReady(
+                    f"leases of '{topic.name}' cannot change while they are brought in line with "
+                    "what the failed log still stands for; nothing was done: try again in a second"
+                )
+            replacing.finish(state, topic)
+            self._let_time_act(topic, now)
+            # Copies must find the room that time has made where they go.
+            if type(command) in _MAKE_COPIES:
+                for target in (topic.config.archive, topic.config.dead_letter):
+                    if target is not None and target in state.topics:
+                        replacing.finish(state, state.topics[target])
+                        self._let_time_act(state.topics[target], now)
+            if type(command) is cmd.Claim and self._behind:
+                self._catch_up(topic)
+        if type(command) is cmd.CommitEpoch:
+            for part in restaged_ahead(state, command):
+                self._commit(part)
+        decision = decide(state, command, now)
+        if type(command) is cmd.Claim and command.divert:
+            return self._claim(command, decision, topic, now)
+        return self._carry_out(decision, topic, now)
+
+    def _claim(
+        self, command: cmd.Claim, decision: Decision, topic: Topic | None, now: int
+    ) -> Outcome:
+        """Carry out a claim; a log that takes no dead letters must not stop the others."""
+        try:
+            return self._carry_out(decision, topic, now)
+        except (StorageFull, StorageReadOnly):
+            return self.execute(cmd.Claim(command.topic, command.cohort, divert=False))
+
+    def _carry_out(self, decision: Decision, topic: Topic | None, now: int) -> Outcome:
+        if not decision.events:
+            if topic is None:
+                return Outcome(decision.answer(), 0, self.control_mark)
+            return self._outcome(decision.answer(), (topic,))
+        changed = self._commit(decision.events)
+        if topic is not None:
+            if topic not in changed:
+                changed = (*changed, topic)
+            if topic.replacing or (topic.queue is not None and topic.queue.returning):
+                self._let_time_act(topic, now)
+            if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
+                # A job that came back to a key that a newer one has ends before anybody sees it.
+                self._take_due(topic, now)
+        return self._outcome(decision.answer(), changed)
+
+    def look(self, name: str) -> Topic:
+        """A topic as of now, for reads.
+
+        Raises:
+            TopicNotFound: There is none.
+        """
+        topic = self.state.topic(name)
+        replacing.finish(self.state, topic)
+        if self._behind:
+            self._catch_up(topic)
+        self._let_time_act(topic, self.clock.now_ms())
+        return topic
+
+    def lapse(self, topic: Topic) -> None:
+        """Let time act on leases and delays only."""
+        if topic.replacing or self.is_settling(topic):
+            return
+        if self._elapse(topic, self.clock.now_ms()):
+            self._note_lagging(topic)
+
+    def _let_time_act(self, topic: Topic, now: int) -> None:
+        """A portion of what is due; the rest is noted, for `elapse_more`. What a write has left
+        comes first."""
+        if self.is_settling(topic):
+            return
+        if topic.replacing:
+            replacing.go_on(self.state, topic)
+            self._note_lagging(topic)
+            return
+        if self._elapse(topic, now):
+            self._note_lagging(topic)
+        if topic.is_due(now):
+            self._take_due(topic, now)
+
+    def _elapse(self, topic: Topic, now: int) -> bool:
+        """Let time act on leases and delays, and count the leases that have expired."""
+        queue = topic.queue
+        if queue is None:
+            return False
+        before = queue.lapses
+        is_more = elapse(topic, now)
+        if queue.lapses != before and self.on_expired is not None:
+            self.on_expired(topic, queue.lapses - before)
+        return is_more
+
+    def _take_due(self, topic: Topic, now: int) -> None:
+        is_there = self.state.instances.get(topic.number) is topic
+        is_at_rest = topic.replacing or now < topic.due_again_at
+        if not is_there or is_at_rest or not topic.is_due(now):
+            return
+        try:
+            events = decide(self.state, cmd.Expire(topic.name), now).events
+            self._commit(events)
+        except (StorageFull, StorageReadOnly):
+            # A log that takes no more must not keep anybody from looking: records past their
+            # TTL are passed over until it takes their eviction.
+            return
+        except NO_ROOM:
+            topic.due_again_at = now + DUE_AGAIN_MS
+            return
+        if events and topic.is_due(now):
+            self._note_lagging(topic)
+
+    def _note_lagging(self, topic: Topic) -> None:
+        was_lagging = bool(self._lagging)
+        self._lagging[topic.number] = None
+        if not was_lagging and self.on_lagging is not None:
+            self.on_lagging()
+
+    @property
+    def has_lagging(self) -> bool:
+        """Whether time has more to do on some topic than one look has let it do."""
+        return bool(self._lagging)
+
+    def elapse_more(self) -> tuple[Topic, ...]:
+        """Let time act on, a portion on one topic; the topic, when it is still there."""
+        while self._lagging:
+            number = next(iter(self._lagging))
+            del self._lagging[number]
+            topic = self.state.instances.get(number)
+            if topic is not None:
+                self._let_time_act(topic, self.clock.now_ms())
+                return (topic,)
+        return ()
+
+    def _commit(
+        self, events: list[ev.AnyEvent], may_use_spare: bool | None = None
+    ) -> tuple[Topic, ...]:
+        """Log, then apply; nothing can refuse once the log has taken the events."""
+        state = self.state
+        if not events:
+            return ()
+        if self._settling and any(event.topic in self._settling for event in events):
+            raise StorageReadOnly.because(self.journal.jobs.failure)
+        position = self.journal.append(state, events, may_use_spare)
+        changed: dict[int, Topic] = {}
+        for event in events:
+            topic = state.instances.get(event.topic)
+            # What a topic that is not logged gets by a logged decision is in no segment.
+            is_logged = position.segment and (topic is None or is_kept(topic, event))
+            apply(state, event, position.segment if is_logged else 0, at_once=False)
+            if topic is None:
+                topic = state.instances.get(event.topic)
+            if topic is not None:
+                changed[event.topic] = topic
+                if position.synced:
+                    topic.mark_durable = position.number
+                elif position.number:
+                    topic.mark_written = position.number
+            if type(event) in _CONTROL:
+                self.control_mark = position.number
+            if self.on_event is not None:
+                self.on_event(topic, event)
+        if state.routers:
+            for topic in changed.values():
+                self._note_routers(topic)
+        return tuple(changed.values())
+
+    @staticmethod
+    def _outcome(reply: cmd.Reply, topics: tuple[Topic, ...]) -> Outcome:
+        written = durable = 0
+        for topic in topics:
+            written = max(written, topic.mark_written)
+            durable = max(durable, topic.mark_durable)
+        return Outcome(reply, written, durable, topics)
+
+    # -- routers ---------------------------------------------------------------------------------
+
+    @property
+    def has_behind(self) -> bool:
+        """Whether a router has something to copy and is not stalled."""
+        return bool(self._behind)
+
+    @property
+    def has_arrears(self) -> bool:
+        """Whether routers or time have more to do than one read waits for."""
+        return bool(self._behind or self._lagging)
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether a router waits for room in its destination."""
+        return bool(self._stalled)
+
+    def _note_routers(self, topic: Topic) -> None:
+        """A topic has changed: routers from it may have work, routers into it may find room."""
+        state = self.state
+        was_behind = bool(self._behind)
+        for router in state.routers_out.get(topic.number, ()):
+            if router.cursor < topic.head and router.number not in self._stalled:
+                self._behind[router.number] = None
+        if self._stalled:
+            for router in state.routers_in.get(topic.number, ()):
+                if router.number in self._stalled:
+                    self._stalled.discard(router.number)
+                    self._behind[router.number] = None
+        if self._behind and not was_behind and self.on_behind is not None:
+            self.on_behind()
+
+    def retry_stalled(self) -> None:
+        """Time may have made room where a router found none."""
+        stalled, self._stalled = self._stalled, set()
+        for number in stalled:
+            self._behind[number] = None
+
+    def forward(self, passes_max: int = FORWARD_PASSES_PER_TURN) -> tuple[Topic, ...]:
+        """Let routers that are behind copy, in turn, one decision each.
+
+        Args:
+            passes_max: Decisions at most, so that others get their turn.
+
+        Returns:
+            Topics that were changed since the last call, also by the catching up of reads.
+        """
+        left = FORWARDED_PER_TURN_MAX
+        for _ in range(passes_max):
+            if left <= 0:
+                break
+            number = next((n for n in self._behind if not self._replacing_before(n)), None)
+            if number is None:
+                break
+            left -= self._forward_one(number)
+        fed, self._fed = self._fed, {}
+        return tuple(fed.values())
+
+    def _replacing_before(self, number: int) -> Topic | None:
+        """The source or destination of a router where a write is not in its place yet."""
+        state = self.state
+        router = state.routers_by_number.get(number) if state.replacing else None
+        if router is None:
+            return None
+        return state.replacing.get(router.source) or state.replacing.get(router.dest)
+
+    def _forward_one(self, number: int) -> int:
+        """One decision of one router; it goes to the end of the line when there is more to do.
+
+        Returns:
+            How many seqs of its source it has examined.
+        """
+        self._behind.pop(number, None)
+        router = self.state.routers_by_number.get(number)
+        if router is None:
+            return 0
+        now = self.clock.now_ms()
+        before = router.cursor
+        replacing.finish(self.state, self.state.instances[router.source])
+        replacing.finish(self.state, self.state.instances[router.dest])
+        self._let_time_act(self.state.instances[router.source], now)
+        self._let_time_act(self.state.instances[router.dest], now)
+        decision = decide(self.state, cmd.Forward(number), now)
+        try:
+            for topic in self._commit(decision.events):
+                self._fed[topic.number] = topic
+        except StorageFull:
+            self._stalled.add(number)
+            return 0
+        except StorageReadOnly:
+            return 0
+        outcome = decision.answer()
+        assert isinstance(outcome, cmd.Forwarded)
+        if outcome.is_stalled:
+            self._behind.pop(number, None)
+            self._stalled.add(number)
+        elif outcome.is_behind:
+            self._behind[number] = None
+        return router.cursor - before
+
+    def _feeding(self, topic: Topic) -> list[int]:
+        """The routers that feed a topic, directly or through others, and have something to copy;
+        the most distant first."""
+        upstream: dict[int, None] = {}
+        pending = [topic.number]
+        for number in pending:
+            for router in self.state.routers_in.get(number, ()):
+                if router.number not in upstream:
+                    upstream[router.number] = None
+                    pending.append(router.source)
+        return [number for number in reversed(upstream) if number in self._behind]
+
+    def is_far_behind(self, name: str) -> bool:
+        """Whether what feeds a topic has more to copy than one read should wait for in one step, or
+        more of a queue's jobs are to come back before the next claim; `catch_up` it bit by bit
+        then."""
+        topic: Topic | None = self.state.topics.get(name)
+        if topic is None:
+            return False
+        if not self.is_settling(topic) and (topic.replacing or _is_short_of_returning(topic)):
+            return True
+        left = CATCH_UP_RECORDS_MAX
+        for number in self._feeding(topic):
+            if self._replacing_before(number):
+                return True
+            router = self.state.routers_by_number[number]
+            left -= self.state.instances[router.source].head - router.cursor
+        return left < 0
+
+    def catch_up(self, name: str) -> None:
+        """One decision of a router that feeds a topic; or some jobs that are to come back do."""
+        topic: Topic | None = self.state.topics.get(name)
+        if topic is not None and (topic.replacing or _is_short_of_returning(topic)):
+            self._let_time_act(topic, self.clock.now_ms())
+            return
+        feeding = self._feeding(topic) if topic is not None else []
+        if feeding:
+            unfinished = self._replacing_before(feeding[0])
+            if unfinished is not None:
+                self._let_time_act(unfinished, self.clock.now_ms())
+            else:
+                self._forward_one(feeding[0])
+
+    def _catch_up(self, topic: Topic) -> None:
+        """Let what feeds a topic copy before the topic is read."""
+        left = CATCH_UP_RECORDS_MAX
+        while left > 0 and (feeding := self._feeding(topic)):
+            left -= max(self._forward_one(feeding[0]), 1)
+
+    def expire(self, topic: Topic) -> None:
+        """Evict what is past its TTL from a topic that perhaps nobody looks at."""
+        now = self.clock.now_ms()
+        if topic.is_due(now):
+            self._let_time_act(topic, now)
+
+    def retreat(self) -> Generator[Callable[[], None], None, None]:
+        """Go back to what a failed log still stands for, with all that memory knows beyond it:
+        leases, delivery counts, delays, errors, and topics that are never logged.
+
+        Until the end everything is answered from the present state. What takes long is made beside
+        it; while leases go over, those of logged queues stay as they are: see `is_settling`.
+
+        Yields:
+            What takes long: call it, beside the event loop if there is one, before going on. It
+            raises WalError or OSError when the log cannot even be read; close this then.
+        """
+        for topic in [*self.state.replacing.values()]:
+            replacing.finish(self.state, topic)
+        promised = State(self.state.quotas)
+        yield partial(self.journal.replay_promised, promised)
+        self._settling = queues_to_settle(self.state, promised)
+        try:
+            yield partial(carry_leases, self.state, promised)
+        finally:
+            self._settling = frozenset()
+        self._stand_on(promised)
+
+    def is_settling(self, topic: Topic) -> bool:
+        """Whether nobody may change the leases of a queue now, for a second or so: they go over to
+        what the failed log stands for. Claims wait or are refused meanwhile, and time rests."""
+        return topic.number in self._settling
+
+    def _stand_on(self, promised: State) -> None:
+        log = self.journal.jobs
+        carry_over(self.state, promised, log.written, log.durable)
+        self.state = promised
+        self.control_mark = 0
+        self._behind.clear()
+        self._stalled.clear()
+        for topic in promised.instances.values():
+            self.lapse(topic)
+        self._fed.clear()
+        for topic in promised.instances.values():
+            self._note_routers(topic)
+
+    # -- disk space ------------------------------------------------------------------------------
+
+    def tidy(self) -> Iterator[None]:
+        """Evict what is due, and give memory and disk space back, in small steps.
+
+        The log is the store: the oldest segment's live records are written anew at the tail, then
+        the segment is dropped. Done while more than about half of the log is garbage, so every
+        live byte is rewritten at most about once per byte of garbage.
+
+        Yields:
+            After each step. Go on when the journal has advanced or there is nothing better to do.
+
+        Raises:
+            StorageFull, StorageReadOnly, WalError, OSError: Not all of it could be done. Nothing
+                that is needed is dropped; call again later.
+        """
+        from logqueue.server.storage.compaction import free, tidy_jobs, tidy_leases
+
+        yield from free(self)
+        refusal: Exception | None = None
+        try:
+            yield from self._between_writes(tidy_jobs(self))
+        except (LogqueueError, WalError, OSError) as error:
+            # What keeps one log from giving space back must not keep the other.
+            refusal = error
+        yield from self._between_writes(tidy_leases(self))
+        if refusal is not None:
+            raise refusal
+
+    def _between_writes(self, steps: Iterator[None]) -> Iterator[None]:
+        """Steps that find each write in its place."""
+        while True:
+            for topic in self.state.replacing.values():
+                self._let_time_act(topic, self.clock.now_ms())
+                break
+            else:
+                if next(steps, steps) is steps:
+                    return
+            yield
+
+    def commit_housekeeping(self, events: list[ev.AnyEvent], *, may_use_spare: bool = True) -> None:
+        """Log and apply events that change nothing anybody can see.
+
+        Raises:
+            StorageFull: No room, or only what is spared for acks and deletes.
+        """
+        self._commit(events, may_use_spare=may_use_spare)
+
+    def shut_down(self) -> None:
+        """Log a last checkpoint that marks an orderly end, and close the journal."""
+        journal = self.journal
+        now = self.clock.now_ms()
+        for topic in [*self.state.replacing.values()]:
+            replacing.finish(self.state, topic)
+        journal.housework.end()
+        try:
+            # Without room for them the next start merely has more to replay.
+            with suppress(WalFull):
+                if journal.jobs.failure is None:
+                    journal.checkpoint(self.state, now, clean=True)
+            with suppress(WalFull):
+                if journal.leases.failure is None:
+                    journal.leases.roll()
+                    for _ in journal.checkpoint_leases(self.state, now):
+                        pass
+        finally:
+            journal.close()
+
+
+def _is_short_of_returning(topic: Topic) -> bool:
+    """Whether jobs are still to come back, and those that have could be fewer than a pass takes."""
+    queue = topic.queue
+    return (
+        queue is not None
+        and queue.returning > 0
+        and len(queue.reclaim) < limits.CLAIMED_PER_PASS_MAX
+    )

@@ -1,0 +1,229 @@
+"""Commands that may touch any number of records, carried out in portions.
+
+Owns: what the portions of such a command are, and what they come to together. Each portion is one
+decision of its own, bounded in records and bytes; others are served in between. Must not know:
+asyncio, who goes on with the next portion and when.
+
+A crash half-way leaves the portions that are in the log. So all of these commands can be repeated:
+a repeat finds what is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
+
+from logqueue.core import commands as cmd
+from logqueue.core.decide.redrive import parts_to_redrive
+from logqueue.core.selection import matching_parts, parts_in_state
+from logqueue.core.topic import Topic
+from logqueue.model import limits
+
+if TYPE_CHECKING:
+    from logqueue.server.engine.engine import Engine
+
+
+class Outcome(NamedTuple):
+    """A reply with the position of the jobs log it must wait for.
+
+    Attributes:
+        written, durable: Frame numbers that must be written, or synced, before the reply leaves.
+        topics: Topics that were changed.
+    """
+
+    reply: cmd.Reply
+    written: int
+    durable: int
+    topics: tuple[Topic, ...] = ()
+
+
+Portions = Generator[Outcome | None, None, Outcome]
+"""Yields after each bounded step, with what a portion changed; returns the whole outcome."""
+
+
+def portions(engine: Engine, command: cmd.Command) -> Portions:
+    """Carry out a command in portions.
+
+    Raises:
+        LogqueueError: Refused; what earlier portions have done stays done.
+    """
+    written = durable = 0
+    steps = _PORTIONS[type(command)](engine, command)
+    while True:
+        try:
+            part = next(steps)
+        except StopIteration as end:
+            whole: Outcome = end.value
+            return whole._replace(
+                written=max(written, whole.written), durable=max(durable, whole.durable)
+            )
+        if part is not None:
+            written, durable = max(written, part.written), max(durable, part.durable)
+        yield part
+
+
+def has_portions(engine: Engine, command: Any) -> bool:
+    """Whether a command is carried out in portions: by its type, or for what it leaves behind."""
+    if type(command) in _SETTLING:
+        return _leaves_copies(engine, command)
+    return type(command) in _PORTIONS
+
+
+def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions:
+    topic = engine.look(command.topic)
+    before = topic.head + 1
+    if command.before_seq is not None:
+        before = min(before, command.before_seq)
+    deleted = 0
+    for part in matching_parts(topic, command.match, before):
+        rest: Sequence[int] = part
+        while rest:
+            if not _is_there(engine, topic):
+                break
+            outcome = engine.execute_one(cmd.RemoveRecords(topic.name, rest, command.match))
+            removed = outcome.reply
+            assert isinstance(removed, cmd.Removed)
+            deleted += removed.deleted
+            rest = removed.rest
+            yield outcome
+        else:
+            yield None
+            continue
+        break
+    return _whole(
+        engine,
+        topic,
+        cmd.Removed(deleted, topic.earliest_seq, topic.head, topic.live, topic.live_bytes),
+    )
+
+
+def _purge(engine: Engine, command: cmd.Purge) -> Portions:
+    engine.state.queue(command.topic)
+    topic = engine.look(command.topic)
+    before = topic.head + 1
+    counts: Counter[cmd.JobState] = Counter(dict.fromkeys(sorted(command.states), 0))
+    # Whoever is found in a state is purged in any of those asked for: jobs go from one to the other
+    # meanwhile.
+    for wanted in sorted(command.states):
+        for part in parts_in_state(topic, wanted, before):
+            rest: Sequence[int] = part
+            while rest and _is_there(engine, topic):
+                outcome = engine.execute_one(cmd.PurgeJobs(topic.name, rest, command.states))
+                purged = outcome.reply
+                assert isinstance(purged, cmd.Purged)
+                counts.update(purged.counts)
+                rest = purged.rest
+                yield outcome
+    return _whole(engine, topic, cmd.Purged(dict(counts)))
+
+
+def _redrive(engine: Engine, command: cmd.Redrive) -> Portions:
+    # Refused now, if it is.
+    engine.execute_one(cmd.RedriveLetters(command.topic, (), command))
+    topic = engine.look(command.topic)
+    selected: list[int] = []
+    total = 0
+    for part in parts_to_redrive(topic, command):
+        selected.extend(part[: command.limit - len(selected)])
+        total += len(part)
+        yield None
+    selected.sort()
+    if command.check_target is not None and not command.dry_run:
+        # All targets are known to be allowed before the first letter moves.
+        yield from _move_letters(engine, topic, selected, replace(command, dry_run=True))
+    moved, skipped, targets = yield from _move_letters(engine, topic, selected, command)
+    left = total if command.dry_run else total - moved
+    return _whole(engine, topic, cmd.Redriven(moved, skipped, left, targets))
+
+
+def _move_letters(
+    engine: Engine, topic: Topic, seqs: Sequence[int], command: cmd.Redrive
+) -> Generator[Outcome | None, None, tuple[int, int, list[str]]]:
+    moved = skipped = 0
+    targets: dict[str, None] = {}
+    for start in range(0, len(seqs), limits.COPIED_PER_PASS_MAX):
+        rest = seqs[start : start + limits.COPIED_PER_PASS_MAX]
+        while rest and _is_there(engine, topic):
+            outcome = engine.execute_one(cmd.RedriveLetters(topic.name, rest, command))
+            redriven = outcome.reply
+            assert isinstance(redriven, cmd.Redriven)
+            moved += redriven.redriven
+            skipped += redriven.skipped
+            targets.update(dict.fromkeys(redriven.targets))
+            rest = redriven.rest
+            yield outcome
+    return moved, skipped, [*targets]
+
+
+def _settle(engine: Engine, command: cmd.Ack | cmd.Reject) -> Portions:
+    """Jobs that leave copies somewhere: as many at a time as one transaction may copy."""
+    settled = ready = in_flight = 0
+    skipped: list[int] = []
+    for first, stop in _spans(engine.state.topic(command.topic), command.seqs):
+        tokens = command.tokens[first:stop] if command.tokens is not None else None
+        outcome = engine.execute_one(_of(command, command.seqs[first:stop], tokens))
+        part = outcome.reply
+        assert isinstance(part, cmd.Settled)
+        settled += part.settled
+        skipped += part.skipped
+        ready, in_flight = part.ready, part.in_flight
+        if stop < len(command.seqs):
+            yield outcome
+    return outcome._replace(reply=cmd.Settled(settled, skipped, ready, in_flight))
+
+
+def _leaves_copies(engine: Engine, command: cmd.Ack | cmd.Reject) -> bool:
+    topic: Topic | None = engine.state.topics.get(command.topic)
+    if topic is None:
+        return False
+    config = topic.config
+    return config.archive is not None or (
+        type(command) is cmd.Reject and config.dead_letter is not None
+    )
+
+
+def _of(
+    command: cmd.Ack | cmd.Reject, seqs: Sequence[int], tokens: Sequence[int | None] | None
+) -> cmd.Command:
+    if isinstance(command, cmd.Ack):
+        return cmd.Ack(command.topic, command.node, seqs, tokens)
+    return cmd.Reject(command.topic, command.node, seqs, tokens, command.error)
+
+
+def _spans(topic: Topic, seqs: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Neighbouring places of what is settled that one transaction may copy."""
+    first = size = 0
+    for place, seq in enumerate(seqs):
+        batch = topic.batch_of(seq)
+        added = batch.size_of(seq) if batch is not None else 0
+        full = place - first == limits.COPIED_PER_PASS_MAX or size + added > limits.COPIED_BYTES_MAX
+        if full and place > first:
+            yield first, place
+            first, size = place, 0
+        size += added
+    yield first, len(seqs)
+
+
+def _is_there(engine: Engine, topic: Topic) -> bool:
+    """Whether it has not been deleted since the last portion."""
+    return engine.state.topics.get(topic.name) is topic
+
+
+def _whole(engine: Engine, topic: Topic, reply: cmd.Reply) -> Outcome:
+    """What all portions together come to. The last of them has raised the topic's marks."""
+    if not _is_there(engine, topic):
+        return Outcome(reply, topic.mark_written, max(topic.mark_durable, engine.control_mark))
+    return Outcome(reply, topic.mark_written, topic.mark_durable, (topic,))
+
+
+_PORTIONS: dict[type[Any], Callable[[Engine, Any], Portions]] = {
+    cmd.DeleteRecords: _delete,
+    cmd.Purge: _purge,
+    cmd.Redrive: _redrive,
+    cmd.Ack: _settle,
+    cmd.Reject: _settle,
+}
+_SETTLING = frozenset((cmd.Ack, cmd.Reject))

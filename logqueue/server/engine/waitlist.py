@@ -1,0 +1,179 @@
+"""Who wants jobs of one queue: work streams, and claim calls that wait.
+
+Owns: the line they stand in. Must not know: HTTP, when they are served, how jobs are chosen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from logqueue.core import commands as cmd
+from logqueue.core.commands import Claimer
+from logqueue.core.topic import Topic
+from logqueue.errors import LogqueueError
+from logqueue.model import limits
+from logqueue.server.auth import Key
+from logqueue.server.engine.portions import Outcome
+from logqueue.server.engine.worker_registry import Observed
+
+WAITING_PER_PASS_MAX = 200
+"""Claims that wait and are answered by one pass: all their replies are made in one turn."""
+
+
+class WorkStream:
+    """One push connection's side of a queue. The HTTP layer subclasses it to encode and send.
+
+    Attributes:
+        identity: The holder of the leases given over this connection.
+        earlier: Identities of streams of the same node that ended with an earlier life of the
+            server; the leases given over them count as this one's.
+        since: Its place in the line.
+        starts: Whether its client says that it starts each job as soon as it has it.
+        on_way: Jobs dealt to it whose frames are not written yet, by seq.
+        observed: What is known of its node; `worked_before` is how often that had settled or
+            extended jobs of the queue when the stream was opened.
+        key: Who opened it; None on a server without authentication.
+    """
+
+    key: Key | None = None
+
+    def __init__(
+        self,
+        topic: str,
+        node: str,
+        jobs_max: int,
+        lease_ms: int | None,
+        *,
+        starts: bool = True,
+    ) -> None:
+        self.topic = topic
+        self.node = node
+        self.jobs_max = jobs_max
+        self.lease_ms = lease_ms
+        self.identity = 0
+        self.earlier: list[int] = []
+        self.since = 0
+        self.starts = starts
+        self.on_way: dict[int, cmd.Job] = {}
+        self.observed: Observed | None = None
+        self.worked_before = 0
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether what it brought is worked on, as far as the server can tell."""
+        observed = self.observed
+        return self.starts or (observed is not None and observed.worked > self.worked_before)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more can be delivered; such a stream gets no more jobs."""
+        raise NotImplementedError
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its client must read what it has before it gets more."""
+        raise NotImplementedError
+
+    def deliver(self, jobs: list[cmd.Job]) -> None:
+        """Jobs leased to this stream whose promise holds. Must not block or raise."""
+        raise NotImplementedError
+
+    def held_back(self, reason: str, retry_after_ms: int | None) -> None:
+        """The queue has jobs and hands out none. Must not block or raise."""
+
+    def end(self, error: LogqueueError | None) -> None:
+        """The server ends the stream. Must not block or raise."""
+        raise NotImplementedError
+
+
+class Served(NamedTuple):
+    """What a pass had for a claim call."""
+
+    jobs: list[cmd.Job]
+    claimed: cmd.Claimed
+    outcome: Outcome
+
+
+class Waiting:
+    """A claim call that waits: for the end of its coalescing window, or for jobs.
+
+    Attributes:
+        since: Its place in the line.
+        is_patient: Whether a pass that has nothing for it leaves it waiting.
+    """
+
+    def __init__(
+        self, claimer: Claimer, since: int, is_patient: bool, future: asyncio.Future[Served]
+    ) -> None:
+        self.claimer = claimer
+        self.since = since
+        self.is_patient = is_patient
+        self.future = future
+
+
+class Cohort:
+    """Everybody who wants jobs of one queue instance.
+
+    Attributes:
+        scheduled: The next pass, when there is to be one.
+        retry_at: When time may change what the last pass could not give, ms since the epoch; 0 when
+            that is not known.
+        is_cut: The last line left out claims that jobs are there for.
+    """
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.waiting: list[Waiting] = []
+        self.streams: list[WorkStream] = []
+        self.scheduled: asyncio.Handle | None = None
+        self.retry_at = 0
+        self.is_cut = False
+
+    def line(self) -> list[tuple[Waiting | WorkStream, Claimer]]:
+        """Everybody who may get jobs now, first come first, with what they want.
+
+        Patient claims that the ready jobs cannot reach are left out, so that a job costs the same
+        however many wait for one.
+        """
+        line: list[tuple[Waiting | WorkStream, Claimer]] = [
+            (waiting, waiting.claimer) for waiting in self.waiting if not waiting.future.done()
+        ]
+        queue = self.topic.queue
+        assert queue is not None
+        for stream in self.streams:
+            if stream.has_ended or stream.is_paused:
+                continue
+            free = stream.jobs_max - queue.held_by(stream.identity)
+            if stream.earlier:
+                free -= sum(map(queue.held_by, stream.earlier))
+            if free > 0:
+                line.append((stream, Claimer(stream.node, free, stream.lease_ms, stream.identity)))
+        line.sort(key=lambda entry: entry[0].since)
+        # One pass hands out so many jobs at most: there is nothing for those behind.
+        ready = min(self.topic.ready, limits.CLAIMED_PER_PASS_MAX)
+        served: list[tuple[Waiting | WorkStream, Claimer]] = []
+        left = WAITING_PER_PASS_MAX
+        self.is_cut = False
+        for place, entry in enumerate(line):
+            if _is_patient(entry[0]):
+                if place >= ready:
+                    continue
+                if not left:
+                    self.is_cut = True
+                    continue
+                left -= 1
+            served.append(entry)
+        return served
+
+    def next_due(self) -> int | None:
+        """When time next changes what can be handed out, None when it never does."""
+        queue = self.topic.queue
+        due = queue.next_due() if queue is not None else None
+        if self.retry_at and (due is None or self.retry_at < due):
+            return self.retry_at
+        return due
+
+
+def _is_patient(member: Waiting | WorkStream) -> bool:
+    return isinstance(member, Waiting) and member.is_patient

@@ -1,0 +1,98 @@
+"""Who works on which queue, as far as this run of the server has seen.
+
+Owns: what was observed of each node. Observations are not replayed and their memory is bounded: the
+node that was seen least recently is forgotten first. Must not know: HTTP, who holds which lease now
+(that is asked of the queue).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from logqueue import events as ev
+from logqueue.core.topic import Topic
+
+NODES_MAX = 10_000
+
+_Work = (
+    ev.JobsAcked
+    | ev.JobsExtended
+    | ev.JobsReleased
+    | ev.RecordsFinished
+    | ev.RecordsDeleted
+    | ev.JobsHeld
+)
+
+
+class Observed:
+    """What one node did on one queue.
+
+    Attributes:
+        seen_at: When it last called, streamed or settled; ms since the epoch.
+        claimed, acked, nacked, rejected: Jobs.
+        worked: How often it settled or extended some. Giving jobs back uncounted is no work.
+    """
+
+    __slots__ = ("acked", "claimed", "nacked", "rejected", "seen_at", "worked")
+
+    def __init__(self) -> None:
+        self.seen_at = 0
+        self.claimed = 0
+        self.acked = 0
+        self.nacked = 0
+        self.rejected = 0
+        self.worked = 0
+
+
+class Workers:
+    """The nodes of all queues."""
+
+    def __init__(self, nodes_max: int = NODES_MAX) -> None:
+        self._nodes_max = nodes_max
+        self._nodes: OrderedDict[tuple[int, str], Observed] = OrderedDict()
+
+    def seen(self, topic: int, node: str, now: int) -> Observed:
+        """Note that a node has called about a queue instance."""
+        place = (topic, node)
+        observed = self._nodes.get(place)
+        if observed is None:
+            observed = self._nodes[place] = Observed()
+            if len(self._nodes) > self._nodes_max:
+                self._nodes.popitem(last=False)
+        else:
+            self._nodes.move_to_end(place)
+        observed.seen_at = now
+        return observed
+
+    def of(self, topic: int) -> Iterator[tuple[str, Observed]]:
+        """What is known of the nodes of one queue instance."""
+        for (number, node), observed in self._nodes.items():
+            if number == topic:
+                yield node, observed
+
+    def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
+        """Count what one applied event says of nodes."""
+        if type(event) is ev.RecordsAppended:
+            return
+        if isinstance(event, ev.JobsClaimed):
+            for node, _, _, seqs in event.grants:
+                self.seen(event.topic, node, event.at).claimed += len(seqs)
+        elif isinstance(event, ev.JobsAcked):
+            self._worked(event).acked += len(event.seqs)
+        elif isinstance(event, ev.JobsExtended):
+            self._worked(event)
+        elif isinstance(event, ev.JobsReleased) and event.reason == "nack":
+            self._worked(event).nacked += len(event.seqs)
+        elif isinstance(event, ev.RecordsFinished | ev.RecordsDeleted) and event.node:
+            self._worked(event).rejected += len(event.seqs)
+        elif isinstance(event, ev.JobsHeld) and event.node and not event.again:
+            self._worked(event).rejected += len(event.jobs)
+        elif isinstance(event, ev.TopicDropped):
+            for place in [place for place in self._nodes if place[0] == event.topic]:
+                del self._nodes[place]
+
+    def _worked(self, event: _Work) -> Observed:
+        observed = self.seen(event.topic, event.node, event.at)
+        observed.worked += not (isinstance(event, ev.JobsReleased) and event.uncounted)
+        return observed

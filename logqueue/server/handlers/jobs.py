@@ -1,0 +1,236 @@
+"""Handlers of looking after jobs: list, show, cancel, purge, release, redrive, workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from logqueue.api import replies
+from logqueue.api.bodies import jobs as job_bodies
+from logqueue.core import commands as cmd
+from logqueue.core.job_views import describe_job, list_jobs
+from logqueue.core.topic import Topic
+from logqueue.errors import Forbidden, NotFound, quoted
+from logqueue.events import block as blocks
+from logqueue.model import limits
+from logqueue.server.engine.background import leases_flushed
+from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.worker_registry import Observed
+from logqueue.server.handlers.job_history import read_history
+from logqueue.server.http.requests import Answer, Held, Reply, Request
+from logqueue.server.service import Service
+
+WORKERS_SHOWN_MAX = 1000
+COUNTED_PER_STEP = 20_000
+"""Leases that one step of the event loop counts by their nodes."""
+
+
+class JobRoutes:
+    """The operator's half of the queue API."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._reading_history = asyncio.Semaphore(1)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def list(self, request: Request) -> Held:
+        """`GET /v0/topics/:q/jobs`: a page of jobs, never leases."""
+        engine = self._service.require_serving().engine
+        wanted = job_bodies.read_job_filter(request.query)
+        engine.state.queue(request.name)
+        topic = engine.look(request.name)
+        data = request.flag("data", True)
+        page = list_jobs(
+            topic,
+            states=wanted.states,
+            match=wanted.match,
+            key=wanted.key,
+            after=wanted.after,
+            limit=wanted.limit,
+            with_data=data,
+        )
+        now = engine.clock.now_ms()
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode_jobs(request.name, page, now, data, request.timings()))
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    def get(self, request: Request) -> Answer:
+        """`GET /v0/topics/:q/jobs/:seq`: one job and its history."""
+        coordinator = self._service.require_serving()
+        seq = _seq(request)
+        coordinator.engine.state.queue(request.name)
+        return self._get(request, coordinator, seq)
+
+    async def _get(self, request: Request, coordinator: Coordinator, seq: int) -> Reply:
+        engine = coordinator.engine
+        topic = engine.look(request.name)
+        job = describe_job(topic, seq)
+        now = engine.clock.now_ms()
+        await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
+        if job is None:
+            raise NotFound(
+                f"topic {quoted(request.name)} has no job {seq} (any more)",
+                {"topic": request.name, "seq": seq},
+            )
+        async with self._reading_history:
+            await leases_flushed(engine.journal)
+            history = await coordinator.loop.run_in_executor(
+                None, read_history, engine.journal.leases, topic.number, seq, job.deliveries
+            )
+        body = replies.encode_job_history(
+            request.name, job, history.entries, history.is_whole, now, request.timings()
+        )
+        return Reply(body)
+
+    def workers(self, request: Request) -> Answer:
+        """`GET /v0/topics/:q/workers`: each node that is or was at work."""
+        coordinator = self._service.require_serving()
+        coordinator.engine.state.queue(request.name)
+        return self._workers(request, coordinator)
+
+    async def _workers(self, request: Request, coordinator: Coordinator) -> Reply:
+        topic = coordinator.engine.look(request.name)
+        assert topic.queue is not None
+        in_flight: Counter[str] = Counter()
+        # As of now, counted bit by bit: leases that end meanwhile are counted or not.
+        jobs = [*topic.queue.jobs.values()]
+        for start in range(0, len(jobs), COUNTED_PER_STEP):
+            grants = (job.grant for job in jobs[start : start + COUNTED_PER_STEP] if job.live)
+            in_flight.update(grant.node for grant in grants if grant is not None)
+            await asyncio.sleep(0)
+        del jobs
+        crew = _crew(coordinator, topic, in_flight)
+        shown = sorted(crew, key=lambda worker: (-(worker["last_seen_ts"] or 0), worker["node"]))
+        body = {"topic": request.name, "workers": shown[:WORKERS_SHOWN_MAX], "count": len(crew)}
+        await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
+        return Reply(replies.encode({**body, "performance": request.timings()}))
+
+    # -- operating -------------------------------------------------------------------------------
+
+    def cancel(self, request: Request) -> Held:
+        """`DELETE /v0/topics/:q/jobs/:seq`: remove one job."""
+        coordinator = self._service.require_serving()
+        command = cmd.CancelJob(request.name, _seq(request), request.flag("force", False))
+        return coordinator.submit(command, _cancelled(request))
+
+    def cancel_key(self, request: Request) -> Held:
+        """`DELETE /v0/topics/:q/keys/:key`: remove the waiting job with a key."""
+        coordinator = self._service.require_serving()
+        command = cmd.CancelKey(request.name, blocks.write_string(request.item))
+        return coordinator.submit(command, _cancelled(request))
+
+    def purge(self, request: Request) -> Answer:
+        """`POST /v0/topics/:q/purge`: remove all jobs in some states."""
+        coordinator = self._service.require_serving()
+        command = job_bodies.purge_command(request.name, request.body, request.ignore)
+        coordinator.engine.state.queue(request.name)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Purged)
+            body = {"topic": request.name, "purged": reply.counts}
+            return Reply(replies.encode({**body, "performance": request.timings()}))
+
+        return coordinator.submit_in_portions(command, finish)
+
+    def release(self, request: Request) -> Held:
+        """`POST /v0/topics/:q/release`: held jobs are ready again."""
+        coordinator = self._service.require_serving()
+        command = job_bodies.release_command(request.name, request.body, request.ignore)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Released)
+            body = {"topic": request.name, **reply._asdict(), "performance": request.timings()}
+            return Reply(replies.encode(body))
+
+        return coordinator.submit(command, finish)
+
+    def redrive(self, request: Request) -> Answer:
+        """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
+        coordinator = self._service.require_serving()
+        command = job_bodies.redrive_command(request.name, request.body, request.ignore)
+        if command.to is not None and not request.allows(command.to):
+            raise Forbidden(
+                "this key may not redrive to a topic outside its prefixes", {"topic": command.to}
+            )
+        if request.key is not None and request.key.prefixes:
+            check = partial(_require_origin_allowed, request)
+            command = msgspec.structs.replace(command, check_target=check)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Redriven)
+            body = {
+                "topic": request.name,
+                "redriven": reply.redriven,
+                "skipped": reply.skipped,
+                "remaining": reply.remaining,
+                "targets": reply.targets,
+                "dry_run": command.dry_run,
+            }
+            return Reply(replies.encode({**body, "performance": request.timings()}))
+
+        return coordinator.submit_in_portions(command, finish)
+
+
+def _require_origin_allowed(request: Request, target: str) -> None:
+    """A key must not write outside its prefixes by way of a redrive. The records say where they
+    came from, so that the refusal says neither which topic that is nor whether it exists."""
+    if not request.allows(target):
+        raise Forbidden(
+            "this key may not redrive to topics outside its prefixes, and a dead letter came from "
+            "one: name `to`, or select others"
+        )
+
+
+def _cancelled(request: Request) -> Callable[[cmd.Reply, float], Reply]:
+    """The finish of a cancel."""
+
+    def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+        assert isinstance(reply, cmd.Cancelled)
+        body: dict[str, Any] = {"topic": request.name, "cancelled": reply.cancelled}
+        if reply.state is not None:
+            body |= {"$seq": reply.seq, "state": reply.state}
+        return Reply(replies.encode({**body, "performance": request.timings()}))
+
+    return finish
+
+
+def _crew(coordinator: Coordinator, topic: Topic, in_flight: Counter[str]) -> list[dict[str, Any]]:
+    """Every node that was seen, holds a lease, has a stream or waits."""
+    assert topic.queue is not None
+    lapsed = topic.queue.lapsed
+    streams: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    cohort = coordinator.cohort_of(topic)
+    if cohort is not None:
+        streams.update(stream.node for stream in cohort.streams)
+        waiting.update(call.claimer.node for call in cohort.waiting)
+    seen = dict(coordinator.workers.of(topic.number))
+    unseen = Observed()
+    return [
+        {
+            "node": node,
+            "in_flight": in_flight[node],
+            "last_seen_ts": known.seen_at or None,
+            "streams": streams[node],
+            "waiting": waiting[node],
+            "claimed": known.claimed,
+            "acked": known.acked,
+            "nacked": known.nacked,
+            "rejected": known.rejected,
+            "expired": lapsed.get(node, 0),
+        }
+        for node in {*seen, *in_flight, *lapsed, *streams, *waiting}
+        for known in (seen.get(node, unseen),)
+    ]
+
+
+def _seq(request: Request) -> int:
+    return job_bodies.read_number(request.item, "the seq in the path", limits.U64_MAX)

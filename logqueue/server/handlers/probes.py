@@ -1,0 +1,49 @@
+"""Handlers of health, readiness and metrics."""
+
+from __future__ import annotations
+
+from logqueue import __version__
+from logqueue.api import replies
+from logqueue.server.http.requests import Answer, Reply, Request
+from logqueue.server.metrics import Metrics
+from logqueue.server.scrape import content_type, scrape, total_up
+from logqueue.server.service import Service
+
+
+class OperationRoutes:
+    """What supervisors and dashboards ask for."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self._service = service
+        self._metrics = metrics
+
+    def health(self, request: Request) -> Reply:
+        """`GET /v0/health`: the process is up."""
+        uptime_ms = self._service.uptime_ms
+        return Reply(
+            replies.encode({"status": "ok", "version": __version__, "uptime_ms": uptime_ms})
+        )
+
+    def ready(self, request: Request) -> Reply:
+        """`GET /v0/ready`: the log is replayed and takes writes."""
+        coordinator = self._service.require_ready()
+        topics = len(coordinator.engine.state.topics)
+        return Reply(
+            replies.encode({"status": "ready", "wal_replay_complete": True, "topics": topics})
+        )
+
+    def metrics(self, request: Request) -> Answer:
+        """`GET /v0/metrics`: Prometheus or OpenMetrics text, or JSON when asked for."""
+        return request.unless_gone(self._scrape(request))
+
+    async def _scrape(self, request: Request) -> Reply:
+        """In steps, so that nobody waits for the scrape of a hundred thousand topics."""
+        engine = self._service.engine
+        accept = (request.header(b"accept") or b"").lower()
+        if b"application/json" in accept:
+            totals = await total_up(engine)
+            return Reply(replies.encode(self._metrics.json(totals)))
+        openmetrics = b"application/openmetrics-text" in accept
+        topics_max = self._service.settings.metrics_topics_max
+        text = await scrape(self._metrics, engine, request.key, topics_max, openmetrics=openmetrics)
+        return Reply(text, content_type=content_type(openmetrics))

@@ -1,0 +1,152 @@
+"""Handlers of the router routes: configure, look, list, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from logqueue.api import replies
+from logqueue.api.bodies import queues as queue_bodies
+from logqueue.api.paging import names_from, page_size, read_cursor, write_cursor
+from logqueue.core import commands as cmd
+from logqueue.core.routers import Router
+from logqueue.errors import Forbidden
+from logqueue.server.auth import Key
+from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.engine import Engine
+from logqueue.server.http.requests import Held, Reply, Request
+from logqueue.server.service import Service
+
+_OUTSIDE = "this key may not touch topics outside its prefixes"
+
+
+class RouterRoutes:
+    """The router half of the API."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def put(self, request: Request) -> Held:
+        """`PUT /v0/routers/:router`: create, or replace the options."""
+        coordinator = self._service.require_serving()
+        body = queue_bodies.read_router_body(request.body, request.ignore)
+        command = queue_bodies.router_command(request.name, body)
+        for topic in (command.source, command.dest):
+            if not request.allows(topic):
+                raise Forbidden(_OUTSIDE, {"topic": topic})
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.RouterPut)
+            members = replies.router_members(
+                request.name, command.source, command.dest, command.options
+            )
+            created = {"router": members.pop("router"), "created": reply.created}
+            body = {**created, **members, "performance": request.timings()}
+            return Reply(replies.encode(body), 201 if reply.created else 200)
+
+        return coordinator.submit(command, finish)
+
+    def get(self, request: Request) -> Held:
+        """`GET /v0/routers/:router`: options and progress, once it has caught up."""
+        engine = self._service.require_serving().engine
+        router = engine.state.router(request.name)
+        source, dest = _ends(engine, router)
+        _require_ends_allowed(request, source, dest)
+        topic = engine.look(dest)
+        body = replies.router_members(router.name, source, dest, router.options)
+        body["forwarded_total"] = router.forwarded
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode({**body, "performance": request.timings()}))
+
+        durable = max(engine.control_mark, topic.mark_durable)
+        return Held(topic.mark_written, durable, finish)
+
+    def list(self, request: Request) -> Held:
+        """`GET /v0/routers`: a page of routers in name order."""
+        engine = self._service.require_serving().engine
+        query = request.query
+        size = page_size(query.get("page_size"))
+        after = read_cursor(query.get("cursor"))
+        names = _names(engine, query, after, request.key)
+        visible = (
+            entry
+            for name in names
+            if _is_visible(request, entry := _entry(engine, name))
+            and query.get("source", entry["source"]) == entry["source"]
+            and query.get("dest", entry["dest"]) == entry["dest"]
+        )
+        found = [*islice(visible, size + 1)]
+        page: dict[str, Any] = {"routers": found[:size]}
+        if len(found) > size:
+            page["next_cursor"] = write_cursor(found[size - 1]["router"])
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode({**page, "performance": request.timings()}))
+
+        return Held(0, engine.control_mark, finish)
+
+    def drop(self, request: Request) -> Held:
+        """`DELETE /v0/routers/:router`: delete the router, keep its topics and copies."""
+        coordinator: Coordinator = self._service.require_serving()
+        engine = coordinator.engine
+        router = engine.state.routers.get(request.name)
+        if router is not None:
+            _require_ends_allowed(request, *_ends(engine, router))
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.RouterGone)
+            body = {
+                "router": request.name,
+                "deleted": reply.deleted,
+                "performance": request.timings(),
+            }
+            return Reply(replies.encode(body))
+
+        return coordinator.submit(cmd.DropRouter(request.name), finish)
+
+
+def _names(engine: Engine, query: Mapping[str, str], after: str, key: Key | None) -> Iterable[str]:
+    """Names of routers that may be asked for, behind a position, ascending."""
+    state = engine.state
+    prefix = query.get("prefix", "")
+    for field, edges in (("source", state.routers_out), ("dest", state.routers_in)):
+        if field in query:
+            topic = state.topics.get(query[field])
+            routers = edges.get(topic.number, ()) if topic is not None else ()
+            names = (router.name for router in routers)
+            return sorted(name for name in names if name > after and name.startswith(prefix))
+    return names_from(state.routers, prefix, after, key)
+
+
+def _ends(engine: Engine, router: Router) -> tuple[str, str]:
+    instances = engine.state.instances
+    return instances[router.source].name, instances[router.dest].name
+
+
+def _entry(engine: Engine, name: str) -> dict[str, Any]:
+    """A router as the list shows it."""
+    router: Router = engine.state.routers[name]
+    source, dest = _ends(engine, router)
+    return {
+        "router": name,
+        "source": source,
+        "dest": dest,
+        "guarantee": router.options.guarantee,
+        "forwarded_total": router.forwarded,
+    }
+
+
+def _is_visible(request: Request, entry: dict[str, Any]) -> bool:
+    return all(request.allows(entry[field]) for field in ("router", "source", "dest"))
+
+
+def _require_ends_allowed(request: Request, *topics: str) -> None:
+    """The path's name was checked already; both ends must be allowed too.
+
+    Raises:
+        Forbidden: One is outside the key's prefixes; it is not named, since the caller did not.
+    """
+    if not all(map(request.allows, topics)):
+        raise Forbidden(_OUTSIDE)

@@ -1,0 +1,163 @@
+"""One page of the list of segments: which, in which order, as JSON.
+
+Owns: what a filter by topic keeps, the end of a page, the bytes of an entry. Works in steps. Must
+not know: HTTP, how what is in a segment is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from logqueue.api import replies
+from logqueue.segments.index import LogName, SegmentIndex
+from logqueue.segments.plan import plan_records
+from logqueue.server.storage.segment_lookup import LogSegments, Look, Place
+
+PAGE_BYTES = 8 << 20
+ITEMS_PER_STEP = 1000
+
+
+class Wish(NamedTuple):
+    """What a caller wants to see.
+
+    Attributes:
+        topics: Names; None for all.
+        since: Only segments with this id or a higher one.
+        after: Only those behind this id: the page before ended there.
+        limit: Entries at most.
+    """
+
+    log: LogName
+    topics: frozenset[str] | None
+    since: int
+    after: int
+    limit: int
+
+
+class Page(NamedTuple):
+    """Entries as JSON; `next_after` is None on the last page."""
+
+    entries: list[bytes]
+    next_after: int | None
+
+
+def list_segments(
+    segments: LogSegments, wish: Wish, places: Sequence[Place], through: int
+) -> Generator[None, None, Page]:
+    """Find out what is in the segments that somebody wants to see.
+
+    Args:
+        segments: Finds out.
+        wish: What is wanted.
+        places: All segments of the log.
+        through: Number of the last frame that is durable.
+
+    Raises:
+        OSError: A segment cannot be read.
+    """
+    segments.forget_all_but(wish.log, {place.id for place in places})
+    seen: list[tuple[Place, Look]] = []
+    keep: set[int] | None = None
+    numbers: frozenset[int] = frozenset()
+    if wish.topics is not None or wish.log == "leases":
+        yield from segments.learn_topics()
+    if wish.topics is not None:
+        seen = yield from _look_at(segments, places, through)
+        numbers = frozenset(segments.numbers_of(wish.topics))
+        keep, numbers = _needed(wish.log, [look.index for _, look in seen], numbers)
+    else:
+        first = max(wish.since, wish.after + 1)
+        wanted = [place for place in places if place.id >= first]
+        # One more than fits tells that there is another page.
+        seen = yield from _look_at(segments, wanted, through, wish.limit + 1)
+    entries: list[bytes] = []
+    size = last = 0
+    for place, look in seen:
+        if place.id < wish.since or place.id <= wish.after:
+            continue
+        if keep is not None:
+            if place.id not in keep:
+                continue
+            look = replace(look, index=_only(look.index, numbers))
+        if len(entries) >= wish.limit or size >= PAGE_BYTES:
+            return Page(entries, last)
+        entry = yield from _encode(place, look)
+        entries.append(entry)
+        size += len(entry)
+        last = place.id
+    return Page(entries, None)
+
+
+def _look_at(
+    segments: LogSegments, places: Sequence[Place], through: int, enough: int | None = None
+) -> Generator[None, None, list[tuple[Place, Look]]]:
+    seen: list[tuple[Place, Look]] = []
+    for place in places:
+        if len(seen) == enough:
+            break
+        try:
+            look = yield from segments.look(place, through)
+        except FileNotFoundError:
+            # Dropped since the list was made, and not archived.
+            continue
+        seen.append((place, look))
+    return seen
+
+
+def _needed(
+    log: LogName, indexes: list[SegmentIndex], numbers: frozenset[int]
+) -> tuple[set[int], frozenset[int]]:
+    """Which segments to tell of for some topics, and of which topics in them: what a copy is made
+    of may stand elsewhere, and has to be found there."""
+    keep = {
+        index.segment for index in indexes if any(part.topic in numbers for part in index.topics)
+    }
+    if log == "jobs":
+        for read in plan_records(indexes, dict.fromkeys(numbers)):
+            keep.update(lender.segment for lender in read.lenders)
+    edges = {(borrowed.topic, borrowed.source) for index in indexes for borrowed in index.borrowed}
+    edges |= {(facts.dest, facts.source) for index in indexes for facts in index.routers}
+    sources = set(numbers)
+    while more := {source for dest, source in edges if dest in sources and source} - sources:
+        sources |= more
+    return keep, frozenset(sources)
+
+
+def _only(index: SegmentIndex, numbers: frozenset[int]) -> SegmentIndex:
+    """What an index says of some topics."""
+    return msgspec.structs.replace(
+        index,
+        topics=[part for part in index.topics if part.topic in numbers],
+        learned=[facts for facts in index.learned if facts.topic in numbers],
+        routers=[
+            facts for facts in index.routers if facts.source in numbers or facts.dest in numbers
+        ],
+        borrowed=[borrowed for borrowed in index.borrowed if borrowed.topic in numbers],
+    )
+
+
+def _encode(place: Place, look: Look) -> Generator[None, None, bytes]:
+    """An entry. Long lists are encoded part by part, since nobody else runs meanwhile."""
+    index = look.index
+    head: dict[str, Any] = {
+        "id": place.name,
+        "sealed": place.is_sealed,
+        "archived": place.is_archived,
+    }
+    if look.damage is not None:
+        head["damage"] = look.damage
+    lists: list[bytes] = []
+    for name in ("topics", "learned", "routers", "borrowed", "staged"):
+        items = getattr(index, name)
+        parts = []
+        for start in range(0, len(items), ITEMS_PER_STEP):
+            parts.append(replies.encode(items[start : start + ITEMS_PER_STEP])[1:-1])
+            yield
+        lists.append(b'"%b":[%b]' % (name.encode(), b",".join(parts)))
+    bare = msgspec.structs.replace(index, topics=[], learned=[], routers=[], borrowed=[], staged=[])
+    told = {**head, **msgspec.to_builtins(bare)}
+    return b"%b,%b}" % (replies.encode(told)[:-1], b",".join(lists))

@@ -1,0 +1,38 @@
+"""Handlers of the WebSocket route."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from logqueue.errors import InvalidRequest
+from logqueue.server.handlers.socket_session import SocketSession
+from logqueue.server.http.requests import Reply, Request
+from logqueue.server.http.websocket import WebSocket
+from logqueue.server.service import Service
+
+
+class SocketRoutes:
+    """The WebSocket half of the API."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def refuse(self, request: Request) -> Reply:
+        """`GET /v0/ws` of somebody who does not offer to go on as a WebSocket.
+
+        Raises:
+            InvalidRequest: Always.
+        """
+        raise InvalidRequest(
+            "this route speaks WebSocket only: send `connection: upgrade` and `upgrade: websocket`"
+        )
+
+    def open(self, request: Request) -> Callable[[WebSocket], object]:
+        """`GET /v0/ws`: serve commands and deliveries over a socket.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        service, key = self._service, request.key
+        service.require_serving()
+        return lambda socket: SocketSession(service, key, socket)

@@ -1,0 +1,321 @@
+"""Handlers of the topic routes: configure, look, list, delete, write, read, delete records."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, MutableSequence, Sequence
+from itertools import islice
+from typing import Any
+
+from logqueue.api import replies
+from logqueue.api.bodies import jobs as job_bodies
+from logqueue.api.bodies import queues as queue_bodies
+from logqueue.api.bodies import records as record_bodies
+from logqueue.api.paging import names_from, page_size, read_cursor, write_cursor
+from logqueue.api.record_texts import shown
+from logqueue.core import commands as cmd
+from logqueue.core.reading import Page
+from logqueue.core.seq_at import seek
+from logqueue.core.topic import Topic
+from logqueue.errors import InvalidRequest
+from logqueue.model.limits import DIFF_WAIT_MS_MAX, U64_MAX
+from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.engine import Engine
+from logqueue.server.handlers.appends import Timings, require_targets_allowed, submit_append
+from logqueue.server.http.requests import Answer, Held, Reply, Request
+from logqueue.server.service import Service
+
+LISTED_PER_STEP = 100
+"""Topics of a long page in one step of the event loop."""
+
+
+class TopicRoutes:
+    """The topic half of the API."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def put(self, request: Request) -> Held:
+        """`PUT /v0/topics/:topic`: create, or replace the whole config."""
+        coordinator = self._service.require_serving()
+        config = queue_bodies.read_config_body(request.body or b"{}", request.ignore).resolved()
+        require_targets_allowed(request.key, config.dead_letter, config.archive)
+        if config.paused:
+            self._name_paused(request, config.paused)
+        return coordinator.submit(cmd.PutTopic(request.name, config), _configured(request))
+
+    def patch(self, request: Request) -> Held:
+        """`PATCH /v0/topics/:topic`: change the named fields of the config."""
+        coordinator = self._service.require_serving()
+        command = job_bodies.patch_command(request.name, request.body, request.ignore)
+        changes = command.changes
+        if "paused" in changes:
+            self._name_paused(request, changes["paused"])
+        require_targets_allowed(request.key, changes.get("dead_letter"), changes.get("archive"))
+        return coordinator.submit(command, _configured(request))
+
+    def _name_paused(self, request: Request, wanted: object) -> None:
+        """A change of config has no effect on `paused`: say so where that makes a difference."""
+        engine = self._service.require_serving().engine
+        topic: Topic | None = engine.state.topics.get(request.name)
+        if topic is not None and topic.config.paused is not bool(wanted):
+            request.ignore([*request.ignored, "paused"])
+
+    def ensure(self, request: Request) -> Held:
+        """`POST /v0/topics/:topic/ensure`: create the topic if it is missing, else compare."""
+        coordinator = self._service.require_serving()
+        command = queue_bodies.ensure_command(request.name, request.body or b"{}", request.ignore)
+        require_targets_allowed(request.key, command.config.dead_letter, command.config.archive)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Ensured)
+            config = replies.config_members(reply.config, request.allows)
+            body = {
+                "topic": request.name,
+                "created": reply.created,
+                "differs": {
+                    field: {"have": config[field], "want": want}
+                    for field, (_, want) in reply.differs.items()
+                },
+                "config": config,
+                "performance": request.timings(),
+            }
+            return Reply(replies.encode(body), 201 if reply.created else 200)
+
+        return coordinator.submit(command, finish)
+
+    def pause(self, request: Request) -> Held:
+        """`POST /v0/topics/:q/pause`: hand out nothing from now on."""
+        return self._set_paused(request, True)
+
+    def resume(self, request: Request) -> Held:
+        """`POST /v0/topics/:q/resume`: hand out jobs again."""
+        return self._set_paused(request, False)
+
+    def _set_paused(self, request: Request, paused: bool) -> Held:
+        coordinator = self._service.require_serving()
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            body = {"topic": request.name, "paused": paused, "performance": request.timings()}
+            return Reply(replies.encode(body))
+
+        return coordinator.submit(cmd.SetPaused(request.name, paused), finish)
+
+    def get(self, request: Request) -> Held:
+        """`GET /v0/topics/:topic`: state and counters as of now."""
+        engine = self._service.require_serving().engine
+        touch = request.flag("touch", True)
+        topic = engine.look(request.name)
+        now = engine.clock.now_ms()
+        if touch:
+            topic.last_read_at = topic.touched_at = now
+        state = replies.topic_state(topic, now, request.allows)
+        state["log_id"] = engine.journal.log_id_of(topic)
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode({**state, "performance": request.timings()}))
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    def list(self, request: Request) -> Answer:
+        """`GET /v0/topics`: a page of topics in name order."""
+        engine = self._service.require_serving().engine
+        query = request.query
+        size = page_size(query.get("page_size"))
+        after = read_cursor(query.get("cursor"))
+        names = names_from(engine.state.topics, query.get("prefix", ""), after, request.key)
+        found = [*islice(names, size + 1)]
+        page: dict[str, Any] = {"topics": []}
+        if len(found) > size:
+            del found[size:]
+            page["next_cursor"] = write_cursor(found[-1])
+        if len(found) > LISTED_PER_STEP:
+            return request.unless_gone(self._list_in_steps(request, page, found))
+        marks = self._describe(request, page["topics"], found)
+        return Held(*marks, lambda waited_ms: _listed(request, page))
+
+    async def _list_in_steps(
+        self, request: Request, page: dict[str, Any], names: Sequence[str]
+    ) -> Reply:
+        """A long page, made a few topics at a time, so that nobody waits for all of it."""
+        written = durable = 0
+        for start in range(0, len(names), LISTED_PER_STEP):
+            some = names[start : start + LISTED_PER_STEP]
+            marks = self._describe(request, page["topics"], some)
+            written, durable = max(written, marks[0]), max(durable, marks[1])
+            await asyncio.sleep(0)
+        coordinator = self._service.require_serving()
+        await coordinator.gate.wait(written, durable)
+        return _listed(request, page)
+
+    def _describe(
+        self, request: Request, entries: MutableSequence[dict[str, Any]], names: Sequence[str]
+    ) -> tuple[int, int]:
+        """Add what the list shows of some topics; returns what their reply must wait for."""
+        engine = self._service.require_serving().engine
+        touch = request.flag("touch", False)
+        now = engine.clock.now_ms()
+        written = durable = 0
+        for name in names:
+            if name not in engine.state.topics:
+                # Deleted since the page was begun.
+                durable = max(durable, engine.control_mark)
+                continue
+            topic = engine.look(name)
+            if touch:
+                topic.touched_at = now
+            entries.append(replies.topic_entry(topic, now))
+            written, durable = max(written, topic.mark_written), max(durable, topic.mark_durable)
+        return written, durable
+
+    def drop(self, request: Request) -> Held:
+        """`DELETE /v0/topics/:topic`: delete the topic and all it holds."""
+        coordinator = self._service.require_serving()
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Dropped)
+            body = {
+                "topic": request.name,
+                "deleted": reply.deleted,
+                "routers_removed": [*filter(request.allows, reply.routers_removed)],
+                "performance": request.timings(),
+            }
+            return Reply(replies.encode(body))
+
+        command = cmd.DropTopic(request.name, request.flag("if_empty", False))
+        return coordinator.submit(command, finish)
+
+    def append(self, request: Request) -> Held:
+        """`POST /v0/topics/:topic`: write a batch."""
+        coordinator = self._service.require_serving()
+        body = request.document
+        if body is None:
+            body = record_bodies.read_append_body(request.body, request.ignore)
+        header_key = None
+        if body.idempotency_key is None:
+            sent = request.header(b"idempotency-key")
+            header_key = sent.decode("utf-8", "replace") if sent is not None else None
+        return_seqs = request.flag("return_seqs", True)
+
+        def encode(reply: cmd.Appended, timings: Timings) -> Reply:
+            encoded = replies.encode_appended(request.name, reply, return_seqs, timings)
+            return Reply(encoded, 201 if reply.created else 200)
+
+        key, topic = request.key, request.name
+        return submit_append(coordinator, key, topic, body, header_key, request.timings, encode)
+
+    def diff(self, request: Request) -> Answer:
+        """`POST /v0/topics/:topic/diff`: read records behind a cursor, or wait for some."""
+        coordinator = self._service.require_serving()
+        body = queue_bodies.read_diff_body(request.body or b"{}", request.ignore)
+        topic, page = _read(coordinator.engine, request, body)
+        if body.wait_ms and page.says_nothing:
+            return self._service.long_poll(request, self._diff_when_there_is(request, body))
+        records = _join(coordinator, topic, page, body)
+
+        def finish(waited_ms: float) -> Reply:
+            return _paged(request, page, records)
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    def seq_at(self, request: Request) -> Held:
+        """`GET /v0/topics/:topic/seq_at`: where the records from a time on begin."""
+        engine = self._service.require_serving().engine
+        given = request.query.get("ts", "")
+        if not re.fullmatch("[0-9]{1,20}", given, re.ASCII) or int(given) > U64_MAX:
+            raise InvalidRequest("`ts` must be a time in milliseconds since the Unix epoch")
+        topic = engine.look(request.name)
+        found = seek(topic, int(given))
+        members = {
+            "topic": topic.name,
+            "log_id": engine.journal.log_id_of(topic),
+            "ts": int(given),
+            "seq": found.seq,
+            "previous_seq": found.previous,
+            "earliest_seq": topic.earliest_seq,
+            "head_seq": topic.head,
+        }
+
+        def finish(waited_ms: float) -> Reply:
+            return Reply(replies.encode({**members, "performance": request.timings()}))
+
+        return Held(topic.mark_written, topic.mark_durable, finish)
+
+    async def _diff_when_there_is(self, request: Request, body: queue_bodies.DiffBody) -> Reply:
+        """The long poll: read again whenever the topic changes, until there is something."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(body.wait_ms, DIFF_WAIT_MS_MAX) / 1000
+        while True:
+            coordinator = self._service.require_serving()
+            # Registered before the read, so that no change falls between the two.
+            changed = coordinator.next_change(request.name)
+            try:
+                topic, page = _read(coordinator.engine, request, body)
+                left_s = deadline - loop.time()
+                if page.says_nothing and left_s > 0:
+                    await asyncio.wait((changed,), timeout=left_s)
+                    continue
+            finally:
+                # Whether the time is up, the client gone or the topic: it waits for nothing now.
+                changed.cancel()
+            records = _join(coordinator, topic, page, body)
+            await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
+            return _paged(request, page, records)
+
+    def delete(self, request: Request) -> Answer:
+        """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
+        coordinator = self._service.require_serving()
+        command = queue_bodies.delete_command(request.name, request.body, request.ignore)
+
+        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+            assert isinstance(reply, cmd.Removed)
+            body = {
+                "topic": request.name,
+                "deleted": reply.deleted,
+                "earliest_seq": reply.earliest_seq,
+                "head_seq": reply.head_seq,
+                "count": reply.live,
+                "bytes": reply.live_bytes,
+                "performance": request.timings(),
+            }
+            return Reply(replies.encode(body))
+
+        return coordinator.submit_in_portions(command, finish)
+
+
+def _listed(request: Request, page: dict[str, Any]) -> Reply:
+    return Reply(replies.encode({**page, "performance": request.timings()}))
+
+
+def _read(engine: Engine, request: Request, body: queue_bodies.DiffBody) -> tuple[Topic, Page]:
+    topic = engine.look(request.name)
+    now = engine.clock.now_ms()
+    topic.last_read_at = topic.touched_at = now
+    return topic, queue_bodies.read_page(topic, body, now)
+
+
+def _join(coordinator: Coordinator, topic: Topic, page: Page, body: queue_bodies.DiffBody) -> bytes:
+    """A page's records as JSON; at once, since batches change while a reply is held."""
+    show = shown(tags=body.include_tags, meta=body.include_meta)
+    return coordinator.record_texts.join(topic.number, page.runs, show)
+
+
+def _paged(request: Request, page: Page, records: bytes) -> Reply:
+    return Reply(replies.encode_page(request.name, page, records, request.timings()))
+
+
+def _configured(request: Request) -> Callable[[cmd.Reply, float], Reply]:
+    """The finish of a change of config."""
+
+    def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
+        assert isinstance(reply, cmd.Put)
+        body = {
+            "topic": request.name,
+            "created": reply.created,
+            "config": replies.config_members(reply.config, request.allows),
+            "performance": request.timings(),
+        }
+        return Reply(replies.encode(body), 201 if reply.created else 200)
+
+    return finish

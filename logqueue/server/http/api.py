@@ -1,0 +1,441 @@
+"""The HTTP door: the same order of checks and the same error envelope for every route.
+
+Owns: authentication, caps, scopes, body policy, error mapping. Must not know: what any route does,
+how bytes travel. The order of checks, first failing wins: 401 key, 429 requests in progress, 403
+scope and prefix, 404/405 route, 413 size, 415 type, 400 body; then the handler's own.
+
+Requests come from connections (`protocol.py`), or as ASGI calls from the server in memory that
+tests use; both ways share all of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Generator
+from typing import TypeVar, cast
+
+from logqueue.api import replies
+from logqueue.api.bodies.large import LARGE_BYTES
+from logqueue.errors import (
+    Forbidden,
+    Internal,
+    InvalidRequest,
+    LogqueueError,
+    MethodNotAllowed,
+    NotAQueue,
+    NotFound,
+    RouterNotFound,
+    TopicNotFound,
+    Unauthorized,
+    UnsupportedMediaType,
+)
+from logqueue.server.auth import Key, bearer, query_token
+from logqueue.server.engine.engine import Engine
+from logqueue.server.http.hosts import HostPolicy
+from logqueue.server.http.requests import (
+    EVENT_STREAM,
+    Answer,
+    Begin,
+    ClientGone,
+    Connection,
+    Download,
+    Held,
+    Receive,
+    Reply,
+    Request,
+    Scope,
+    Send,
+    raising,
+    read_body,
+    read_parts,
+)
+from logqueue.server.http.routing import BODY_BYTES_MAX, Body, Match, Route, Router
+from logqueue.server.http.websocket import WebSocket, accept
+from logqueue.server.metrics import Metrics
+from logqueue.server.service import Service
+from logqueue.server.settings import is_loopback
+
+STEP_S = 0.003
+
+T = TypeVar("T")
+
+logger = logging.getLogger("logqueue.http")
+
+CATCH_UP_TURNS_MAX = 1000
+"""Turns of the loop that a read waits for routers: producers may be faster than those are."""
+
+
+class HttpApi:
+    """Admits and answers requests; also an ASGI application for the `http` scope."""
+
+    def __init__(self, service: Service, router: Router, metrics: Metrics) -> None:
+        self.service = service
+        self.router = router
+        self.metrics = metrics
+        settings = service.settings
+        self.hosts = HostPolicy(
+            has_keys=settings.asks_for_keys,
+            is_loopback=is_loopback(settings.host),
+            bound=settings.host,
+            allowed=settings.allow_host,
+        )
+
+    # -- the stages of a request -----------------------------------------------------------------
+
+    def admit(self, request: Request) -> Route:
+        """The checks before the body, and the count of requests in progress.
+
+        Raises:
+            LogqueueError: Not admitted.
+        """
+        match, undecodable = self._match(request)
+        request.key = self._authenticate(request, match)
+        if undecodable is not None:
+            raise undecodable
+        route = match.route
+        key = request.key
+        if key is not None:
+            if route is None or not (route.stream or route.socket):
+                self.service.enter(key)
+                request.is_counted = True
+            if route is None or not route.late_key:
+                _require_allowed(key, match)
+        if route is None:
+            raise _no_route(match)
+        return route
+
+    def answer(self, request: Request, route: Route) -> Answer:
+        """The checks of the body, then the handler.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        if route.body is not Body.IGNORED:
+            _require_json(request, route)
+        if route.in_steps is not None and len(request.body) > LARGE_BYTES:
+            request.wait()
+            return self._answer_large(request, route, request.body)
+        engine = self.service.engine
+        if engine is not None and engine.has_arrears and engine.is_far_behind(request.name):
+            return self._answer_behind(request, route)
+        return self._handle(request, route)
+
+    async def _answer_large(self, request: Request, route: Route, body: bytes) -> Reply:
+        """Read a large body in steps between other requests, one such body at a time."""
+        assert route.in_steps is not None
+        async with self.service.large_bodies:
+            steps = route.in_steps(body, request.ignore)
+            del body
+            request.document = await in_steps(steps)
+            await catch_up(self.service.engine, request.name)
+            answer = self._handle(request, route)
+            request.document = None
+        assert isinstance(answer, Held), "writes are held until they are stored"
+        return await self._when_held(request, answer)
+
+    async def _answer_behind(self, request: Request, route: Route) -> Reply | Download:
+        """Let what the topic waits for go first, a little in each turn of the loop."""
+        await catch_up(self.service.engine, request.name)
+        answer = self._handle(request, route)
+        if isinstance(answer, Reply):
+            return answer
+        if isinstance(answer, Held):
+            return await self._when_held(request, answer)
+        return await answer
+
+    def _handle(self, request: Request, route: Route) -> Answer:
+        assert route.handler is not None
+        try:
+            return route.handler(request)
+        except (TopicNotFound, RouterNotFound, NotAQueue) as refusal:
+            return self._grounded(request, refusal)
+
+    def _grounded(self, request: Request, refusal: LogqueueError) -> Held:
+        """A refusal, held until the deletion or creation that it was computed from is durable."""
+        engine = self.service.engine
+        assert engine is not None
+        topic = engine.state.topics.get(request.name)
+        durable = max(engine.control_mark, topic.mark_durable if topic is not None else 0)
+        return Held(0, durable, raising(refusal))
+
+    def refuse(self, request: Request, error: Exception) -> Reply:
+        """The reply to a request that failed."""
+        if isinstance(error, LogqueueError):
+            # A held refusal and the frames it was raised in know each other, and all that the
+            # request sent; full garbage collections are rare here.
+            error.__traceback__ = None
+        if isinstance(error, MethodNotAllowed):
+            return error_reply(error, self._allow(request))
+        if isinstance(error, LogqueueError):
+            return error_reply(error.hiding(request.allows))
+        logger.error("%s %s failed", request.method, request.route, exc_info=error)
+        return error_reply(Internal("the server failed on this request; its log has the details"))
+
+    def finish(self, request: Request, held: Held, waited_ms: float) -> Reply:
+        """The reply of an answer whose position is reached."""
+        try:
+            return held.finish(waited_ms)
+        except Exception as error:
+            return self.refuse(request, error)
+
+    def leave(self, request: Request, status: int) -> None:
+        """The request is answered, or its client gone (status 0)."""
+        if request.is_counted:
+            self.service.leave(request.key)
+            request.is_counted = False
+        if status:
+            self.metrics.request(request.method, request.route, status, request.total_ms)
+
+    def begin(self, request: Request, route: Route) -> Begin | Held:
+        """The checks of an endless reply, and the count of open streams.
+
+        Returns:
+            What begins the body, once there is a connection for it; the stream is counted then,
+            and `Service.leave_stream` is due at its end.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        assert route.stream is not None
+        try:
+            begin = route.stream(request)
+        except (TopicNotFound, NotAQueue) as refusal:
+            return self._grounded(request, refusal)
+        if request.method != "HEAD":
+            self.service.enter_stream(request.key)
+        return begin
+
+    def body_bytes_max(self, route: Route) -> int:
+        """The longest body that a route takes, in bytes."""
+        most = self.service.settings.max_body_bytes
+        return most if route.in_steps is not None else min(most, BODY_BYTES_MAX)
+
+    def upgrade(
+        self, request: Request, route: Route
+    ) -> tuple[bytes, Callable[[WebSocket], object]] | None:
+        """The checks of a request that offers to go on as a WebSocket, and the count of streams.
+
+        Returns:
+            The bytes that accept it, and what begins to serve the socket; `Service.leave_stream`
+            is due at its end. None when the route knows of no WebSockets.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        if route.socket is None or request.method != "GET":
+            return None
+        begin = route.socket(request)
+        handshake = accept(request.raw_path.decode("ascii"), request.headers)
+        self.service.enter_stream(request.key)
+        return handshake, begin
+
+    # -- as an ASGI application ------------------------------------------------------------------
+
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, connection: Connection | None = None
+    ) -> None:
+        """Answer one request, whatever happens.
+
+        Args:
+            connection: Where endless replies go; without one they cannot be asked for.
+        """
+
+        request = Request(
+            scope["method"],
+            scope["raw_path"],
+            scope["query_string"],
+            scope["headers"],
+            _AsgiClient(receive),
+        )
+        status = 0
+        try:
+            reply = await self._reply(request, receive, send, connection)
+            if isinstance(reply, Download):
+                status = reply.status
+                await _send_parts(send, reply, request)
+            elif reply is not None:
+                status = reply.status
+                if request.ignored:
+                    reply.name_ignored(request.ignored)
+                await _send(send, reply)
+        except ClientGone:
+            pass
+        finally:
+            self.leave(request, status)
+
+    async def _reply(
+        self, request: Request, receive: Receive, send: Send, connection: Connection | None
+    ) -> Reply | Download | None:
+        try:
+            route = self.admit(request)
+            if route.stream is not None:
+                return await self._stream(request, route, send, connection)
+            if route.body is not Body.IGNORED:
+                limit = self.body_bytes_max(route)
+                request.body = await read_body(request, receive, limit)
+            answer = self.answer(request, route)
+            if isinstance(answer, Reply):
+                return answer
+            if isinstance(answer, Held):
+                return await self._when_held(request, answer)
+            return await answer
+        except ClientGone:
+            raise
+        except Exception as error:
+            return self.refuse(request, error)
+
+    async def _when_held(self, request: Request, held: Held) -> Reply:
+        gate = self.service.gate
+        assert gate is not None, "an answer was held before there was a log"
+        waited_ms = await gate.wait(held.written, held.durable)
+        return self.finish(request, held, waited_ms)
+
+    async def _stream(
+        self, request: Request, route: Route, send: Send, connection: Connection | None
+    ) -> Reply | None:
+        begin = self.begin(request, route)
+        if isinstance(begin, Held):
+            return await self._when_held(request, begin)
+        if request.method == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
+            await send({"type": "http.response.body", "body": b""})
+            return None
+        assert connection is not None, "endless replies need a connection of their own"
+        over = asyncio.get_running_loop().create_future()
+        begin(connection.open_stream(lambda: over.set_result(None)))
+        try:
+            await asyncio.shield(over)
+        finally:
+            self.service.leave_stream(request.key)
+        return None
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _match(self, request: Request) -> tuple[Match, InvalidRequest | None]:
+        try:
+            match = self.router.match(request.method, request.raw_path)
+        except InvalidRequest as refusal:
+            return Match(None), refusal
+        request.name = match.name
+        request.item = match.item
+        if match.route is not None:
+            request.route = match.route.pattern
+        return match, None
+
+    def _allow(self, request: Request) -> tuple[bytes, bytes]:
+        """The header that says which methods a path takes."""
+        methods = [*self.router.match(request.method, request.raw_path).methods]
+        if "GET" in methods:
+            methods.append("HEAD")
+        return b"allow", ", ".join(methods).encode()
+
+    def _authenticate(self, request: Request, match: Match) -> Key | None:
+        ring = self.service.keys
+        if not ring:
+            return None
+        route = match.route
+        if route is not None and route.probe and not self.service.settings.probe_auth:
+            return None
+        header = request.header(b"authorization")
+        secret = bearer(header)
+        if header is None and route is not None and route.stream is not None:
+            secret = query_token(request.query_string)
+        key = ring.authenticate(secret)
+        if key is None and (route is None or not route.late_key):
+            raise Unauthorized("send a key this server knows: `Authorization: Bearer <key>`")
+        return key
+
+
+class _AsgiClient:
+    """The client of a request that came as an ASGI call."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+
+    async def gone(self) -> None:
+        """See Client."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def wait(self) -> None:
+        """See Client."""
+
+
+def _require_allowed(key: Key, match: Match) -> None:
+    key.require(match.scope)
+    if match.guarded and not key.allows(match.guarded):
+        raise Forbidden("this key may not touch names outside its prefixes")
+
+
+def _no_route(match: Match) -> LogqueueError:
+    if match.methods:
+        return MethodNotAllowed(f"this path takes {', '.join(match.methods)}")
+    return NotFound("there is no such route; the API lives below /v0")
+
+
+def _require_json(request: Request, route: Route) -> None:
+    if not request.body:
+        if route.body is Body.OPTIONAL:
+            return
+        if route.body is Body.NOT_EMPTY:
+            raise InvalidRequest("this call needs a JSON body")
+    declared = request.header(b"content-type")
+    accepted: tuple[bytes, ...] = (b"application/json",)
+    if route.body is Body.MERGE_PATCH:
+        accepted = (b"application/json", b"application/merge-patch+json")
+    if declared is None or not declared.lstrip().lower().startswith(accepted):
+        raise UnsupportedMediaType("send the body as JSON: `content-type: application/json`")
+    if not request.body:
+        raise InvalidRequest("this call needs a JSON body")
+
+
+def error_reply(refusal: LogqueueError, *headers: tuple[bytes, bytes]) -> Reply:
+    """A refusal on the wire."""
+    if refusal.retry_after_s is not None:
+        headers = (*headers, (b"retry-after", b"%d" % refusal.retry_after_s))
+    return Reply(replies.encode_error(refusal), refusal.status, headers)
+
+
+async def catch_up(engine: Engine | None, topic: str) -> None:
+    """Let what a topic waits for go first, a little in each turn of the loop."""
+    for _ in range(CATCH_UP_TURNS_MAX):
+        if engine is None or not engine.is_far_behind(topic):
+            break
+        engine.catch_up(topic)
+        await asyncio.sleep(0)
+
+
+async def in_steps(steps: Generator[None, None, T]) -> T:
+    """The result of work that is done in steps, a few milliseconds at a time between others'."""
+    while True:
+        until = time.perf_counter() + STEP_S
+        while time.perf_counter() < until:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast(T, end.value)
+        await asyncio.sleep(0)
+
+
+async def _send(send: Send, reply: Reply) -> None:
+    await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _send_parts(send: Send, download: Download, request: Request) -> None:
+    """Send a long answer part by part; the next is read when the connection has taken the last."""
+    gone = asyncio.ensure_future(request.gone())
+    start = {"type": "http.response.start", "status": download.status, "headers": download.headers}
+    try:
+        await send(start)
+        if request.method != "HEAD":
+            async for data in read_parts(download):
+                if gone.done():
+                    return
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+        download.close()

@@ -1,0 +1,381 @@
+"""One request and one reply, as handlers see them.
+
+Owns: reading a body under its limit, headers, query parameters. Must not know: routes, commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    MutableMapping,
+    Sequence,
+)
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from urllib.parse import parse_qsl
+
+from logqueue.api.bodies.unknown_members import header_text
+from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable, PayloadTooLarge
+from logqueue.server.auth import Key
+from logqueue.server.http.byte_stream import ByteStream
+from logqueue.server.http.websocket import WebSocket
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+T = TypeVar("T")
+
+PART_BYTES = 256 << 10
+
+JSON_TYPE = (b"content-type", b"application/json")
+IGNORED_HEADER = b"logqueue-ignored"
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was complete; there is nobody to answer."""
+
+
+class Client(Protocol):
+    """Who sent a request, as far as its handler is concerned."""
+
+    async def gone(self) -> None:
+        """Return once the client has hung up."""
+        ...
+
+    def wait(self) -> None:
+        """The request is about to wait for something that may be long in coming.
+
+        Raises:
+            Throttled: No memory is left for that.
+        """
+        ...
+
+
+class Request:
+    """What a handler may look at.
+
+    Attributes:
+        raw_path: The path as sent, percent-encoded.
+        route: Pattern of the route, "unknown" until one is found; a bounded set of values.
+        name: The topic (or router) of the path, percent-decoded; "" where the path has none.
+        item: The one thing of a topic that the path names (a seq, a key), percent-decoded.
+        key: The authenticated key; None in dev mode and on open probes.
+        document: The body of a route that reads large ones in steps, when it is large.
+        ignored: Members of the body that the server does not know.
+        body: The whole body; b"" until the route's body policy has had it read.
+        began: `time.perf_counter()` when the request was taken up.
+        is_long: It waits for something that may never come; whoever sends no more is taken to have
+            hung up. Set by `Service.long_poll`.
+    """
+
+    __slots__ = (
+        "_client", "_query", "began", "body", "document", "headers", "ignored", "is_counted",
+        "is_long", "item", "key", "method", "name", "query_string", "raw_path", "route",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        raw_path: bytes,
+        query_string: bytes,
+        headers: list[tuple[bytes, bytes]],
+        client: Client,
+    ) -> None:
+        self.method = method
+        self.raw_path = raw_path
+        self.query_string = query_string
+        self.headers = headers
+        self.route = "unknown"
+        self.name = ""
+        self.item = ""
+        self.key: Key | None = None
+        self.is_counted = False
+        self.is_long = False
+        self.body = b""
+        self.document: Any = None
+        self.ignored: Sequence[str] = ()
+        self.began = time.perf_counter()
+        self._client = client
+        self._query: dict[str, str] | None = None
+
+    def allows(self, name: str) -> bool:
+        """Whether the caller may know and touch the topic or router of this name."""
+        return self.key is None or self.key.allows(name)
+
+    def ignore(self, names: Sequence[str]) -> None:
+        """Have the reply name members of the body that the server does not know."""
+        self.ignored = names
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of this (lower-case) name."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Query parameters, form-decoded; the first occurrence of a name counts.
+
+        Raises:
+            InvalidRequest: They are not UTF-8.
+        """
+        if self._query is None:
+            raw = self.query_string
+            self._query = {}
+            if raw:
+                try:
+                    text = raw.decode("ascii")
+                    pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
+                except (UnicodeDecodeError, ValueError) as error:
+                    raise InvalidRequest(
+                        "the query string cannot be decoded: percent-encode it as UTF-8"
+                    ) from error
+                for name, value in pairs:
+                    self._query.setdefault(name, value)
+        return self._query
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A boolean parameter; anything but true/1/false/0 is the default."""
+        if not self.query_string:
+            return default
+        value = self.query.get(name)
+        if value in ("true", "1"):
+            return True
+        return False if value in ("false", "0") else default
+
+    @property
+    def total_ms(self) -> float:
+        """Time spent on this request so far."""
+        return (time.perf_counter() - self.began) * 1000
+
+    def timings(self) -> dict[str, float]:
+        """The part of the performance block that every reply has."""
+        return {"server_total_ms": self.total_ms}
+
+    async def gone(self) -> None:
+        """Return once the client has hung up."""
+        await self._client.gone()
+
+    def wait(self) -> None:
+        """Say that the request is about to wait: see `Client.wait`."""
+        self._client.wait()
+
+    def unless_gone(
+        self, work: Coroutine[Any, Any, T], refused: asyncio.Future[NoReturn] | None = None
+    ) -> Coroutine[Any, Any, T]:
+        """Await something for the client, and cancel it when the client hangs up.
+
+        Args:
+            work: What to await.
+            refused: Fails when the request is to be refused before the work is done. Cancelled at
+                the end.
+
+        Returns:
+            What to await; it raises ClientGone when the client did, and what `refused` failed with.
+
+        Raises:
+            Throttled: No memory is left for one more request that waits.
+        """
+        try:
+            self._client.wait()
+        except BaseException:
+            work.close()
+            if refused is not None:
+                refused.cancel()
+            raise
+        return self._unless_gone(work, refused)
+
+    async def _unless_gone(
+        self, work: Coroutine[Any, Any, T], refused: asyncio.Future[NoReturn] | None
+    ) -> T:
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(self.gone())
+        pending: list[asyncio.Future[Any]] = [task, gone]
+        if refused is not None:
+            pending.append(refused)
+        try:
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                if refused is not None and refused.done():
+                    refused.result()
+                raise ClientGone
+            return task.result()
+        finally:
+            for future in pending:
+                future.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+
+    def declared_bytes(self) -> int | None:
+        """The body's length as declared, None when the client did not say."""
+        declared = self.header(b"content-length")
+        return int(declared[:20]) if declared is not None and declared.isdigit() else None
+
+
+async def read_body(request: Request, receive: Receive, bytes_max: int) -> bytes:
+    """Read a request's body from ASGI messages, at most `bytes_max` of it.
+
+    Raises:
+        PayloadTooLarge: There is more; found out without reading it where possible.
+        ClientGone: The connection broke first.
+    """
+    too_large = PayloadTooLarge(f"the body is over the limit of {bytes_max} bytes")
+    if (request.declared_bytes() or 0) > bytes_max:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > bytes_max:
+            raise too_large
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+class Reply:
+    """A complete answer.
+
+    Attributes:
+        lost: Called when the client was gone before the answer could be sent; None by default.
+    """
+
+    __slots__ = ("body", "content_type", "extra_headers", "lost", "status")
+
+    def __init__(
+        self,
+        body: bytes,
+        status: int = 200,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        content_type: tuple[bytes, bytes] = JSON_TYPE,
+    ) -> None:
+        self.body = body
+        self.status = status
+        self.content_type = content_type
+        self.extra_headers = headers
+        self.lost: Callable[[], None] | None = None
+
+    def name_ignored(self, names: Sequence[str]) -> None:
+        """Add the header that names members of the request which the server ignored."""
+        self.extra_headers = (*self.extra_headers, (IGNORED_HEADER, header_text(names)))
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """All headers, as ASGI wants them."""
+        length = (b"content-length", b"%d" % len(self.body))
+        return [self.content_type, length, *self.extra_headers]
+
+
+class Download(NamedTuple):
+    """An answer too long to be held in memory: read while it is sent, as fast as it is taken.
+
+    Attributes:
+        start, stop: Which bytes; `stop` is not among them.
+        read: Gives so many bytes from an offset on; fewer only where there are no more.
+        close: Called once, at the end, however it ends.
+    """
+
+    status: int
+    content_type: tuple[bytes, bytes]
+    extra_headers: tuple[tuple[bytes, bytes], ...]
+    start: int
+    stop: int
+    read: Callable[[int, int], Awaitable[bytes]]
+    close: Callable[[], None]
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """All headers, as ASGI wants them."""
+        length = (b"content-length", b"%d" % (self.stop - self.start))
+        return [self.content_type, length, *self.extra_headers]
+
+
+async def read_parts(download: Download) -> AsyncIterator[bytes]:
+    """The parts of a long answer; each is read when it is asked for.
+
+    Raises:
+        OSError: What is read ends before the download does.
+    """
+    offset = download.start
+    while offset < download.stop:
+        data = await download.read(min(PART_BYTES, download.stop - offset), offset)
+        if not data:
+            raise OSError(f"a download ended at byte {offset}, not {download.stop}")
+        offset += len(data)
+        yield data
+
+
+class Held(NamedTuple):
+    """A reply that may leave once the jobs log has reached what it was computed from.
+
+    Attributes:
+        written, durable: Positions of the jobs log, see `Gate`.
+        finish: Builds the reply, given the ms it was held back. May raise a refusal.
+    """
+
+    written: int
+    durable: int
+    finish: Callable[[float], Reply]
+
+
+def raising(refusal: LogqueueError) -> Callable[[float], Reply]:
+    """The finish of a held refusal."""
+
+    def finish(waited_ms: float) -> Reply:
+        raise refusal
+
+    return finish
+
+
+Answer = Reply | Held | Coroutine[Any, Any, Reply] | Coroutine[Any, Any, Reply | Download]
+Handler = Callable[[Request], Answer]
+"""Answers a request: at once, when the log is ready, or (rarely) after other waiting. Downloads
+come from routes that are `bulk` only."""
+
+Begin = Callable[[ByteStream], None]
+StreamHandler = Callable[[Request], Begin]
+"""Checks a request for an endless reply; what it returns is called to begin the body. Must not
+change anything yet: the reply may still be refused, or be one without a body."""
+
+EVENT_STREAM: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+)
+"""The headers of every endless reply."""
+
+
+StepsReader = Callable[[bytes, Callable[[Sequence[str]], None]], Generator[None, None, Any]]
+"""Reads a body in small steps; is told the unknown members."""
+
+SocketHandler = Callable[[Request], Callable[[WebSocket], object]]
+"""Checks a request for a WebSocket; what it returns is called to begin, after the upgrade."""
+
+
+class Connection(Protocol):
+    """Where the endless reply of the request that is answered now may be written to."""
+
+    def open_stream(self, over: Callable[[], None]) -> ByteStream:
+        """Write the head and give the body; `over` is called once when that has ended."""
+        ...
+
+
+def require_event_stream(request: Request) -> None:
+    """Check the Accept header of a request for an endless reply.
+
+    Raises:
+        NotAcceptable: It excludes event streams.
+    """
+    accept = (request.header(b"accept") or b"").lower()
+    if accept and b"text/event-stream" not in accept and b"*/*" not in accept:
+        raise NotAcceptable("this route answers with an event stream: accept text/event-stream")

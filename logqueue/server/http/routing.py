@@ -1,0 +1,186 @@
+"""Which route a request is for, and what that route demands.
+
+Owns: the table of routes with scopes and body policies, and the match of a path against it. Must
+not know: what handlers do. Paths are matched as sent and their segments decoded once, so that an
+encoded slash belongs to a name.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from logqueue.errors import InvalidRequest
+from logqueue.server.auth import Scope
+from logqueue.server.http.requests import Handler, SocketHandler, StepsReader, StreamHandler
+
+NO_SCOPE = Scope(0)
+
+_FALLBACK_SCOPES = {"topics": Scope.WRITE, "routers": Scope.ADMIN, "producers": NO_SCOPE}
+"""Collections whose paths go on with a name that the key's prefixes must cover, and what a key
+needs for a method or sub-path of it that does not exist."""
+
+
+class Body(Enum):
+    """What a route does with its body."""
+
+    IGNORED = auto()
+    REQUIRED = auto()
+    """415 without a JSON content type, then 400 when empty."""
+    OPTIONAL = auto()
+    """Empty stands for {}; otherwise as REQUIRED."""
+    NOT_EMPTY = auto()
+    """400 when empty, whatever the content type; otherwise as REQUIRED."""
+    MERGE_PATCH = auto()
+    """As REQUIRED, and the content type may also be that of a merge patch."""
+
+
+BODY_BYTES_MAX = 1 << 20
+"""More than all that a call may name, and decoded in some milliseconds."""
+
+
+class Route(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        pattern: The path; `*` stands for a name, or for one thing of a topic.
+        stream: Sends a long-lived reply instead of `handler`: the route accepts `?token=`, and is
+            not counted as in progress.
+        probe: Answered without a key unless probe authentication is on, and at any time.
+        socket: Makes a WebSocket of the connection when the request offers one; not counted as in
+            progress. `handler` answers those that do not.
+        in_steps: Reads large bodies for the handler, as `Request.document`.
+        bulk: Its answer may be a `Download`.
+        late_key: The handler itself decides which key is good enough; none may be.
+    """
+
+    method: str
+    pattern: str
+    scope: Scope
+    body: Body
+    handler: Handler | None = None
+    stream: StreamHandler | None = None
+    probe: bool = False
+    late_key: bool = False
+    socket: SocketHandler | None = None
+    in_steps: StepsReader | None = None
+    bulk: bool = False
+
+
+MATCHES_MAX = 4096
+MATCHED_PATH_BYTES_MAX = 256
+"""Bounds of the memory of paths that were found: clients ask for the same few again and again."""
+
+
+class Match(NamedTuple):
+    """What a path and method come to.
+
+    Attributes:
+        route: None when there is no such path or method.
+        scope: What a key needs, also where the route does not exist.
+        methods: Methods that the path knows; empty for an unknown path.
+        name: The first name in the path, decoded: of a topic, router, watch session.
+        item: The second one: one thing of the first (a seq, a key).
+        guarded: The name of a topic, router or producer that the key's prefixes must cover; "" for
+            none.
+    """
+
+    route: Route | None
+    scope: Scope = NO_SCOPE
+    methods: tuple[str, ...] = ()
+    name: str = ""
+    item: str = ""
+    guarded: str = ""
+
+
+class _Node:
+    """A place in the tree of paths."""
+
+    __slots__ = ("children", "methods", "named")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.named: _Node | None = None
+        self.methods: dict[str, Route] = {}
+
+    def child(self, segment: str) -> _Node:
+        """The place behind a segment of a pattern, made when there is none."""
+        if segment != "*":
+            return self.children.setdefault(segment, _Node())
+        if self.named is None:
+            self.named = _Node()
+        return self.named
+
+
+class Router:
+    """Finds routes. The tree is built once; a look-up is a dictionary read for each segment."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self.routes = routes
+        self._root = _Node()
+        self._matched: dict[tuple[str, bytes], Match] = {}
+        for route in routes:
+            node = self._root
+            for segment in route.pattern.split("/"):
+                node = node.child(segment)
+            node.methods[route.method] = route
+
+    def match(self, method: str, raw_path: bytes) -> Match:
+        """Find the route of a request.
+
+        Raises:
+            InvalidRequest: The path is no percent-encoded UTF-8.
+        """
+        match = self._matched.get((method, raw_path))
+        if match is None:
+            match = self._find(method, raw_path)
+            if len(raw_path) <= MATCHED_PATH_BYTES_MAX and match.route is not None:
+                if len(self._matched) == MATCHES_MAX:
+                    self._matched.clear()
+                self._matched[method, raw_path] = match
+        return match
+
+    def _find(self, method: str, raw_path: bytes) -> Match:
+        segments = [_decoded(segment) for segment in raw_path.split(b"/")]
+        fallback, guarded = _fallback(segments)
+        names: list[str] = []
+        node: _Node | None = self._root
+        for segment in segments:
+            assert node is not None
+            following = node.children.get(segment)
+            if following is None and segment:
+                following = node.named
+                names.append(segment)
+            node = following
+            if node is None:
+                break
+        if node is None or not node.methods:
+            return Match(None, fallback, (), guarded, "", guarded)
+        methods = tuple(node.methods)
+        name = names[0] if names else ""
+        item = names[1] if len(names) > 1 else ""
+        route = node.methods.get(method)
+        if route is not None:
+            return Match(route, route.scope, methods, name, item, guarded)
+        scope = fallback
+        if method == "HEAD" and "GET" in methods:
+            route = node.methods["GET"]
+            scope = scope or route.scope
+        return Match(route, scope, methods, name, item, guarded)
+
+
+def _fallback(segments: list[str]) -> tuple[Scope, str]:
+    """What a key needs where there is no route, and the name that its prefixes must cover."""
+    if len(segments) > 3 and segments[1] == "v0" and segments[3]:
+        scope = _FALLBACK_SCOPES.get(segments[2])
+        if scope is not None and (segments[2] != "routers" or len(segments) == 4):
+            return scope, segments[3]
+    return NO_SCOPE, ""
+
+
+def _decoded(segment: bytes) -> str:
+    try:
+        return (unquote_to_bytes(segment) if b"%" in segment else segment).decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest("the path is not percent-encoded UTF-8") from None

@@ -1,0 +1,1 @@
+"""Both logs as one store: written, replayed, checkpointed, compacted, archived."""

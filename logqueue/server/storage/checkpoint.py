@@ -1,0 +1,159 @@
+"""What checkpoints restate, part by part, so that no writer waits for a long one.
+
+Owns: the events of a checkpoint and how much goes into each. Other events may stand between two
+parts: each says how things are at its place in the log, and replay learns of all topics of a
+checkpoint before it comes to the first part. Must not know: files, when a checkpoint is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logqueue import events as ev
+from logqueue.core.routers import Router
+from logqueue.core.staging import Producer
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.model.config import TopicConfig
+
+TOPICS_PER_PART = 1000
+JOBS_PER_PART = 1000
+PRODUCERS_PER_PART = 500
+RANGES_PER_PART = 5000
+"""Where the last epochs of some producers went: a producer may have as many ranges as topics."""
+
+
+class JobsCheckpoint:
+    """A checkpoint of the jobs log under way.
+
+    Attributes:
+        segment: The one it begins; the log can be replayed from there once it is complete.
+    """
+
+    def __init__(self, state: State, segment: int) -> None:
+        self.segment = segment
+        routers = [*state.routers_by_number.values()]
+        # The first part tells of all that routers copy from: replay needs these to make the copies
+        # that come next, and a topic that is dropped before its part is in none.
+        sources = {router.source for router in routers}
+        topics = sorted(state.instances.values(), key=lambda topic: topic.number not in sources)
+        # Replay begins with the configs as they are now; later changes are in the log behind.
+        self._unstated = [(topic, topic.config) for topic in topics]
+        self._unstated.reverse()
+        self._size = max(TOPICS_PER_PART, len(sources))
+        self._routers = [_router_kept(router) for router in routers]
+        self._producers = [*reversed(state.producers)]
+        self._taken = 0
+        self.is_complete = False
+
+    def next_part(self, state: State, at: int, oldest: int, *, clean: bool) -> ev.Checkpointed:
+        """The event to log next.
+
+        Args:
+            state: As of now.
+            at: The clock.
+            oldest: First segment of the log.
+            clean: Whether the last part marks an orderly shutdown.
+        """
+        kept = [
+            _topic_kept(topic, config)
+            for topic, config in reversed(self._unstated[-self._size :])
+            if state.instances.get(topic.number) is topic
+        ]
+        producers = self._next_producers(state)
+        more = len(self._unstated) > self._size or len(self._producers) > self._taken
+        return ev.Checkpointed(
+            at,
+            0,
+            kept,
+            state.next_topic,
+            state.next_lease,
+            clean and not more,
+            oldest,
+            self._routers,
+            self.segment,
+            more,
+            producers,
+        )
+
+    def _next_producers(self, state: State) -> list[ev.ProducerKept]:
+        """Producers for the next part; those that are forgotten by now are passed over."""
+        kept: list[ev.ProducerKept] = []
+        self._taken = ranges = 0
+        for name in reversed(self._producers):
+            producer = state.producers.get(name)
+            if self._taken == PRODUCERS_PER_PART or ranges >= RANGES_PER_PART:
+                break
+            self._taken += 1
+            if producer is not None:
+                kept.append(_producer_kept(producer))
+                ranges += len(kept[-1].ranges)
+        return kept
+
+    def advance(self) -> None:
+        """That part is logged."""
+        del self._unstated[-self._size :]
+        del self._producers[len(self._producers) - self._taken :]
+        self.is_complete = not self._unstated and not self._producers
+        self._size = TOPICS_PER_PART
+        self._routers = []
+
+
+def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
+    """The events of a leases checkpoint: the projections of all queues with records in the log.
+
+    Each is to be logged before anything else happens; between two of them jobs may be claimed and
+    settled, and topics may go.
+    """
+    for topic in [*state.instances.values()]:
+        queue = topic.queue
+        if queue is None or not topic.is_on_disk:
+            continue
+        seqs = [*queue.jobs]
+        for start in range(0, max(len(seqs), 1), JOBS_PER_PART):
+            if state.instances.get(topic.number) is not topic:
+                break
+            part = seqs[start : start + JOBS_PER_PART]
+            kept = queue.lapsed_kept(part, at, topic.config.retry_backoff)
+            yield ev.LeasesCheckpointed(at, topic.number, queue.cursor, kept)
+
+
+def _topic_kept(topic: Topic, config: TopicConfig) -> ev.TopicKept:
+    return ev.TopicKept(
+        topic.number,
+        topic.name,
+        config,
+        topic.head,
+        topic.seqs_reserved,
+        topic.cap_floor,
+        topic.ttl_floor,
+        topic.last_write_at,
+        topic.queue.dead_lettered if topic.queue is not None else 0,
+        topic.holes,
+        dict(topic.queue.finished) if topic.queue is not None else {},
+    )
+
+
+def _router_kept(router: Router) -> ev.RouterKept:
+    return ev.RouterKept(
+        router.number,
+        router.name,
+        router.source,
+        router.dest,
+        router.cursor,
+        router.forwarded,
+        router.options,
+    )
+
+
+def _producer_kept(producer: Producer) -> ev.ProducerKept:
+    committed = producer.committed
+    if committed is None:
+        return ev.ProducerKept(producer.name, producer.touched_at, -1, b"", [])
+    return ev.ProducerKept(
+        producer.name,
+        producer.touched_at,
+        committed.number,
+        committed.digest,
+        [*committed.ranges],
+    )

@@ -1,0 +1,632 @@
+"""The jobs log and the leases log as one memory: append a transaction, replay both in order.
+
+Owns: which event goes to which log and with what promise, the merge at replay, the checkpoint that
+begins every segment, and which segments may go. Must not know: commands, HTTP, asyncio.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from heapq import merge
+from itertools import chain
+from typing import Final, NamedTuple
+
+import msgspec
+
+from logqueue import events as ev
+from logqueue.core.apply.dispatch import apply, count_leases, end_alone, finish_replay, introduce
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
+from logqueue.model.config import TopicConfig
+from logqueue.server.storage import data_directory
+from logqueue.server.storage.archive import LogArchive
+from logqueue.server.storage.checkpoint import JobsCheckpoint, leases_parts
+from logqueue.server.storage.data_directory import log_directory
+from logqueue.server.storage.gaps import Gaps
+from logqueue.server.storage.housework import Housework
+from logqueue.server.storage.reserve import Reserve
+from logqueue.server.storage.segment_lookup import LogSegments
+from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull
+from wal.segment import segment_path
+
+SPARE_BYTES = 1 << 20
+"""Space that producers must leave on a full disk, so that acks and deletes still find room."""
+
+WAKE_BYTES_MIN = 4 << 10
+"""Frames from this size on are worth a round of their own; smaller ones wait for the end of the
+loop's turn, so that all that arrived in it rides one sync."""
+
+LEASES_SEGMENT_BYTES_MAX = 8 << 20
+"""While the end of a leases-log segment is synced, what comes next waits in memory; so segments are
+short."""
+
+FLUSH, RESERVE = "flush", "reserve"
+"""Names of housework."""
+
+# Sets of types, which are looked up for every event of every write.
+_CONTROL: Final = frozenset(
+    {
+        ev.TopicCreated,
+        ev.TopicConfigured,
+        ev.TopicDropped,
+        ev.RouterCreated,
+        ev.RouterConfigured,
+        ev.RouterDropped,
+        ev.Checkpointed,
+        ev.SegmentsDropped,
+    }
+)
+_OF_PRODUCERS: Final = frozenset({ev.EpochCommitted, ev.StagedDropped})
+_OF_NO_TOPIC: Final = _CONTROL | _OF_PRODUCERS
+_ALWAYS_SYNCED: Final = _CONTROL | {ev.RecordsTrimmed, ev.SeqsSkipped}
+# What stands in these is promised by a later event, or nobody has been told of it.
+_NEVER_SYNCED: Final = _OF_PRODUCERS | {
+    ev.RecordsMoved,
+    ev.KeysRemembered,
+    ev.RouterAdvanced,
+    ev.ChunkStaged,
+}
+_APPENDS: Final = frozenset(
+    {ev.RecordsAppended, ev.RecordsForwarded, ev.ChunkStaged, ev.ChunksCommitted}
+)
+_REMOVALS: Final = frozenset({ev.RecordsDeleted, ev.RecordsFinished, ev.JobsAcked})
+
+logger = logging.getLogger("logqueue.journal")
+
+
+class Position(NamedTuple):
+    """A place in the jobs log.
+
+    Attributes:
+        number: Frame number, 0 when nothing was logged.
+        segment: Segment that holds the frame.
+        synced: Whether the frame's promise is a sync (else: handed to the operating system).
+    """
+
+    number: int
+    segment: int
+    synced: bool
+
+
+NOWHERE = Position(0, 0, False)
+
+
+class Journal:
+    """Both logs of a data directory.
+
+    Attributes:
+        jobs: What work exists.
+        leases: Who holds what. Losing its tail is harmless, so nothing ever waits for it.
+        order: Number of the next transaction.
+        leases_lost: Lease transactions that could not be logged (best effort by design).
+        refused_noted: Refusals for lack of disk space that tidying has already acted on.
+        fs: Where the logs are.
+        archive: Keeps the segments that are dropped; None when nobody asked for that.
+        segments: Which segments there are, and what is in them.
+        housework: Does what blocks on the disk.
+        jobs_kept_from: Segments of the jobs log before this one are not needed any more: all that
+            they alone said has been written anew, durably.
+        leases_kept_from: The same of the leases log.
+        reserve: Space kept back for moving live data on a full disk.
+        lent_bytes: What of it is in use for that: producers must leave as much more.
+    """
+
+    def __init__(self, jobs: Log, leases: Log, *, data_dir: str, fs: FileSystem) -> None:
+        """Not for callers: use `open`."""
+        self._data_dir = data_dir
+        self.jobs = jobs
+        self.leases = leases
+        self.fs = fs
+        self.archive: LogArchive | None = None
+        self.segments = LogSegments(self)
+        self.jobs_kept_from = 0
+        self.leases_kept_from = 0
+        self.housework = Housework()
+        self.reserve = Reserve(self.fs, jobs.directory)
+        self.lent_bytes = 0
+        self.order = 1
+        self.leases_lost = 0
+        self.refused_noted = 0
+        self._sets_damage_aside = False
+        self._checkpointed: set[int] = set()
+        self._under_way: JobsCheckpoint | None = None
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: str,
+        *,
+        segment_bytes_max: int,
+        fs: FileSystem | None = None,
+        set_damage_aside: bool = False,
+        random_bytes: Callable[[str, int], bytes] = lambda log, length: os.urandom(length),
+    ) -> Journal:
+        """Open (or make) the two logs below a data directory.
+
+        Until `begin` they can only be replayed, and nothing on the disk is changed.
+
+        Args:
+            data_dir: It need not exist.
+            segment_bytes_max: Size at which a new segment is begun, in bytes.
+            fs: Where it is.
+            set_damage_aside: Go on without what is damaged or missing.
+            random_bytes: Where the identities of new logs come from, by name.
+
+        Raises:
+            WalLocked: Another server has the directory.
+            WalCorrupt: Damage outside the unsynced tail, or something is missing.
+        """
+        fs = fs or OsFileSystem()
+
+        def log(name: str, segment_bytes_max: int) -> Log:
+            return Log.open(
+                log_directory(data_dir, name),
+                fs=fs,
+                segment_bytes_max=segment_bytes_max,
+                set_damage_aside=set_damage_aside,
+                lost_payload=ev.LOST,
+                random_bytes=partial(random_bytes, name),
+                begin=False,
+            )
+
+        known = {} if set_damage_aside else data_directory.read(fs, data_dir)
+        if not set_damage_aside:
+            data_directory.require_jobs(fs, data_dir, known)
+        jobs = log("jobs", segment_bytes_max)
+        leases: Log | None = None
+        try:
+            if not set_damage_aside:
+                data_directory.require_leases(fs, data_dir, known, jobs)
+            leases = log("leases", min(segment_bytes_max, LEASES_SEGMENT_BYTES_MAX))
+            if not set_damage_aside:
+                data_directory.require_same(known, {"jobs": jobs, "leases": leases})
+        except BaseException:
+            jobs.close()
+            if leases is not None:
+                leases.close()
+            raise
+        journal = cls(jobs, leases, data_dir=data_dir, fs=fs)
+        journal._sets_damage_aside = set_damage_aside
+        return journal
+
+    def begin(self) -> None:
+        """Repair what a crash has left, and take transactions from now on. After `replay`, which
+        may still find that the logs must be refused.
+
+        Raises:
+            WalFull: No disk space for it.
+            OSError: The directory cannot be changed.
+        """
+        self.jobs.begin()
+        self.leases.begin()
+        data_directory.write(self.fs, self._data_dir, self.logs)
+
+    @property
+    def logs(self) -> dict[str, Log]:
+        """Both logs by the names of their directories."""
+        return {"jobs": self.jobs, "leases": self.leases}
+
+    def log_id_of(self, topic: Topic) -> str:
+        """What tells a topic from others of its name, earlier and elsewhere."""
+        return f"{self.jobs.identity.hex()}-{topic.number}"
+
+    def close(self) -> None:
+        """Write, sync and release both logs, and the archive."""
+        self.housework.end()
+        try:
+            self.jobs.close()
+        finally:
+            try:
+                self.leases.close()
+            finally:
+                if self.archive is not None:
+                    self.archive.close()
+
+    # -- replay ----------------------------------------------------------------------------------
+
+    def replay(self, state: State, progress: Callable[[float], None] | None = None) -> None:
+        """Bring an empty state to where the logs end.
+
+        Args:
+            state: Changed in place, through the same `apply` as live.
+            progress: Called now and then with the share done, 0.0 to 1.0.
+
+        Raises:
+            WalCorrupt: A frame holds what this version cannot read.
+        """
+        note = progress or (lambda share: None)
+        total = max(self.jobs.bytes_total, 1)
+        clean = True
+        begun = False
+        kept_from = 0
+        gaps = Gaps()
+        history = self._history(state, lambda done, _: note(min(done / total, 1.0)))
+        for order, place, segment, transaction, _ in history:
+            self.order = max(self.order, order + 1)
+            if not transaction.events:
+                gaps.note(state, place)
+                continue
+            if place:
+                _replay_leases(state, transaction.events, alone=not begun)
+                continue
+            begun = True
+            for event in transaction.events:
+                if gaps.count:
+                    gaps.look(state, event)
+                apply(state, event, segment)
+                if isinstance(event, ev.Checkpointed):
+                    if not event.more:
+                        self._checkpointed.add(event.begun or segment)
+                    kept_from = max(kept_from, event.oldest)
+                elif isinstance(event, ev.SegmentsDropped):
+                    kept_from = max(kept_from, event.kept_from)
+            last = transaction.events[-1]
+            clean = isinstance(last, ev.Checkpointed) and last.clean
+        self._require_whole(kept_from)
+        if gaps.count:
+            gaps.close(state)
+        finish_replay(state, clean)
+        note(1.0)
+
+    def _history(
+        self, state: State, progress: Callable[[int, int], None] | None
+    ) -> Iterator[_Entry]:
+        """Both logs in the order of decisions. The topics of the checkpoint that the jobs log
+        begins with are made known first of all, whatever lease events are older."""
+        jobs = _transactions(self.jobs, 0, progress)
+        opening = _opening(jobs)
+        for _, _, _, transaction, _ in opening:
+            for event in transaction.events:
+                if type(event) is ev.Checkpointed:
+                    introduce(state, event)
+        leases = _transactions(self.leases, 1, None)
+        return merge(chain(opening, jobs), leases, key=_by_order)
+
+    def _require_whole(self, kept_from: int) -> None:
+        """Refuse a log whose oldest segments are missing although they were not dropped."""
+        if self.jobs.head_found is not None or self.jobs.losses:
+            # The note of the log knows which are needed.
+            return
+        oldest = self.jobs.segments()[0]
+        if oldest.id > kept_from > 0:
+            missing = f"segments {kept_from} to {oldest.id - 1} of the jobs log are missing"
+            if self._sets_damage_aside:
+                # From the next start on the note says that they are not needed.
+                logger.warning("%s: damage was set aside, and all they alone said is lost", missing)
+                return
+            raise WalCorrupt(
+                oldest.path,
+                None,
+                f"{missing}; nothing was changed: put them back, for instance from a backup of the "
+                "data directory, or start once with --set-damage-aside to go on without",
+            )
+
+    def replay_promised(self, state: State) -> None:
+        """Bring an empty state to what a failed log still stands for.
+
+        After a failed write or sync the state in memory holds changes whose promise was never
+        kept. This is everything but those: transactions that were to be synced count up to the
+        last good sync, the others up to the last good write.
+
+        Args:
+            state: Changed in place.
+        """
+        jobs = self.jobs
+        begun = False
+        gaps = Gaps()
+        for _, place, segment, transaction, number in self._history(state, None):
+            events = transaction.events
+            begun = begun or not place
+            if not events:
+                gaps.note(state, place)
+            elif place:
+                _replay_leases(state, events, alone=not begun)
+            elif number <= jobs.durable or _stands_unsynced(state, events):
+                for event in events:
+                    apply(state, event, segment)
+        if gaps.count:
+            gaps.close(state)
+        finish_replay(state, clean=True)
+
+    # -- append ----------------------------------------------------------------------------------
+
+    def append(
+        self, state: State, events: list[ev.AnyEvent], may_use_spare: bool | None = None
+    ) -> Position:
+        """Log the events of one decision, before they are applied.
+
+        Args:
+            state: As it is before the events.
+            events: In order. Events of topics that are not kept on disk are left out.
+            may_use_spare: Whether they may take the space that is spared for acks and deletes;
+                None when the events tell.
+
+        Returns:
+            Where the reply's promise lies in the jobs log.
+
+        Raises:
+            StorageFull: No disk space; nothing was logged.
+            PayloadTooLarge: The frame would be larger than the log takes; nothing was logged.
+            StorageReadOnly: The log is poisoned; nothing was logged.
+        """
+        jobs: list[ev.AnyEvent] = []
+        leases: list[ev.AnyEvent] = []
+        sync = False
+        spare = 0
+        for event in events:
+            kind = type(event)
+            if not _is_logged(state, event, events):
+                continue
+            if kind.log & ev.JOBS:
+                jobs.append(event)
+                sync = sync or _must_sync(state, event, events)
+                if kind in _APPENDS or kind is ev.RecordsReplaced:
+                    spare = SPARE_BYTES + self.lent_bytes
+            if kind.log & ev.LEASES:
+                leases.append(event)
+        if spare and any(type(event) in _REMOVALS for event in jobs):
+            # The copy of a finished job comes with its removal, which may use the spare.
+            spare = 0
+        if may_use_spare is not None:
+            spare = 0 if may_use_spare else SPARE_BYTES + self.lent_bytes
+        position = NOWHERE
+        if jobs:
+            position = self._append_jobs(state, jobs, sync, spare)
+        if leases:
+            self._append_leases(state, leases)
+        return position
+
+    def _append_leases(self, state: State, events: list[ev.AnyEvent]) -> None:
+        payload = ev.encode(self._next_order(), events)
+        try:
+            self.leases.append(payload, sync=False)
+            if any(state.instances[event.topic].config.leases_durable for event in events):
+                self.flush_leases()
+        except WalError:
+            # Best effort by design: what is lost here comes back as a redelivery.
+            self.leases_lost += 1
+
+    def flush_leases(self) -> bool:
+        """Hand buffered lease events to the operating system.
+
+        The leases log has no thread of its own: nothing waits for it, and a write without a sync
+        is cheaper than a hand-over. What must wait for the disk, as the end of a segment does, is
+        done beside the event loop; what comes meanwhile is handed over after it.
+
+        Returns:
+            False when some is still to be handed over; call again.
+        """
+        housework = self.housework
+        if housework.is_under_way(FLUSH):
+            return False
+        if housework.has_thread and self.leases.syncs_next:
+            housework.begin_task(FLUSH, self._step_leases)
+            return False
+        self._step_leases()
+        return True
+
+    def _step_leases(self) -> None:
+        while self.leases.step():
+            pass
+
+    def drop_before(self, log: Log, segment: int) -> Iterator[None]:
+        """Delete the segments of a log with an id below this one, beside the event loop.
+
+        Yields:
+            While it is under way.
+
+        Raises:
+            WalError, OSError: See `Log.drop_before`.
+        """
+        name = f"drop {log.directory}"
+        yield from self.housework.through(name, partial(log.drop_before, segment))
+
+    def _append_jobs(
+        self, state: State, events: list[ev.AnyEvent], sync: bool, spare: int
+    ) -> Position:
+        log = self.jobs
+        order = self._next_order()
+        parts = ev.encode_parts(order, events)
+        size = sum(map(len, parts))
+        try:
+            if log.will_roll(size) and not self.is_checkpointing:
+                # The checkpoint comes first, in the log and so in the order.
+                self.order = order
+                # When there is no room for a checkpoint, a small frame may still find some.
+                with suppress(WalFull):
+                    self.checkpoint(state, events[-1].at)
+                parts = ev.encode_parts(self._next_order(), events)
+            wake = size >= WAKE_BYTES_MIN
+            number = log.append(parts, sync=sync, spare_bytes=spare, wake=wake)
+            if log.is_short_of_space and self.housework.has_thread:
+                self.housework.begin_task(RESERVE, log.reserve_ahead)
+        except WalFull as full:
+            raise StorageFull.because(full) from full
+        except RecordTooLarge as large:
+            raise PayloadTooLarge(
+                f"this call would make one entry of the log that is too large ({large}); nothing "
+                "was stored: send or ask for less at a time"
+            ) from large
+        except WalError as failure:
+            raise StorageReadOnly.because(failure) from failure
+        return Position(number, log.segment, sync)
+
+    def checkpoint(self, state: State, at: int, *, clean: bool = False) -> None:
+        """Begin a new jobs-log segment with everything that no live record says.
+
+        Of many topics only the first are restated at once, and `go_on_with_checkpoint` is for the
+        rest; unless it is a `clean` one, after which nothing may come.
+
+        Raises:
+            WalFull: No room for it; older segments then stay.
+            WalError: The log is poisoned or closed.
+        """
+        self.jobs.roll()
+        self._under_way = None
+        checkpoint = JobsCheckpoint(state, self.jobs.segment)
+        self._log_part(checkpoint, state, at, clean)
+        while clean and not checkpoint.is_complete:
+            self._log_part(checkpoint, state, at, clean)
+
+    @property
+    def is_checkpointing(self) -> bool:
+        """Whether a checkpoint has begun and not ended."""
+        return self._under_way is not None
+
+    def go_on_with_checkpoint(self, state: State, at: int) -> None:
+        """Log the next part of the checkpoint that is under way.
+
+        Raises:
+            WalFull: No room; to be tried again.
+            WalError: The log is poisoned or closed.
+        """
+        assert self._under_way is not None
+        self._log_part(self._under_way, state, at, clean=False)
+
+    def _log_part(self, checkpoint: JobsCheckpoint, state: State, at: int, clean: bool) -> None:
+        oldest = self.jobs.segments()[0].id
+        event = checkpoint.next_part(state, at, oldest, clean=clean)
+        self.jobs.append(ev.encode(self._next_order(), [event]), sync=True)
+        checkpoint.advance()
+        self._under_way = None if checkpoint.is_complete else checkpoint
+        if checkpoint.is_complete:
+            self._checkpointed.add(checkpoint.segment)
+
+    def checkpoint_leases(self, state: State, at: int, room_bytes: int = 0) -> Iterator[None]:
+        """Log the projections of all queues: all that the leases log has to say.
+
+        Args:
+            state: As of now, whenever a part is made.
+            at: The clock.
+            room_bytes: Begin only if there is room for so much behind the first part.
+
+        Yields:
+            After each part. Jobs may be claimed and settled between two parts.
+
+        Raises:
+            WalError: No room for it, or the log is poisoned or closed.
+        """
+        for event in leases_parts(state, at):
+            payload = ev.encode(self._next_order(), [event])
+            self.leases.append(payload, sync=True, spare_bytes=room_bytes)
+            room_bytes = 0
+            yield
+
+    def begins_with_checkpoint(self, segment: int) -> bool:
+        """Whether the jobs log could be replayed from this segment on."""
+        return segment in self._checkpointed
+
+    def _next_order(self) -> int:
+        order = self.order
+        self.order = order + 1
+        return order
+
+
+def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
+    if type(event) in _OF_NO_TOPIC:
+        return True
+    topic = state.instances.get(event.topic)
+    if topic is None:
+        return _created_config(event, events).is_logged
+    return is_kept(topic, event)
+
+
+def is_kept(topic: Topic, event: ev.AnyEvent) -> bool:
+    """Whether an event about the records or the leases of a topic goes to a log."""
+    if type(event) in _APPENDS:
+        return topic.config.is_logged
+    # Whatever the class is by now, of records that were logged once all else is logged, too: their
+    # removal, and who has them.
+    return topic.is_on_disk
+
+
+def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
+    kind = type(event)
+    if kind in _ALWAYS_SYNCED:
+        return True
+    if kind in _NEVER_SYNCED:
+        return False
+    if getattr(event, "seqs_reserved", 0):
+        return True
+    topic = state.instances.get(event.topic)
+    config = topic.config if topic is not None else _created_config(event, events)
+    return config.durability == "fsync"
+
+
+def _stands_unsynced(state: State, events: list[ev.AnyEvent]) -> bool:
+    """Whether a transaction that was written but not synced has kept its promise."""
+    if any(type(event) in _CONTROL for event in events):
+        return False
+    # Topics whose creation was never synced do not exist, nor does what was written to them.
+    known = all(
+        event.topic in state.instances for event in events if type(event) not in _OF_PRODUCERS
+    )
+    return known and not any(_must_sync(state, event, events) for event in events)
+
+
+def _created_config(event: ev.AnyEvent, events: list[ev.AnyEvent]) -> TopicConfig:
+    """Config of a topic that the same decision creates."""
+    for other in events:
+        if type(other) is ev.TopicCreated and other.topic == event.topic:
+            return other.config
+    raise AssertionError(f"an event of topic instance {event.topic}, which does not exist")
+
+
+_Entry = tuple[int, int, int, ev.Transaction, int]
+"""Order, which log (0 jobs, 1 leases), segment, transaction, frame number."""
+
+
+def _transactions(
+    log: Log, place: int, progress: Callable[[int, int], None] | None
+) -> Iterator[_Entry]:
+    for frame in log.read(progress):
+        try:
+            transaction = ev.decode(frame.payload)
+        except msgspec.MsgspecError as error:
+            raise WalCorrupt(
+                segment_path(log.directory, frame.segment),
+                None,
+                f"frame {frame.number} is whole but is no transaction this version knows: {error}; "
+                "nothing was changed. Start the version that wrote it",
+            ) from error
+        yield transaction.order, place, frame.segment, transaction, frame.number
+
+
+def _opening(jobs: Iterator[_Entry]) -> list[_Entry]:
+    """The first frames of the jobs log, up to the end of the checkpoint it begins with."""
+    opening: list[_Entry] = []
+    for entry in jobs:
+        opening.append(entry)
+        parts = [e for e in entry[3].events if type(e) is ev.Checkpointed]
+        if (parts and not parts[-1].more) or (len(opening) == 1 and not parts):
+            break
+    return opening
+
+
+def _by_order(entry: _Entry) -> tuple[int, int]:
+    return entry[0], entry[1]
+
+
+def _replay_leases(state: State, events: list[ev.AnyEvent], *, alone: bool) -> None:
+    """Replay one transaction of the leases log.
+
+    Args:
+        state: Changed in place.
+        events: What the leases log says.
+        alone: The jobs log begins later, so it no longer says which of these jobs ended.
+    """
+    for event in events:
+        topic = state.instances.get(event.topic)
+        if topic is None:
+            if isinstance(event, ev.JobsClaimed):
+                count_leases(state, event)
+        elif not type(event).log & ev.JOBS:
+            apply(state, event)
+        elif alone:
+            # Otherwise the jobs log says which jobs are done or held; here that is history only.
+            end_alone(topic, event)

@@ -1,0 +1,350 @@
+"""The segments of both logs, those in the archive too, and what is in each.
+
+Owns: which file stands for a segment, reading it piece by piece, going on with one that has grown,
+and what was found out lately. `places` may be called by anybody; all else works in steps that read
+files, in one thread. Must not know: asyncio, HTTP.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Collection, Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from logqueue import events as ev
+from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
+from logqueue.segments.index import (
+    VERSION,
+    IndexBuilder,
+    IndexDamaged,
+    LogName,
+    SegmentDamaged,
+    SegmentIndex,
+    decode_index,
+)
+from logqueue.segments.known import Known
+from wal import File
+from wal.format import (
+    FRAME_FIELDS,
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    HEADER_BYTES,
+    HeaderState,
+    decode_header,
+    frame_bytes,
+)
+
+if TYPE_CHECKING:
+    from logqueue.server.storage.journal import Journal
+
+LOG_NAMES: tuple[LogName, ...] = ("jobs", "leases")
+STEP_BYTES = 64 << 10
+REMEMBERED_MAX = 2048
+
+logger = logging.getLogger("logqueue.segments")
+
+
+class Place(NamedTuple):
+    """Where one segment is.
+
+    Attributes:
+        bytes: In use; of a segment that grows, as far as frames were given out.
+        last: Number of the last frame; 0 when only the archive has it.
+        is_sealed: Whether its file never changes again.
+        is_archived: Whether the archive has it.
+        has_index: Whether there is an index file beside it.
+    """
+
+    log: LogName
+    id: int
+    path: str
+    bytes: int
+    last: int
+    is_sealed: bool
+    is_archived: bool = False
+    has_index: bool = False
+
+    @property
+    def name(self) -> str:
+        """What callers name it."""
+        return f"{self.log}-{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a segment has found.
+
+    Attributes:
+        index: Of the segment up to where it was asked for, or up to the damage.
+        damage: What is wrong with the bytes behind; None when nothing is.
+    """
+
+    index: SegmentIndex
+    damage: str | None = None
+
+
+Looking = Generator[None, None, Look]
+
+
+class LogSegments:
+    """All segments of a server."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._whole: OrderedDict[tuple[str, int], Look] = OrderedDict()
+        self._growing: dict[tuple[str, int], IndexBuilder] = {}
+        # What the jobs log tells of topics. The leases log names none.
+        self._known = Known()
+        # The same up to one segment, that one included.
+        self._past: tuple[int, Known] = (0, Known())
+
+    @property
+    def log_id(self) -> str:
+        """Identity of the jobs log, in hex."""
+        return self._journal.jobs.identity.hex()
+
+    def places(self, log: LogName) -> list[Place]:
+        """The segments of a log as of now, oldest first; the last one is active."""
+        archive = self._journal.archive
+        archived = archive.segments(log) if archive is not None else {}
+        infos = self._journal.logs[log].segments()
+        here = {
+            info.id: Place(log, info.id, info.path, info.bytes, info.last, successor.begun)
+            for info, successor in pairwise(infos)
+        }
+        active = infos[-1]
+        here[active.id] = Place(log, active.id, active.path, active.bytes, active.last, False)
+        for id, kept in archived.items():
+            place = here.get(id) or Place(log, id, kept.path, kept.bytes, 0, True)
+            here[id] = place._replace(is_archived=True, has_index=kept.has_index)
+        return [here[id] for id in sorted(here)]
+
+    def path_of(self, place: Place) -> str:
+        """Where a segment is by now: what the log has dropped may be in the archive."""
+        archive = self._journal.archive
+        kept = archive.segments(place.log).get(place.id) if archive is not None else None
+        return kept.path if kept is not None else place.path
+
+    def numbers_of(self, names: Collection[str]) -> list[int]:
+        """The topic instances of some names, as far as the jobs log was looked at."""
+        return [number for number, facts in self._known.topics.items() if facts.name in names]
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def look(self, place: Place, through: int = 0, known: Known | None = None) -> Looking:
+        """Find out what is in a segment.
+
+        Args:
+            place: Where it is.
+            through: Of a segment that grows, the last frame that may be told of: whatever the
+                caller knows to be durable.
+            known: What those before it tell, for callers who know; they are looked at if need be.
+
+        Returns:
+            What is in it; of a growing one, up to `through` at least.
+
+        Raises:
+            OSError: It cannot be read; it may have been dropped.
+        """
+        key = place.log, place.id
+        found = self._whole.get(key)
+        if found is not None:
+            self._whole.move_to_end(key)
+            return found
+        if place.has_index:
+            index = self._read_index(place)
+            yield
+            if index is not None:
+                return self._remember(key, Look(index))
+        file = self._journal.fs.open(self.path_of(place))
+        try:
+            damage: str | None = None
+            try:
+                builder = self._growing.get(key)
+                if builder is None:
+                    begun = yield from self._begin(place, file, known)
+                    # Somebody else may have begun with it meanwhile.
+                    builder = self._growing.setdefault(key, begun)
+            except SegmentDamaged as error:
+                return self._remember(key, Look(self._nothing(place), error.problem))
+            try:
+                yield from _read_on(builder, file, place, through)
+            except SegmentDamaged as error:
+                damage = error.problem
+        finally:
+            file.close()
+        if place.log == "leases":
+            builder.known.add(self._known.topics.values(), ())
+        index = builder.index()
+        if place.is_sealed:
+            is_short = index.bytes < place.bytes
+        else:
+            is_short = index.last_frame < min(through, place.last)
+        if damage is None and is_short:
+            damage = builder.problem or "zeros stand where a frame belongs"
+        look = Look(index, damage)
+        if place.is_sealed or damage is not None:
+            # What was taken for damage must not be fed to the builder twice.
+            self._growing.pop(key, None)
+            return self._remember(key, look)
+        self._learn(look)
+        return look
+
+    def learn_topics(self) -> Generator[None, None, None]:
+        """Find out what the jobs log tells of topics, as far as it is durable.
+
+        Raises:
+            OSError: A segment cannot be read.
+        """
+        jobs = self._journal.jobs
+        for place in self.places("jobs"):
+            # One that was dropped meanwhile has nothing that those behind it do not tell.
+            with suppress(FileNotFoundError):
+                yield from self.look(place, jobs.durable)
+
+    def forget_all_but(self, log: LogName, ids: Iterable[int]) -> None:
+        """Let go of what was found out about segments that are no more."""
+        there = set(ids)
+        for memory in (self._whole, self._growing):
+            for key in [key for key in memory if key[0] == log and key[1] not in there]:
+                del memory[key]
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _begin(
+        self, place: Place, file: File, known: Known | None = None
+    ) -> Generator[None, None, IndexBuilder]:
+        if known is None and place.log == "jobs" and not _stands_alone(file):
+            known = yield from self._known_before(place)
+        return IndexBuilder(
+            file.pread(HEADER_BYTES, 0),
+            place.log,
+            log_id=self.log_id,
+            known=known,
+            path=place.path,
+        )
+
+    def _known_before(self, place: Place) -> Generator[None, None, Known]:
+        """What the jobs log tells of topics and routers before a segment."""
+        # Whoever comes meanwhile begins at the first segment.
+        (last, known), self._past = self._past, (0, Known())
+        if last >= place.id:
+            last, known = 0, Known()
+        for earlier in self.places("jobs"):
+            if last < earlier.id < place.id:
+                with suppress(FileNotFoundError):
+                    look = yield from self.look(earlier, self._journal.jobs.durable, known)
+                    known.add(look.index.learned, look.index.routers)
+                last = earlier.id
+        self._past = last, known
+        return known
+
+    def _nothing(self, place: Place) -> SegmentIndex:
+        """The index of a segment of which not even the header can be read."""
+        identity = self._journal.logs[place.log].identity.hex()
+        return SegmentIndex(
+            VERSION, place.log, self.log_id, identity, place.id, 0, 0, 0, 0, 0, 0, 0, 0
+        )
+
+    def _remember(self, key: tuple[str, int], look: Look) -> Look:
+        self._whole[key] = look
+        if len(self._whole) > REMEMBERED_MAX:
+            self._whole.popitem(last=False)
+        self._learn(look)
+        return look
+
+    def _learn(self, look: Look) -> None:
+        if look.index.log == "jobs":
+            self._known.add(look.index.learned, look.index.routers)
+
+    def _read_index(self, place: Place) -> SegmentIndex | None:
+        path = self.path_of(place) + INDEX_SUFFIX
+        try:
+            file = self._journal.fs.open(path)
+            try:
+                index = decode_index(file.pread(file.size(), 0))
+            finally:
+                file.close()
+            identity = self._journal.logs[place.log].identity.hex()
+            found = index.log, index.log_id, index.identity, index.segment, index.bytes
+            if found == (place.log, self.log_id, identity, place.id, place.bytes):
+                return index
+            problem = (
+                f"it is of {index.log}-{index.segment} with {index.bytes} bytes, the segment is "
+                f"{place.name} with {place.bytes}"
+            )
+        except (OSError, IndexDamaged) as error:
+            problem = str(error)
+        logger.warning("the index %s is made anew: %s", path, problem)
+        if self._journal.archive is not None:
+            self._journal.archive.distrust_index(place.log, place.id)
+        return None
+
+
+def _stands_alone(file: File) -> bool:
+    """Whether a segment of the jobs log begins with all there is to know of topics.
+
+    The first does, and those that have a whole checkpoint at their head.
+    """
+    data = file.pread(HEADER_BYTES + FRAME_HEADER_BYTES, 0)
+    state, header = decode_header(data[:HEADER_BYTES])
+    if header is None or state is not HeaderState.OK or header.id == 1:
+        return True
+    if len(data) < HEADER_BYTES + FRAME_HEADER_BYTES:
+        return False
+    magic, length, _, _ = FRAME_FIELDS.unpack_from(data, HEADER_BYTES)
+    if magic != FRAME_MAGIC:
+        return False
+    payload = file.pread(length, HEADER_BYTES + FRAME_HEADER_BYTES)
+    try:
+        event = ev.decode(payload).events[0]
+    except (msgspec.MsgspecError, IndexError):
+        return False
+    if not isinstance(event, ev.Checkpointed):
+        return False
+    # The last part of an earlier checkpoint may stand there too.
+    return not event.more and event.begun in (0, header.id)
+
+
+def _read_on(
+    builder: IndexBuilder, file: File, place: Place, through: int
+) -> Generator[None, None, None]:
+    """Feed a builder what it has not seen of a segment.
+
+    Raises:
+        SegmentDamaged: A frame says what it cannot. Others that are no frames just end it.
+    """
+    wanted = STEP_BYTES
+    while True:
+        asked = min(wanted, place.bytes - builder.bytes) if place.is_sealed else wanted
+        data = file.pread(asked, builder.bytes) if asked > 0 else b""
+        has_more = len(data) == wanted
+        if not place.is_sealed:
+            data = data[: _end_of(data, through)]
+        if not data:
+            return
+        if builder.feed(data):
+            wanted = STEP_BYTES
+            yield
+        elif has_more:
+            # A frame that is larger than what was read.
+            wanted *= 4
+        else:
+            return
+
+
+def _end_of(data: bytes, through: int) -> int:
+    """Where the first frame behind a number begins; the end of the data when there is none."""
+    offset = 0
+    while offset + FRAME_HEADER_BYTES <= len(data):
+        magic, length, number, _ = FRAME_FIELDS.unpack_from(data, offset)
+        if magic != FRAME_MAGIC or number > through:
+            return offset
+        offset += frame_bytes(length)
+    return len(data)

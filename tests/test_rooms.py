@@ -1,0 +1,255 @@
+"""Who imports whom: every package is a room, arrows between rooms run one way.
+
+The table lists rooms from the ground up; a room may import itself and
+what it names ("server.*": all rooms in there). Each module
+belongs to the longest room that is a prefix of its name, and every module has one. The few tests
+at the end hold the rules themselves to account: they must bite.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+
+from tests.house import ROOT, Source, broken, is_stdlib, sources, within
+
+PRODUCT = ("wal", "logqueue")
+
+MODEL = ("errors", "model")
+CORE = (*MODEL, "events", "core", "core.decide", "core.apply")
+API = (*CORE, "shapes", "api", "api.bodies", "api.openapi")
+CLIENT = ("errors", "shapes", "client")
+WORKER = (*CLIENT, "worker")
+SEGMENTS = ("wal", "model", "events", "segments")
+
+ROOMS: dict[str, tuple[str, ...]] = {
+    "wal": (),
+    "wal.testing": ("wal",),
+    "errors": (),
+    "extras": (),
+    "model": MODEL,
+    "model.clock": (),
+    "events": (*MODEL, "events"),
+    "core": CORE,
+    "core.decide": CORE,
+    "core.apply": CORE,
+    "shapes": (),
+    "segments": SEGMENTS,
+    "api": (*API, "server.auth"),
+    "api.bodies": API,
+    "api.openapi": ("", *API, "server.auth", "server.http"),
+    "server.auth": ("errors",),
+    "server.client_memory": ("errors",),
+    "server.settings": ("server.auth", "server.http"),
+    "server.storage": (*CORE, *SEGMENTS, "server.engine"),
+    "server.engine": (
+        *API,
+        "model.clock",
+        "wal",
+        "server.auth",
+        "server.client_memory",
+        "server.http",
+        "server.storage",
+    ),
+    "server.service": (
+        "errors",
+        "server.auth",
+        "server.client_memory",
+        "server.engine",
+        "server.settings",
+    ),
+    "server.metrics": ("", *CORE, "server.service"),
+    "server.scrape": (*API, "server.auth", "server.engine", "server.metrics"),
+    "server.http": (
+        *API,
+        "server.auth",
+        "server.client_memory",
+        "server.metrics",
+        "server.service",
+        "server.settings",
+    ),
+    "server.handlers": ("", *API, *SEGMENTS, "model.clock", "server.*"),
+    "server.app": (*API, "model.clock", "server.*"),
+    "server.serve": ("", *API, "wal", "model.clock", "server.*"),
+    "client": ("", *CLIENT),
+    "worker": (*WORKER, "extras"),
+    "testing": (*API, *WORKER, "extras", "server.*", "wal", "wal.testing"),
+    "spark": (*CLIENT, *SEGMENTS, "spark.*"),
+    "cli": ("", *CORE, *WORKER, "cli", "extras", "server.*", "spark.*", "wal"),
+    "demo": ("", *WORKER, "extras", "spark.*"),
+    "__main__": ("cli",),
+    "": WORKER,
+}
+"""What each room may import of our own code. "" is the package itself: the names it offers."""
+
+CIRCLES = {
+    ("", "client", "worker"),
+    ("core", "core.decide"),
+    (
+        "server.engine",
+        "server.http",
+        "server.metrics",
+        "server.service",
+        "server.settings",
+        "server.storage",
+    ),
+}
+"""Rooms that still import each other."""
+
+# fmt: off
+PURE_STDLIB = frozenset((
+    "__future__", "abc", "array", "base64", "binascii", "bisect", "collections", "contextlib",
+    "copy", "dataclasses", "enum", "functools", "hashlib", "heapq", "itertools", "json", "math",
+    "operator", "re", "string", "struct", "types", "typing", "zlib",
+))
+# fmt: on
+"""What a module without clock, files, sockets, threads and chance may import. Add only such."""
+
+PURE = ("model", "events", "core", "core.decide", "core.apply", "shapes")
+FOREIGN = {
+    "model": {"msgspec"},
+    "events": {"msgspec"},
+    "core": {"msgspec", "sortedcontainers"},
+    "shapes": {"msgspec"},
+    "errors": set(),
+    "extras": set(),
+    "client": {"httpx", "msgspec"},
+    "segments": {"msgspec"},
+    "wal": set(),
+}
+"""Packages of others that a room may import, where that is bounded."""
+
+IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "breakpoint"})
+
+
+def short(module: str) -> str:
+    """The name of a module as the table has it."""
+    return module.removeprefix("logqueue").removeprefix(".") if is_ours(module) else module
+
+
+def is_ours(name: str) -> bool:
+    """Whether a dotted name belongs to the package logqueue."""
+    return within(name, "logqueue")
+
+
+def room_of(name: str) -> str:
+    """The longest room that a dotted name of ours is in."""
+    name = short(name)
+    while name and name not in ROOMS:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def arrows(files: Iterable[Source]) -> Iterator[tuple[Source, int, str, str]]:
+    """Every import from one room of ours into another: source, line, name, room."""
+    for source in files:
+        for found in source.imports():
+            if is_ours(found.name) or within(found.name, "wal"):
+                room = room_of(found.name)
+                if room != room_of(source.module):
+                    yield source, found.line, found.name, room
+
+
+def against(files: Iterable[Source]) -> Iterator[str]:
+    """Imports that the table does not allow."""
+    for source, line, name, room in arrows(files):
+        allowed = ROOMS[room_of(source.module)]
+        if not any(
+            room == may or within(room, may.removesuffix(".*"))
+            for may in allowed
+            if room == may or may.endswith(".*")
+        ):
+            yield f"{source.path}:{line}: imports {name}"
+
+
+def foreign(files: Iterable[Source]) -> Iterator[str]:
+    """Imports of the standard library and of other packages that a room does not allow."""
+    for source in files:
+        room = room_of(source.module)
+        ground = room.partition(".")[0]
+        for found in source.imports():
+            first = found.name.partition(".")[0]
+            if first in PRODUCT:
+                continue
+            if is_stdlib(found.name):
+                is_allowed = room not in PURE or first in PURE_STDLIB
+            else:
+                is_allowed = ground not in FOREIGN or first in FOREIGN[ground]
+            if not is_allowed:
+                yield f"{source.path}:{found.line}: imports {found.name}"
+
+
+def test_imports_run_one_way() -> None:
+    broken("a room imports what the table ROOMS says", against(sources(*PRODUCT)))
+
+
+def test_rooms_of_the_table_exist() -> None:
+    modules = {short(source.module) for source in sources(*PRODUCT)}
+    assert [room for room in ROOMS if room not in modules] == []
+
+
+def test_no_rooms_import_each_other() -> None:
+    reached: dict[str, set[str]] = {room: set() for room in ROOMS}
+    for source, _, _, room in arrows(sources(*PRODUCT)):
+        reached[room_of(source.module)].add(room)
+    for through in ROOMS:
+        for room, others in reached.items():
+            if through in others:
+                reached[room] = others | reached[through]
+    circles = {
+        tuple(sorted(other for other in others if room in reached[other]))
+        for room, others in reached.items()
+        if room in others
+    }
+    assert circles == CIRCLES
+
+
+def test_rooms_import_of_others_what_they_may() -> None:
+    broken("pure rooms stay pure, and few packages are needed", foreign(sources(*PRODUCT)))
+
+
+def test_pure_rooms_do_no_io() -> None:
+    broken(
+        "pure rooms do no I/O",
+        (
+            f"{source.path}:{line}: calls {name}()"
+            for room in PURE
+            for source in sources(f"logqueue/{room}")
+            for line, name in source.calls()
+            if name in IMPURE_CALLS
+        ),
+    )
+
+
+def test_only_spark_imports_pyspark() -> None:
+    broken(
+        "importing logqueue never imports pyspark; outside logqueue.spark, import it in a function",
+        (
+            f"{source.path}:{found.line}: imports {found.name}"
+            for source in sources(*PRODUCT)
+            if not source.is_in("logqueue.spark")
+            for found in source.imports()
+            if found.at_top
+            and (within(found.name, "pyspark") or within(found.name, "logqueue.spark"))
+        ),
+    )
+    ask = "import logqueue, sys; sys.exit('pyspark' in sys.modules)"
+    subprocess.run([sys.executable, "-c", ask], cwd=ROOT, check=True)
+
+
+def test_the_rules_bite() -> None:
+    text = '''"""A module."""
+import time
+from . import topics
+from ..server import http
+from logqueue import errors
+def run():
+    import asyncio
+'''
+    sample = Source("logqueue/core/sample.py", text)
+    assert list(against([sample])) == ["logqueue/core/sample.py:4: imports logqueue.server.http"]
+    assert sorted(foreign([sample])) == [
+        "logqueue/core/sample.py:2: imports time",
+        "logqueue/core/sample.py:7: imports asyncio",
+    ]
