@@ -23,7 +23,7 @@ from bench.load import (
 )
 from bench.rows import Row, Target
 from bench.session import CpuWatch, Session
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.append"
 PREBUILT = 64
@@ -66,7 +66,7 @@ def _repeat(session: Session, row: Row, per_request: int, connections: int, quer
 
 
 async def _append(
-    server: ServerProcess,
+    server: DemoServer,
     bodies: list[bytes],
     per_request: int,
     connections: int,

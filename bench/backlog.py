@@ -14,7 +14,7 @@ from bench.load import LoadFailed, LoneConnection, decode_state, fill, queue_req
 from bench.machine import rss_bytes
 from bench.rows import Row, Target
 from bench.session import Session
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.backlog"
 
@@ -68,7 +68,7 @@ def _backlog(session: Session, per_request: int, connections: int) -> list[Row]:
     return rows
 
 
-def _ask(server: ServerProcess, content: bytes) -> bytes:
+def _ask(server: DemoServer, content: bytes) -> bytes:
     connection = LoneConnection(server.address)
     try:
         return connection.call(content)[1]

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 
 BEAT_S = 0.001
 _BEATS_MAX = 1 << 20
@@ -82,14 +82,14 @@ async def _beat_forever(beats: Beats) -> None:
 def main() -> None:
     """Serve, and beat from the moment the coordinator starts."""
     beats = Beats(Path(sys.argv.pop(1)))
-    start = Coordinator.start
+    start = Dispatcher.start
     tasks = []
 
-    def start_beating(coordinator: Coordinator) -> None:
+    def start_beating(coordinator: Dispatcher) -> None:
         start(coordinator)
         tasks.append(coordinator.loop.create_task(_beat_forever(beats)))
 
-    Coordinator.start = start_beating  # type: ignore[method-assign, assignment]
+    Dispatcher.start = start_beating  # type: ignore[method-assign, assignment]
     runpy.run_module("logqueue", run_name="__main__", alter_sys=True)
 
 

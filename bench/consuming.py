@@ -21,7 +21,7 @@ from bench.noop_worker import IDLE_QUEUE, NOOP_QUEUE, Outcome, noop, stamp
 from bench.rows import Row, Target
 from bench.session import CpuWatch, Session
 from logqueue.client import Client
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 POLL_S = 0.02
 BETWEEN_S = 0.02
@@ -88,7 +88,7 @@ def worker_idle(session: Session) -> list[Row]:
 
 
 @contextmanager
-def _worker(server: ServerProcess, queue: str, jobs: int) -> Iterator[subprocess.Popen[bytes]]:
+def _worker(server: DemoServer, queue: str, jobs: int) -> Iterator[subprocess.Popen[bytes]]:
     """A worker that ends after so many jobs."""
     command = [sys.executable, "-m", "bench.noop_worker", server.address, queue, str(jobs)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)

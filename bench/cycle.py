@@ -29,7 +29,7 @@ from bench.load import (
 )
 from bench.rows import Row, Target
 from bench.session import CpuWatch, Session
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.cycle"
 BATCH_JOBS = 100
@@ -99,7 +99,7 @@ def full_cycle(session: Session) -> list[Row]:
     return [row]
 
 
-async def _cycle(server: ServerProcess, session: Session) -> tuple[float, str]:
+async def _cycle(server: DemoServer, session: Session) -> tuple[float, str]:
     made = await connect(server.address, CONNECTIONS)
     await made[0].call(queue_request(TOPIC))
     meter = Meter()

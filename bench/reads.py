@@ -14,7 +14,7 @@ import uvloop
 from bench.load import LoadFailed, all_of, connect, fill, queue_request, request
 from bench.rows import Row, Target
 from bench.session import CpuWatch, Session
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.read"
 PAGE = 1000
@@ -87,7 +87,7 @@ class Reader:
         return None if self.stopped else diff_request(self._at, PAGE)
 
 
-async def _pages(server: ServerProcess, records: int, session: Session) -> tuple[float, str]:
+async def _pages(server: DemoServer, records: int, session: Session) -> tuple[float, str]:
     made = await connect(server.address, 4)
     await made[0].call(queue_request(TOPIC))
     await fill(server.address, TOPIC, records, PER_REQUEST, 4)
@@ -108,7 +108,7 @@ async def _pages(server: ServerProcess, records: int, session: Session) -> tuple
     return measured
 
 
-async def _head(server: ServerProcess, session: Session) -> tuple[float, str]:
+async def _head(server: DemoServer, session: Session) -> tuple[float, str]:
     made = await connect(server.address, 32)
     await made[0].call(queue_request(TOPIC))
     await fill(server.address, TOPIC, 1000, PER_REQUEST, 1)
@@ -135,7 +135,7 @@ async def _head(server: ServerProcess, session: Session) -> tuple[float, str]:
 
 async def _measure(
     session: Session,
-    server: ServerProcess,
+    server: DemoServer,
     count: Callable[[], int],
     stop: Callable[[], None],
     loops: list[asyncio.Future[None]],

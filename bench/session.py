@@ -20,7 +20,7 @@ import uvloop
 
 from bench.machine import Spread, cpu_s
 from bench.rows import Row, Scale, Target
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 
 class Session:
@@ -46,10 +46,10 @@ class Session:
         return side
 
     @contextmanager
-    def server(self) -> Iterator[ServerProcess]:
+    def server(self) -> Iterator[DemoServer]:
         """A server on a fresh data directory; gone, with its data, afterwards."""
         side = self.place()
-        server = ServerProcess(side / "data", side)
+        server = DemoServer(side / "data", side)
         try:
             server.start()
             yield server
@@ -71,7 +71,7 @@ class Session:
 class CpuWatch:
     """How many cores the server and we ourselves kept busy since the watch was made."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: DemoServer) -> None:
         self._pid = server.pid
         self._server_s = cpu_s(self._pid)
         self._load_s = process_time()
@@ -91,7 +91,7 @@ def latency_rows(
     name: str,
     what: str,
     p99_ms_max: float,
-    measure: Callable[[ServerProcess, Session], Coroutine[Any, Any, tuple[Spread, str]]],
+    measure: Callable[[DemoServer, Session], Coroutine[Any, Any, tuple[Spread, str]]],
 ) -> list[Row]:
     """Median and 99th percentile of a latency, each repetition on a server of its own."""
     rows = [

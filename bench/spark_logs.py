@@ -63,7 +63,7 @@ class LogWriter:
     def append(self, topic: int, first: int, count: int) -> None:
         """Append records of 100 bytes."""
         packed = block.pack([[job(n) for n in range(first, first + count)], None, None, None])
-        size = block.View(packed).size_total()
+        size = block.BlockView(packed).size_total()
         self.write(ev.RecordsAppended(self.at, topic, first, count, packed, size=size))
 
     def claim(self, topic: int, seqs: list[int]) -> None:

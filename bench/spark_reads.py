@@ -24,7 +24,7 @@ from bench.machine import Spread
 from bench.rows import Row, Target
 from bench.session import Session
 from bench.spark_session import RECORDS_TOPIC, records_log, spark_of, timed
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,7 +142,7 @@ def spark_append_p99(session: Session) -> list[Row]:
 
 
 def _appends_beside(
-    spark: SparkSession, server: ServerProcess, connection: LoneConnection, session: Session
+    spark: SparkSession, server: DemoServer, connection: LoneConnection, session: Session
 ) -> tuple[Spread, int]:
     """Appends while a thread of its own keeps Spark reading; how many reads there were."""
     is_over, is_reading = threading.Event(), threading.Event()
@@ -175,7 +175,7 @@ def _appends(connection: LoneConnection, count: int) -> Spread:
     return Spread.of(took)
 
 
-def _fill(server: ServerProcess, records: int) -> None:
+def _fill(server: DemoServer, records: int) -> None:
     connection = LoneConnection(server.address)
     connection.call(queue_request(RECORDS_TOPIC))
     connection.close()
@@ -186,7 +186,7 @@ def _offline(spark: SparkSession, directory: str) -> DataFrame:
     return spark.read.format("logqueue-wal").option("topics", RECORDS_TOPIC).load(directory)
 
 
-def _live(spark: SparkSession, server: ServerProcess, topic: str = RECORDS_TOPIC) -> DataFrame:
+def _live(spark: SparkSession, server: DemoServer, topic: str = RECORDS_TOPIC) -> DataFrame:
     return spark.read.format("logqueue").options(url=server.url, topics=topic).load()
 
 

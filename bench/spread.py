@@ -25,7 +25,7 @@ from bench.load import (
 )
 from bench.rows import Row, Target
 from bench.session import CpuWatch, Session
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 SOURCE = "bench.source"
 DEST = "bench.dest"
@@ -58,7 +58,7 @@ def router_hop(session: Session) -> list[Row]:
     return [hop, writes]
 
 
-async def _hop(server: ServerProcess, session: Session) -> tuple[float, float]:
+async def _hop(server: DemoServer, session: Session) -> tuple[float, float]:
     writer, reader = await connect(server.address, 2)
     await writer.call(request("PUT", f"/v0/topics/{SOURCE}", b'{"durable":true}'))
     rounds = max(int(HOPS * min(session.scale.seconds, 1.0)), 10)
@@ -126,7 +126,7 @@ def topics_10000(session: Session) -> list[Row]:
     return [ratio, one, many]
 
 
-async def _spread(server: ServerProcess, session: Session) -> tuple[float, float, str]:
+async def _spread(server: DemoServer, session: Session) -> tuple[float, float, str]:
     topics = max(int(TOPICS * min(session.scale.seconds, 1.0)), 50)
     made = await connect(server.address, CONNECTIONS)
     names = [f"bench.{number}" for number in range(topics)]

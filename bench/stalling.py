@@ -20,7 +20,7 @@ from bench.beating import Beats
 from bench.load import LoadFailed, LoneConnection, request
 from bench.rows import Row, Target
 from bench.session import Session
-from logqueue.demo.server import ServerFailed, ServerProcess
+from logqueue.demo.server import DemoServer, ServerFailed
 
 LONGEST_MAX_MS = 50.0
 P999_MAX_MS = 10.0
@@ -31,7 +31,7 @@ PER_REQUEST = 1000
 PAD = "x" * 60
 
 
-class BeatingServer(ServerProcess):
+class BeatingServer(DemoServer):
     """A server whose loop beats."""
 
     def __init__(self, data_dir: Path, side_dir: Path, options: tuple[str, ...]) -> None:
@@ -76,7 +76,7 @@ class Stage:
         address: Of the server.
     """
 
-    def __init__(self, server: ServerProcess, n: int) -> None:
+    def __init__(self, server: DemoServer, n: int) -> None:
         self.n = n
         self.address = server.address
         self._connection = LoneConnection(server.address)

@@ -27,7 +27,7 @@ from bench.load import (
 from bench.machine import Spread
 from bench.rows import Row, Target
 from bench.session import Session
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 BACKLOG = "bench.still"
 CHURN = "bench.churn"
@@ -113,7 +113,7 @@ class LoneWriter:
         return None if self.stopped else self._append
 
 
-async def _run(session: Session, server: ServerProcess) -> tuple[list[float], list[float], int]:
+async def _run(session: Session, server: DemoServer) -> tuple[list[float], list[float], int]:
     scale = session.scale
     made = await connect(server.address, 2)
     for topic in (BACKLOG, LONE):
@@ -140,6 +140,6 @@ async def _run(session: Session, server: ServerProcess) -> tuple[list[float], li
     return quiet, writer.take(), _oldest(server) - first
 
 
-def _oldest(server: ServerProcess) -> int:
+def _oldest(server: DemoServer) -> int:
     """Id of the oldest segment of the jobs log."""
     return min(int(path.stem) for path in Path(server.data_dir, "jobs").glob("*.wal"))

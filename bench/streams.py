@@ -34,7 +34,7 @@ from bench.load import (
 from bench.machine import Spread
 from bench.rows import Row, Target
 from bench.session import CpuWatch, Session, latency_rows
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.work"
 STREAMS = 8
@@ -193,7 +193,7 @@ def work_throughput(session: Session) -> list[Row]:
     return [row]
 
 
-async def _latency(server: ServerProcess, session: Session) -> tuple[Spread, str]:
+async def _latency(server: DemoServer, session: Session) -> tuple[Spread, str]:
     connections = await connect(server.address, PRODUCERS)
     await connections[0].call(queue_request(TOPIC))
     warmup = int(session.scale.warmup_s * JOBS_PER_S)
@@ -212,7 +212,7 @@ async def _latency(server: ServerProcess, session: Session) -> tuple[Spread, str
     return Spread.of(took), note
 
 
-async def _throughput(server: ServerProcess, session: Session) -> tuple[float, str]:
+async def _throughput(server: DemoServer, session: Session) -> tuple[float, str]:
     jobs = session.scale.stream_jobs
     (connection,) = await connect(server.address, 1)
     await connection.call(queue_request(TOPIC))

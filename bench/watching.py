@@ -32,7 +32,7 @@ from bench.load import (
 from bench.machine import Spread, cpu_s, rss_bytes
 from bench.rows import Row, Target
 from bench.session import CpuWatch, Session, latency_rows
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.watch"
 WATCHERS = 100
@@ -141,7 +141,7 @@ def watch_latency(session: Session) -> list[Row]:
     return latency_rows(session, "watch-latency", what, 25.0, _latency)
 
 
-async def _latency(server: ServerProcess, session: Session) -> tuple[Spread, str]:
+async def _latency(server: DemoServer, session: Session) -> tuple[Spread, str]:
     records = max(int(session.scale.stream_latency_s * RECORDS_PER_S), 50)
     made = await connect(server.address, PRODUCERS)
     await made[0].call(queue_request(TOPIC))
@@ -198,7 +198,7 @@ def watch_fanout(session: Session) -> list[Row]:
     return [row]
 
 
-async def _fanout(server: ServerProcess, session: Session) -> tuple[float, str]:
+async def _fanout(server: DemoServer, session: Session) -> tuple[float, str]:
     (writer,) = await connect(server.address, 1)
     await writer.call(queue_request(TOPIC))
     streams = await open_watchers(server.address, WATCHERS, lambda first, last: None)
@@ -239,7 +239,7 @@ def watch_idle(session: Session) -> list[Row]:
     return [memory, cpu]
 
 
-async def _idle(server: ServerProcess, session: Session) -> tuple[float, float]:
+async def _idle(server: DemoServer, session: Session) -> tuple[float, float]:
     (writer,) = await connect(server.address, 1)
     await writer.call(queue_request(TOPIC))
     count = max(int(IDLE_WATCHERS * min(session.scale.seconds, 1.0)), 20)
@@ -257,7 +257,7 @@ async def _idle(server: ServerProcess, session: Session) -> tuple[float, float]:
     return kib, cores
 
 
-async def _busy(server: ServerProcess, seconds: float) -> float:
+async def _busy(server: DemoServer, seconds: float) -> float:
     before, began = cpu_s(server.pid), perf_counter()
     await asyncio.sleep(seconds)
     return (cpu_s(server.pid) - before) / (perf_counter() - began)

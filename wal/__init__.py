@@ -5,7 +5,7 @@ Re-exports the public names and owns nothing itself.
 
 from wal.committer import Stats
 from wal.errors import (
-    RecordTooLarge,
+    FrameTooLarge,
     WalClosed,
     WalCorrupt,
     WalError,
@@ -24,10 +24,10 @@ __all__ = [
     "File",
     "FileSystem",
     "Frame",
+    "FrameTooLarge",
     "Log",
     "Loss",
     "OsFileSystem",
-    "RecordTooLarge",
     "SegmentInfo",
     "Stats",
     "WalClosed",

@@ -17,7 +17,7 @@ from wal.errors import WalCorrupt
 from wal.files import OsFileSystem
 from wal.format import HEADER_BYTES, Walk, frame_bytes, salt_of
 from wal.log import FRAME_BYTES_MAX, LOCK_NAME
-from wal.recovery import Finding, Outcome, ran_on, survey
+from wal.recovery import RecoveryOutcome, SegmentFinding, ran_on, survey
 from wal.segment import read_whole
 
 GOOD: Final = 0
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _examine(directory: str) -> list[Finding] | str | WalCorrupt:
+def _examine(directory: str) -> list[SegmentFinding] | str | WalCorrupt:
     """The findings, or why there are none: no log, or one of which not even the note is whole."""
     fs = OsFileSystem()
     if not os.path.isdir(directory):
@@ -87,7 +87,7 @@ def _same_boot(directory: str) -> bool:
         return False
 
 
-def _frames(finding: Finding) -> Iterator[tuple[int, int, bytes]]:
+def _frames(finding: SegmentFinding) -> Iterator[tuple[int, int, bytes]]:
     """Number, offset and payload of the good frames of a segment."""
     if finding.header is None or finding.lost:
         return
@@ -100,7 +100,9 @@ def _frames(finding: Finding) -> Iterator[tuple[int, int, bytes]]:
         offset += frame_bytes(len(frame.payload))
 
 
-def _dump(findings: list[Finding], out: TextIO, *, as_json: bool, with_payload: bool) -> None:
+def _dump(
+    findings: list[SegmentFinding], out: TextIO, *, as_json: bool, with_payload: bool
+) -> None:
     if not as_json:
         print(f"{'frame':>12} {'segment':>8} {'offset':>10} {'bytes':>10}", file=out)
     for finding in findings:
@@ -127,11 +129,11 @@ def _shown(payload: bytes) -> str:
     return printable + ("..." if len(payload) > _TEXT_BYTES else "")
 
 
-def _verify(findings: list[Finding], out: TextIO, *, as_json: bool, quiet: bool) -> int:
+def _verify(findings: list[SegmentFinding], out: TextIO, *, as_json: bool, quiet: bool) -> int:
     """Report each segment; on `quiet` only damage, and that to the error stream."""
     status = GOOD
     for finding in findings:
-        damaged = finding.outcome is Outcome.REFUSE
+        damaged = finding.outcome is RecoveryOutcome.REFUSE
         if damaged:
             status = DAMAGED
         if quiet:
@@ -148,11 +150,11 @@ def _verify(findings: list[Finding], out: TextIO, *, as_json: bool, quiet: bool)
     return status
 
 
-def _frame_count(finding: Finding) -> int:
+def _frame_count(finding: SegmentFinding) -> int:
     return finding.last - finding.header.first + 1 if finding.header else 0
 
 
-def _report(finding: Finding) -> dict[str, object]:
+def _report(finding: SegmentFinding) -> dict[str, object]:
     header = finding.header
     return {
         "file": finding.path,
@@ -163,25 +165,25 @@ def _report(finding: Finding) -> dict[str, object]:
         "file_bytes": finding.size,
         "outcome": finding.outcome.value,
         "case": finding.row.label,
-        "offset": None if finding.outcome is Outcome.KEEP else finding.offset,
+        "offset": None if finding.outcome is RecoveryOutcome.KEEP else finding.offset,
         "reason": finding.row.reason,
         "detail": finding.detail,
     }
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: SegmentFinding) -> str:
     frames = _frame_count(finding)
     match finding.outcome:
-        case Outcome.KEEP:
+        case RecoveryOutcome.KEEP:
             return f"{finding.path}: good, {frames} frames, {finding.offset} bytes"
-        case Outcome.DISCARD:
+        case RecoveryOutcome.DISCARD:
             return f"{finding.path}: unused, the next open will remove it: {finding.row.reason}"
-        case Outcome.CUT:
+        case RecoveryOutcome.CUT:
             return (
                 f"{finding.path}: {frames} good frames, then a torn tail at byte {finding.offset} "
                 f"that the next open will cut: {finding.detail}"
             )
-        case Outcome.REFUSE:
+        case RecoveryOutcome.REFUSE:
             return str(finding.error())
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from wal.head import HeadFile
-from wal.segment import Segment
+from wal.segment import LogSegment
 
 ROUND_BYTES_MAX: Final = 16 << 20
 LARGE_BYTES: Final = 1 << 20
@@ -64,7 +64,7 @@ class _Batch:
         late: Places in `parts` of what is still to be made, and what makes it.
     """
 
-    segment: Segment
+    segment: LogSegment
     offset: int
     parts: list[bytes] = field(default_factory=list)
     late: list[tuple[int, Callable[[], bytes]]] = field(default_factory=list)
@@ -96,11 +96,11 @@ class Committer:
         self._thread: threading.Thread | None = None
         self._on_advance: Callable[[], None] = lambda: None
         # The segment that bytes were last written to, the only one with unsynced bytes.
-        self._current: Segment | None = None
+        self._current: LogSegment | None = None
 
     def add(
         self,
-        segment: Segment,
+        segment: LogSegment,
         offset: int,
         parts: list[bytes],
         size: int,
@@ -129,7 +129,7 @@ class Committer:
         self._released = True
         self._notify()
 
-    def roll(self, old: Segment, new: Segment) -> None:
+    def roll(self, old: LogSegment, new: LogSegment) -> None:
         """Queue the seal of one segment and the header of the next. (locked)"""
         assert old.id + 1 == new.id
         batch = self._open
@@ -155,7 +155,7 @@ class Committer:
             self._idle = False
             self._wake.notify()
 
-    def _begin_batch(self, segment: Segment, offset: int) -> _Batch:
+    def _begin_batch(self, segment: LogSegment, offset: int) -> _Batch:
         self._open = _Batch(segment, offset, last=segment.last)
         self._batches.append(self._open)
         return self._open

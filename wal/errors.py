@@ -56,5 +56,5 @@ class WalClosed(WalError):
     """The log was closed."""
 
 
-class RecordTooLarge(WalError):
+class FrameTooLarge(WalError):
     """The payload is longer than `frame_bytes_max`. Nothing was changed."""

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from wal.committer import LARGE_BYTES, Committer, Stats
 from wal.errors import (
-    RecordTooLarge,
+    FrameTooLarge,
     WalClosed,
     WalCorrupt,
     WalFailed,
@@ -41,7 +41,7 @@ from wal.format import (
 )
 from wal.head import Head
 from wal.opening import Opening
-from wal.segment import Segment, SegmentInfo, read_whole, segment_path
+from wal.segment import LogSegment, SegmentInfo, read_whole, segment_path
 
 SEGMENT_BYTES_MAX: Final = 64 << 20
 FRAME_BYTES_MAX: Final = 256 << 20
@@ -225,7 +225,7 @@ class Log:
         body = [payload] if isinstance(payload, bytes) else payload
         length = sum(map(len, body))
         if length > self._frame_bytes_max:
-            raise RecordTooLarge(f"{length} bytes are over the bound of {self._frame_bytes_max}")
+            raise FrameTooLarge(f"{length} bytes are over the bound of {self._frame_bytes_max}")
         assert self._opening is None, "the log has not begun"
         size = (FRAME_HEADER_BYTES + length + 7) & -8
         committer = self._committer
@@ -324,7 +324,7 @@ class Log:
         active = self._active
         return not active.empty and active.end + size > self._segment_bytes_max
 
-    def _make_room(self, size: int, spare_bytes: int) -> Segment:
+    def _make_room(self, size: int, spare_bytes: int) -> LogSegment:
         """The segment for a frame of `size` bytes, with space for it. Raises as append does."""
         assert spare_bytes >= 0
         active = self._active
@@ -344,7 +344,7 @@ class Log:
             self._give_up(error)
         return self._active
 
-    def _wished(self, segment: Segment, needed: int) -> int:
+    def _wished(self, segment: LogSegment, needed: int) -> int:
         step = segment.allocated + ALLOCATION_STEP_BYTES
         return max(needed, min(step, self._segment_bytes_max))
 
@@ -354,7 +354,7 @@ class Log:
         assert not old.empty
         header = SegmentHeader(old.id + 1, old.last + 1, self.identity)
         path = segment_path(self.directory, header.id)
-        new = Segment(header, path, self._fs.create(path))
+        new = LogSegment(header, path, self._fs.create(path))
         needed = HEADER_BYTES + size + spare_bytes
         try:
             new.reserve_after(old, needed, self._wished(new, needed))
@@ -445,7 +445,7 @@ class Log:
         with self._lock:
             if self._closed or self.failure is not None:
                 self._refuse()
-            gone: list[Segment] = []
+            gone: list[LogSegment] = []
             for old, successor in pairwise(self._segments):
                 if old.id >= segment or not successor.begun:
                     break
@@ -460,7 +460,7 @@ class Log:
             self._remove(old)
         return sum(old.end for old in gone)
 
-    def _remove(self, oldest: Segment) -> None:
+    def _remove(self, oldest: LogSegment) -> None:
         self._fs.remove(oldest.path)
         try:
             self._fs.sync_dir(self.directory)

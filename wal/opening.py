@@ -21,15 +21,15 @@ from wal.format import (
 from wal.head import Head, HeadFile, head_path, read_head
 from wal.recovery import (
     ADVICE,
-    Finding,
-    Outcome,
+    RecoveryOutcome,
+    SegmentFinding,
     examine,
     ran_on,
     repair,
     require_sound,
 )
 from wal.salvage import Loss, Mend, Plan, plan
-from wal.segment import Segment, read_whole, segment_path
+from wal.segment import LogSegment, read_whole, segment_path
 
 _REWRITE_BYTES: Final = 1 << 20
 
@@ -72,7 +72,7 @@ class Opening:
         )
         self._plan: Plan | None = None
         self._mends: dict[int, Mend] = {}
-        damaged = any(finding.outcome is Outcome.REFUSE for finding in self._findings)
+        damaged = any(finding.outcome is RecoveryOutcome.REFUSE for finding in self._findings)
         if damaged and set_damage_aside:
             self._plan = plan(
                 fs,
@@ -86,7 +86,7 @@ class Opening:
             self._mends = {mend.header.id: mend for mend in self._plan.mends}
             losses += self._plan.losses
             self.segments = [
-                Segment.recovered(mend.header, mend.path, None, mend.last, mend.end)
+                LogSegment.recovered(mend.header, mend.path, None, mend.last, mend.end)
                 for mend in self._plan.mends
             ]
         else:
@@ -96,9 +96,9 @@ class Opening:
         self._is_new = not self.segments
         if self._is_new:
             header = SegmentHeader(1, 1, random_bytes(IDENTITY_BYTES))
-            self.segments = [Segment(header, segment_path(directory, 1), None)]
+            self.segments = [LogSegment(header, segment_path(directory, 1), None)]
 
-    def read_whole(self, segment: Segment) -> bytes:
+    def read_whole(self, segment: LogSegment) -> bytes:
         """The bytes of a segment as it will be."""
         mend = self._mends.get(segment.id)
         if mend is not None and mend.changes:
@@ -159,16 +159,16 @@ def _head(fs: FileSystem, directory: str, set_damage_aside: bool) -> tuple[Head 
         return None, [Loss(path, "", 0, 0, 1, 0, error.reason)]
 
 
-def _stays(finding: Finding) -> bool:
-    return finding.outcome in (Outcome.KEEP, Outcome.CUT)
+def _stays(finding: SegmentFinding) -> bool:
+    return finding.outcome in (RecoveryOutcome.KEEP, RecoveryOutcome.CUT)
 
 
-def _recovered(finding: Finding) -> Segment:
+def _recovered(finding: SegmentFinding) -> LogSegment:
     assert finding.header is not None
-    return Segment.recovered(finding.header, finding.path, None, finding.last, finding.offset)
+    return LogSegment.recovered(finding.header, finding.path, None, finding.last, finding.offset)
 
 
-def _begin(fs: FileSystem, segment: Segment) -> None:
+def _begin(fs: FileSystem, segment: LogSegment) -> None:
     segment.take(fs.create(segment.path))
     try:
         segment.begin()
@@ -179,7 +179,7 @@ def _begin(fs: FileSystem, segment: Segment) -> None:
     segment.allocated = HEADER_BYTES
 
 
-def _rewrite(file: File, segment: Segment, synced: int) -> None:
+def _rewrite(file: File, segment: LogSegment, synced: int) -> None:
     """Write again what was perhaps never synced, so that the sync that follows takes it along.
 
     A sync that failed leaves pages that read well and count as clean, though the disk does not

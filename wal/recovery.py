@@ -50,7 +50,7 @@ class Position(Enum):
     BEFORE_UNBEGUN = "followed only by segments not begun"
 
 
-class Outcome(Enum):
+class RecoveryOutcome(Enum):
     """What is done with a segment."""
 
     KEEP = "keep"
@@ -88,22 +88,22 @@ class Facts(NamedTuple):
     same_boot: bool
 
 
-class Row(NamedTuple):
+class RecoveryCase(NamedTuple):
     """One case: the facts it asks for (None: any), the outcome, the reason in words."""
 
     label: str
     wants: dict[str, frozenset[object]]
-    outcome: Outcome
+    outcome: RecoveryOutcome
     reason: str
 
 
-def _row(label: str, outcome: Outcome, reason: str, **wants: object) -> Row:
+def _row(label: str, outcome: RecoveryOutcome, reason: str, **wants: object) -> RecoveryCase:
     sets = {
         name: frozenset(want) if isinstance(want, tuple) else frozenset({want})
         for name, want in wants.items()
     }
     assert set(sets) <= set(Facts._fields)
-    return Row(label, sets, outcome, reason)
+    return RecoveryCase(label, sets, outcome, reason)
 
 
 _TAIL: Final = (Position.ONLY, Position.LAST, Position.BEFORE_UNBEGUN)
@@ -112,69 +112,69 @@ _NO_HEADER: Final = (HeaderState.ABSENT, HeaderState.TORN)
 _WHOLE: Final = (End.CLEAN, End.ZEROS)
 _OK: Final = HeaderState.OK
 
-TABLE: Final[tuple[Row, ...]] = (
-    _row("H1 foreign", Outcome.REFUSE,
+TABLE: Final[tuple[RecoveryCase, ...]] = (
+    _row("H1 foreign", RecoveryOutcome.REFUSE,
          "the segment is of another log, another place or another version of the format",
          header=HeaderState.FOREIGN),
-    _row("H2 headless body", Outcome.REFUSE,
+    _row("H2 headless body", RecoveryOutcome.REFUSE,
          "there is data but no segment header, and a header is synced before any data",
          header=_NO_HEADER, body=True),
-    _row("H3 headless inner", Outcome.REFUSE,
+    _row("H3 headless inner", RecoveryOutcome.REFUSE,
          "there is no segment header, though a later segment was begun",
          header=_NO_HEADER, body=False, position=_INNER),
-    _row("H4 headless oldest", Outcome.REFUSE,
+    _row("H4 headless oldest", RecoveryOutcome.REFUSE,
          "there is no segment header, and so no knowing where numbering stood",
          header=_NO_HEADER, body=False, position=_TAIL, anchored=False),
-    _row("H5 unbegun", Outcome.DISCARD,
+    _row("H5 unbegun", RecoveryOutcome.DISCARD,
          "a crash came between the creation of the segment and its header",
          header=_NO_HEADER, body=False, position=_TAIL, anchored=True, proven=False),
-    _row("H6 headless begun", Outcome.REFUSE,
+    _row("H6 headless begun", RecoveryOutcome.REFUSE,
          "the log had begun this segment, and its header is not there",
          header=_NO_HEADER, body=False, position=_TAIL, anchored=True, proven=True),
-    _row("J1 gap", Outcome.REFUSE,
+    _row("J1 gap", RecoveryOutcome.REFUSE,
          "the segment does not follow on from the one before: frames or a file are missing",
          header=_OK, joined=False),
-    _row("K1 whole inner", Outcome.KEEP, "every frame is whole",
+    _row("K1 whole inner", RecoveryOutcome.KEEP, "every frame is whole",
          header=_OK, joined=True, end=_WHOLE, position=_INNER),
-    _row("K2 whole", Outcome.KEEP, "every frame is whole",
+    _row("K2 whole", RecoveryOutcome.KEEP, "every frame is whole",
          header=_OK, joined=True, end=_WHOLE, position=_TAIL, proven=False),
-    _row("S1 short", Outcome.REFUSE,
+    _row("S1 short", RecoveryOutcome.REFUSE,
          "the log ends too early: frames behind this place had been promised",
          header=_OK, joined=True, end=_WHOLE, position=_TAIL, proven=True),
-    _row("N1 misnumbered", Outcome.REFUSE, "frame numbers do not follow",
+    _row("N1 misnumbered", RecoveryOutcome.REFUSE, "frame numbers do not follow",
          header=_OK, joined=True, end=End.MISNUMBERED),
-    _row("D1 damaged inner", Outcome.REFUSE,
+    _row("D1 damaged inner", RecoveryOutcome.REFUSE,
          "the segment was synced to its end, for a later segment was begun",
          header=_OK, joined=True, end=End.BAD, position=_INNER),
-    _row("D2 damaged synced", Outcome.REFUSE,
+    _row("D2 damaged synced", RecoveryOutcome.REFUSE,
          "a later frame, or the note of the log, shows that this one had been promised",
          header=_OK, joined=True, end=End.BAD, position=_TAIL, proven=True),
-    _row("D3 damaged written", Outcome.REFUSE,
+    _row("D3 damaged written", RecoveryOutcome.REFUSE,
          "whole frames follow, and the machine ran on since they were written",
          header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=True, proven=False,
          same_boot=True),
-    _row("T1 torn out of order", Outcome.CUT, "unsynced frames reached the disk in part",
+    _row("T1 torn out of order", RecoveryOutcome.CUT, "unsynced frames reached the disk in part",
          header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=True, proven=False,
          same_boot=False),
-    _row("T2 torn", Outcome.CUT, "the last write did not reach the disk whole",
+    _row("T2 torn", RecoveryOutcome.CUT, "the last write did not reach the disk whole",
          header=_OK, joined=True, end=End.BAD, position=_TAIL, behind=False, proven=False),
 )  # fmt: skip
 
 
-def decide(facts: Facts) -> Row:
+def decide(facts: Facts) -> RecoveryCase:
     """The one row that answers these facts."""
     rows = [row for row in TABLE if matches(row, facts)]
     assert len(rows) == 1, f"{len(rows)} rows for {facts}"
     return rows[0]
 
 
-def matches(row: Row, facts: Facts) -> bool:
+def matches(row: RecoveryCase, facts: Facts) -> bool:
     """Whether every fact the row asks for is as it asks."""
     return all(getattr(facts, name) in wanted for name, wanted in row.wants.items())
 
 
 @dataclass(slots=True)
-class Finding:
+class SegmentFinding:
     """One segment, examined.
 
     Attributes:
@@ -191,7 +191,7 @@ class Finding:
     size: int
     header: SegmentHeader | None
     facts: Facts
-    row: Row
+    row: RecoveryCase
     offset: int
     last: int
     detail: str
@@ -199,13 +199,13 @@ class Finding:
     synced: int
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RecoveryOutcome:
         """What is done with it."""
         return self.row.outcome
 
     def error(self) -> WalCorrupt:
         """The refusal, worded for the operator."""
-        assert self.outcome is Outcome.REFUSE
+        assert self.outcome is RecoveryOutcome.REFUSE
         if self.lost:
             return WalCorrupt(self.path, None, f"the file is missing: {self.row.reason}; {ADVICE}")
         detail = f" ({self.detail})" if self.detail else ""
@@ -265,7 +265,7 @@ def _position(index: int, pages: list[_Page]) -> Position:
 
 def survey(
     fs: FileSystem, directory: str, *, same_boot: bool, frame_bytes_max: int
-) -> Iterator[Finding]:
+) -> Iterator[SegmentFinding]:
     """Examine every segment, oldest first, and those that are missing. Reads only; goes on behind
     damage.
 
@@ -289,12 +289,12 @@ def survey(
 
 def examine(
     fs: FileSystem, directory: str, head: Head | None, *, same_boot: bool, frame_bytes_max: int
-) -> Iterator[Finding]:
+) -> Iterator[SegmentFinding]:
     """`survey` by a given note."""
     pages = _first_look(fs, directory, head)
     promised = head.promised(same_boot=same_boot) if head else 0
     newest = head.newest if head else 0
-    before: Finding | None = None
+    before: SegmentFinding | None = None
     for index, page in enumerate(pages):
         path = segment_path(directory, page.id)
         data = b"" if page.lost else read_whole(fs, path)
@@ -333,7 +333,7 @@ def examine(
             proven=proven,
             same_boot=same_boot,
         )
-        before = Finding(
+        before = SegmentFinding(
             page.id,
             path,
             len(data),
@@ -355,27 +355,27 @@ def _shortfall(last: int, promised: int, behind: list[_Page]) -> str:
     return f"the last whole frame is {last}, {promised} was promised{missing}"
 
 
-def require_sound(findings: list[Finding]) -> None:
+def require_sound(findings: list[SegmentFinding]) -> None:
     """Raises WalCorrupt for the first file that is missing, or else damaged."""
-    refused = [finding for finding in findings if finding.outcome is Outcome.REFUSE]
+    refused = [finding for finding in findings if finding.outcome is RecoveryOutcome.REFUSE]
     for finding in sorted(refused, key=lambda finding: not finding.lost):
         raise finding.error()
 
 
-def repair(fs: FileSystem, directory: str, findings: list[Finding]) -> None:
+def repair(fs: FileSystem, directory: str, findings: list[SegmentFinding]) -> None:
     """Discard and cut what a crash left. Each step leaves a state that the next open repairs to the
     same result."""
     # Newest first, so that the ids on disk follow on at every moment.
     for finding in reversed(findings):
-        if finding.outcome is Outcome.DISCARD:
+        if finding.outcome is RecoveryOutcome.DISCARD:
             fs.remove(finding.path)
             fs.sync_dir(directory)
     for finding in findings:
-        if finding.outcome is Outcome.CUT:
+        if finding.outcome is RecoveryOutcome.CUT:
             _cut(fs, directory, finding)
 
 
-def _cut(fs: FileSystem, directory: str, finding: Finding) -> None:
+def _cut(fs: FileSystem, directory: str, finding: SegmentFinding) -> None:
     """Copy the bytes from `offset` on to a side file, durably, then cut them off."""
     file = fs.open(finding.path, writable=True)
     try:

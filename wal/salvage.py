@@ -31,7 +31,7 @@ from wal.format import (
     salt_of,
 )
 from wal.head import Head
-from wal.recovery import Finding, Outcome, write_new
+from wal.recovery import RecoveryOutcome, SegmentFinding, write_new
 from wal.segment import read_whole, segment_path
 
 _IDENTITY_AT: Final = 32
@@ -182,7 +182,7 @@ class _Found:
 def plan(
     fs: FileSystem,
     directory: str,
-    findings: list[Finding],
+    findings: list[SegmentFinding],
     head: Head | None,
     *,
     lost_payload_bytes: int,
@@ -240,11 +240,11 @@ def plan(
     return Plan(mends, put_away, losses)
 
 
-def _begun(findings: list[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.outcome is not Outcome.DISCARD]
+def _begun(findings: list[SegmentFinding]) -> list[SegmentFinding]:
+    return [finding for finding in findings if finding.outcome is not RecoveryOutcome.DISCARD]
 
 
-def _identity(fs: FileSystem, findings: list[Finding], head: Head | None) -> bytes | None:
+def _identity(fs: FileSystem, findings: list[SegmentFinding], head: Head | None) -> bytes | None:
     """The identity of the log: as its note, most of its headers or, failing these, frames say."""
     if head is not None:
         return head.identity
@@ -263,16 +263,16 @@ def _identity(fs: FileSystem, findings: list[Finding], head: Head | None) -> byt
 
 
 def _search(
-    fs: FileSystem, finding: Finding, identity: bytes | None, frame_bytes_max: int
+    fs: FileSystem, finding: SegmentFinding, identity: bytes | None, frame_bytes_max: int
 ) -> _Found:
     data = b"" if finding.lost else read_whole(fs, finding.path)
-    if finding.outcome is Outcome.CUT:
+    if finding.outcome is RecoveryOutcome.CUT:
         data = data[: finding.offset]
     runs: list[Run] = []
     if identity is not None:
         runs = search(data, salt_of(identity, finding.id), frame_bytes_max)
     header = finding.header
-    refused = finding.outcome is Outcome.REFUSE
+    refused = finding.outcome is RecoveryOutcome.REFUSE
     return _Found(
         finding.id,
         finding.path,

@@ -64,7 +64,7 @@ def read_whole(fs: FileSystem, path: str) -> bytes:
         file.close()
 
 
-class Segment:
+class LogSegment:
     """A segment that can be appended to, or was until it was sealed."""
 
     __slots__ = (
@@ -97,7 +97,7 @@ class Segment:
     @classmethod
     def recovered(
         cls, header: SegmentHeader, path: str, file: File | None, last: int, end: int
-    ) -> "Segment":
+    ) -> "LogSegment":
         """A segment as recovery found it: header durable, frames up to `last` ending at `end`."""
         assert end >= HEADER_BYTES
         assert last >= header.first - 1
@@ -167,7 +167,7 @@ class Segment:
                 return False
             return True
 
-    def reserve_after(self, old: "Segment", needed: int, wished: int) -> None:
+    def reserve_after(self, old: "LogSegment", needed: int, wished: int) -> None:
         """`reserve` for the successor of a segment that is about to be sealed.
 
         On a full disk, what the old one holds back unused may be the very space that is needed.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from logqueue.core.reading import Page, Tombstone
+from logqueue.core.reading import ReadPage, RemovedRange
 from logqueue.errors import InvalidRequest
 from logqueue.model.limits import U64_MAX
 
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 _cursors = msgspec.json.Decoder(dict[str, int])
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """One thing to tell a reader of one topic.
 
     Attributes:
@@ -39,7 +39,7 @@ class Event(NamedTuple):
     cursor: int
 
 
-def record_event(topic: str, page: Page, records: bytes, from_seq: int) -> Event:
+def record_event(topic: str, page: ReadPage, records: bytes, from_seq: int) -> StreamEvent:
     """The records of a page, encoded and separated by commas; `from_seq` is the cursor before."""
     members = b'"topic":"%b","records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d' % (
         topic.encode(),
@@ -48,10 +48,10 @@ def record_event(topic: str, page: Page, records: bytes, from_seq: int) -> Event
         page.next_from_seq,
         page.head_seq,
     )
-    return Event("record", members, page.next_from_seq)
+    return StreamEvent("record", members, page.next_from_seq)
 
 
-def tombstone_event(topic: str, tombstone: Tombstone, reason: str, cursor: int) -> Event:
+def tombstone_event(topic: str, tombstone: RemovedRange, reason: str, cursor: int) -> StreamEvent:
     """A loss."""
     members = (
         b'"topic":"%b","reason":"%b","gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d'
@@ -64,18 +64,20 @@ def tombstone_event(topic: str, tombstone: Tombstone, reason: str, cursor: int) 
             tombstone.head_seq,
         )
     )
-    return Event("tombstone", members, cursor)
+    return StreamEvent("tombstone", members, cursor)
 
 
-def caught_up_event(topic: str, head_seq: int) -> Event:
+def caught_up_event(topic: str, head_seq: int) -> StreamEvent:
     """The reader is at the head."""
-    return Event("caught_up", b'"topic":"%b","head_seq":%d' % (topic.encode(), head_seq), head_seq)
+    return StreamEvent(
+        "caught_up", b'"topic":"%b","head_seq":%d' % (topic.encode(), head_seq), head_seq
+    )
 
 
-def deleted_event(topic: str, cursor: int) -> Event:
+def deleted_event(topic: str, cursor: int) -> StreamEvent:
     """The topic is gone. Its name may be one that no topic ever had."""
     members = b'"topic":%b,"head_seq":0,"reason":"deleted"' % _encode(topic)
-    return Event("topic_deleted", members, cursor)
+    return StreamEvent("topic_deleted", members, cursor)
 
 
 # -- server-sent events --------------------------------------------------------------------------
@@ -88,7 +90,7 @@ _SSE_NAMES = {
 }
 
 
-def encode_sse(event: Event, event_id: bytes) -> bytes:
+def encode_sse(event: StreamEvent, event_id: bytes) -> bytes:
     """One frame of an event stream."""
     name = _SSE_NAMES[event.kind]
     return b"id: %b\nevent: %b\ndata: {%b}\n\n" % (event_id, name, event.members)
@@ -124,6 +126,6 @@ def decode_cursors(event_id: bytes) -> dict[str, int]:
 # -- WebSocket messages --------------------------------------------------------------------------
 
 
-def encode_message(event: Event) -> bytes:
+def encode_message(event: StreamEvent) -> bytes:
     """One message of a WebSocket."""
     return b'{"op":"%b",%b}' % (event.kind.encode(), event.members)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from logqueue.core.batch import Batch
 from logqueue.core.reading import Run
-from logqueue.events.block import DATA, META, NODE, TAG, View, size_before
+from logqueue.events.block import DATA, META, NODE, TAG, BlockView, size_before
 
 TAGS_SHOWN, META_SHOWN, DATA_SHOWN = 1, 2, 4
 
@@ -145,7 +145,7 @@ _MEMBERS = (
 
 def encode_records(batch: Batch, start: int, end: int, show: int) -> list[bytes]:
     """The JSON objects of neighbouring places of a batch, whether they are live or not."""
-    view = View(batch.block)
+    view = BlockView(batch.block)
     numbers = zip(batch.seqs_at(start, end), batch.times_at(start, end), strict=True)
     columns = [[b'{"$seq":%d,"$ts":%d' % pair for pair in numbers]]
     for column, name, needed in _MEMBERS:

@@ -13,9 +13,9 @@ import msgspec
 
 from logqueue.core import commands as cmd
 from logqueue.core.decide.claims import oldest_ready_ms
-from logqueue.core.job_views import JobPage, JobView
-from logqueue.core.reading import Page
-from logqueue.core.staging import Producer
+from logqueue.core.job_views import JobListing, JobSummary
+from logqueue.core.reading import ReadPage
+from logqueue.core.staging import ProducerState
 from logqueue.core.topic import Topic
 from logqueue.errors import HIDDEN, LogqueueError
 from logqueue.model.config import RouterOptions, TopicConfig
@@ -37,7 +37,7 @@ def encode_error(error: LogqueueError) -> bytes:
 
 
 def encode_appended(
-    topic: str, reply: cmd.Appended, return_seqs: bool, timings: dict[str, float]
+    topic: str, reply: cmd.AppendResult, return_seqs: bool, timings: dict[str, float]
 ) -> bytes:
     """The reply to a write."""
     seqs = b'"seqs":%b,' % _seqs(reply) if return_seqs else b""
@@ -47,7 +47,7 @@ def encode_appended(
 def encode_ack(
     request_id: bytes,
     topic: str,
-    reply: cmd.Appended,
+    reply: cmd.AppendResult,
     return_seqs: bool,
     timings: dict[str, float],
 ) -> bytes:
@@ -57,13 +57,13 @@ def encode_ack(
     return b'{"op":"ack","request_id":%b,%b}' % (request_id, members)
 
 
-def _seqs(reply: cmd.Appended) -> bytes:
+def _seqs(reply: cmd.AppendResult) -> bytes:
     if reply.results is not None:
         return _encode([seq for seq, _ in reply.results])
     return _encode([*range(reply.first_seq, reply.last_seq + 1)])
 
 
-def _appended(topic: str, reply: cmd.Appended, seqs: bytes, timings: dict[str, float]) -> bytes:
+def _appended(topic: str, reply: cmd.AppendResult, seqs: bytes, timings: dict[str, float]) -> bytes:
     results = b""
     if reply.results is not None:
         results = b'"created_count":%d,"results":%b,' % (
@@ -99,11 +99,11 @@ def _timings(timings: dict[str, float]) -> bytes:
     return b"{" + b",".join([b'"%b":%.3f' % (k.encode(), v) for k, v in timings.items()]) + b"}"
 
 
-_FATE_FROM = cmd.Job._fields.index("key")
-_NO_FATE = tuple(cmd.Job._field_defaults.values())
+_FATE_FROM = cmd.ClaimedJob._fields.index("key")
+_NO_FATE = tuple(cmd.ClaimedJob._field_defaults.values())
 
 
-def encode_job(job: cmd.Job) -> bytes:
+def encode_job(job: cmd.ClaimedJob) -> bytes:
     """The members of one claimed job, without the braces around them."""
     return (
         b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d%b,"deliveries":%d%b,"data":%b%b'
@@ -121,7 +121,7 @@ def encode_job(job: cmd.Job) -> bytes:
     )
 
 
-def _fate(job: cmd.Job | JobView) -> bytes:
+def _fate(job: cmd.ClaimedJob | JobSummary) -> bytes:
     """The members of a job that most jobs do not have, each with a comma before it."""
     return b"%b%b%b%b" % (
         b',"$key":' + job.key if job.key else b"",
@@ -132,7 +132,7 @@ def _fate(job: cmd.Job | JobView) -> bytes:
 
 
 def encode_claimed(
-    topic: str, jobs: Sequence[cmd.Job], claimed: cmd.Claimed, timings: dict[str, float]
+    topic: str, jobs: Sequence[cmd.ClaimedJob], claimed: cmd.ClaimResult, timings: dict[str, float]
 ) -> bytes:
     """The reply to a claim. An empty one says why it is, and when that may change."""
     why = b""
@@ -150,13 +150,15 @@ def encode_claimed(
     )
 
 
-def encode_job_frames(topic: str, jobs: Iterable[cmd.Job]) -> bytes:
+def encode_job_frames(topic: str, jobs: Iterable[cmd.ClaimedJob]) -> bytes:
     """Server-sent events for jobs pushed over a work stream."""
     head = b'event: job\ndata: {"topic":"%b",' % topic.encode()
     return b"".join([b"id: %d\n%b%b}\n\n" % (job.seq, head, encode_job(job)) for job in jobs])
 
 
-def encode_settled(topic: str, verb: str, reply: cmd.Settled, timings: dict[str, float]) -> bytes:
+def encode_settled(
+    topic: str, verb: str, reply: cmd.SettleResult, timings: dict[str, float]
+) -> bytes:
     """The reply to an ack, nack or reject; `verb` is the counting member's name."""
     return b'{"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":%b}' % (
         topic.encode(),
@@ -169,7 +171,7 @@ def encode_settled(topic: str, verb: str, reply: cmd.Settled, timings: dict[str,
     )
 
 
-def encode_extended(topic: str, reply: cmd.Extended, timings: dict[str, float]) -> bytes:
+def encode_extended(topic: str, reply: cmd.ExtendResult, timings: dict[str, float]) -> bytes:
     """The reply to an extend."""
     return b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"performance":%b}' % (
         topic.encode(),
@@ -252,7 +254,7 @@ def queue_counters(topic: Topic, now: int) -> dict[str, int | bool] | None:
     }
 
 
-def encode_page(topic: str, page: Page, records: bytes, timings: dict[str, float]) -> bytes:
+def encode_page(topic: str, page: ReadPage, records: bytes, timings: dict[str, float]) -> bytes:
     """The reply to a diff; `records` are the page's, as JSON objects separated by commas."""
     at = page.next_from_seq
     return (
@@ -287,7 +289,7 @@ def router_members(name: str, source: str, dest: str, options: RouterOptions) ->
     }
 
 
-def staged_members(producer: str, epoch: int, reply: cmd.Staged) -> dict[str, Any]:
+def staged_members(producer: str, epoch: int, reply: cmd.StageResult) -> dict[str, Any]:
     """What staging a chunk came to."""
     return {
         "producer": producer,
@@ -297,7 +299,7 @@ def staged_members(producer: str, epoch: int, reply: cmd.Staged) -> dict[str, An
     }
 
 
-def committed_members(producer: str, epoch: int, reply: cmd.Committed) -> dict[str, Any]:
+def committed_members(producer: str, epoch: int, reply: cmd.CommitResult) -> dict[str, Any]:
     """What committing an epoch came to."""
     topics = [
         {"topic": topic, "first_seq": first, "last_seq": last, "count": last - first + 1}
@@ -307,7 +309,7 @@ def committed_members(producer: str, epoch: int, reply: cmd.Committed) -> dict[s
     return {"producer": producer, "epoch": epoch, "status": status, "topics": topics}
 
 
-def producer_members(producer: Producer) -> dict[str, Any]:
+def producer_members(producer: ProducerState) -> dict[str, Any]:
     """A producer as `GET /v0/producers/:producer` shows it."""
     return {
         "producer": producer.name,
@@ -320,7 +322,7 @@ def producer_members(producer: Producer) -> dict[str, Any]:
     }
 
 
-def _job_view(job: JobView, now: int, *, data: bool) -> bytes:
+def _job_view(job: JobSummary, now: int, *, data: bool) -> bytes:
     """One job as an operator sees it."""
     members = [
         b'"$seq":%d,"$ts":%d%b,"state":"%b","deliveries":%d%b'
@@ -351,7 +353,7 @@ def _job_view(job: JobView, now: int, *, data: bool) -> bytes:
 
 
 def encode_jobs(
-    topic: str, page: JobPage, now: int, data: bool, timings: dict[str, float]
+    topic: str, page: JobListing, now: int, data: bool, timings: dict[str, float]
 ) -> bytes:
     """A page of jobs."""
     following = b"" if page.next_after is None else b'"next_after":%d,' % page.next_after
@@ -366,7 +368,7 @@ def encode_jobs(
 
 def encode_job_history(
     topic: str,
-    job: JobView,
+    job: JobSummary,
     history: Sequence[dict[str, Any]],
     is_whole: bool,
     now: int,

@@ -16,7 +16,7 @@ from logqueue.core.state import State
 from logqueue.server.storage.journal import Journal
 from wal import OsFileSystem, WalCorrupt
 from wal.log import FRAME_BYTES_MAX, LOCK_NAME, SEGMENT_BYTES_MAX
-from wal.recovery import Outcome, ran_on, survey
+from wal.recovery import RecoveryOutcome, ran_on, survey
 
 LOGS = ("jobs", "leases")
 
@@ -140,8 +140,8 @@ def _examine_log(directory: Path) -> LogReport:
         segments=len(findings),
         frames=sum(one.last - one.header.first + 1 for one in findings if one.header),
         bytes=sum(one.offset for one in findings),
-        torn=sum(one.size - one.offset for one in findings if one.outcome is Outcome.CUT),
-        damage=tuple(str(one.error()) for one in findings if one.outcome is Outcome.REFUSE),
+        torn=sum(one.size - one.offset for one in findings if one.outcome is RecoveryOutcome.CUT),
+        damage=tuple(str(one.error()) for one in findings if one.outcome is RecoveryOutcome.REFUSE),
     )
 
 

@@ -15,7 +15,7 @@ from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_node, duration_ms, natural, positive
 from logqueue.cli.connection import connect, node_of
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
-from logqueue.cli.output import Column, number
+from logqueue.cli.output import TableColumn, number
 from logqueue.errors import quoted
 
 if TYPE_CHECKING:
@@ -155,10 +155,10 @@ def _claim(arguments: argparse.Namespace) -> int:
         for job in claimed.jobs:
             output.json_line(job)
         return exits.OK
-    columns = (number("seq"), Column("lease"), number("run"), Column("until"))
-    tag = Column("tag", is_optional=True)
+    columns = (number("seq"), TableColumn("lease"), number("run"), TableColumn("until"))
+    tag = TableColumn("tag", is_optional=True)
     output.table(
-        (*columns, tag, Column("data", is_long=True)),
+        (*columns, tag, TableColumn("data", is_long=True)),
         (
             (
                 str(job.seq),
@@ -282,15 +282,15 @@ def _jobs(arguments: argparse.Namespace) -> int:
         return exits.OK
     columns = (
         number("seq"),
-        Column("state"),
+        TableColumn("state"),
         number("run", is_optional=True),
-        Column("age"),
-        Column("until", is_optional=True),
-        Column("holder", is_optional=True),
-        Column("tag", is_optional=True),
-        Column("key", is_optional=True),
-        Column("last error", is_long=True, is_optional=True),
-        Column("data", is_long=True),
+        TableColumn("age"),
+        TableColumn("until", is_optional=True),
+        TableColumn("holder", is_optional=True),
+        TableColumn("tag", is_optional=True),
+        TableColumn("key", is_optional=True),
+        TableColumn("last error", is_long=True, is_optional=True),
+        TableColumn("data", is_long=True),
     )
     output.table(columns, _rows(found))
     if len(found) == arguments.limit:
@@ -359,9 +359,14 @@ def _job(arguments: argparse.Namespace) -> int:
     )
     if found.history:
         output.line("")
-        columns = (Column("at"), Column("event"), Column("node"), Column("until"))
+        columns = (
+            TableColumn("at"),
+            TableColumn("event"),
+            TableColumn("node"),
+            TableColumn("until"),
+        )
         output.table(
-            (*columns, Column("error", is_long=True)),
+            (*columns, TableColumn("error", is_long=True)),
             (
                 (
                     output.when(step.at),
@@ -388,9 +393,9 @@ def _workers(arguments: argparse.Namespace) -> int:
             output.json_line(worker)
         return exits.OK
     names = ("in_flight", "streams", "claimed", "acked", "nacked", "rejected", "expired")
-    columns = (Column("worker"), *(number(name.replace("_", " ")) for name in names))
+    columns = (TableColumn("worker"), *(number(name.replace("_", " ")) for name in names))
     output.table(
-        (*columns, Column("last seen")),
+        (*columns, TableColumn("last seen")),
         (
             (
                 worker.node,

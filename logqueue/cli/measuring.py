@@ -18,7 +18,7 @@ from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, positive
 from logqueue.cli.connection import connect, url_of
 from logqueue.cli.exits import CommandError, UsageError
-from logqueue.cli.output import Column, number
+from logqueue.cli.output import TableColumn, number
 from logqueue.cli.topics import DURABILITIES
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def add_to(commands: Commands) -> None:
 
 
 @dataclass
-class Phase:
+class BenchPhase:
     """One kind of call, made again and again.
 
     Attributes:
@@ -100,7 +100,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _measured(client: Client, queue: str, arguments: argparse.Namespace) -> list[Phase]:
+def _measured(client: Client, queue: str, arguments: argparse.Namespace) -> list[BenchPhase]:
     data = {"bench": "x" * max(arguments.bytes - 12, 0)}
     single = min(arguments.jobs, SINGLE_CALLS_MAX)
     rounds = [(arguments.batch, arguments.jobs)]
@@ -108,7 +108,7 @@ def _measured(client: Client, queue: str, arguments: argparse.Namespace) -> list
         rounds.append((1, single))
     phases = []
     for batch, jobs in rounds:
-        phases += [Phase(name, batch) for name in ("append", "claim", "ack")]
+        phases += [BenchPhase(name, batch) for name in ("append", "claim", "ack")]
         append, claim, ack = phases[-3:]
         for count in _parts(jobs, batch):
             with append.call(count):
@@ -127,7 +127,7 @@ def _parts(jobs: int, batch: int) -> Iterator[int]:
         yield min(batch, jobs - start)
 
 
-def _claimed(client: Client, queue: str, count: int, claim: Phase) -> list[Job]:
+def _claimed(client: Client, queue: str, count: int, claim: BenchPhase) -> list[Job]:
     with claim.call(count):
         jobs = client.claim(queue, max=count).jobs
     if len(jobs) != count:
@@ -135,7 +135,7 @@ def _claimed(client: Client, queue: str, count: int, claim: Phase) -> list[Job]:
     return jobs
 
 
-def _report(arguments: argparse.Namespace, phases: list[Phase]) -> None:
+def _report(arguments: argparse.Namespace, phases: list[BenchPhase]) -> None:
     if arguments.json:
         rows = [
             {
@@ -151,7 +151,7 @@ def _report(arguments: argparse.Namespace, phases: list[Phase]) -> None:
         output.json_line({"url": url, "durability": durability, "rows": rows})
         return
     shown: Callable[[float], str] = "{:,.2f}".format
-    columns = (Column("call"), number("jobs per call"), number("jobs/s"))
+    columns = (TableColumn("call"), number("jobs per call"), number("jobs/s"))
     output.table(
         (*columns, number("p50 ms"), number("p99 ms")),
         (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_json
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
-from logqueue.cli.output import Column, number
+from logqueue.cli.output import TableColumn, number
 
 if TYPE_CHECKING:
     from logqueue.cli.check import Report
@@ -243,9 +243,9 @@ def _report(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.json:
         output.json_line(report.as_fields())
         return
-    columns: tuple[Any, ...] = (Column("log"), number("segments"), number("frames"))
+    columns: tuple[Any, ...] = (TableColumn("log"), number("segments"), number("frames"))
     output.table(
-        (*columns, Column("size"), Column("state")),
+        (*columns, TableColumn("size"), TableColumn("state")),
         (
             (log.name, log.segments, log.frames, output.size(log.bytes), log.state)
             for log in report.logs

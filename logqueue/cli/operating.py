@@ -15,7 +15,7 @@ from logqueue.cli.arguments import Commands, add_yes, natural, positive
 from logqueue.cli.connection import connect
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.jobs import STATES
-from logqueue.cli.output import Column, number
+from logqueue.cli.output import TableColumn, number
 from logqueue.errors import quoted
 
 if TYPE_CHECKING:
@@ -144,16 +144,16 @@ def _dead(arguments: argparse.Namespace) -> int:
         for record in found:
             output.json_line(record)
         return exits.OK
-    error = Column("error", is_long=True, is_optional=True)
+    error = TableColumn("error", is_long=True, is_optional=True)
     columns = (
         number("seq"),
-        Column("from"),
-        Column("reason", is_optional=True),
+        TableColumn("from"),
+        TableColumn("reason", is_optional=True),
         number("runs"),
-        Column("at"),
+        TableColumn("at"),
     )
     output.table(
-        (*columns, error, Column("data", is_long=True)),
+        (*columns, error, TableColumn("data", is_long=True)),
         (
             (
                 str(record.seq),

@@ -14,16 +14,16 @@ from functools import cache
 from typing import Any
 
 from logqueue.cli.exits import CommandError, UsageError
-from logqueue.cli.terminal import Column as Column
+from logqueue.cli.terminal import TableColumn as TableColumn
 from logqueue.cli.terminal import bold, columns_of, table_lines
 
 PAYLOADS = frozenset({"data", "meta"})
 """Fields that hold what users sent, which is shown as it is."""
 
 
-def number(name: str, *, is_optional: bool = False) -> Column:
+def number(name: str, *, is_optional: bool = False) -> TableColumn:
     """A column of numbers."""
-    return Column(name, is_number=True, is_optional=is_optional)
+    return TableColumn(name, is_number=True, is_optional=is_optional)
 
 
 def say(text: str) -> None:
@@ -93,7 +93,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+def table(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> None:
     """Print a table. Cells that are None stay empty."""
     names, *lines = made_table(columns, rows)
     line(bold(names, sys.stdout))
@@ -101,7 +101,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         line(text)
 
 
-def made_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> list[str]:
+def made_table(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> list[str]:
     """A table as lines, cut to the terminal where there is one."""
     cells = [[_cell(value) for value in row] for row in rows]
     return table_lines(columns, cells, columns_of(sys.stdout))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import exits, output
 from logqueue.cli.exits import NothingThere
-from logqueue.cli.output import Column
+from logqueue.cli.output import TableColumn
 from logqueue.cli.pipeline_jobs import directories, input_of
 from logqueue.cli.pipeline_runs import progress, session, stopped_by_sigterm
 
@@ -99,7 +99,7 @@ def _print(
         written.writerows([_cell(value) for value in row] for row in rows)
     else:
         kinds = [
-            Column(name, is_number=is_number, is_long=not is_number)
+            TableColumn(name, is_number=is_number, is_long=not is_number)
             for name, is_number in zip(columns, are_numbers, strict=True)
         ]
         output.table(kinds, ([_cell(value) for value in row] for row in rows))

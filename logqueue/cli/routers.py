@@ -11,7 +11,7 @@ from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_address, add_json, add_retrying
 from logqueue.cli.connection import connect
 from logqueue.cli.exits import NothingThere
-from logqueue.cli.output import Column, number
+from logqueue.cli.output import TableColumn, number
 from logqueue.errors import quoted
 
 
@@ -57,7 +57,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for entry in found:
             output.json_line(entry)
         return exits.OK
-    columns = (Column("router"), Column("from"), Column("to"), number("copied"))
+    columns = (TableColumn("router"), TableColumn("from"), TableColumn("to"), number("copied"))
     output.table(columns, ((r.router, r.source, r.dest, r.forwarded_total) for r in found))
     return exits.OK
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logqueue.cli.exits import CommandError
-from logqueue.server.storage.data_directory import Known, write_known
+from logqueue.server.storage.data_directory import LogsRecord, write_known
 from wal import File, OsFileSystem
 from wal.format import HEADER_BYTES, SegmentHeader, Walk, decode_header, salt_of
 from wal.head import Head, HeadFile, read_head
@@ -81,7 +81,7 @@ def copy_running(source: Path, target: Path) -> None:
             last = max(last, needed.promised(same_boot=True))
         head = Head(identity, 1, oldest, newest, last, last)
         HeadFile.make(OsFileSystem(), str(folder), head).close()
-        known[log] = Known(identity.hex(), 1)
+        known[log] = LogsRecord(identity.hex(), 1)
     write_known(OsFileSystem(), str(target), known)
 
 

@@ -17,7 +17,7 @@ from logqueue.cli.arguments import Commands, duration_s
 from logqueue.cli.connection import connect
 from logqueue.cli.exits import UsageError
 from logqueue.cli.output import number
-from logqueue.cli.terminal import Column, Redrawn
+from logqueue.cli.terminal import Redrawn, TableColumn
 
 if TYPE_CHECKING:
     from logqueue.client import Client
@@ -27,7 +27,7 @@ EVERY_S = 2.0
 EVERY_S_MIN = 0.1
 
 _COLUMNS = (
-    Column("topic"),
+    TableColumn("topic"),
     number("records"),
     number("size"),
     number("in/s", is_optional=True),
@@ -38,7 +38,7 @@ _COLUMNS = (
     number("oldest ready", is_optional=True),
     number("done/s", is_optional=True),
     number("dead", is_optional=True),
-    Column("state", is_optional=True),
+    TableColumn("state", is_optional=True),
 )
 
 
@@ -79,7 +79,7 @@ def _stats(arguments: argparse.Namespace) -> int:
         elif arguments.watch and sys.stdout.isatty():
             _watch(client, arguments)
         else:
-            before: list[Look] = []
+            before: list[StatsSnapshot] = []
             _repeat(arguments, lambda: _show_all(client, arguments, before))
     return exits.OK
 
@@ -97,7 +97,7 @@ def _repeat(arguments: argparse.Namespace, show: Callable[[], None]) -> None:
 
 
 @dataclass(frozen=True)
-class Look:
+class StatsSnapshot:
     """How everything stood at one moment."""
 
     health: Health
@@ -105,7 +105,7 @@ class Look:
     at: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def at_all(cls, client: Client, arguments: argparse.Namespace) -> Look:
+    def at_all(cls, client: Client, arguments: argparse.Namespace) -> StatsSnapshot:
         """Look now."""
         return cls(client.health(), [*client.topics(prefix=arguments.prefix)])
 
@@ -119,12 +119,12 @@ class Look:
 
 
 def _show_json(client: Client, arguments: argparse.Namespace) -> None:
-    look = Look.at_all(client, arguments)
+    look = StatsSnapshot.at_all(client, arguments)
     output.json_line({"server": look.health, "topics": look.topics}, at_once=True)
 
 
-def _show_all(client: Client, arguments: argparse.Namespace, before: list[Look]) -> None:
-    look = Look.at_all(client, arguments)
+def _show_all(client: Client, arguments: argparse.Namespace, before: list[StatsSnapshot]) -> None:
+    look = StatsSnapshot.at_all(client, arguments)
     output.line(look.summary())
     if look.topics:
         output.table(_COLUMNS, _rows(look, before[-1] if before else None))
@@ -134,15 +134,15 @@ def _show_all(client: Client, arguments: argparse.Namespace, before: list[Look])
 def _watch(client: Client, arguments: argparse.Namespace) -> None:
     """The same table, drawn anew in its place."""
     drawn = Redrawn(sys.stdout)
-    before: Look | None = None
+    before: StatsSnapshot | None = None
     while True:
-        look = Look.at_all(client, arguments)
+        look = StatsSnapshot.at_all(client, arguments)
         drawn.draw([look.summary(), *output.made_table(_COLUMNS, _rows(look, before))])
         before = look
         time.sleep(arguments.every)
 
 
-def _rows(look: Look, before: Look | None) -> Iterator[tuple[object, ...]]:
+def _rows(look: StatsSnapshot, before: StatsSnapshot | None) -> Iterator[tuple[object, ...]]:
     earlier = {entry.topic: entry for entry in before.topics} if before is not None else {}
     seconds = max(look.at - before.at, 1e-9) if before is not None else 0.0
     for entry in look.topics:

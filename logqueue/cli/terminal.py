@@ -25,7 +25,7 @@ _BOLD, _NORMAL, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[1m", "\x1b[0m", "\r\x1b[K", "\
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column of a table.
 
     Attributes:
@@ -79,7 +79,7 @@ def fitted(text: str, width: int, *, to_the_right: bool = False) -> str:
 
 
 def table_lines(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width_max: int | None
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], width_max: int | None
 ) -> list[str]:
     """A table as lines, names of the columns first.
 

@@ -12,7 +12,7 @@ from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_yes, duration_ms, fields, natural
 from logqueue.cli.connection import connect
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
-from logqueue.cli.output import Column, number
+from logqueue.cli.output import TableColumn, number
 from logqueue.errors import TopicNotFound, quoted
 
 DURABILITIES = ("ephemeral", "memory", "disk", "fsync")
@@ -135,14 +135,14 @@ def _topics(arguments: argparse.Namespace) -> int:
             output.json_line(entry)
     elif found:
         columns = (
-            Column("topic"),
-            Column("type"),
+            TableColumn("topic"),
+            TableColumn("type"),
             number("records"),
             number("size"),
             number("head"),
             number("ready"),
             number("in flight"),
-            Column("durability"),
+            TableColumn("durability"),
         )
         output.table(
             columns,

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from logqueue.client.calls import Request, encode, path
+from logqueue.client.calls import CallRequest, encode, path
 from logqueue.client.topic_calls import ConfigFields, known_config
 from logqueue.errors import TopicNotFound
 from logqueue.shapes import Appended, Record, Tombstone
@@ -70,7 +70,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
     config: Mapping[str, Any] | None = None
 
 
-class Batches:
+class AppendBatches:
     """Turns records into the requests of one append.
 
     Each request carries an idempotency key: the first one `key`, the further ones `key/1`,
@@ -96,7 +96,7 @@ class Batches:
         self._config = None if config is None else known_config(config)
         self._made = 0
 
-    def requests(self, chunk: Sequence[Any]) -> list[Request]:
+    def requests(self, chunk: Sequence[Any]) -> list[CallRequest]:
         """The requests for the next records: one, or more when they are big.
 
         Raises:
@@ -104,14 +104,14 @@ class Batches:
         """
         return self._cut([new_record(record) for record in chunk])
 
-    def _cut(self, records: Sequence[NewRecord]) -> list[Request]:
+    def _cut(self, records: Sequence[NewRecord]) -> list[CallRequest]:
         key = f"{self._key}/{self._made}" if self._made else self._key
         content = encode(_Body(records, key, self._node, self._create, self._config))
         if len(content) > BODY_BYTES_SPLIT and len(records) > 1:
             half = len(records) // 2
             return self._cut(records[:half]) + self._cut(records[half:])
         self._made += 1
-        return [Request("POST", self._where, content)]
+        return [CallRequest("POST", self._where, content)]
 
 
 def new_record(record: Any) -> NewRecord:

@@ -35,11 +35,11 @@ from logqueue.client import (
     topic_calls,
 )
 from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
-from logqueue.client.calls import Answer, Call, Listing, Request, call, describe
+from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, describe
 from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
 from logqueue.client.lazy import httpx
-from logqueue.client.sse import Event, SseParser
+from logqueue.client.sse import ServerSentEvent, SseParser
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
 
@@ -130,7 +130,7 @@ class AwaitedCalls:
                 working.forget(result)
         return result
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: CallRequest) -> Answer:
         backoff = self._reconnect if request.is_endless else self._backoff
         if request.is_probe:
             backoff = NO_RETRIES
@@ -144,7 +144,7 @@ class AwaitedCalls:
                     raise
             await self._sleep(delay)
 
-    async def _try(self, request: Request, is_unsure: bool) -> Answer:
+    async def _try(self, request: CallRequest, is_unsure: bool) -> Answer:
         content = request.content(self.node)
         with connecting.failures_named(self._address):
             reply = await self._connections().request(
@@ -208,7 +208,7 @@ class AwaitedCalls:
 
     async def _events(
         self, following: Following[Any], patience: Patience
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[ServerSentEvent, None]:
         request, headers = following.request(self.node)
         parser = SseParser()
         with connecting.failures_named(self._address, following.silence_ms_max / 1000):
@@ -251,7 +251,7 @@ class AwaitedCalls:
         gathered from it. Everything else is as in `Client.append`.
         """
         appending.check_records(records, chunk)
-        batches = appending.Batches(
+        batches = appending.AppendBatches(
             topic,
             key=appending.new_key() if key is None else key,
             node=node,
@@ -261,7 +261,7 @@ class AwaitedCalls:
         )
         total = appending.Total(topic)
 
-        async def send(requests: Sequence[Request]) -> None:
+        async def send(requests: Sequence[CallRequest]) -> None:
             for request in requests:
                 reply = await self.perform(call(request, Appended))
                 total.add(reply)

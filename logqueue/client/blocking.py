@@ -27,11 +27,11 @@ from logqueue.client import (
     topic_calls,
 )
 from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
-from logqueue.client.calls import Answer, Call, Listing, Request, call, describe
+from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, describe
 from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
 from logqueue.client.lazy import httpx
-from logqueue.client.sse import Event, SseParser
+from logqueue.client.sse import ServerSentEvent, SseParser
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
 
@@ -136,7 +136,7 @@ class BlockingCalls:
                 working.forget(result)
         return result
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: CallRequest) -> Answer:
         backoff = self._reconnect if request.is_endless else self._backoff
         if request.is_probe:
             backoff = NO_RETRIES
@@ -150,7 +150,7 @@ class BlockingCalls:
                     raise
             self._sleep(delay)
 
-    def _try(self, request: Request, is_unsure: bool) -> Answer:
+    def _try(self, request: CallRequest, is_unsure: bool) -> Answer:
         content = request.content(self.node)
         with connecting.failures_named(self._address):
             reply = self._connections().request(
@@ -207,7 +207,7 @@ class BlockingCalls:
 
     def _events(
         self, following: Following[Any], patience: Patience
-    ) -> Generator[Event, None, None]:
+    ) -> Generator[ServerSentEvent, None, None]:
         request, headers = following.request(self.node)
         parser = SseParser()
         with (
@@ -275,7 +275,7 @@ class BlockingCalls:
             TypeError: `records` is a single record, or one is nothing that JSON can say.
         """
         appending.check_records(records, chunk)
-        batches = appending.Batches(
+        batches = appending.AppendBatches(
             topic,
             key=appending.new_key() if key is None else key,
             node=node,

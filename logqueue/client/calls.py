@@ -77,7 +77,7 @@ def _fields_of(value: Any) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CallRequest:
     """One HTTP request.
 
     Attributes:
@@ -129,7 +129,7 @@ class Answer:
 class Call(Generic[T]):
     """Requests to make in order, and how to read their answers as one result."""
 
-    requests: Sequence[Request]
+    requests: Sequence[CallRequest]
     read: Callable[[Sequence[Answer]], T]
 
 
@@ -202,7 +202,7 @@ def _fraction(digits: str) -> float | Decimal:
     return number if math.isfinite(number) else Decimal(digits)
 
 
-def call(request: Request, kind: type[Shape]) -> Call[Shape]:
+def call(request: CallRequest, kind: type[Shape]) -> Call[Shape]:
     """The call that makes one request and reads one shape."""
     return Call((request,), lambda answers: read_shape(answers[0], kind))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logqueue import __version__
-from logqueue.client.calls import Request
+from logqueue.client.calls import CallRequest
 from logqueue.client.failures import (
     LostReply,
     Silence,
@@ -137,7 +137,7 @@ def _valid_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def headers(request: Request, content: bytes | None) -> dict[str, str]:
+def headers(request: CallRequest, content: bytes | None) -> dict[str, str]:
     """The headers of a request, beyond those of every request."""
     if content is None:
         wanted = {} if request.range is None else {"range": request.range}

@@ -14,10 +14,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from logqueue.client.calls import Call, Request, call, decode, given, path
+from logqueue.client.calls import Call, CallRequest, call, decode, given, path
 from logqueue.client.failures import ConnectionFailed, Silence, UnexpectedReply
 from logqueue.client.settling import Settled
-from logqueue.client.sse import Event
+from logqueue.client.sse import ServerSentEvent
 from logqueue.errors import (
     LogqueueError,
     NotFound,
@@ -67,14 +67,14 @@ class Following(ABC, Generic[T]):
         return []
 
     @abstractmethod
-    def request(self, node: str) -> tuple[Request, dict[str, str]]:
+    def request(self, node: str) -> tuple[CallRequest, dict[str, str]]:
         """The request for the next stream and its extra headers."""
 
     def opened(self) -> None:
         """Take in that the server has accepted the stream."""
 
     @abstractmethod
-    def take(self, event: Event) -> list[T]:
+    def take(self, event: ServerSentEvent) -> list[T]:
         """What an event means for the iteration.
 
         Raises:
@@ -151,7 +151,7 @@ class Watching(Following[WatchFrame]):
         }
         # A topic that went during a break is news, not an error.
         where = path("watch", lenient=None if self._is_first else True)
-        return call(Request("POST", where, {"topics": topics, **self._options}), WatchSession)
+        return call(CallRequest("POST", where, {"topics": topics, **self._options}), WatchSession)
 
     def prepared(self, reply: WatchSession) -> list[WatchFrame]:
         """See Following."""
@@ -162,13 +162,13 @@ class Watching(Following[WatchFrame]):
         self._is_first = False
         return [TopicDeleted(topic=name) for name in gone]
 
-    def request(self, node: str) -> tuple[Request, dict[str, str]]:
+    def request(self, node: str) -> tuple[CallRequest, dict[str, str]]:
         """See Following."""
         assert self._url is not None, "a session comes first"
         headers = {"last-event-id": self._last_id} if self._last_id else {}
-        return Request("GET", self._url, accept=EVENT_STREAM), headers
+        return CallRequest("GET", self._url, accept=EVENT_STREAM), headers
 
-    def take(self, event: Event) -> list[WatchFrame]:
+    def take(self, event: ServerSentEvent) -> list[WatchFrame]:
         """See Following."""
         kind = _FRAMES.get(event.event)
         if kind is None:
@@ -280,7 +280,7 @@ class Working(Following[Job | Interrupted]):
         """See Following."""
         self._is_open = True
 
-    def request(self, node: str) -> tuple[Request, dict[str, str]]:
+    def request(self, node: str) -> tuple[CallRequest, dict[str, str]]:
         """See Following."""
         where = path(
             "topics",
@@ -292,9 +292,9 @@ class Working(Following[Job | Interrupted]):
             # Whoever iterates has the job: should it take the process down, that was a delivery.
             starts="true",
         )
-        return Request("GET", where, accept=EVENT_STREAM), {}
+        return CallRequest("GET", where, accept=EVENT_STREAM), {}
 
-    def take(self, event: Event) -> list[Job | Interrupted]:
+    def take(self, event: ServerSentEvent) -> list[Job | Interrupted]:
         """See Following."""
         if event.event == "error":
             raise _ending(event)
@@ -345,7 +345,7 @@ def work(
     return Working(queue, node, max, lease_ms)
 
 
-def _decode(event: Event, kind: type[T]) -> T:
+def _decode(event: ServerSentEvent, kind: type[T]) -> T:
     try:
         return decode(event.data, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -355,7 +355,7 @@ def _decode(event: Event, kind: type[T]) -> T:
         ) from error
 
 
-def _ending(event: Event) -> LogqueueError:
+def _ending(event: ServerSentEvent) -> LogqueueError:
     said = _decode(event, StreamError)
     text = said.message or said.error or "the server ended the stream"
     if said.code == "server_shutting_down":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from logqueue.client.calls import Call, Listing, Request, call, path
+from logqueue.client.calls import Call, CallRequest, Listing, call, path
 from logqueue.shapes import Segment, SegmentPage, SeqAt
 
 SEGMENTS_PER_PAGE = 1000
@@ -48,7 +48,7 @@ def segment_page(
         cursor=cursor or None,
         page_size=page_size,
     )
-    return call(Request("GET", where), SegmentPage)
+    return call(CallRequest("GET", where), SegmentPage)
 
 
 def segments(
@@ -86,7 +86,7 @@ def segment(id: str, *, start: int = 0, stop: int | None = None) -> Call[bytes]:
     wanted = None
     if start or stop is not None:
         wanted = f"bytes={start}-" if stop is None else f"bytes={start}-{stop - 1}"
-    request = Request(
+    request = CallRequest(
         "GET", path("log", "segments", id), accept="application/octet-stream", range=wanted
     )
     return Call((request,), lambda answers: answers[0].body)
@@ -102,4 +102,4 @@ def seq_at(topic: str, ts: int) -> Call[SeqAt]:
         TopicNotFound: There is no such topic.
         InvalidRequest: It is no such time.
     """
-    return call(Request("GET", path("topics", topic, "seq_at", ts=ts)), SeqAt)
+    return call(CallRequest("GET", path("topics", topic, "seq_at", ts=ts)), SeqAt)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from logqueue.client.appending import CHUNK_MAX, check_records, new_record
-from logqueue.client.calls import Call, Request, call, given, path
+from logqueue.client.calls import Call, CallRequest, call, given, path
 from logqueue.shapes import Committed, Producer, Staged
 
 
@@ -68,7 +68,7 @@ def stage(
         records=[new_record(record) for record in records],
         node=node,
     )
-    return call(Request("POST", _epoch(producer, epoch, "stage"), body), Staged)
+    return call(CallRequest("POST", _epoch(producer, epoch, "stage"), body), Staged)
 
 
 def commit(
@@ -89,7 +89,7 @@ def commit(
         TopicFull: A topic refuses more, and did so until retries ran out.
     """
     body = given(parts=[*parts], content=content)
-    return call(Request("POST", _epoch(producer, epoch, "commit"), body), Committed)
+    return call(CallRequest("POST", _epoch(producer, epoch, "commit"), body), Committed)
 
 
 def producer(producer: str) -> Call[Producer]:
@@ -98,7 +98,7 @@ def producer(producer: str) -> Call[Producer]:
     Raises:
         NotFound: Nobody has staged or committed under this name, or not for long.
     """
-    return call(Request("GET", path("producers", producer)), Producer)
+    return call(CallRequest("GET", path("producers", producer)), Producer)
 
 
 def _epoch(producer: str, epoch: int, verb: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from logqueue.client.calls import Answer, Call, Listing, Request, call, given, path, read_shape
+from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, given, path, read_shape
 from logqueue.client.topic_calls import Match
 from logqueue.shapes import (
     Cancelled,
@@ -50,7 +50,7 @@ def claim(
         TopicNotFound, NotAQueue: There is no such queue.
         LostReply: No reply came; jobs may have been leased.
     """
-    request = Request(
+    request = CallRequest(
         "POST",
         path("topics", queue, "claim"),
         given(node=node, max=max, lease_ms=lease_ms, wait_ms=wait_ms),
@@ -98,7 +98,7 @@ def job_page(
         limit=limit,
         data=None if data else False,
     )
-    return call(Request("GET", where), JobPage)
+    return call(CallRequest("GET", where), JobPage)
 
 
 def jobs(
@@ -130,7 +130,7 @@ def job(queue: str, seq: int) -> Call[JobHistory]:
         TopicNotFound, NotAQueue: There is no such queue.
         NotFound: There is no such job.
     """
-    return call(Request("GET", path("topics", queue, "jobs", str(seq))), JobHistory)
+    return call(CallRequest("GET", path("topics", queue, "jobs", str(seq))), JobHistory)
 
 
 def workers(queue: str) -> Call[list[WorkerView]]:
@@ -143,7 +143,7 @@ def workers(queue: str) -> Call[list[WorkerView]]:
     def read(answers: Sequence[Answer]) -> list[WorkerView]:
         return read_shape(answers[0], WorkerList).workers
 
-    return Call((Request("GET", path("topics", queue, "workers")),), read)
+    return Call((CallRequest("GET", path("topics", queue, "workers")),), read)
 
 
 # -- operating -----------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def cancel(queue: str, seq: int, *, force: bool = False) -> Call[Cancelled]:
         TopicNotFound, NotAQueue: There is no such queue.
     """
     where = path("topics", queue, "jobs", str(seq), force=True if force else None)
-    return call(Request("DELETE", where), Cancelled)
+    return call(CallRequest("DELETE", where), Cancelled)
 
 
 def cancel_key(queue: str, key: str) -> Call[Cancelled]:
@@ -169,7 +169,7 @@ def cancel_key(queue: str, key: str) -> Call[Cancelled]:
         TopicNotFound, NotAQueue: There is no such queue.
     """
     # By key, a second try could meet a job that was written since.
-    request = Request("DELETE", path("topics", queue, "keys", key), is_repeatable=False)
+    request = CallRequest("DELETE", path("topics", queue, "keys", key), is_repeatable=False)
     return call(request, Cancelled)
 
 
@@ -180,7 +180,7 @@ def purge(queue: str, states: Iterable[JobState]) -> Call[Purged]:
         TopicNotFound, NotAQueue: There is no such queue.
     """
     body = {"states": [*states]}
-    request = Request("POST", path("topics", queue, "purge"), body, is_repeatable=False)
+    request = CallRequest("POST", path("topics", queue, "purge"), body, is_repeatable=False)
     return call(request, Purged)
 
 
@@ -191,7 +191,7 @@ def release(queue: str, seqs: int | Iterable[int]) -> Call[Released]:
         TopicNotFound, NotAQueue: There is no such queue.
     """
     body = {"seqs": [seqs] if isinstance(seqs, int) else [*seqs]}
-    return call(Request("POST", path("topics", queue, "release"), body), Released)
+    return call(CallRequest("POST", path("topics", queue, "release"), body), Released)
 
 
 def redrive(
@@ -230,7 +230,7 @@ def redrive(
         dry_run=True if dry_run else None,
     )
     # A second try moves none twice, but would go on where the first one's limit stopped it.
-    request = Request(
+    request = CallRequest(
         "POST",
         path("topics", topic, "redrive"),
         body,
@@ -245,7 +245,7 @@ def pause(queue: str) -> Call[Paused]:
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    return call(Request("POST", path("topics", queue, "pause"), {}), Paused)
+    return call(CallRequest("POST", path("topics", queue, "pause"), {}), Paused)
 
 
 def resume(queue: str) -> Call[Paused]:
@@ -254,4 +254,4 @@ def resume(queue: str) -> Call[Paused]:
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    return call(Request("POST", path("topics", queue, "resume"), {}), Paused)
+    return call(CallRequest("POST", path("topics", queue, "resume"), {}), Paused)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from logqueue.client.calls import Answer, Call, Listing, Request, call, given, path, read_shape
+from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, given, path, read_shape
 from logqueue.client.topic_calls import PAGE_SIZE, Match
 from logqueue.shapes import (
     Guarantee,
@@ -62,7 +62,7 @@ def put_router(
         allow_cycle=allow_cycle,
         guarantee=guarantee,
     )
-    return call(Request("PUT", path("routers", router), body), Router)
+    return call(CallRequest("PUT", path("routers", router), body), Router)
 
 
 def router(router: str) -> Call[Router]:
@@ -71,7 +71,7 @@ def router(router: str) -> Call[Router]:
     Raises:
         RouterNotFound: There is no such router.
     """
-    return call(Request("GET", path("routers", router)), Router)
+    return call(CallRequest("GET", path("routers", router)), Router)
 
 
 def router_page(
@@ -98,7 +98,7 @@ def router_page(
         cursor=cursor or None,
         page_size=page_size,
     )
-    return call(Request("GET", where), RouterPage)
+    return call(CallRequest("GET", where), RouterPage)
 
 
 def routers(
@@ -122,7 +122,7 @@ def drop_router(router: str) -> Call[RouterDropped]:
 
     After a lost reply the call is made again, and may then find nothing to delete.
     """
-    return call(Request("DELETE", path("routers", router)), RouterDropped)
+    return call(CallRequest("DELETE", path("routers", router)), RouterDropped)
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def drop_router(router: str) -> Call[RouterDropped]:
 
 def health() -> Call[Health]:
     """Whether the process is up; asked once, never repeated."""
-    return call(Request("GET", path("health"), is_probe=True), Health)
+    return call(CallRequest("GET", path("health"), is_probe=True), Health)
 
 
 def ready() -> Call[Ready]:
@@ -139,7 +139,7 @@ def ready() -> Call[Ready]:
     Raises:
         NotReady: It is still replaying its log; `detail` says how far it is.
     """
-    return call(Request("GET", path("ready"), is_probe=True), Ready)
+    return call(CallRequest("GET", path("ready"), is_probe=True), Ready)
 
 
 def metrics() -> Call[dict[str, Any]]:
@@ -148,10 +148,10 @@ def metrics() -> Call[dict[str, Any]]:
     def read(answers: Sequence[Answer]) -> dict[str, Any]:
         return read_shape(answers[0], dict[str, Any])
 
-    return Call((Request("GET", path("metrics")),), read)
+    return Call((CallRequest("GET", path("metrics")),), read)
 
 
 def metrics_text() -> Call[str]:
     """The server's metrics in Prometheus' text format."""
-    request = Request("GET", path("metrics"), accept="text/plain")
+    request = CallRequest("GET", path("metrics"), accept="text/plain")
     return Call((request,), lambda answers: answers[0].body.decode())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from logqueue.client.calls import Answer, Call, Request, given, path, read_shape
+from logqueue.client.calls import Answer, Call, CallRequest, given, path, read_shape
 from logqueue.shapes import Acked, Extended, Job, Nacked, Rejected
 
 SEQS_PER_REQUEST = 1000
@@ -153,7 +153,7 @@ def _reader(
 
 def _requests(
     verb: str, queue: str, jobs: Jobs, said: dict[str, Any]
-) -> tuple[list[Request], list[list[int]]]:
+) -> tuple[list[CallRequest], list[list[int]]]:
     """Requests for all jobs (one, if there are none), and the seqs that each one names."""
     listed = [jobs] if isinstance(jobs, Job | int) else [*jobs]
     requests, sent = [], []
@@ -166,7 +166,7 @@ def _requests(
             body["lease_ids"] = lease_ids
         # By node alone, a second try could meet a lease that the node got since.
         requests.append(
-            Request(
+            CallRequest(
                 "POST",
                 path("topics", queue, verb),
                 body,

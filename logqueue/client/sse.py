@@ -13,7 +13,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     """One event.
 
     Attributes:
@@ -45,10 +45,10 @@ class SseParser:
         self._data: list[str] = []
         self._id = ""
 
-    def feed(self, part: bytes) -> list[Event]:
+    def feed(self, part: bytes) -> list[ServerSentEvent]:
         """The events that these bytes complete."""
         self._rest += part
-        events: list[Event] = []
+        events: list[ServerSentEvent] = []
         start = 0
         at = self._searched
         while found := _LINE_END.search(self._rest, at):
@@ -61,7 +61,7 @@ class SseParser:
         self._searched = max(len(self._rest) - 1, 0)
         return events
 
-    def _take(self, line: bytes, events: list[Event]) -> None:
+    def _take(self, line: bytes, events: list[ServerSentEvent]) -> None:
         text = line.decode("utf-8", "replace")
         if self._is_first_line:
             self._is_first_line = False
@@ -81,9 +81,11 @@ class SseParser:
         elif name == "retry" and value.isascii() and value.isdigit():
             self.retry_ms = int(value[:9])
 
-    def _dispatch(self, events: list[Event]) -> None:
+    def _dispatch(self, events: list[ServerSentEvent]) -> None:
         self.last_id = self._id
         if self._data:
-            events.append(Event(self._event or "message", "\n".join(self._data), self._id))
+            events.append(
+                ServerSentEvent(self._event or "message", "\n".join(self._data), self._id)
+            )
         self._event = ""
         self._data = []

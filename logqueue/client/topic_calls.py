@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
-from logqueue.client.calls import Call, Listing, Request, call, given, path
+from logqueue.client.calls import Call, CallRequest, Listing, call, given, path
 from logqueue.shapes import (
     Durability,
     Page,
@@ -99,7 +99,7 @@ def put_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
         TopicExistsIncompatible: The topic exists and is of the other type.
         Throttled: The server has as many topics as it may have.
     """
-    return call(Request("PUT", path("topics", topic), known_config(config)), TopicPut)
+    return call(CallRequest("PUT", path("topics", topic), known_config(config)), TopicPut)
 
 
 def ensure_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicEnsured]:
@@ -120,7 +120,7 @@ def ensure_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicEnsure
         Throttled: The server has as many topics as it may have.
     """
     where = path("topics", topic, "ensure")
-    return call(Request("POST", where, known_config(config)), TopicEnsured)
+    return call(CallRequest("POST", where, known_config(config)), TopicEnsured)
 
 
 def patch_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
@@ -132,7 +132,7 @@ def patch_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
     """
     if "paused" in config:
         raise TypeError("paused cannot be changed as config: call pause() or resume()")
-    return call(Request("PATCH", path("topics", topic), known_config(config)), TopicPut)
+    return call(CallRequest("PATCH", path("topics", topic), known_config(config)), TopicPut)
 
 
 def topic(topic: str, *, touch: bool = True) -> Call[TopicState]:
@@ -144,7 +144,9 @@ def topic(topic: str, *, touch: bool = True) -> Call[TopicState]:
     Raises:
         TopicNotFound: There is no such topic.
     """
-    return call(Request("GET", path("topics", topic, touch=None if touch else False)), TopicState)
+    return call(
+        CallRequest("GET", path("topics", topic, touch=None if touch else False)), TopicState
+    )
 
 
 def topic_page(
@@ -163,7 +165,7 @@ def topic_page(
     where = path(
         "topics", prefix=prefix or None, cursor=cursor or None, page_size=page_size, touch=touch
     )
-    return call(Request("GET", where), TopicPage)
+    return call(CallRequest("GET", where), TopicPage)
 
 
 def topics(*, prefix: str | None = None) -> Listing[TopicEntry]:
@@ -187,7 +189,7 @@ def drop_topic(topic: str, *, if_empty: bool = False) -> Call[TopicDropped]:
         TopicNotEmpty: `if_empty`, and it holds records.
     """
     where = path("topics", topic, if_empty=True if if_empty else None)
-    return call(Request("DELETE", where), TopicDropped)
+    return call(CallRequest("DELETE", where), TopicDropped)
 
 
 def diff(
@@ -222,7 +224,7 @@ def diff(
         wait_ms=wait_ms or None,
         max_batch_bytes=max_batch_bytes,
     )
-    return call(Request("POST", path("topics", topic, "diff"), body, wait_ms=wait_ms), Page)
+    return call(CallRequest("POST", path("topics", topic, "diff"), body, wait_ms=wait_ms), Page)
 
 
 def read(
@@ -287,7 +289,7 @@ def delete_records(
     """
     body = given(before_seq=before_seq, match=match)
     # Later records could match when the call is made again.
-    request = Request(
+    request = CallRequest(
         "POST", path("topics", topic, "delete"), body, is_repeatable=before_seq is not None
     )
     return call(request, RecordsDeleted)

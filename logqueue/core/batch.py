@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
 from logqueue.events import block as blocks
-from logqueue.events.block import SEQ, TS, View
+from logqueue.events.block import SEQ, TS, BlockView
 
 Record = tuple[int, int, blocks.Texts]
 """One live record as replies need it: seq, ts, JSON fragments (b"" when absent)."""
@@ -52,7 +52,7 @@ class Batch:
     @classmethod
     def moved(cls, block: bytes, segment: int, hops: int = 0) -> Batch:
         """A batch whose block brings its own seqs and times."""
-        view = View(block)
+        view = BlockView(block)
         seqs, times = view.numbers(SEQ), view.numbers(TS)
         assert seqs is not None and times is not None, "a moved block says which records it holds"
         batch = cls(block, seqs[0], view.count, times[0], segment, hops)
@@ -186,20 +186,20 @@ class Batch:
         else:
             seqs = [self._seqs[i] for i in indexes]
             times = [self._times[i] for i in indexes]
-        return zip(seqs, times, View(self.block).rows(indexes), strict=True)
+        return zip(seqs, times, BlockView(self.block).rows(indexes), strict=True)
 
     def behind(self, seq: int) -> list[Batch]:
         """This batch without its records up to and with a seq: itself, a part, or none."""
         if seq < self.first_seq:
             return [self]
-        part = self._part(View(self.block), self.place_from(seq + 1), self.count)
+        part = self._part(BlockView(self.block), self.place_from(seq + 1), self.count)
         return [] if part is None else [part]
 
     def around(self, seqs: Sequence[int]) -> list[Batch]:
         """What is left of this batch when some seqs of its range, ascending, are cut out: batches
         between them, those without live records left out."""
         parts: list[Batch | None] = []
-        view, start = View(self.block), 0
+        view, start = BlockView(self.block), 0
         for seq in seqs:
             end = self.place_from(seq)
             parts.append(self._part(view, start, end))
@@ -209,7 +209,7 @@ class Batch:
 
     def part(self, start: int, end: int) -> Batch | None:
         """Neighbouring places as a batch of their own, None when no record lives there."""
-        return self._part(View(self.block), start, end)
+        return self._part(BlockView(self.block), start, end)
 
     def run_from(self, start: int, stop: int) -> int:
         """The place behind an unbroken run of neighbouring seqs, at most a place to stop at."""
@@ -222,7 +222,7 @@ class Batch:
             end += 1
         return end
 
-    def _part(self, view: View, start: int, end: int) -> Batch | None:
+    def _part(self, view: BlockView, start: int, end: int) -> Batch | None:
         gone = self._gone[start:end] if self._gone is not None else None
         live = end - start - (gone.count(1) if gone is not None else 0)
         if not live:

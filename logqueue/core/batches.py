@@ -21,7 +21,7 @@ CHUNK_BATCHES_MAX = 512
 _first_seq = attrgetter("first_seq")
 
 
-class Chunk:
+class BatchChunk:
     """Neighbouring batches and what they come to.
 
     Attributes:
@@ -78,7 +78,7 @@ class Batches:
     def __init__(self) -> None:
         self.live = 0
         self.size = 0
-        self._chunks: list[Chunk] = []
+        self._chunks: list[BatchChunk] = []
         # The first seq of each chunk.
         self._starts: list[int] = []
 
@@ -94,11 +94,11 @@ class Batches:
         return chain.from_iterable(chunk.batches for chunk in self._chunks)
 
     @property
-    def chunks(self) -> Sequence[Chunk]:
+    def chunks(self) -> Sequence[BatchChunk]:
         """The chunks, for those who go by their sums."""
         return self._chunks
 
-    def chunks_from(self, seq: int) -> Sequence[Chunk]:
+    def chunks_from(self, seq: int) -> Sequence[BatchChunk]:
         """The chunks that may hold this seq or a higher one."""
         return self._chunks[max(bisect_right(self._starts, seq) - 1, 0) :]
 
@@ -258,7 +258,7 @@ class Batches:
         place = len(chunks) - 1
         if not chunks or first > chunks[-1].firsts[-1]:
             if not chunks or len(chunks[-1].batches) >= CHUNK_BATCHES_MAX:
-                chunks.append(Chunk([]))
+                chunks.append(BatchChunk([]))
                 self._starts.append(first)
                 place += 1
             chunk = chunks[place]
@@ -283,7 +283,7 @@ class Batches:
     def _split(self, place: int) -> None:
         batches = self._chunks[place].batches
         half = len(batches) // 2
-        parts = [Chunk(batches[:half]), Chunk(batches[half:])]
+        parts = [BatchChunk(batches[:half]), BatchChunk(batches[half:])]
         self._chunks[place : place + 1] = parts
         self._starts[place : place + 1] = [part.firsts[0] for part in parts]
 
@@ -389,7 +389,7 @@ class Batches:
             chunk.oldest_segment = min(batch.segment for batch in chunk.batches)
         return taken
 
-    def cut_front(self, floor: int) -> list[Chunk]:
+    def cut_front(self, floor: int) -> list[BatchChunk]:
         """Take out, and return, every batch that ends at a seq or before."""
         place = bisect_right(self._starts, floor)
         if place and self._chunks[place - 1].batches[-1].last_seq > floor:
@@ -403,13 +403,13 @@ class Batches:
         self.size -= sum(chunk.size for chunk in gone)
         return gone
 
-    def _cut_chunk(self, floor: int) -> Chunk:
+    def _cut_chunk(self, floor: int) -> BatchChunk:
         """The front of the first chunk, which reaches beyond the floor."""
         chunk = self._chunks[0]
         end = bisect_right(chunk.firsts, floor)
         if chunk.batches[end - 1].last_seq > floor:
             end -= 1
-        gone = Chunk(chunk.batches[:end])
+        gone = BatchChunk(chunk.batches[:end])
         del chunk.batches[:end]
         del chunk.firsts[:end]
         self._starts[0] = chunk.firsts[0]

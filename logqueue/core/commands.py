@@ -11,28 +11,28 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from logqueue.core.results import Appended as Appended
-from logqueue.core.results import Cancelled as Cancelled
-from logqueue.core.results import Claimed as Claimed
-from logqueue.core.results import Committed as Committed
+from logqueue.core.results import AppendResult as AppendResult
+from logqueue.core.results import CancelResult as CancelResult
+from logqueue.core.results import ClaimedJob as ClaimedJob
+from logqueue.core.results import ClaimResult as ClaimResult
+from logqueue.core.results import CommitResult as CommitResult
 from logqueue.core.results import Done as Done
-from logqueue.core.results import Dropped as Dropped
-from logqueue.core.results import Ensured as Ensured
-from logqueue.core.results import Extended as Extended
-from logqueue.core.results import Forwarded as Forwarded
-from logqueue.core.results import Job as Job
+from logqueue.core.results import DropResult as DropResult
+from logqueue.core.results import EnsureResult as EnsureResult
+from logqueue.core.results import ExtendResult as ExtendResult
+from logqueue.core.results import ForwardResult as ForwardResult
 from logqueue.core.results import JobState as JobState
 from logqueue.core.results import NoneReason as NoneReason
-from logqueue.core.results import Purged as Purged
-from logqueue.core.results import Put as Put
-from logqueue.core.results import Redriven as Redriven
-from logqueue.core.results import Released as Released
-from logqueue.core.results import Removed as Removed
+from logqueue.core.results import PurgeResult as PurgeResult
+from logqueue.core.results import PutResult as PutResult
+from logqueue.core.results import RedriveResult as RedriveResult
+from logqueue.core.results import ReleaseResult as ReleaseResult
+from logqueue.core.results import RemoveResult as RemoveResult
 from logqueue.core.results import Reply as Reply
-from logqueue.core.results import RouterGone as RouterGone
-from logqueue.core.results import RouterPut as RouterPut
-from logqueue.core.results import Settled as Settled
-from logqueue.core.results import Staged as Staged
+from logqueue.core.results import RouterDropResult as RouterDropResult
+from logqueue.core.results import RouterPutResult as RouterPutResult
+from logqueue.core.results import SettleResult as SettleResult
+from logqueue.core.results import StageResult as StageResult
 from logqueue.core.results import WriteResult as WriteResult
 from logqueue.model.config import RouterOptions, TopicConfig
 from logqueue.model.tag_predicate import Predicate
@@ -142,7 +142,7 @@ class Claimer(msgspec.Struct, frozen=True):
     stream: int = 0
 
 
-class Claim(msgspec.Struct, frozen=True):
+class ClaimJobs(msgspec.Struct, frozen=True):
     """One coordinator pass: share the claimable jobs evenly over the whole cohort.
 
     Without `divert`, jobs delivered too often are passed over instead of dead-lettered.
@@ -153,7 +153,7 @@ class Claim(msgspec.Struct, frozen=True):
     divert: bool = True
 
 
-class Ack(msgspec.Struct, frozen=True):
+class AckJobs(msgspec.Struct, frozen=True):
     """Complete jobs: the permanent delete. `tokens` are lease numbers, None where unfenced."""
 
     topic: str
@@ -162,7 +162,7 @@ class Ack(msgspec.Struct, frozen=True):
     tokens: Sequence[int | None] | None = None
 
 
-class Nack(msgspec.Struct, frozen=True):
+class NackJobs(msgspec.Struct, frozen=True):
     """Give jobs back.
 
     Attributes:
@@ -181,7 +181,7 @@ class Nack(msgspec.Struct, frozen=True):
     count: bool = True
 
 
-class Reject(msgspec.Struct, frozen=True):
+class RejectJobs(msgspec.Struct, frozen=True):
     """Jobs that this node holds have failed for good: dead-lettered, or as on_exhausted says."""
 
     topic: str
@@ -191,7 +191,7 @@ class Reject(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Extend(msgspec.Struct, frozen=True):
+class ExtendLeases(msgspec.Struct, frozen=True):
     """Set the deadline of held leases to now + `lease_ms`."""
 
     topic: str
@@ -377,7 +377,7 @@ class StageChunk(msgspec.Struct, frozen=True):
     count: int
 
 
-class Part(NamedTuple):
+class EpochPart(NamedTuple):
     """The winning attempt of one partition: how many chunks it staged, and records in all."""
 
     partition: int
@@ -396,7 +396,7 @@ class CommitEpoch(msgspec.Struct, frozen=True):
 
     producer: str
     epoch: int
-    parts: tuple[Part, ...]
+    parts: tuple[EpochPart, ...]
     topic: str = ""
     content: str = ""
 
@@ -414,11 +414,11 @@ Command = (
     | SetPaused
     | DropTopic
     | Append
-    | Claim
-    | Ack
-    | Nack
-    | Reject
-    | Extend
+    | ClaimJobs
+    | AckJobs
+    | NackJobs
+    | RejectJobs
+    | ExtendLeases
     | ReleaseStream
     | CancelJob
     | CancelKey

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from logqueue.core.routers import Router
+from logqueue.core.routers import RouterState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
@@ -25,7 +25,9 @@ Step = tuple[str, bool]
 COPY_FIELDS = ("archive", "dead_letter")
 
 
-def require_no_loop_by_router(state: State, known: Router | None, source: str, dest: str) -> None:
+def require_no_loop_by_router(
+    state: State, known: RouterState | None, source: str, dest: str
+) -> None:
     """Refuse a router whose destination already reaches its source.
 
     Args:

@@ -15,13 +15,13 @@ import msgspec
 
 from logqueue.core import record_times
 from logqueue.core.batches import live_size
-from logqueue.core.leases import Grant, Job
-from logqueue.core.queue_state import Queue
+from logqueue.core.leases import Grant, JobEntry
+from logqueue.core.queue_state import QueueState
 from logqueue.core.record_times import moment
-from logqueue.core.routers import Router
+from logqueue.core.routers import RouterState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import DELAY, KEY, NUMBER_COLUMNS, TAG, View
+from logqueue.events.block import DELAY, KEY, NUMBER_COLUMNS, TAG, BlockView
 
 
 class Contradiction(Exception):
@@ -70,7 +70,7 @@ def portrait(state: State, now: int | None = None) -> dict[str, Any]:
     }
     for name, router in state.routers.items():
         picture[f"router {name}"] = {
-            attribute: getattr(router, attribute) for attribute in Router.__slots__
+            attribute: getattr(router, attribute) for attribute in RouterState.__slots__
         }
     return picture
 
@@ -109,7 +109,7 @@ def _check_records(topic: Topic) -> None:
         indexes = [*batch.live_indexes()]
         if not (indexes and len(indexes) == batch.live):
             raise Contradiction(f"{where}: count of batch {batch.first_seq}")
-        if View(batch.block).count != batch.count:
+        if BlockView(batch.block).count != batch.count:
             raise Contradiction(where)
         seqs = [batch.seq_at(i) for i in range(batch.count)]
         if not (seqs[0] == batch.first_seq and seqs[-1] == batch.last_seq):
@@ -117,7 +117,7 @@ def _check_records(topic: Topic) -> None:
         if not all(a < b for a, b in pairwise(seqs)):
             raise Contradiction(f"{where}: seqs ascend within a batch")
         live += batch.live
-        size += sum(View(batch.block).size(i) for i in indexes)
+        size += sum(BlockView(batch.block).size(i) for i in indexes)
     if topic.live != live:
         raise Contradiction(f"{where}: {topic.live} live, its batches hold {live}")
     if topic.live_bytes != size:
@@ -150,7 +150,7 @@ def _check_particulars(topic: Topic) -> None:
     size = 0
     for batch in topic.batches:
         if not batch.is_plain:
-            view = View(batch.block)
+            view = BlockView(batch.block)
             for index in batch.live_indexes():
                 size += 8 * (view.number_bits >> DELAY).bit_count() + len(view.text(KEY, index))
                 expires_at = record_times.expires_at(view, index, batch.ts_at(index))
@@ -220,7 +220,7 @@ def _check_tags(topic: Topic) -> None:
         raise Contradiction(f"{where}: {index.entries} entries, {entries} are")
 
 
-def _check_queue(topic: Topic, queue: Queue, next_lease: int) -> None:
+def _check_queue(topic: Topic, queue: QueueState, next_lease: int) -> None:
     where = topic.name
     reclaim, delayed, held = set[int](), set[int](), set[int]()
     leases: list[int] = []
@@ -290,7 +290,7 @@ def _timed(topic: Topic) -> dict[int, int]:
     found: dict[int, int] = {}
     for batch in topic.batches:
         if not batch.is_plain:
-            view = View(batch.block)
+            view = BlockView(batch.block)
             for index in batch.live_indexes():
                 seq, ts = batch.seq_at(index), batch.ts_at(index)
                 if record_times.is_timed(view, index, ts):
@@ -298,7 +298,7 @@ def _timed(topic: Topic) -> dict[int, int]:
     return found
 
 
-def _check_places(topic: Topic, queue: Queue, timed: Container[int]) -> None:
+def _check_places(topic: Topic, queue: QueueState, timed: Container[int]) -> None:
     """Every live job is in exactly one place, and the claim cursor finds the fresh ones."""
     where = topic.name
     live = [seq for batch in topic.batches for seq in batch.live_seqs()]
@@ -336,7 +336,7 @@ def _check_places(topic: Topic, queue: Queue, timed: Container[int]) -> None:
             raise Contradiction(f"{where}: keys")
 
 
-def _check_lease(where: str, seq: int, job: Job, grant: Grant) -> None:
+def _check_lease(where: str, seq: int, job: JobEntry, grant: Grant) -> None:
     if not (job.deliveries > 0 and job.lease > 0):
         raise Contradiction(f"{where}: {seq} leased, never delivered")
     if seq not in grant.seqs:
@@ -345,7 +345,7 @@ def _check_lease(where: str, seq: int, job: Job, grant: Grant) -> None:
         raise Contradiction(f"{where}: {seq} is leased and delayed")
 
 
-def _check_grants(where: str, queue: Queue, used: Counter[int]) -> None:
+def _check_grants(where: str, queue: QueueState, used: Counter[int]) -> None:
     grants = queue._grants.grants()
     for grant in grants:
         if grant.live != used[id(grant)]:
@@ -391,7 +391,7 @@ def _topic_portrait(topic: Topic, now: int | None) -> dict[str, Any]:
 def _particulars_portrait(topic: Topic) -> dict[int, tuple[Any, ...]]:
     found: dict[int, tuple[Any, ...]] = {}
     for batch in topic.batches:
-        view = View(batch.block)
+        view = BlockView(batch.block)
         for index in batch.live_indexes():
             numbers = [view.number(c, index) for c in range(DELAY, len(NUMBER_COLUMNS))]
             own = (view.text(KEY, index), *numbers)
@@ -400,7 +400,7 @@ def _particulars_portrait(topic: Topic) -> dict[int, tuple[Any, ...]]:
     return found
 
 
-def _queue_portrait(queue: Queue) -> dict[str, Any]:
+def _queue_portrait(queue: QueueState) -> dict[str, Any]:
     jobs: dict[int, tuple[Any, ...]] = {}
     orphans: dict[int, tuple[Any, ...]] = {}
     for seq, job in sorted(queue.jobs.items()):

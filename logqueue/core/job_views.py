@@ -13,12 +13,12 @@ from logqueue.core import record_times
 from logqueue.core.commands import JobState
 from logqueue.core.decide.job_admin import state_of
 from logqueue.core.topic import Topic
-from logqueue.events.block import DATA, KEY, MAX_DELIVERIES, META, TAG, UPDATED_AT, View
+from logqueue.events.block import DATA, KEY, MAX_DELIVERIES, META, TAG, UPDATED_AT, BlockView
 from logqueue.model import limits
 from logqueue.model.tag_predicate import Predicate
 
 
-class JobView(NamedTuple):
+class JobSummary(NamedTuple):
     """One job.
 
     Attributes:
@@ -53,7 +53,7 @@ class JobView(NamedTuple):
     given_back: int
 
 
-class JobPage(NamedTuple):
+class JobListing(NamedTuple):
     """A page of jobs, ascending by seq.
 
     Attributes:
@@ -61,7 +61,7 @@ class JobPage(NamedTuple):
         scanned: Jobs looked at, shown or not.
     """
 
-    jobs: list[JobView]
+    jobs: list[JobSummary]
     next_after: int | None
     scanned: int
 
@@ -76,7 +76,7 @@ def list_jobs(
     limit: int,
     bytes_max: int = limits.JOBS_LISTED_BYTES_MAX,
     with_data: bool = True,
-) -> JobPage:
+) -> JobListing:
     """Jobs of a queue that pass all filters.
 
     Args:
@@ -89,11 +89,11 @@ def list_jobs(
         bytes_max: Data and meta at most; one job is always listed.
         with_data: False leaves data and meta out.
     """
-    jobs: list[JobView] = []
+    jobs: list[JobSummary] = []
     scanned = size = 0
     for seq in _candidates(topic, states, after):
         if len(jobs) == limit or scanned == limits.JOBS_SCANNED_MAX:
-            return JobPage(jobs, after, scanned)
+            return JobListing(jobs, after, scanned)
         scanned += 1
         before, after = after, seq
         if states and state_of(topic, seq) not in states:
@@ -104,14 +104,14 @@ def list_jobs(
         assert batch is not None
         if match is not None:
             # Before anything large is copied: nearly all that is passed over is.
-            tag = View(batch.block).text(TAG, batch.index_of(seq))
+            tag = BlockView(batch.block).text(TAG, batch.index_of(seq))
             if not match.matches_fragment(tag):
                 continue
         size += batch.size_of(seq) if with_data else 0
         if size > bytes_max and jobs:
-            return JobPage(jobs, before, scanned)
+            return JobListing(jobs, before, scanned)
         jobs.append(_view(topic, seq, with_data=with_data))
-    return JobPage(jobs, None, scanned)
+    return JobListing(jobs, None, scanned)
 
 
 def _candidates(topic: Topic, states: Collection[JobState], after: int) -> Iterator[int]:
@@ -127,12 +127,12 @@ def _candidates(topic: Topic, states: Collection[JobState], after: int) -> Itera
     return (seq for batch in topic.batches_from(after + 1) for seq in batch.live_seqs(after + 1))
 
 
-def _view(topic: Topic, seq: int, *, with_data: bool = True) -> JobView:
+def _view(topic: Topic, seq: int, *, with_data: bool = True) -> JobSummary:
     queue = topic.queue
     assert queue is not None
     batch = topic.batch_of(seq)
     assert batch is not None
-    view, index = View(batch.block), batch.index_of(seq)
+    view, index = BlockView(batch.block), batch.index_of(seq)
     ts = batch.ts_at(index)
     job = queue.jobs.get(seq)
     grant = job.grant if job is not None else None
@@ -143,7 +143,7 @@ def _view(topic: Topic, seq: int, *, with_data: bool = True) -> JobView:
     ends = [record_times.expires_at(view, index, ts)]
     if topic.config.ttl_ms:
         ends.append(ts + topic.config.ttl_ms)
-    return JobView(
+    return JobSummary(
         seq=seq,
         state=state,
         ts=ts,
@@ -164,6 +164,6 @@ def _view(topic: Topic, seq: int, *, with_data: bool = True) -> JobView:
     )
 
 
-def describe_job(topic: Topic, seq: int) -> JobView | None:
+def describe_job(topic: Topic, seq: int) -> JobSummary | None:
     """One job of a queue, or None when it is not there (any more)."""
     return _view(topic, seq) if topic.holds(seq) else None

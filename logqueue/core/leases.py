@@ -30,7 +30,7 @@ class Grant:
         return self.deadline < other.deadline
 
 
-class Job:
+class JobEntry:
     """A job that has been delivered at least once and is not finished.
 
     Attributes:

@@ -35,7 +35,7 @@ from sortedcontainers import SortedList
 from logqueue.core.backoff import delay_ms
 from logqueue.core.deadlines import Deadlines
 from logqueue.core.keys import WaitingKeys
-from logqueue.core.leases import Grant, Job
+from logqueue.core.leases import Grant, JobEntry
 from logqueue.core.passed import PassedRuns
 from logqueue.core.record_times import moment, seq_of, time_of
 from logqueue.events import JobKept
@@ -43,7 +43,7 @@ from logqueue.model import limits
 from logqueue.model.config import ClaimRate, RetryBackoff
 
 
-class Queue:
+class QueueState:
     """The projection of one queue.
 
     Attributes:
@@ -95,7 +95,7 @@ class Queue:
         self.cursor = cursor
         self.has_overdue = False
         self.returning = 0
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, JobEntry] = {}
         self.reclaim: SortedList[int] = SortedList()
         self.delayed: SortedList[int] = SortedList()
         self.streams: dict[int, set[int]] = {}
@@ -246,7 +246,7 @@ class Queue:
         for seq in grant.seqs:
             job = jobs.get(seq)
             if job is None:
-                job = jobs[seq] = Job()
+                job = jobs[seq] = JobEntry()
                 if self.has_timed:
                     reclaim.discard(seq)
             elif job.grant is None:
@@ -331,7 +331,7 @@ class Queue:
         """Park a job. Saying it again only notes where it is said."""
         job = self.jobs.get(seq)
         if job is None:
-            job = self.jobs[seq] = Job()
+            job = self.jobs[seq] = JobEntry()
             if self.has_timed:
                 self.reclaim.discard(seq)
         elif job.grant is not None:
@@ -353,7 +353,7 @@ class Queue:
             # tell of a delivery before, or of none.
             known = self.jobs.get(seq)
             if known is None:
-                known = self.jobs[seq] = Job()
+                known = self.jobs[seq] = JobEntry()
                 self.reclaim.discard(seq)
             elif known.grant is not None:
                 self._end_lease(seq, known)
@@ -404,7 +404,7 @@ class Queue:
             goes_on_at: Where the others are to be found, 0 when these were the last.
         """
         for seq in seqs:
-            self.jobs[seq] = Job()
+            self.jobs[seq] = JobEntry()
         self.reclaim.update(seqs)
         self.returning = goes_on_at
         if not goes_on_at:
@@ -510,7 +510,7 @@ class Queue:
                     self._keep(grant)
                     grant = None
                 self._leave(entry.seq, earlier)
-            job = self.jobs[entry.seq] = Job()
+            job = self.jobs[entry.seq] = JobEntry()
             job.deliveries = entry.deliveries
             job.given_back = entry.given_back
             self.has_given_back = self.has_given_back or entry.given_back > 0
@@ -532,7 +532,7 @@ class Queue:
         if grant is not None:
             self._keep(grant)
 
-    def take_observations(self, other: Queue) -> None:
+    def take_observations(self, other: QueueState) -> None:
         """Go on with what another projection of the same queue has seen that no log tells: the
         claim rate that is spent, the rules of leases whose end was not noticed yet, and whose
         leases ran out."""
@@ -566,14 +566,14 @@ class Queue:
         if grant.stream:
             self.streams.setdefault(grant.stream, set()).update(grant.seqs)
 
-    def _leave(self, seq: int, job: Job) -> None:
+    def _leave(self, seq: int, job: JobEntry) -> None:
         """Take a job that is no longer in `jobs` out of every index."""
         if job.grant is not None:
             self._end_lease(seq, job)
         elif self.held.pop(seq, None) is None:
             self._leave_place(seq, job)
 
-    def _leave_place(self, seq: int, job: Job) -> None:
+    def _leave_place(self, seq: int, job: JobEntry) -> None:
         """Take a job that waits out of its place, for another one."""
         if job.ready_at:
             self.delayed.discard(moment(job.ready_at, seq))
@@ -581,13 +581,13 @@ class Queue:
         else:
             self.reclaim.discard(seq)
 
-    def _end_lease(self, seq: int, job: Job) -> None:
+    def _end_lease(self, seq: int, job: JobEntry) -> None:
         grant = job.grant
         assert grant is not None
         self._unlease(seq, job, grant)
         self._spend(grant)
 
-    def _unlease(self, seq: int, job: Job, grant: Grant) -> None:
+    def _unlease(self, seq: int, job: JobEntry, grant: Grant) -> None:
         job.grant = None
         if job.live:
             self.leased -= 1
@@ -598,7 +598,7 @@ class Queue:
                 if not held:
                     del self.streams[grant.stream]
 
-    def _put_back(self, seq: int, job: Job, ready_at: int) -> None:
+    def _put_back(self, seq: int, job: JobEntry, ready_at: int) -> None:
         if not job.live:
             del self.jobs[seq]
             self.orphans -= 1
@@ -635,7 +635,7 @@ def _is_of(entry: JobKept, grant: Grant) -> bool:
     )
 
 
-def _back_at(seq: int, job: Job, grant: Grant, rule: RetryBackoff | None, now: int) -> int:
+def _back_at(seq: int, job: JobEntry, grant: Grant, rule: RetryBackoff | None, now: int) -> int:
     """When a job whose lease has run out is claimable; 0 for now."""
     if rule is None:
         return 0

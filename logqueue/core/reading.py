@@ -15,7 +15,7 @@ from typing import NamedTuple
 from logqueue.core.batch import Batch
 from logqueue.core.record_times import expires_at
 from logqueue.core.topic import Topic
-from logqueue.events.block import NODE, View, size_before
+from logqueue.events.block import NODE, BlockView, size_before
 
 SKIPPED_MAX = 50_000
 """Records that one read passes over at most: whoever filters out a whole topic must not keep all
@@ -25,7 +25,7 @@ Run = tuple[Batch, int, int]
 """Neighbouring places of one batch: from the first up to, but without, the second."""
 
 
-class Tombstone(NamedTuple):
+class RemovedRange(NamedTuple):
     """Loss the reader could not prevent; a delete or an ack never makes one.
 
     Attributes:
@@ -43,7 +43,7 @@ class Tombstone(NamedTuple):
     head_seq: int
 
 
-class Page(NamedTuple):
+class ReadPage(NamedTuple):
     """What one read yields.
 
     Attributes:
@@ -56,7 +56,7 @@ class Page(NamedTuple):
     next_from_seq: int
     head_seq: int
     earliest_seq: int
-    tombstone: Tombstone | None
+    tombstone: RemovedRange | None
     scanned: int
 
     @property
@@ -74,7 +74,7 @@ def read(
     records_max: int,
     bytes_max: int,
     nodes: Collection[bytes] = (),
-) -> Page:
+) -> ReadPage:
     """Read the records behind a cursor.
 
     Args:
@@ -97,12 +97,12 @@ def read(
         examined = scan.over(start, stop)
         if hole is not None and tombstone is None and not scan.runs and examined >= stop:
             first, last = start, hole[1]
-            tombstone = Tombstone(
+            tombstone = RemovedRange(
                 first, last, "source_trim", last - first + 1, last + 1, topic.head
             )
             examined = scan.over(last + 1, _hole_behind(topic, last + 1)[1])
     scanned = scan.count + scan.skipped
-    return Page(scan.runs, examined, topic.head, topic.earliest_seq, tombstone, scanned)
+    return ReadPage(scan.runs, examined, topic.head, topic.earliest_seq, tombstone, scanned)
 
 
 def _hole_behind(topic: Topic, start: int) -> tuple[tuple[int, int] | None, int]:
@@ -174,9 +174,9 @@ class _Scan:
     def _pick(self, batch: Batch, start: int, end: int) -> int:
         """Take the live places that are not passed over; as `_take`."""
         own, before = self._own, self._before
-        nodes = View(batch.block).column(NODE, start, end) if own else None
+        nodes = BlockView(batch.block).column(NODE, start, end) if own else None
         now = 0 if batch.is_plain else self._now
-        view = View(batch.block)
+        view = BlockView(batch.block)
         for first, stop in batch.stretches(start, end):
             if nodes is None and not now and (not before or batch.is_younger_than(before)):
                 examined = self._take(batch, first, stop)
@@ -247,14 +247,14 @@ class _Scan:
         return fitting
 
 
-def _tombstone(topic: Topic, from_seq: int) -> Tombstone | None:
+def _tombstone(topic: Topic, from_seq: int) -> RemovedRange | None:
     head = topic.head
     if from_seq > head:
-        return Tombstone(1, head, "recreated", head, topic.earliest_seq, head)
+        return RemovedRange(1, head, "recreated", head, topic.earliest_seq, head)
     floor = topic.floor
     if from_seq >= floor:
         return None
     gap_from = from_seq + 1
     caps, ttl = topic.cap_floor >= gap_from, topic.ttl_floor >= gap_from
     reason = "mixed" if caps and ttl else "ttl" if ttl else "cap"
-    return Tombstone(gap_from, floor, reason, floor - from_seq, floor + 1, head)
+    return RemovedRange(gap_from, floor, reason, floor - from_seq, floor + 1, head)

@@ -1,8 +1,8 @@
 """What single records ask for that most records do not: their own time to live, a delay, a key.
 
 Owns: the indexes over such records, and their upkeep as batches come and records go (called from
-`Topic` only). A topic without such records has no `Particulars`. Must not know: commands, events,
-the log.
+`Topic` only). A topic without such records has no `RecordAttributeIndex`. Must not know: commands,
+events, the log.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from logqueue.core import record_times
 from logqueue.core.batch import Batch
 from logqueue.core.keys import Lookup, WaitingKeys
 from logqueue.core.passed import IsBare
-from logqueue.core.queue_state import Queue, large_parts
-from logqueue.events.block import DELAY, KEY, MAX_DELIVERIES, View
+from logqueue.core.queue_state import QueueState, large_parts
+from logqueue.events.block import DELAY, KEY, MAX_DELIVERIES, BlockView
 
 
-class Particulars:
+class RecordAttributeIndex:
     """The indexes of one topic.
 
     Attributes:
@@ -31,7 +31,7 @@ class Particulars:
 
     __slots__ = ("_is_bare", "_lookup", "_queue", "bytes", "expiries", "has_bounds")
 
-    def __init__(self, queue: Queue | None, lookup: Lookup, is_bare: IsBare) -> None:
+    def __init__(self, queue: QueueState | None, lookup: Lookup, is_bare: IsBare) -> None:
         self._is_bare = is_bare
         self._queue = queue
         self._lookup = lookup
@@ -70,7 +70,7 @@ class Particulars:
     def enter(self, batch: Batch, indexes: Sequence[int]) -> None:
         """Records have come."""
         self.weigh(batch, indexes, 1)
-        view = View(batch.block)
+        view = BlockView(batch.block)
         queue = self._queue
         self.has_bounds = self.has_bounds or bool(view.number_bits >> MAX_DELIVERIES & 1)
         for own in record_times.own_times(batch, view, indexes):
@@ -92,7 +92,7 @@ class Particulars:
         ready: list[int] = []
         timed = 0
         indexes = [*batch.live_indexes()]
-        for own in record_times.own_times(batch, View(batch.block), indexes):
+        for own in record_times.own_times(batch, BlockView(batch.block), indexes):
             if not own.is_timed:
                 continue
             timed += 1
@@ -111,7 +111,7 @@ class Particulars:
         """Live records are about to go; the batch still has them."""
         self.weigh(batch, indexes, -1)
         queue = self._queue
-        for own in record_times.own_times(batch, View(batch.block), indexes):
+        for own in record_times.own_times(batch, BlockView(batch.block), indexes):
             if own.expires_at:
                 self.expiries.discard(record_times.moment(own.expires_at, own.seq))
             if queue is None:
@@ -123,7 +123,7 @@ class Particulars:
 
     def weigh(self, batch: Batch, indexes: Sequence[int], sign: int) -> None:
         """Count the bytes of some records' columns in (1) or out (-1)."""
-        view = View(batch.block)
+        view = BlockView(batch.block)
         columns = 8 * (view.number_bits >> DELAY).bit_count()
         column = view.column(KEY) if len(indexes) == batch.count else None
         texts = column if column is not None else (view.text(KEY, i) for i in indexes)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from logqueue.core.batch import Batch
-from logqueue.events.block import DELAY, KEY, NOT_BEFORE, TTL, UPDATED_AT, View
+from logqueue.events.block import DELAY, KEY, NOT_BEFORE, TTL, UPDATED_AT, BlockView
 
 _SEQ_BITS = 64
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
@@ -31,12 +31,12 @@ def seq_of(packed: int) -> int:
     return packed & _SEQ_MASK
 
 
-def written_at(view: View, index: int, ts: int) -> int:
+def written_at(view: BlockView, index: int, ts: int) -> int:
     """When a record got its present content, ms since the epoch; `ts` is when it got its seq."""
     return view.number(UPDATED_AT, index) or ts
 
 
-def due_at(view: View, index: int, ts: int) -> int:
+def due_at(view: BlockView, index: int, ts: int) -> int:
     """When a record was first to be claimable, ms since the epoch; 0 when it asked for no delay."""
     delay = view.number(DELAY, index)
     if delay:
@@ -44,13 +44,13 @@ def due_at(view: View, index: int, ts: int) -> int:
     return view.number(NOT_BEFORE, index)
 
 
-def expires_at(view: View, index: int, ts: int) -> int:
+def expires_at(view: BlockView, index: int, ts: int) -> int:
     """Last ms of a record's own time to live, 0 when it has none."""
     ttl = view.number(TTL, index)
     return written_at(view, index, ts) + ttl if ttl else 0
 
 
-def is_timed(view: View, index: int, ts: int) -> bool:
+def is_timed(view: BlockView, index: int, ts: int) -> bool:
     """Whether a job comes by its own time and not by the claim cursor: it was delayed when it was
     written, or was replaced later. A fact of the record that never changes."""
     return bool(view.number(UPDATED_AT, index)) or due_at(view, index, ts) > ts
@@ -67,7 +67,7 @@ class Own(NamedTuple):
     is_timed: bool
 
 
-def own_times(batch: Batch, view: View, indexes: Sequence[int]) -> Iterator[Own]:
+def own_times(batch: Batch, view: BlockView, indexes: Sequence[int]) -> Iterator[Own]:
     """What some records of a batch ask for. Takes whole columns apart when most are wanted."""
     nothing: Sequence[int] | Mapping[int, int] = ()
     many = len(indexes) * 4 >= batch.count

@@ -13,14 +13,14 @@ from logqueue.model.config import TopicConfig
 JobState = Literal["ready", "delayed", "in_flight", "held"]
 
 
-class Put(NamedTuple):
+class PutResult(NamedTuple):
     """Reply to PutTopic, PatchTopic and SetPaused."""
 
     created: bool
     config: TopicConfig
 
 
-class Ensured(NamedTuple):
+class EnsureResult(NamedTuple):
     """Reply to EnsureTopic.
 
     Attributes:
@@ -34,7 +34,7 @@ class Ensured(NamedTuple):
     differs: Mapping[str, tuple[Any, Any]] = {}
 
 
-class Dropped(NamedTuple):
+class DropResult(NamedTuple):
     """Reply to DropTopic: whether it was there, and the routers that went with it."""
 
     deleted: bool
@@ -44,7 +44,7 @@ class Dropped(NamedTuple):
 WriteResult = Literal["created", "replaced", "kept"]
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """Reply to Append.
 
     Attributes:
@@ -77,7 +77,7 @@ class Appended(NamedTuple):
         return max(seq for seq, _ in self.results)
 
 
-class Job(NamedTuple):
+class ClaimedJob(NamedTuple):
     """One leased job as handed out.
 
     Attributes:
@@ -108,7 +108,7 @@ class Job(NamedTuple):
 NoneReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]
 
 
-class Claimed(NamedTuple):
+class ClaimResult(NamedTuple):
     """Reply to Claim: jobs per claimer in the cohort's order, each ascending, and what is left.
 
     Attributes:
@@ -118,14 +118,14 @@ class Claimed(NamedTuple):
         is_cut: The pass stopped at what one pass may hand out; the next one goes on.
     """
 
-    jobs: list[list[Job]]
+    jobs: list[list[ClaimedJob]]
     ready: int
     reason: NoneReason | None = None
     retry_after_ms: int | None = None
     is_cut: bool = False
 
 
-class Settled(NamedTuple):
+class SettleResult(NamedTuple):
     """Reply to Ack, Nack and Reject: how many counted, which did not, and the counters after it."""
 
     settled: int
@@ -134,7 +134,7 @@ class Settled(NamedTuple):
     in_flight: int
 
 
-class Extended(NamedTuple):
+class ExtendResult(NamedTuple):
     """Reply to Extend: the seqs that counted (repeats and all), the rest, the new deadline."""
 
     seqs: list[int]
@@ -142,7 +142,7 @@ class Extended(NamedTuple):
     deadline: int
 
 
-class Removed(NamedTuple):
+class RemoveResult(NamedTuple):
     """Reply to DeleteRecords and RemoveRecords: how many were removed, the topic's state after it,
     and what one transaction had no room for."""
 
@@ -154,19 +154,19 @@ class Removed(NamedTuple):
     rest: Sequence[int] = ()
 
 
-class RouterPut(NamedTuple):
+class RouterPutResult(NamedTuple):
     """Reply to PutRouter."""
 
     created: bool
 
 
-class RouterGone(NamedTuple):
+class RouterDropResult(NamedTuple):
     """Reply to DropRouter."""
 
     deleted: bool
 
 
-class Forwarded(NamedTuple):
+class ForwardResult(NamedTuple):
     """Reply to Forward.
 
     Attributes:
@@ -180,7 +180,7 @@ class Forwarded(NamedTuple):
     is_stalled: bool
 
 
-class Staged(NamedTuple):
+class StageResult(NamedTuple):
     """Reply to StageChunk.
 
     Attributes:
@@ -192,7 +192,7 @@ class Staged(NamedTuple):
     staged_bytes: int
 
 
-class Committed(NamedTuple):
+class CommitResult(NamedTuple):
     """Reply to CommitEpoch.
 
     Attributes:
@@ -204,7 +204,7 @@ class Committed(NamedTuple):
     ranges: tuple[tuple[str, int, int], ...]
 
 
-class Cancelled(NamedTuple):
+class CancelResult(NamedTuple):
     """Reply to CancelJob and CancelKey.
 
     Attributes:
@@ -218,7 +218,7 @@ class Cancelled(NamedTuple):
     cancelled: bool
 
 
-class Purged(NamedTuple):
+class PurgeResult(NamedTuple):
     """Reply to Purge and PurgeJobs: how many were removed of each state asked for, and what one
     transaction had no room for."""
 
@@ -226,7 +226,7 @@ class Purged(NamedTuple):
     rest: Sequence[int] = ()
 
 
-class Released(NamedTuple):
+class ReleaseResult(NamedTuple):
     """Reply to Release: how many were held and are ready now, the others, and the counters."""
 
     released: int
@@ -235,7 +235,7 @@ class Released(NamedTuple):
     held: int
 
 
-class Redriven(NamedTuple):
+class RedriveResult(NamedTuple):
     """Reply to Redrive.
 
     Attributes:
@@ -260,22 +260,22 @@ class Done(NamedTuple):
 
 
 Reply = (
-    Put
-    | Ensured
-    | Dropped
-    | Appended
-    | Claimed
-    | Settled
-    | Extended
-    | Removed
-    | RouterPut
-    | RouterGone
-    | Forwarded
-    | Staged
-    | Committed
-    | Cancelled
-    | Purged
-    | Released
-    | Redriven
+    PutResult
+    | EnsureResult
+    | DropResult
+    | AppendResult
+    | ClaimResult
+    | SettleResult
+    | ExtendResult
+    | RemoveResult
+    | RouterPutResult
+    | RouterDropResult
+    | ForwardResult
+    | StageResult
+    | CommitResult
+    | CancelResult
+    | PurgeResult
+    | ReleaseResult
+    | RedriveResult
     | Done
 )

@@ -24,7 +24,7 @@ _SHARED_MIN = 64
 ones are worth more when they make one batch together."""
 
 
-class Router:
+class RouterState:
     """The state of one router instance.
 
     Attributes:
@@ -65,7 +65,7 @@ class Pick(NamedTuple):
     is_logged: bool
 
 
-def pick(router: Router, source: Topic, now: int, kept_from: int) -> Pick:
+def pick(router: RouterState, source: Topic, now: int, kept_from: int) -> Pick:
     """The next records to copy: at most `limits.FORWARDED_PER_PASS_MAX`, or one whole batch.
 
     Records that were deleted, are past their TTL, do not match the filter or have come too many
@@ -101,7 +101,7 @@ def pick(router: Router, source: Topic, now: int, kept_from: int) -> Pick:
     return Pick(taken, source.head, hops, is_logged)
 
 
-def _matching(router: Router, batch: Batch, before: int) -> Sequence[int]:
+def _matching(router: RouterState, batch: Batch, before: int) -> Sequence[int]:
     """Seqs of a batch that the router has not examined and would copy."""
     start = router.cursor + 1
     seqs = batch.live_seqs(start)
@@ -110,14 +110,14 @@ def _matching(router: Router, batch: Batch, before: int) -> Sequence[int]:
     wanted = router.options.filter
     if wanted is None or not seqs:
         return seqs
-    tags = blocks.View(batch.block).column(blocks.TAG)
+    tags = blocks.BlockView(batch.block).column(blocks.TAG)
     if tags is None:
         return []
     matches = {tag: wanted.matches(blocks.read_string(tag)) for tag in set(tags) if tag}
     return [seq for seq in seqs if matches.get(tags[batch.index_of(seq)], False)]
 
 
-def copies(router: Router, source: Topic, seqs: Sequence[int]) -> bytes | None:
+def copies(router: RouterState, source: Topic, seqs: Sequence[int]) -> bytes | None:
     """The block of some records' copies; None unless the source holds every one of them."""
     if not seqs:
         return None
@@ -151,7 +151,7 @@ def origin(source: Topic, seqs: Sequence[int]) -> tuple[int, int]:
     return hops, oldest
 
 
-def _pack(router: Router, source: Topic, records: list[Record]) -> bytes:
+def _pack(router: RouterState, source: Topic, records: list[Record]) -> bytes:
     edge = (router.name, router.number, source.name, source.number)
     seqs = [seq for seq, _, _ in records]
     return pack_copies(edge, router.options, seqs, [texts for _, _, texts in records])

@@ -27,7 +27,7 @@ class ChunkId(NamedTuple):
     number: int
 
 
-class Chunk(NamedTuple):
+class StagedChunk(NamedTuple):
     """Records that are not visible yet.
 
     Attributes:
@@ -60,7 +60,7 @@ class Epoch(NamedTuple):
     ranges: tuple[tuple[str, int, int], ...]
 
 
-class Producer:
+class ProducerState:
     """One named producer.
 
     Attributes:
@@ -74,16 +74,16 @@ class Producer:
     def __init__(self, name: str) -> None:
         self.name = name
         self.committed: Epoch | None = None
-        self.staged: dict[int, dict[ChunkId, Chunk]] = {}
+        self.staged: dict[int, dict[ChunkId, StagedChunk]] = {}
         self.staged_bytes = 0
         self.staged_chunks = 0
         self.touched_at = 0
 
-    def chunks(self, epoch: int) -> dict[ChunkId, Chunk]:
+    def chunks(self, epoch: int) -> dict[ChunkId, StagedChunk]:
         """What is staged for an epoch."""
         return self.staged.get(epoch, {})
 
-    def stage(self, epoch: int, chunk_id: ChunkId, chunk: Chunk) -> None:
+    def stage(self, epoch: int, chunk_id: ChunkId, chunk: StagedChunk) -> None:
         """Keep a chunk. One that is staged again (rewritten in the log) replaces itself."""
         chunks = self.staged.setdefault(epoch, {})
         known = chunks.get(chunk_id)
@@ -105,7 +105,7 @@ class Producer:
                 self.staged_bytes -= len(chunks.pop(chunk_id).block)
                 self.staged_chunks -= 1
 
-    def all_staged(self) -> Iterator[tuple[int, ChunkId, Chunk]]:
+    def all_staged(self) -> Iterator[tuple[int, ChunkId, StagedChunk]]:
         """Every chunk with its epoch."""
         for epoch, chunks in self.staged.items():
             for chunk_id, chunk in chunks.items():

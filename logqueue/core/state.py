@@ -9,8 +9,8 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from logqueue.core.routers import Router
-from logqueue.core.staging import Producer
+from logqueue.core.routers import RouterState
+from logqueue.core.staging import ProducerState
 from logqueue.core.topic import Topic
 from logqueue.errors import NotAQueue, RouterNotFound, TopicNotFound
 from logqueue.model.limits import Quotas
@@ -47,12 +47,12 @@ class State:
     def __init__(self, quotas: Quotas | None = None) -> None:
         self.topics: SortedDict[str, Topic] = SortedDict()
         self.instances: dict[int, Topic] = {}
-        self.routers: SortedDict[str, Router] = SortedDict()
-        self.routers_by_number: dict[int, Router] = {}
-        self.routers_out: dict[int, list[Router]] = {}
-        self.routers_in: dict[int, list[Router]] = {}
+        self.routers: SortedDict[str, RouterState] = SortedDict()
+        self.routers_by_number: dict[int, RouterState] = {}
+        self.routers_out: dict[int, list[RouterState]] = {}
+        self.routers_in: dict[int, list[RouterState]] = {}
         self.discarded: list[list[Any] | dict[Any, Any]] = []
-        self.producers: dict[str, Producer] = {}
+        self.producers: dict[str, ProducerState] = {}
         self.replacing: dict[int, Topic] = {}
         self.live_bytes = 0
         self.staged_bytes = 0
@@ -85,25 +85,25 @@ class State:
             raise NotAQueue.named(name)
         return topic
 
-    def router(self, name: str) -> Router:
+    def router(self, name: str) -> RouterState:
         """A router by name.
 
         Raises:
             RouterNotFound: There is none.
         """
-        router: Router | None = self.routers.get(name)
+        router: RouterState | None = self.routers.get(name)
         if router is None:
             raise RouterNotFound.named(name)
         return router
 
-    def add_router(self, router: Router) -> None:
+    def add_router(self, router: RouterState) -> None:
         """Take in a new router."""
         self.routers[router.name] = router
         self.routers_by_number[router.number] = router
         self.routers_out.setdefault(router.source, []).append(router)
         self.routers_in.setdefault(router.dest, []).append(router)
 
-    def remove_router(self, router: Router) -> None:
+    def remove_router(self, router: RouterState) -> None:
         """Let go of a router."""
         del self.routers_by_number[router.number]
         if self.routers.get(router.name) is router:
@@ -113,7 +113,7 @@ class State:
             if not edges[topic]:
                 del edges[topic]
 
-    def routers_of(self, topic: int) -> list[Router]:
+    def routers_of(self, topic: int) -> list[RouterState]:
         """The routers from or into a topic instance, each once, in name order."""
         found = {*self.routers_out.get(topic, ()), *self.routers_in.get(topic, ())}
         return sorted(found, key=lambda router: router.name)

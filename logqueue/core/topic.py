@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 from logqueue.core.batch import Batch, Record
 from logqueue.core.batches import Batches, live_size
-from logqueue.core.queue_state import Queue
-from logqueue.core.record_attributes import Particulars
+from logqueue.core.queue_state import QueueState
+from logqueue.core.record_attributes import RecordAttributeIndex
 from logqueue.core.record_times import due_at, expires_at, is_timed, time_of, written_at
 from logqueue.core.tags import TagIndex
 from logqueue.events.block import (
     KEY,
     MAX_DELIVERIES,
     TAG,
-    View,
+    BlockView,
     has_tags,
     is_plain,
     size_total,
@@ -99,8 +99,8 @@ class Topic:
         self.batches = Batches()
         self.tags: TagIndex | None = None
         self.keys: dict[str, Remembered] = {}
-        self.queue: Queue | None = Queue() if config.is_queue else None
-        self.particulars: Particulars | None = None
+        self.queue: QueueState | None = QueueState() if config.is_queue else None
+        self.particulars: RecordAttributeIndex | None = None
         self.due_again_at = 0
         self.replacing: list[tuple[Batch, int]] = []
         self.replaced_at = 0
@@ -239,14 +239,14 @@ class Topic:
         index = batch.index_of(seq)
         if index < 0:
             return b"", 0
-        view = View(batch.block)
+        view = BlockView(batch.block)
         return view.text(KEY, index), written_at(view, index, batch.ts_at(index))
 
     def tag_of(self, seq: int) -> bytes:
         """A live record's tag as a JSON string fragment, b"" when it has none."""
         batch = self.batch_of(seq)
         index = batch.index_of(seq) if batch is not None else -1
-        return View(batch.block).text(TAG, index) if batch is not None and index >= 0 else b""
+        return BlockView(batch.block).text(TAG, index) if batch is not None and index >= 0 else b""
 
     def size_of(self, seq: int) -> int:
         """Bytes of a live record as the limits count them; 0 when there is none."""
@@ -259,7 +259,7 @@ class Topic:
         if batch is None or batch.is_plain:
             return 0
         index = batch.index_of(seq)
-        return due_at(View(batch.block), index, batch.ts_at(index))
+        return due_at(BlockView(batch.block), index, batch.ts_at(index))
 
     def is_timed(self, seq: int) -> bool:
         """Whether a record is a job that comes by its own time; see `timing.is_timed`."""
@@ -267,7 +267,7 @@ class Topic:
         if batch is None or batch.is_plain:
             return False
         index = batch.index_of(seq)
-        return index >= 0 and is_timed(View(batch.block), index, batch.ts_at(index))
+        return index >= 0 and is_timed(BlockView(batch.block), index, batch.ts_at(index))
 
     def deliveries_max(self, seq: int) -> int:
         """Deliveries after which a live job is exhausted, by its own bound or the topic's; 0 when
@@ -276,7 +276,7 @@ class Topic:
         if particulars is not None and particulars.has_bounds:
             batch = self.batch_of(seq)
             if batch is not None and not batch.is_plain:
-                own = View(batch.block).number(MAX_DELIVERIES, batch.index_of(seq))
+                own = BlockView(batch.block).number(MAX_DELIVERIES, batch.index_of(seq))
                 if own:
                     return own
         return self.config.max_deliveries
@@ -308,7 +308,7 @@ class Topic:
         if batch is None or batch.is_plain:
             return False
         index = batch.index_of(seq)
-        end = expires_at(View(batch.block), index, batch.ts_at(index)) if index >= 0 else 0
+        end = expires_at(BlockView(batch.block), index, batch.ts_at(index)) if index >= 0 else 0
         return 0 < end < now
 
     def next_expiry(self) -> int | None:
@@ -375,9 +375,9 @@ class Topic:
             self.tags = TagIndex()
         self.tags.add(seqs, tags)
 
-    def _particulars(self) -> Particulars:
+    def _particulars(self) -> RecordAttributeIndex:
         if self.particulars is None:
-            self.particulars = Particulars(self.queue, self.key_of, self.is_bare)
+            self.particulars = RecordAttributeIndex(self.queue, self.key_of, self.is_bare)
         return self.particulars
 
     def remove(self, seqs: Sequence[int]) -> list[int]:
@@ -458,7 +458,7 @@ class Topic:
             held.extend(self.tags.release())
         if self.queue is not None:
             held.extend(self.queue.large_parts())
-            self.queue = Queue()
+            self.queue = QueueState()
         if self.particulars is not None:
             held.extend(self.particulars.release())
             self.particulars = None
@@ -539,11 +539,11 @@ class Topic:
         learn: dict[int, bytes] = {}
         old = view = None
         for batch in fresh:
-            given = View(batch.block).column(TAG) or [b""] * batch.count
+            given = BlockView(batch.block).column(TAG) or [b""] * batch.count
             for seq, tag in zip(batch.live_seqs(), given, strict=True):
                 if old is None or not old.first_seq <= seq <= old.last_seq:
                     old = self.batch_of(seq)
-                    view = View(old.block) if old is not None else None
+                    view = BlockView(old.block) if old is not None else None
                 index = old.index_of(seq) if old is not None else -1
                 if index < 0 or view is None:
                     learn[seq] = tag

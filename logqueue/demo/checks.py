@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from logqueue.demo.jobs import Source
+from logqueue.demo.jobs import JobFeed
 from logqueue.demo.workers import Delivery, Result, Tally
 from logqueue.shapes import QueueCounters
 
@@ -47,10 +47,10 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DemoResults:
     """All that is known after a run."""
 
-    appended: dict[int, Source]
+    appended: dict[int, JobFeed]
     results: list[Result]
     dead: list[DeadLetter]
     tallies: list[Tally]
@@ -97,7 +97,7 @@ class Check:
     found: str
 
 
-def judge(facts: Facts) -> list[Check]:
+def judge(facts: DemoResults) -> list[Check]:
     """All promises of the demo over the facts of one run."""
     appended = set(facts.appended)
     results = Counter(result.seq for result in facts.results)
@@ -139,7 +139,7 @@ def _repeated(counts: Counter[int]) -> set[int]:
     return {seq for seq, count in counts.items() if count > 1}
 
 
-def _back_from_ack(facts: Facts) -> set[int]:
+def _back_from_ack(facts: DemoResults) -> set[int]:
     acked_ms = {
         one.seq: one.ended_ms
         for one in facts.deliveries()
@@ -152,7 +152,7 @@ def _back_from_ack(facts: Facts) -> set[int]:
     }
 
 
-def _none(what: str, offenders: set[int], facts: Facts) -> Check:
+def _none(what: str, offenders: set[int], facts: DemoResults) -> Check:
     if not offenders:
         return Check(what, True, "none")
     named = [

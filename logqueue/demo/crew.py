@@ -20,7 +20,7 @@ class WorkerFailed(Exception):
     """A worker process ended before it was told to."""
 
 
-class Crew:
+class DemoWorkers:
     """Some pollers and some streamers, in turn, each a process of its own."""
 
     def __init__(self, workers: int, side_dir: Path) -> None:

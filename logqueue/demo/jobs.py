@@ -21,7 +21,7 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 SKIPPED_DIRECTORIES = frozenset({"__pycache__", "site-packages", "dist-packages"})
 
 
-class Source(msgspec.Struct, frozen=True):
+class JobFeed(msgspec.Struct, frozen=True):
     """What a job carries: which file to measure, and its name in reports."""
 
     path: str
@@ -65,7 +65,7 @@ def _count_definitions(tree: ast.Module) -> tuple[int, int]:
     return functions, classes
 
 
-def standard_library() -> list[Source]:
+def standard_library() -> list[JobFeed]:
     """Every Python source file of the running interpreter's standard library, by name."""
     root = sysconfig.get_paths()["stdlib"]
     found = []
@@ -74,11 +74,11 @@ def standard_library() -> list[Source]:
         for file in files:
             if file.endswith(".py"):
                 path = os.path.join(directory, file)
-                found.append(Source(path, os.path.relpath(path, root).replace(os.sep, "/")))
+                found.append(JobFeed(path, os.path.relpath(path, root).replace(os.sep, "/")))
     return sorted(found, key=lambda source: source.name)
 
 
-def sample(sources: list[Source], files_max: int) -> list[Source]:
+def sample(sources: list[JobFeed], files_max: int) -> list[JobFeed]:
     """At most files_max of them: a few of the deliberately broken, the rest evenly spread."""
     if files_max >= len(sources):
         return sources
@@ -90,7 +90,7 @@ def sample(sources: list[Source], files_max: int) -> list[Source]:
     return sorted(chosen, key=lambda source: source.name)
 
 
-def truncated_copies(sources: list[Source], into: Path) -> list[Source]:
+def truncated_copies(sources: list[JobFeed], into: Path) -> list[JobFeed]:
     """Copies of real files, cut in the middle of a function's head: no parser can take them."""
     into.mkdir()
     copies = []
@@ -105,7 +105,7 @@ def truncated_copies(sources: list[Source], into: Path) -> list[Source]:
         assert head >= 0 and opening >= 0, f"{source.name} has no function to cut"
         copy = into / source.name.replace("/", "_")
         copy.write_bytes(content[: opening + 1])
-        copies.append(Source(str(copy), f"truncated/{copy.name}"))
+        copies.append(JobFeed(str(copy), f"truncated/{copy.name}"))
     return copies
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logqueue.demo.checks import Check, Facts
+from logqueue.demo.checks import Check, DemoResults
 from logqueue.demo.progress import Narrator
 from logqueue.demo.workers import JOBS
 
@@ -97,7 +97,7 @@ def _reckon(data_dir: Path, to: Path, narrator: Narrator) -> Reckoning:
     return Reckoning(archived, jobs, audit, Path(report) / "report.html", time.monotonic() - began)
 
 
-def judge(facts: Facts, found: Reckoning) -> list[Check]:
+def judge(facts: DemoResults, found: Reckoning) -> list[Check]:
     """What the log itself proves of the run."""
     account = found.account
     ended = {"acked": len(facts.results), "dead_lettered": len(facts.dead)}

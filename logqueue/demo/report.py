@@ -10,7 +10,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.table import Table
 
-from logqueue.demo.checks import Check, Facts
+from logqueue.demo.checks import Check, DemoResults
 from logqueue.demo.pipeline import Reckoning
 
 SLOWEST = 8
@@ -18,7 +18,7 @@ REASON_CHARS_MAX = 160
 PLAIN_WIDTH = 120
 
 
-def render(facts: Facts, found: Reckoning | None, checks: list[Check], out: TextIO) -> None:
+def render(facts: DemoResults, found: Reckoning | None, checks: list[Check], out: TextIO) -> None:
     """Print all tables, and the verdict as the last line."""
     console = Console(file=out, highlight=False)
     if not console.is_terminal:
@@ -40,7 +40,7 @@ def render(facts: Facts, found: Reckoning | None, checks: list[Check], out: Text
         )
 
 
-def as_json(facts: Facts, found: Reckoning | None, checks: list[Check]) -> dict[str, object]:
+def as_json(facts: DemoResults, found: Reckoning | None, checks: list[Check]) -> dict[str, object]:
     """The same as one JSON object."""
     return {
         "ok": all(check.kept for check in checks),
@@ -72,7 +72,7 @@ def as_json(facts: Facts, found: Reckoning | None, checks: list[Check]) -> dict[
     }
 
 
-def _summary(facts: Facts) -> Table:
+def _summary(facts: DemoResults) -> Table:
     kill = facts.kill
     table = Table(title="The standard library, measured", show_header=False)
     table.add_column(style="bold")
@@ -127,7 +127,7 @@ def _pipeline(found: Reckoning) -> Table:
     return table
 
 
-def _slowest(facts: Facts) -> Table:
+def _slowest(facts: DemoResults) -> Table:
     table = Table(title="Slowest files")
     table.add_column("file")
     for column in ("lines", "functions", "classes", "ms"):
@@ -145,7 +145,7 @@ def _slowest(facts: Facts) -> Table:
     return table
 
 
-def _dead(facts: Facts) -> Table:
+def _dead(facts: DemoResults) -> Table:
     table = Table(title="Dead letters")
     table.add_column("file", overflow="fold")
     table.add_column("deliveries", justify="right")
@@ -166,5 +166,5 @@ def _checks(checks: list[Check]) -> Table:
     return table
 
 
-def _rate(facts: Facts) -> float:
+def _rate(facts: DemoResults) -> float:
     return len(facts.appended) / facts.seconds

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 
 from logqueue import Client, Record
-from logqueue.demo.checks import DeadLetter, Facts, Kill, Standing
-from logqueue.demo.crew import Crew
+from logqueue.demo.checks import DeadLetter, DemoResults, Kill, Standing
+from logqueue.demo.crew import DemoWorkers
 from logqueue.demo.directory import fresh
-from logqueue.demo.jobs import Source, sample, standard_library, truncated_copies
+from logqueue.demo.jobs import JobFeed, sample, standard_library, truncated_copies
 from logqueue.demo.progress import Narrator
-from logqueue.demo.server import ServerProcess
+from logqueue.demo.server import DemoServer
 from logqueue.demo.workers import DEAD, JOBS, PATIENT, RESULTS, Result
 
 DELIVERIES_MAX = 5
@@ -46,14 +46,14 @@ class Options:
     workers: int
 
 
-def run(options: Options, narrator: Narrator) -> Facts:
+def run(options: Options, narrator: Narrator) -> DemoResults:
     """Run the demo once."""
     directory = fresh(options.data_dir)
     everything = standard_library()
     sources = everything if options.files_max is None else sample(everything, options.files_max)
     sources = sources + truncated_copies(everything, directory / "truncated")
-    server = ServerProcess(directory / SERVER, directory)
-    crew = Crew(options.workers, directory)
+    server = DemoServer(directory / SERVER, directory)
+    crew = DemoWorkers(options.workers, directory)
     try:
         narrator.event(f"server ready after {server.start():.2f} s on {server.url}")
         with Client(server.url, backoff=PATIENT) as client:
@@ -65,12 +65,12 @@ def run(options: Options, narrator: Narrator) -> Facts:
 
 def _course(
     client: Client,
-    server: ServerProcess,
-    crew: Crew,
-    sources: list[Source],
+    server: DemoServer,
+    crew: DemoWorkers,
+    sources: list[JobFeed],
     workers: int,
     narrator: Narrator,
-) -> Facts:
+) -> DemoResults:
     jobs = len(sources)
     _set_up(client)
     stored = client.append(JOBS, sources)
@@ -83,7 +83,7 @@ def _course(
     kill = _kill_and_restart(server, client, narrator, jobs)
     _watch(client, crew, narrator, jobs, until=jobs)
     seconds = time.monotonic() - began
-    return Facts(
+    return DemoResults(
         appended=appended,
         tallies=crew.stop(),
         results=[msgspec.convert(one.data, Result) for one in _records(client, RESULTS)],
@@ -103,7 +103,7 @@ def _set_up(client: Client) -> None:
     )
 
 
-def _watch(client: Client, crew: Crew, narrator: Narrator, jobs: int, until: int) -> None:
+def _watch(client: Client, crew: DemoWorkers, narrator: Narrator, jobs: int, until: int) -> None:
     """Follow the queue until so many jobs are done."""
     progress_at, before = time.monotonic(), -1
     while True:
@@ -119,7 +119,7 @@ def _watch(client: Client, crew: Crew, narrator: Narrator, jobs: int, until: int
         time.sleep(WATCH_EVERY_S)
 
 
-def _kill_and_restart(server: ServerProcess, client: Client, narrator: Narrator, jobs: int) -> Kill:
+def _kill_and_restart(server: DemoServer, client: Client, narrator: Narrator, jobs: int) -> Kill:
     done, in_flight = _done(client, jobs)
     at_ms = time.time_ns() // 1_000_000
     server.kill()
@@ -150,7 +150,7 @@ def _dead_letter(copy: Record) -> DeadLetter:
     assert isinstance(copy.meta, dict), "the server writes where a dead letter comes from"
     return DeadLetter(
         seq=int(copy.meta["$dead_letter_src_seq"]),
-        name=msgspec.convert(copy.data, Source).name,
+        name=msgspec.convert(copy.data, JobFeed).name,
         deliveries=int(copy.meta["$dead_letter_deliveries"]),
         reason=copy.meta.get("$dead_letter_error", ""),
     )

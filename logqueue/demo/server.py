@@ -24,7 +24,7 @@ class ServerFailed(Exception):
     """The child ended, or did not become ready in time. The message holds the end of its output."""
 
 
-class ServerProcess:
+class DemoServer:
     """One `logqueue serve` at a time on one data directory, on the same port after a restart."""
 
     def __init__(self, data_dir: Path, side_dir: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from logqueue import AckPolicy, App, Backoff, Client, Retry, run_worker
-from logqueue.demo.jobs import Source, measure
+from logqueue.demo.jobs import JobFeed, measure
 from logqueue.worker import Job
 
 JOBS = "demo.jobs"
@@ -88,7 +88,7 @@ def measuring(url: str, tally: Tally) -> App:
     def measure_one(job: Job) -> None:
         delivery = Delivery(job.seq, job.deadline - round(LEASE_S * 1000))
         tally.deliveries.append(delivery)
-        source = job.decode(Source)
+        source = job.decode(JobFeed)
         try:
             found = measure(source.path)
         except Exception:  # whatever a file does to the parser is this job's failure

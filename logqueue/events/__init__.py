@@ -56,7 +56,7 @@ class TopicConfigured(Event, frozen=True, array_like=True, tag=2):
     cap_floor: int = 0
 
 
-class TopicDropped(Event, frozen=True, array_like=True, tag=3):
+class TopicRemoved(Event, frozen=True, array_like=True, tag=3):
     """The instance and all it held is gone."""
 
 
@@ -112,7 +112,7 @@ class RecordsTrimmed(Event, frozen=True, array_like=True, tag=6):
     dropped: int = 0
 
 
-class RecordsDeleted(Event, frozen=True, array_like=True, tag=7):
+class RecordsRemoved(Event, frozen=True, array_like=True, tag=7):
     """Records were deleted on request: silent holes.
 
     Attributes:
@@ -158,7 +158,7 @@ class RouterConfigured(Event, frozen=True, array_like=True, tag=10):
     options: RouterOptions
 
 
-class RouterDropped(Event, frozen=True, array_like=True, tag=11):
+class RouterRemoved(Event, frozen=True, array_like=True, tag=11):
     """A router of `topic` is gone. (Those of a dropped topic go with it, without this.)"""
 
     router: int
@@ -477,15 +477,15 @@ class LeasesCheckpointed(Event, frozen=True, array_like=True, tag=33):
 AnyEvent = (
     TopicCreated
     | TopicConfigured
-    | TopicDropped
+    | TopicRemoved
     | RecordsAppended
     | RecordsMoved
     | RecordsTrimmed
-    | RecordsDeleted
+    | RecordsRemoved
     | KeysRemembered
     | RouterCreated
     | RouterConfigured
-    | RouterDropped
+    | RouterRemoved
     | RecordsForwarded
     | RouterAdvanced
     | SeqsSkipped

@@ -124,7 +124,7 @@ def _pack_one(texts: Sequence[bytes | None]) -> bytes:
     return b"".join((_HEADER.pack(_VERSION, text_bits, 0, 1), *ends, *values))
 
 
-class View:
+class BlockView:
     """Reads records out of a block. Cheap to make; keeps nothing but offsets."""
 
     __slots__ = ("_columns", "block", "count", "number_bits")
@@ -255,7 +255,7 @@ def tags_of(block: bytes) -> list[bytes]:
         # Most often written by a producer that does not batch: worth a way of its own.
         start = 8 + 4 * block[1].bit_count() + _END.unpack_from(block, 8)[0]
         return [block[start : start + _END.unpack_from(block, 12)[0]]]
-    tags = View(block).column(TAG)
+    tags = BlockView(block).column(TAG)
     assert tags is not None, "looked for where there are none"
     return tags
 
@@ -312,7 +312,7 @@ def is_plain(block: bytes) -> bool:
     return block[1] < 1 << KEY and block[2] < 1 << DELAY and not block[3]
 
 
-def select(view: View, places: Sequence[int]) -> bytes:
+def select(view: BlockView, places: Sequence[int]) -> bytes:
     """Some records of a block as a block of their own, with all their columns."""
     texts = [view.column(column) for column in range(KEY + 1)]
     numbers = [view.numbers(column) for column in range(len(NUMBER_COLUMNS))]
@@ -327,7 +327,7 @@ def select(view: View, places: Sequence[int]) -> bytes:
     )
 
 
-def cut(view: View, start: int, end: int) -> bytes:
+def cut(view: BlockView, start: int, end: int) -> bytes:
     """Neighbouring records of a block as a block of their own, with all their columns. Costs by
     what is cut out, however large the block is; and no record is looked at."""
     count = end - start

@@ -31,7 +31,7 @@ from logqueue.segments.index import (
     decode_index,
     encode_index,
 )
-from logqueue.segments.known import Known
+from logqueue.segments.known import KnownTopics
 from logqueue.segments.plan import SegmentRead, topics_of
 from wal.format import HEADER_BYTES, End, HeaderState, decode_header, frames_behind, salt_of
 
@@ -65,7 +65,7 @@ class SegmentFile(msgspec.Struct):
     index: SegmentIndex
 
 
-class Problem(msgspec.Struct):
+class CatalogProblem(msgspec.Struct):
     """What is wrong with a file.
 
     Attributes:
@@ -138,7 +138,7 @@ class Catalog(NamedTuple):
     leases: list[SegmentFile]
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownTopics:
         """All topics and routers that the segments tell of."""
         return topics_of(self.jobs_indexes)
 
@@ -217,7 +217,7 @@ def open_catalog(directories: Sequence[str | Path], *, cache: IndexCache | None 
     raise AssertionError("the last try has returned or raised")
 
 
-class _Found(NamedTuple):
+class _Listing(NamedTuple):
     """A segment file as it was found. `is_last`: no later one in its directory has a header."""
 
     log: LogName
@@ -232,8 +232,8 @@ class _Opening:
 
     def __init__(self, directories: Sequence[str | Path], cache: IndexCache) -> None:
         self._cache = cache
-        self._found: dict[LogName, dict[int, list[_Found]]] = {"jobs": {}, "leases": {}}
-        identities: dict[LogName, _Found] = {}
+        self._found: dict[LogName, dict[int, list[_Listing]]] = {"jobs": {}, "leases": {}}
+        identities: dict[LogName, _Listing] = {}
         for directory in directories:
             for found in _segments_in(Path(directory)):
                 first = identities.setdefault(found.log, found)
@@ -253,11 +253,11 @@ class _Opening:
 
     def catalog(self) -> Catalog:
         """All that was found."""
-        known = Known()
+        known = KnownTopics()
         jobs = self._files("jobs", known)
         return Catalog(self._identity, jobs, self._files("leases", known))
 
-    def _files(self, log: LogName, known: Known) -> list[SegmentFile]:
+    def _files(self, log: LogName, known: KnownTopics) -> list[SegmentFile]:
         files = []
         for segment in sorted(self._found[log]):
             copies = self._found[log][segment]
@@ -283,7 +283,7 @@ class _Opening:
             return True
         return any(index_path(f.path).exists() for f in self._found[log][segment])
 
-    def _index(self, found: _Found, is_sealed: bool, known: Known) -> SegmentIndex:
+    def _index(self, found: _Listing, is_sealed: bool, known: KnownTopics) -> SegmentIndex:
         size = found.path.stat().st_size
         for index in self._ready(found, is_sealed, size):
             if (index.log, index.identity) == (found.log, found.identity) and (
@@ -297,7 +297,7 @@ class _Opening:
             self._cache.keep(index, size, _ending(found.path, size))
         return index
 
-    def _ready(self, found: _Found, is_sealed: bool, size: int) -> Iterator[SegmentIndex]:
+    def _ready(self, found: _Listing, is_sealed: bool, size: int) -> Iterator[SegmentIndex]:
         with suppress(OSError, IndexDamaged):
             yield decode_index(index_path(found.path).read_bytes())
         if is_sealed:
@@ -319,7 +319,7 @@ def index_path(path: str | Path) -> Path:
     return Path(f"{path}{SUFFIX}")
 
 
-def _segments_in(directory: Path) -> Iterator[_Found]:
+def _segments_in(directory: Path) -> Iterator[_Listing]:
     """The segment files of both logs in a directory, ascending."""
     places: list[tuple[LogName, Path]] = [(log, directory / log) for log in LOGS]
     if not any(place.is_dir() for _, place in places):
@@ -330,7 +330,7 @@ def _segments_in(directory: Path) -> Iterator[_Found]:
         yield from _segments_of(log, place)
 
 
-def _segments_of(log: LogName, place: Path) -> Iterator[_Found]:
+def _segments_of(log: LogName, place: Path) -> Iterator[_Listing]:
     if not place.is_dir():
         return
     names = sorted(name for name in os.listdir(place) if _NAME.fullmatch(name))
@@ -349,7 +349,7 @@ def _segments_of(log: LogName, place: Path) -> Iterator[_Found]:
         begun.append((path, header.id, header.identity.hex()))
     for path, segment, identity in begun:
         is_last = segment == begun[-1][1] and not index_path(path).exists()
-        yield _Found(log, segment, path, identity, is_last)
+        yield _Listing(log, segment, path, identity, is_last)
 
 
 def scan(
@@ -357,7 +357,7 @@ def scan(
     log: LogName,
     *,
     log_id: str | None = None,
-    known: Known | None = None,
+    known: KnownTopics | None = None,
     may_be_torn: bool = False,
 ) -> SegmentIndex:
     """Make the index of a segment file.
@@ -386,14 +386,14 @@ def scan(
     return builder.index()
 
 
-def verify(directories: Sequence[str | Path]) -> list[Problem]:
+def verify(directories: Sequence[str | Path]) -> list[CatalogProblem]:
     """Check every byte of the segments in some directories.
 
     Returns:
         All that is wrong: damage, missing segments, copies that differ, indexes that do not fit.
         A torn end of the last segment is none.
     """
-    problems: list[Problem] = []
+    problems: list[CatalogProblem] = []
     seen: dict[tuple[str, int], tuple[Path, SegmentIndex]] = {}
     identities: dict[str, tuple[Path, str]] = {}
     for directory in directories:
@@ -409,15 +409,15 @@ def verify(directories: Sequence[str | Path]) -> list[Problem]:
                 first = identities.setdefault(log, (file.path, file.identity))
                 if first[1] != file.identity:
                     text = f"it is of log {file.identity}, but {first[0]} of {first[1]}"
-                    problems.append(Problem(str(file.path), log, file.segment, 32, text))
+                    problems.append(CatalogProblem(str(file.path), log, file.segment, 32, text))
                     continue
                 problems += _verify_file(file, seen)
     return problems
 
 
 def _verify_file(
-    file: _Found, seen: dict[tuple[str, int], tuple[Path, SegmentIndex]]
-) -> list[Problem]:
+    file: _Listing, seen: dict[tuple[str, int], tuple[Path, SegmentIndex]]
+) -> list[CatalogProblem]:
     try:
         index = scan(file.path, file.log, may_be_torn=file.is_last)
     except SegmentDamaged as damage:
@@ -425,7 +425,7 @@ def _verify_file(
     problems = []
 
     def note(path: Path, text: str) -> None:
-        problems.append(Problem(str(path), file.log, file.segment, 0, text))
+        problems.append(CatalogProblem(str(path), file.log, file.segment, 0, text))
 
     beside = index_path(file.path)
     if beside.exists():
@@ -446,13 +446,13 @@ def _crc(path: Path, length: int) -> int:
     return crc32(read_segment(path, length))
 
 
-def _missing(log: LogName, place: Path, found: Sequence[_Found]) -> Iterator[Problem]:
+def _missing(log: LogName, place: Path, found: Sequence[_Listing]) -> Iterator[CatalogProblem]:
     for before, after in pairwise(found):
         for segment in range(before.segment + 1, after.segment):
-            yield Problem(str(place), log, segment, 0, f"segment {segment} is missing")
+            yield CatalogProblem(str(place), log, segment, 0, f"segment {segment} is missing")
 
 
-def _problem(damage: SegmentDamaged, log: str, segment: int = 0) -> Problem:
+def _problem(damage: SegmentDamaged, log: str, segment: int = 0) -> CatalogProblem:
     name = os.path.basename(damage.path)
     number = int(name[:20]) if _NAME.fullmatch(name) else segment
-    return Problem(damage.path, log, number, damage.offset, damage.problem)
+    return CatalogProblem(damage.path, log, number, damage.offset, damage.problem)

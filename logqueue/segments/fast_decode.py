@@ -15,7 +15,7 @@ import msgspec
 from logqueue import events as ev
 
 
-class Records(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+class RecordEvents(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     """Records of one topic that came in one event; at once the front part of a `RecordsAppended`.
 
     Millions of these are made, so they are none of the garbage collector's business.
@@ -35,14 +35,14 @@ class Records(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     block: bytes
 
 
-assert Records.__struct_config__.tag == ev.RecordsAppended.__struct_config__.tag
-assert ev.RecordsAppended.__struct_fields__[: len(Records.__struct_fields__)] == (
-    Records.__struct_fields__
+assert RecordEvents.__struct_config__.tag == ev.RecordsAppended.__struct_config__.tag
+assert ev.RecordsAppended.__struct_fields__[: len(RecordEvents.__struct_fields__)] == (
+    RecordEvents.__struct_fields__
 )
 
 _READ = (
     ev.TopicCreated,
-    ev.TopicDropped,
+    ev.TopicRemoved,
     ev.Checkpointed,
     ev.RouterCreated,
     ev.RouterConfigured,
@@ -64,10 +64,10 @@ PASSED: frozenset[type] = frozenset(
 
 _Transaction = msgspec.defstruct(
     "_Transaction",
-    [("order", int), ("events", list[reduce(or_, [*_READ, *PASSED], Records)])],  # type: ignore[misc]
+    [("order", int), ("events", list[reduce(or_, [*_READ, *PASSED], RecordEvents)])],  # type: ignore[misc]
     array_like=True,
     gc=False,
 )
 
 decode_records: Callable[[bytes], Any] = msgspec.msgpack.Decoder(_Transaction).decode
-"""Read a frame payload. Its events are `Records`, of a type in `PASSED`, or as in core."""
+"""Read a frame payload. Its events are `RecordEvents`, of a type in `PASSED`, or as in core."""

@@ -18,10 +18,10 @@ from zlib import crc32
 import msgspec
 
 from logqueue import events as ev
-from logqueue.events.block import SEQ, TS, View
+from logqueue.events.block import SEQ, TS, BlockView
 from logqueue.segments import ranges as rg
 from logqueue.segments.job_events import count_rows
-from logqueue.segments.known import Known, RouterFacts, TopicFacts
+from logqueue.segments.known import KnownTopics, RouterFacts, TopicFacts
 from wal.format import (
     HEADER_BYTES,
     End,
@@ -227,7 +227,7 @@ class IndexBuilder:
         log: LogName,
         *,
         log_id: str | None = None,
-        known: Known | None = None,
+        known: KnownTopics | None = None,
         path: str = "segment",
     ) -> None:
         """Begin with the first 4096 bytes of a segment.
@@ -250,7 +250,7 @@ class IndexBuilder:
         self.bytes = HEADER_BYTES
         self.end = End.CLEAN
         self.problem = ""
-        self.known = known.copy() if known is not None else Known()
+        self.known = known.copy() if known is not None else KnownTopics()
         self._path = path
         self._salt = salt_of(self.header.identity, self.header.id)
         self._crc = crc32(header_page[:HEADER_BYTES])
@@ -345,7 +345,7 @@ class IndexBuilder:
             kind = type(event)
             if kind is ev.RecordsAppended:
                 assert isinstance(event, ev.RecordsAppended)
-                size = event.size or View(event.block).size_total()
+                size = event.size or BlockView(event.block).size_total()
                 self._append(event.topic, event.first_seq, event.count, size, event.at)
                 if not event.cap_floor:
                     continue
@@ -391,7 +391,7 @@ class IndexBuilder:
             for block in event.blocks:
                 # Seqs between them stay where they are.
                 runs: rg.Ranges = []
-                for seq in View(block).numbers(SEQ) or ():
+                for seq in BlockView(block).numbers(SEQ) or ():
                     rg.add(runs, seq, seq)
                 self._move(event.topic, runs, block)
         elif isinstance(event, ev.RecordsForwarded):
@@ -413,7 +413,7 @@ class IndexBuilder:
 
     def _move(self, topic: int, spans: rg.Ranges, block: bytes) -> None:
         part = self._part(topic)
-        view = View(block)
+        view = BlockView(block)
         times = view.numbers(TS) or (0,)
         for span in spans:
             rg.add(part.moved, *span)

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from logqueue import events as ev
-from logqueue.events.block import SEQ, View
-from logqueue.segments.known import Known
+from logqueue.events.block import SEQ, BlockView
+from logqueue.segments.known import KnownTopics
 
 TRIMMED = "trimmed"
 
 
-class JobEvent(NamedTuple):
+class JobTransition(NamedTuple):
     """What happened to one job, or where a floor now stands.
 
     Attributes:
@@ -53,7 +53,7 @@ class JobEvent(NamedTuple):
 _OF_WRITES = (ev.RecordsAppended, ev.RecordsForwarded, ev.ChunksCommitted)
 
 
-def count_rows(event: ev.AnyEvent, log: str, known: Known) -> int:
+def count_rows(event: ev.AnyEvent, log: str, known: KnownTopics) -> int:
     """How many rows an event makes if its topic is a queue; moves the floors that are known."""
     kind = type(event)
     if isinstance(event, _OF_WRITES):
@@ -62,12 +62,12 @@ def count_rows(event: ev.AnyEvent, log: str, known: Known) -> int:
         return _leases_count(event) if log == "leases" else 0
     if log != "jobs":
         return 0
-    if isinstance(event, (ev.JobsAcked, ev.RecordsFinished, ev.RecordsDeleted, ev.HoldsReleased)):
+    if isinstance(event, (ev.JobsAcked, ev.RecordsFinished, ev.RecordsRemoved, ev.HoldsReleased)):
         return len(event.seqs)
     if isinstance(event, ev.JobsHeld):
         return 0 if event.again else len(event.jobs)
     if isinstance(event, ev.RecordsReplaced):
-        return sum(View(block).count for block in event.blocks)
+        return sum(BlockView(block).count for block in event.blocks)
     if isinstance(event, ev.RecordsTrimmed):
         return len(_floors(event, known))
     return 0
@@ -81,7 +81,7 @@ def _leases_count(event: ev.AnyEvent) -> int:
     return 0
 
 
-def _floors(event: ev.RecordsTrimmed, known: Known) -> Sequence[tuple[str, int]]:
+def _floors(event: ev.RecordsTrimmed, known: KnownTopics) -> Sequence[tuple[str, int]]:
     found = []
     if known.raise_ttl(event.topic, event.ttl_floor):
         found.append(("ttl", event.ttl_floor))
@@ -90,7 +90,9 @@ def _floors(event: ev.RecordsTrimmed, known: Known) -> Sequence[tuple[str, int]]
     return found
 
 
-def rows_of(event: ev.AnyEvent, order: int, log: str, known: Known) -> Iterator[JobEvent]:
+def rows_of(
+    event: ev.AnyEvent, order: int, log: str, known: KnownTopics
+) -> Iterator[JobTransition]:
     """The rows of an event; moves the floors that are known.
 
     Args:
@@ -102,7 +104,7 @@ def rows_of(event: ev.AnyEvent, order: int, log: str, known: Known) -> Iterator[
     at, topic = event.at, event.topic
     if isinstance(event, _OF_WRITES):
         if event.cap_floor > 0 and known.raise_cap(topic, event.cap_floor):
-            yield JobEvent(topic, order, at, TRIMMED, event.cap_floor, reason="cap")
+            yield JobTransition(topic, order, at, TRIMMED, event.cap_floor, reason="cap")
     elif type(event).log == ev.LEASES:
         if log == "leases":
             yield from _leases_rows(event, order)
@@ -110,48 +112,48 @@ def rows_of(event: ev.AnyEvent, order: int, log: str, known: Known) -> Iterator[
         return
     elif isinstance(event, ev.JobsAcked):
         for seq in event.seqs:
-            yield JobEvent(topic, order, at, "acked", seq, worker=event.node)
+            yield JobTransition(topic, order, at, "acked", seq, worker=event.node)
     elif isinstance(event, ev.RecordsFinished):
         for seq in event.seqs:
-            yield JobEvent(topic, order, at, event.outcome, seq, worker=event.node)
-    elif isinstance(event, ev.RecordsDeleted):
+            yield JobTransition(topic, order, at, event.outcome, seq, worker=event.node)
+    elif isinstance(event, ev.RecordsRemoved):
         told = "dead_lettered" if event.dead_lettered else "deleted"
         told = "redriven" if event.redriven else told
         for seq in event.seqs:
-            yield JobEvent(topic, order, at, told, seq)
+            yield JobTransition(topic, order, at, told, seq)
     elif isinstance(event, ev.JobsHeld):
         for seq, _, error in event.jobs if not event.again else ():
-            yield JobEvent(topic, order, at, "held", seq, detail=error)
+            yield JobTransition(topic, order, at, "held", seq, detail=error)
     elif isinstance(event, ev.HoldsReleased):
         for seq in event.seqs:
-            yield JobEvent(topic, order, at, "unheld", seq)
+            yield JobTransition(topic, order, at, "unheld", seq)
     elif isinstance(event, ev.RecordsReplaced):
         for block in event.blocks:
-            for seq in View(block).numbers(SEQ) or ():
-                yield JobEvent(topic, order, at, "replaced", seq)
+            for seq in BlockView(block).numbers(SEQ) or ():
+                yield JobTransition(topic, order, at, "replaced", seq)
     elif isinstance(event, ev.RecordsTrimmed):
         for reason, floor in _floors(event, known):
-            yield JobEvent(topic, order, at, TRIMMED, floor, reason=reason)
+            yield JobTransition(topic, order, at, TRIMMED, floor, reason=reason)
 
 
-def _leases_rows(event: ev.AnyEvent, order: int) -> Iterator[JobEvent]:
+def _leases_rows(event: ev.AnyEvent, order: int) -> Iterator[JobTransition]:
     at, topic = event.at, event.topic
     if isinstance(event, ev.JobsClaimed):
         lease = event.first_lease
         for node, deadline, _, seqs in event.grants:
             for number, seq in enumerate(seqs, lease):
-                yield JobEvent(topic, order, at, "claimed", seq, number, node, deadline)
+                yield JobTransition(topic, order, at, "claimed", seq, number, node, deadline)
             lease += len(seqs)
     elif isinstance(event, ev.JobsExtended):
         for seq in event.seqs:
-            yield JobEvent(
+            yield JobTransition(
                 topic, order, at, "extended", seq, worker=event.node, deadline=event.deadline
             )
     elif isinstance(event, ev.JobsReleased):
         reason = _why_released(event)
         dues = event.dues or [event.ready_at] * len(event.seqs)
         for seq, due in zip(event.seqs, dues, strict=True):
-            yield JobEvent(
+            yield JobTransition(
                 topic, order, at, "released", seq, 0, event.node, 0,
                 due if due > at else 0, reason, event.error,
             )  # fmt: skip

@@ -48,7 +48,7 @@ class RouterFacts(msgspec.Struct):
     options: RouterOptions
 
 
-class Known:
+class KnownTopics:
     """Topics and routers by number.
 
     Attributes:
@@ -64,9 +64,9 @@ class Known:
         self.told: set[int] = set()
         self.told_routers: set[int] = set()
 
-    def copy(self) -> Known:
+    def copy(self) -> KnownTopics:
         """The same, to be changed by itself, with nothing told since."""
-        copy = Known()
+        copy = KnownTopics()
         copy.topics = {number: msgspec.structs.replace(t) for number, t in self.topics.items()}
         copy.routers = {number: msgspec.structs.replace(r) for number, r in self.routers.items()}
         return copy
@@ -108,7 +108,7 @@ class Known:
             facts = TopicFacts(event.topic, event.name, event.config.is_queue, 0, 0, head=0)
             self.topics[event.topic] = facts
             self.told.add(event.topic)
-        elif isinstance(event, ev.TopicDropped):
+        elif isinstance(event, ev.TopicRemoved):
             self.topic(event.topic).is_dropped = True
             self.told.add(event.topic)
         elif isinstance(event, ev.RouterCreated):

@@ -13,7 +13,7 @@ import msgspec
 
 from logqueue.segments import ranges as rg
 from logqueue.segments.index import Borrowed, ChunkKey, LogName, SegmentIndex
-from logqueue.segments.known import Known, RouterFacts, TopicFacts
+from logqueue.segments.known import KnownTopics, RouterFacts, TopicFacts
 from logqueue.segments.ranges import Ranges
 
 
@@ -23,9 +23,9 @@ class Seeds(msgspec.Struct):
     topics: list[TopicFacts] = []
     routers: list[RouterFacts] = []
 
-    def known(self) -> Known:
+    def known(self) -> KnownTopics:
         """The same as a start for reading on."""
-        known = Known()
+        known = KnownTopics()
         known.add(self.topics, self.routers)
         return known
 
@@ -92,19 +92,21 @@ class SegmentRead(msgspec.Struct):
         return f"{self.log}-{self.segment}"
 
 
-def topics_of(indexes: Iterable[SegmentIndex]) -> Known:
+def topics_of(indexes: Iterable[SegmentIndex]) -> KnownTopics:
     """All topics and routers that some segments tell of, as they are at the end.
 
     Args:
         indexes: Of the jobs log, ascending.
     """
-    known = Known()
+    known = KnownTopics()
     for index in indexes:
         known.add(index.learned, index.routers)
     return known
 
 
-def choose(known: Known, topics: Iterable[str] | None = None, pattern: str | None = None) -> Ranges:
+def choose(
+    known: KnownTopics, topics: Iterable[str] | None = None, pattern: str | None = None
+) -> Ranges:
     """The instances of some topics, dropped ones among them, as ranges of their numbers.
 
     Args:
@@ -155,9 +157,9 @@ class _Had(msgspec.Struct):
 class _Plan:
     """Goes over the segments, oldest first."""
 
-    def __init__(self, names: Known) -> None:
+    def __init__(self, names: KnownTopics) -> None:
         self._names = names
-        self._known = Known()
+        self._known = KnownTopics()
         self._had: list[_Had] = []
         self._covered: dict[int, Ranges] = {}
         self._chunks: dict[ChunkKey, int] = {}
@@ -268,7 +270,7 @@ class _Plan:
         return Seeds(topics, [msgspec.structs.replace(router) for router in routers])
 
 
-def _facts(names: Known, known: Known, topic: int) -> TopicFacts:
+def _facts(names: KnownTopics, known: KnownTopics, topic: int) -> TopicFacts:
     """A topic as known where a segment begins; what never changes, as known at the end."""
     facts = known.topics.get(topic, TopicFacts(topic))
     told = names.topics.get(topic, facts)
@@ -301,7 +303,7 @@ def plan_events(
     names = topics_of(jobs)
     queues = [topic for topic in sorted(set(wanted)) if names.is_queue(topic)]
     reads = []
-    known = Known()
+    known = KnownTopics()
     for index in [*jobs, *leases]:
         parts = {part.topic: part for part in index.topics}
         topics = [

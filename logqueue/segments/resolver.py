@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from logqueue import events as ev
-from logqueue.events.block import SEQ, Texts, View, is_plain
+from logqueue.events.block import SEQ, BlockView, Texts, is_plain
 from logqueue.events.copy_blocks import pack_copies
 from logqueue.segments.index import ChunkKey, SegmentDamaged
-from logqueue.segments.known import Known, RouterFacts
+from logqueue.segments.known import KnownTopics, RouterFacts
 from logqueue.segments.payloads import payloads
 from logqueue.segments.plan import Lender
 
@@ -71,7 +71,7 @@ class Shelf:
         self._anew: dict[tuple[int, int], list[tuple[int, bytes, int]]] = {}
         self._chunks: dict[tuple[int, ChunkKey], list[tuple[int, bytes]]] = {}
 
-    def note(self, offset: int, event: ev.AnyEvent, known: Known) -> None:
+    def note(self, offset: int, event: ev.AnyEvent, known: KnownTopics) -> None:
         """Keep what an event tells of the topics kept here."""
         if isinstance(event, ev.ChunkStaged):
             if event.topic in self.topics or event.topic in self._staged_for:
@@ -103,7 +103,7 @@ class Shelf:
         self._originals.setdefault(topic, []).append(_Original(offset, first, count, content))
 
     def _keep_anew(self, topic: int, offset: int, block: bytes) -> None:
-        for index, seq in enumerate(View(block).numbers(SEQ) or ()):
+        for index, seq in enumerate(BlockView(block).numbers(SEQ) or ()):
             self._anew.setdefault((topic, seq), []).append((offset, block, index))
 
     def original(self, topic: int, seq: int, before: int) -> _Original | None:
@@ -168,7 +168,9 @@ class Library:
         self._lend = lend
         self._lent: OrderedDict[int, Shelf] = OrderedDict()
 
-    def copies(self, copies: Copies, names: Known, offset: int, start: int, end: int) -> bytes:
+    def copies(
+        self, copies: Copies, names: KnownTopics, offset: int, start: int, end: int
+    ) -> bytes:
         """The block of some of a router's copies.
 
         Args:
@@ -202,7 +204,7 @@ class Library:
     # -- finding ---------------------------------------------------------------------------------
 
     def _copies(
-        self, copies: Copies, names: Known, segment: int, offset: int, start: int, end: int
+        self, copies: Copies, names: KnownTopics, segment: int, offset: int, start: int, end: int
     ) -> bytes:
         event, router = copies
         seqs = event.source_seqs[start:end]
@@ -237,7 +239,9 @@ class Library:
             return original.content
         return None
 
-    def _texts(self, topic: int, seq: int, names: Known, segment: int, before: int) -> Texts | None:
+    def _texts(
+        self, topic: int, seq: int, names: KnownTopics, segment: int, before: int
+    ) -> Texts | None:
         """What a record said before a place in the log; None when no segment at hand tells."""
         for place in self._latest_first:
             if place > segment:
@@ -249,7 +253,7 @@ class Library:
             anew = shelf.anew(topic, seq, limit)
             original = shelf.original(topic, seq, limit)
             if anew is not None and (original is None or anew[0] >= original.offset):
-                return View(anew[1]).texts(anew[2])
+                return BlockView(anew[1]).texts(anew[2])
             if original is not None:
                 found = self._texts_of(original, seq - original.first, names, place)
                 if found is not None:
@@ -257,21 +261,21 @@ class Library:
         return None
 
     def _texts_of(
-        self, original: _Original, index: int, names: Known, segment: int
+        self, original: _Original, index: int, names: KnownTopics, segment: int
     ) -> Texts | None:
         content = original.content
         if isinstance(content, bytes):
-            return View(content).texts(index)
+            return BlockView(content).texts(index)
         if isinstance(content, Committed):
             block = self._chunk(content, segment, original.offset)
-            return View(block).texts(index) if block is not None else None
+            return BlockView(block).texts(index) if block is not None else None
         event, router = content
         seq = event.source_seqs[index]
         texts = self._texts(router.source, seq, names, segment, original.offset)
         if texts is None:
             return None
         edge = router.name, router.router, names.name(router.source), router.source
-        return View(pack_copies(edge, router.options, [seq], [texts])).texts(0)
+        return BlockView(pack_copies(edge, router.options, [seq], [texts])).texts(0)
 
     def _chunk(self, committed: Committed, segment: int, before: int) -> bytes | None:
         for place in self._latest_first:

@@ -13,12 +13,12 @@ from operator import itemgetter
 import msgspec
 
 from logqueue import events as ev
-from logqueue.events.block import SEQ, View, select
+from logqueue.events.block import SEQ, BlockView, select
 from logqueue.segments import ranges as rg
-from logqueue.segments.fast_decode import PASSED, Records, decode_records
+from logqueue.segments.fast_decode import PASSED, RecordEvents, decode_records
 from logqueue.segments.index import SegmentDamaged
-from logqueue.segments.job_events import JobEvent, rows_of
-from logqueue.segments.known import Known
+from logqueue.segments.job_events import JobTransition, rows_of
+from logqueue.segments.known import KnownTopics
 from logqueue.segments.payloads import payloads
 from logqueue.segments.plan import SegmentRead
 from logqueue.segments.resolver import Committed, Copies, Lend, Library, Shelf
@@ -61,7 +61,7 @@ class _Want:
 
 def read_records(
     data: bytes, read: SegmentRead, lend: Lend | None = None, path: str = ""
-) -> Iterator[Records]:
+) -> Iterator[RecordEvents]:
     """The records that a read takes of its segment, in the order of the log.
 
     Args:
@@ -79,7 +79,7 @@ def read_records(
     shelf = Shelf((), wants)
     _note_sources(known, wants, shelf)
     library = Library(read.segment, shelf, path, read.lenders, lend)
-    records, passed, want_of, decode = Records, PASSED, wants.get, decode_records
+    records, passed, want_of, decode = RecordEvents, PASSED, wants.get, decode_records
     for offset, payload in payloads(data, path, length=read.bytes, checksum=read.crc32):
         try:
             events = decode(payload).events
@@ -110,7 +110,7 @@ def read_records(
                     yield from _others(event, offset, want, library, known)
 
 
-def _note_sources(known: Known, wants: dict[int, _Want], shelf: Shelf) -> None:
+def _note_sources(known: KnownTopics, wants: dict[int, _Want], shelf: Shelf) -> None:
     """Have the records kept that wanted ones may be copied from, however many routers away."""
     pending = {topic for topic, want in wants.items() if want.ranges or want.is_source}
     while pending:
@@ -121,13 +121,13 @@ def _note_sources(known: Known, wants: dict[int, _Want], shelf: Shelf) -> None:
         pending = sources
 
 
-def _part(records: Records, places: Sequence[int]) -> Records:
+def _part(records: RecordEvents, places: Sequence[int]) -> RecordEvents:
     """Some of the records of an event; they follow on, or bring seqs of their own."""
     if len(places) == records.count:
         return records
-    block = select(View(records.block), places)
+    block = select(BlockView(records.block), places)
     first = records.first_seq + places[0]
-    return Records(records.at, records.topic, first, len(places), block)
+    return RecordEvents(records.at, records.topic, first, len(places), block)
 
 
 def _no_transaction(path: str, offset: int, error: Exception) -> SegmentDamaged:
@@ -135,8 +135,8 @@ def _no_transaction(path: str, offset: int, error: Exception) -> SegmentDamaged:
 
 
 def _others(
-    event: ev.AnyEvent, offset: int, want: _Want, library: Library, known: Known
-) -> Iterator[Records]:
+    event: ev.AnyEvent, offset: int, want: _Want, library: Library, known: KnownTopics
+) -> Iterator[RecordEvents]:
     """The wanted records of an event that is no plain append."""
     if isinstance(event, ev.RecordsMoved):
         yield from _anew(event, event.block, want)
@@ -152,26 +152,26 @@ def _others(
                 raise SegmentDamaged(library.path, offset, problem)
             copies = Copies(event, router)
             block = library.copies(copies, known, offset, start - first, end - first + 1)
-            yield Records(event.at, event.topic, start, end - start + 1, block)
+            yield RecordEvents(event.at, event.topic, start, end - start + 1, block)
     elif isinstance(event, ev.ChunksCommitted):
         first = event.first_seq
         for chunk, count in zip(event.chunks, event.counts, strict=True):
             committed = Committed((event.producer, event.epoch, *chunk), event.topic)
             for start, end in want.parts(first, first + count - 1):
                 block = library.chunk(committed, offset)
-                whole = Records(event.at, event.topic, first, count, block)
+                whole = RecordEvents(event.at, event.topic, first, count, block)
                 yield _part(whole, range(start - first, end - first + 1))
             first += count
 
 
-def _anew(event: ev.AnyEvent, block: bytes, want: _Want) -> Iterator[Records]:
-    view = View(block)
+def _anew(event: ev.AnyEvent, block: bytes, want: _Want) -> Iterator[RecordEvents]:
+    view = BlockView(block)
     places = want.anew(view.numbers(SEQ) or ())
     if places:
-        yield _part(Records(event.at, event.topic, 0, view.count, block), places)
+        yield _part(RecordEvents(event.at, event.topic, 0, view.count, block), places)
 
 
-def read_events(data: bytes, read: SegmentRead, path: str = "") -> Iterator[JobEvent]:
+def read_events(data: bytes, read: SegmentRead, path: str = "") -> Iterator[JobTransition]:
     """The job events that a read takes of its segment, in the order of the log.
 
     Args:

@@ -24,7 +24,7 @@ from logqueue.server.handlers.topics import TopicRoutes
 from logqueue.server.handlers.watch import WatchRoutes
 from logqueue.server.handlers.work import WorkRoute
 from logqueue.server.http.api import HttpApi
-from logqueue.server.http.routing import NO_SCOPE, Body, Route, Router
+from logqueue.server.http.routing import NO_SCOPE, Body, Route, RouteTable
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
 
@@ -109,7 +109,7 @@ class LogqueueApp(Starlette):
 
     def __init__(self, service: Service, metrics: Metrics) -> None:
         super().__init__()
-        self.api = HttpApi(service, Router(routes(service, metrics)), metrics)
+        self.api = HttpApi(service, RouteTable(routes(service, metrics)), metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection scope."""

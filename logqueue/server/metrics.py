@@ -30,7 +30,7 @@ from logqueue.core.commands import DeadLetterReason
 from logqueue.core.decide.endings import Outcome
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import View
+from logqueue.events.block import BlockView
 from logqueue.model.config import DURABILITIES
 from logqueue.server.service import Phase, Service
 
@@ -192,7 +192,7 @@ class Metrics:
             self._counts(topic).released += len(event.seqs)
         elif isinstance(event, ev.JobsExtended):
             self.leases_extended += len(event.seqs)
-        elif isinstance(event, ev.TopicDropped):
+        elif isinstance(event, ev.TopicRemoved):
             self.counts_of.pop(event.topic, None)
         else:
             self._job_event(topic, event, is_queue)
@@ -224,7 +224,7 @@ class Metrics:
             self.jobs_finished["expired"] += event.expired
             self.jobs_finished["dropped"] += event.dropped
             self._failed(topic, "expired", event.expired)
-        elif isinstance(event, ev.RecordsDeleted):
+        elif isinstance(event, ev.RecordsRemoved):
             self.jobs_redriven += len(event.seqs) if event.redriven else 0
             if event.dead_lettered:
                 self.jobs_dead_lettered += event.dead_lettered
@@ -235,7 +235,7 @@ class Metrics:
         elif isinstance(event, ev.JobsHeld) and not event.again:
             self._failed(topic, event.reason, len(event.jobs))
         elif isinstance(event, ev.RecordsReplaced):
-            self.jobs_replaced += sum(View(block).count for block in event.blocks)
+            self.jobs_replaced += sum(BlockView(block).count for block in event.blocks)
 
     def _failed(self, topic: Topic | None, reason: str, jobs: int) -> None:
         """Jobs failed for good, whatever became of them: dead-lettered, held or dropped."""

@@ -31,7 +31,7 @@ from logqueue.server.app import LogqueueApp
 from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, KeyRing, parse_keys_file
 from logqueue.server.engine.background import archive_forever
 from logqueue.server.engine.cooperative import SteppingThread
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.http.connection import LogqueueHttpProtocol
 from logqueue.server.metrics import Metrics
@@ -261,7 +261,7 @@ class _Server:
                 draft.unlink(missing_ok=True)
                 raise PortFileError(f"cannot write the port file {path}: {error}") from error
 
-    async def _recover(self) -> Coordinator | None:
+    async def _recover(self) -> Dispatcher | None:
         loop = asyncio.get_running_loop()
         try:
             engine = await loop.run_in_executor(None, self._replay)
@@ -322,9 +322,9 @@ class _Server:
     def _note_progress(self, share: float) -> None:
         self.service.replay_progress = share
 
-    def _begin(self, engine: Engine) -> Coordinator:
+    def _begin(self, engine: Engine) -> Dispatcher:
         gc.freeze()
-        coordinator = Coordinator(engine)
+        coordinator = Dispatcher(engine)
 
         def note(topic: Topic | None, event: AnyEvent) -> None:
             self.metrics.event(topic, event)
@@ -343,7 +343,7 @@ class _Server:
         logger.info("ready: %d topics, %d live records", topics, live)
         return coordinator
 
-    async def _stop(self, serving: asyncio.Task[None], coordinator: Coordinator | None) -> None:
+    async def _stop(self, serving: asyncio.Task[None], coordinator: Dispatcher | None) -> None:
         self.service.drain()
         if coordinator is not None:
             coordinator.end_streams(ShuttingDown("the server is shutting down; connect again"))

@@ -23,12 +23,12 @@ from logqueue.errors import (
 )
 from logqueue.server.auth import Key, KeyRing
 from logqueue.server.client_memory import ClientMemory
-from logqueue.server.engine.commit_barrier import Gate
-from logqueue.server.engine.cooperative import Stepping, SteppingInline
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.commit_barrier import CommitBarrier
+from logqueue.server.engine.cooperative import CooperativeExecutor, InlineExecutor
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.watch_sessions import WatchSessions
-from logqueue.server.http.requests import Request
+from logqueue.server.http.requests import HttpRequest
 from logqueue.server.settings import Settings
 
 T = TypeVar("T")
@@ -59,14 +59,14 @@ class Service:
         stepping: Where long work is done.
     """
 
-    def __init__(self, settings: Settings, stepping: Stepping | None = None) -> None:
+    def __init__(self, settings: Settings, stepping: CooperativeExecutor | None = None) -> None:
         self.settings = settings
         self.keys = settings.api_keys
         self._valid_keys = frozenset(settings.api_keys.keys)
         self._long_polls: dict[asyncio.Future[NoReturn], Key] = {}
         self.key_reloads = 0
         self.key_reload_failures = 0
-        self.stepping = stepping or SteppingInline()
+        self.stepping = stepping or InlineExecutor()
         self.phase = Phase.RECOVERING
         self.failure = ""
         self.replay_progress = 0.0
@@ -80,14 +80,14 @@ class Service:
             settings.max_watch_sessions, time.monotonic, self.memory
         )
         self.memory.relieve = self.watch_sessions.forget_expired
-        self._coordinator: Coordinator | None = None
+        self._coordinator: Dispatcher | None = None
 
     @property
     def uptime_ms(self) -> int:
         """Time since the process began to serve."""
         return int((time.monotonic() - self.started) * 1000)
 
-    def begin(self, coordinator: Coordinator) -> None:
+    def begin(self, coordinator: Dispatcher) -> None:
         """Recovery is done: requests are served from now on."""
         self._coordinator = coordinator
         self.replay_progress = 1.0
@@ -103,7 +103,7 @@ class Service:
         return self._coordinator.engine if self._coordinator is not None else None
 
     @property
-    def gate(self) -> Gate | None:
+    def gate(self) -> CommitBarrier | None:
         """Where replies wait, once there is a log to wait for."""
         return self._coordinator.gate if self._coordinator is not None else None
 
@@ -112,7 +112,7 @@ class Service:
         """Claims that wait for jobs now."""
         return self._coordinator.claims_waiting if self._coordinator is not None else 0
 
-    def require_serving(self) -> Coordinator:
+    def require_serving(self) -> Dispatcher:
         """The coordinator, for a route that needs it.
 
         Raises:
@@ -132,7 +132,7 @@ class Service:
             raise ShuttingDown("the server is shutting down; connect again in a moment")
         raise Internal(f"recovery failed: {self.failure}")
 
-    def require_ready(self) -> Coordinator:
+    def require_ready(self) -> Dispatcher:
         """As `require_serving`, and the log must take writes.
 
         Raises:
@@ -171,7 +171,9 @@ class Service:
 
     # -- long polls ------------------------------------------------------------------------------
 
-    def long_poll(self, request: Request, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def long_poll(
+        self, request: HttpRequest, work: Coroutine[Any, Any, T]
+    ) -> Coroutine[Any, Any, T]:
         """Await something that may never come, until the client hangs up or its key is removed.
 
         Returns:

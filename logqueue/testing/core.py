@@ -26,12 +26,12 @@ from logqueue.errors import ShuttingDown
 from logqueue.events import AnyEvent
 from logqueue.server.app import routes
 from logqueue.server.engine.background import TIDY_INTERVAL_S
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.heartbeat import Heartbeat
-from logqueue.server.http.routing import Router
+from logqueue.server.http.routing import RouteTable
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Phase, Service
 from logqueue.server.settings import Settings
@@ -321,11 +321,11 @@ class MemoryCore:
         engine.recover()
         service = Service(Settings(data_dir="."))
         metrics = Metrics(service)
-        self._api = HttpApi(service, Router(routes(service, metrics)), metrics)
+        self._api = HttpApi(service, RouteTable(routes(service, metrics)), metrics)
         self._service = service
 
         async def begin() -> None:
-            coordinator = self._coordinator = Coordinator(engine, clock_check_ms=DAY_MS)
+            coordinator = self._coordinator = Dispatcher(engine, clock_check_ms=DAY_MS)
 
             def note(topic: Topic | None, event: AnyEvent) -> None:
                 metrics.event(topic, event)

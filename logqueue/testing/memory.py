@@ -24,7 +24,7 @@ from logqueue.testing.transport import AwaitingTransport, BlockingTransport, Fau
 from logqueue.testing.virtual import VirtualLoop, VirtualTime
 from logqueue.worker.app import App
 from logqueue.worker.consuming import Counts
-from logqueue.worker.environment import ONE_TRY, Surroundings
+from logqueue.worker.environment import ONE_TRY, Environment
 from logqueue.worker.leases import LeaseKeeper
 from logqueue.worker.worker import Worker
 
@@ -76,7 +76,7 @@ class MemoryServer:
         self._core = MemoryCore(self._time, seed)
         self._faults = Faults()
         self._links: dict[str, Link] = {}
-        self._attached: list[tuple[App, Surroundings]] = []
+        self._attached: list[tuple[App, Environment]] = []
         self._workers: list[MemoryWorker] = []
         self._clients: list[Client] = []
         self._loop = VirtualLoop(self._time)

@@ -16,7 +16,7 @@ from logqueue.client import AsyncClient, Backoff, Client, ConfigFields
 from logqueue.client.calls import as_json
 from logqueue.client.topic_calls import known_config
 from logqueue.shapes import Appended, TopicEnsured
-from logqueue.worker.environment import Network, Surroundings
+from logqueue.worker.environment import Environment, Network
 from logqueue.worker.handlers import Handler, Handlers, RunIn, where
 from logqueue.worker.job import Job
 from logqueue.worker.middleware import Middleware
@@ -54,7 +54,7 @@ class App:
         lifespan: Lifespan | None = None,
         timeout_s: float | None = None,
         backoff: Backoff | None = None,
-        surroundings: Surroundings | None = None,
+        surroundings: Environment | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -70,7 +70,7 @@ class App:
         self.handlers = Handlers()
         self.middleware = [*middleware]
         self.lifespan = lifespan
-        self.surroundings: Surroundings = surroundings or Network(
+        self.surroundings: Environment = surroundings or Network(
             url, token, timeout_s=timeout_s, backoff=backoff
         )
         self._configs: dict[str, ConfigFields] = {}

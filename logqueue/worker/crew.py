@@ -22,7 +22,7 @@ RESTART_S = 1.0
 logger = logging.getLogger("logqueue.worker.crew")
 
 
-class Crew:
+class WorkerProcesses:
     """Child processes that all run the same function."""
 
     def __init__(self, target: Callable[..., int], args: tuple[Any, ...], processes: int) -> None:

@@ -21,7 +21,7 @@ ONE_TRY = Backoff(attempts=1)
 KEEPER_END_S = 2.0
 
 
-class Surroundings(Protocol):
+class Environment(Protocol):
     """The world as workers and producers see it."""
 
     def producer(self) -> Client:

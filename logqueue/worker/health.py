@@ -57,7 +57,7 @@ class Vitals:
     abandoned_max: int
 
 
-class Health:
+class WorkerHealth:
     """Serves `/metrics` and `/live`."""
 
     def __init__(self, look: Callable[[], Vitals], now: Callable[[], float]) -> None:
@@ -136,7 +136,7 @@ class Health:
         return stop
 
 
-def _bound(host: str, port: int, health: Health) -> ThreadingHTTPServer:
+def _bound(host: str, port: int, health: WorkerHealth) -> ThreadingHTTPServer:
     class Answers(BaseHTTPRequestHandler):
         timeout = 10.0
 
@@ -164,13 +164,13 @@ def _bound(host: str, port: int, health: Health) -> ThreadingHTTPServer:
     # Several processes of one worker are started alike: each takes the next free port.
     for offset in range(PORTS_TRIED):
         try:
-            return _Server((host, port + offset if port else 0), Answers)
+            return _HealthServer((host, port + offset if port else 0), Answers)
         except OSError:
             if not port or offset == PORTS_TRIED - 1 or port + offset >= 65_535:
                 raise
     raise AssertionError("the loop returns or raises")
 
 
-class _Server(ThreadingHTTPServer):
+class _HealthServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True

@@ -68,7 +68,7 @@ class Lease:
         self.renew_at = at + lease_s * RENEWED_AFTER
 
 
-class Extend(Protocol):
+class Renewal(Protocol):
     """One extend call. Raises LogqueueError."""
 
     def __call__(self, queue: str, jobs: list[shapes.Job], lease_ms: int) -> shapes.Extended: ...
@@ -77,7 +77,7 @@ class Extend(Protocol):
 class LeaseKeeper:
     """Renews what is due. Thread-safe; whoever drives it calls `renew_due` by `next_due`."""
 
-    def __init__(self, extend: Extend, now: Callable[[], float], max_lease_s: float) -> None:
+    def __init__(self, extend: Renewal, now: Callable[[], float], max_lease_s: float) -> None:
         self._extend = extend
         self._now = now
         self._max_lease_s = max_lease_s

@@ -143,7 +143,7 @@ def decide(
     return _by_rule(retry, error, attempt, chance)
 
 
-class End(NamedTuple):
+class JobEnd(NamedTuple):
     """What becomes of a job that failed for the last time.
 
     Attributes:
@@ -154,7 +154,7 @@ class End(NamedTuple):
     is_loss: bool
 
 
-def fate(deliveries: int, config: TopicConfig, is_rejected: bool) -> End | None:
+def fate(deliveries: int, config: TopicConfig, is_rejected: bool) -> JobEnd | None:
     """What the server does with a failed job; None when it is delivered again.
 
     Args:
@@ -171,12 +171,12 @@ def fate(deliveries: int, config: TopicConfig, is_rejected: bool) -> End | None:
         rule = config.on_exhausted or ("dead_letter" if target else "")
     match rule:
         case "dead_letter":
-            return End(f"dead-lettered to {target}", False)
+            return JobEnd(f"dead-lettered to {target}", False)
         case "hold":
-            return End("held until an operator releases it", False)
+            return JobEnd("held until an operator releases it", False)
         case "drop":
             why = "" if target else " because the queue has no dead-letter topic"
-            return End(f"dropped for good{why}", True)
+            return JobEnd(f"dropped for good{why}", True)
     return None
 
 

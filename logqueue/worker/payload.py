@@ -23,7 +23,7 @@ from logqueue.errors import quoted
 from logqueue.worker.outcomes import BadPayload
 
 
-class Call(msgspec.Struct, frozen=True):
+class TaskCall(msgspec.Struct, frozen=True):
     """The data of a job that calls a task."""
 
     task: str
@@ -31,14 +31,14 @@ class Call(msgspec.Struct, frozen=True):
     kwargs: dict[str, Any] = {}
 
 
-def read_call(data: Any) -> Call:
+def read_call(data: Any) -> TaskCall:
     """The call in a job's data.
 
     Raises:
         BadPayload: There is none.
     """
     try:
-        call: Call = typed(data, Call)
+        call: TaskCall = typed(data, TaskCall)
     except msgspec.ValidationError as error:
         raise BadPayload(
             f'the data is no task call, {{"task": ..., "args": [...], "kwargs": {{...}}}}: {error}'
@@ -150,7 +150,7 @@ class Arguments:
             raise TypeError(f"task {self._name} cannot be sent so: {error}") from error
         return typing.cast(dict[str, Any], plain)
 
-    def decode(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
+    def decode(self, call: TaskCall) -> tuple[list[Any], dict[str, Any]]:
         """The positional and named arguments of a call, as their annotations say.
 
         Raises:

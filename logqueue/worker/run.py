@@ -24,7 +24,7 @@ from logqueue.errors import (
 )
 from logqueue.worker.app import App
 from logqueue.worker.consuming import Counts
-from logqueue.worker.crew import Crew
+from logqueue.worker.crew import WorkerProcesses
 from logqueue.worker.worker import Worker
 
 EXIT_OK = 0
@@ -141,7 +141,9 @@ def run_worker(
         if not isinstance(app, str):
             raise ValueError("several processes need the app as module:app, to import it there")
         load_app(app)
-        return Crew(_run_child, (app, {"queues": queues, **options}), processes).run(signals)
+        return WorkerProcesses(_run_child, (app, {"queues": queues, **options}), processes).run(
+            signals
+        )
     loaded = load_app(app) if isinstance(app, str) else app
     worker = Worker(loaded, queues=queues, **options)
     return _run_here(worker, [*signals], loop_factory)

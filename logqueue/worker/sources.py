@@ -59,7 +59,7 @@ CLAIM_END_S = 0.5
 logger = logging.getLogger("logqueue.worker.source")
 
 
-class Source:
+class JobSource:
     """Feeds one queue's consuming until told to stop."""
 
     def __init__(

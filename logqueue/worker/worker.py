@@ -20,12 +20,12 @@ from logqueue.errors import LogqueueError
 from logqueue.worker.app import App
 from logqueue.worker.calls import Renewals, WorkerCalls
 from logqueue.worker.consuming import Consuming, Counts
-from logqueue.worker.health import Health, QueueVitals, Vitals
+from logqueue.worker.health import QueueVitals, Vitals, WorkerHealth
 from logqueue.worker.leases import LeaseKeeper
 from logqueue.worker.running import ABANDONED_MAX, Running
 from logqueue.worker.settling import Settler
 from logqueue.worker.slots import Slots
-from logqueue.worker.sources import Kind, Source
+from logqueue.worker.sources import JobSource, Kind
 
 CONCURRENCY = 10
 GRACE_S = 25.0
@@ -169,9 +169,9 @@ class Worker:
                 made = await stack.enter_async_context(self._app.lifespan(self._app))
                 state = made if made is not None else {}
             calls = WorkerCalls(client, self.node, surroundings.now)
-            parts = _Run(self, calls, keeper, running, state)
+            parts = _WorkerRun(self, calls, keeper, running, state)
             if self._metrics_at is not None:
-                health = Health(parts.vitals, surroundings.now)
+                health = WorkerHealth(parts.vitals, surroundings.now)
                 stack.callback(health.serve(*self._metrics_at))
                 ticking = asyncio.ensure_future(health.tick())
                 stack.callback(ticking.cancel)
@@ -180,7 +180,7 @@ class Worker:
         return self.counts
 
 
-class _Run:
+class _WorkerRun:
     """The moving parts of one run."""
 
     def __init__(
@@ -196,7 +196,7 @@ class _Run:
         self._running = running
         self._settler = Settler(calls.settle, calls.is_gone, keeper, worker._chance)
         self._consumings: list[Consuming] = []
-        self._sources: list[Source] = []
+        self._sources: list[JobSource] = []
         app = worker._app
         for queue in worker.queues:
             slots = Slots(app.handlers.of_queue(queue), worker._concurrency, worker._prefetch)
@@ -215,7 +215,7 @@ class _Run:
             consuming.state = state
             self._consumings.append(consuming)
             self._sources.append(
-                Source(
+                JobSource(
                     consuming,
                     calls=calls,
                     keeper=keeper,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logqueue.client.sse import Event, SseParser
+from logqueue.client.sse import ServerSentEvent, SseParser
 
 
-def read(*parts: bytes) -> list[Event]:
+def read(*parts: bytes) -> list[ServerSentEvent]:
     parser = SseParser()
     return [event for part in parts for event in parser.feed(part)]
 
@@ -19,31 +19,34 @@ def read(*parts: bytes) -> list[Event]:
 @pytest.mark.parametrize(
     ("stream", "events"),
     [
-        (b"data: a\n\n", [Event("message", "a", "")]),
-        (b"id: 7\nevent: job\ndata: {}\n\n", [Event("job", "{}", "7")]),
-        (b"data:a\n\n", [Event("message", "a", "")]),
-        (b"data:  a\n\n", [Event("message", " a", "")]),
-        (b"data: a\ndata: b\n\n", [Event("message", "a\nb", "")]),
-        (b"data\n\n", [Event("message", "", "")]),
-        (b"data: a\r\n\r\ndata: b\r\rdata: c\n\n", [Event("message", c, "") for c in "abc"]),
+        (b"data: a\n\n", [ServerSentEvent("message", "a", "")]),
+        (b"id: 7\nevent: job\ndata: {}\n\n", [ServerSentEvent("job", "{}", "7")]),
+        (b"data:a\n\n", [ServerSentEvent("message", "a", "")]),
+        (b"data:  a\n\n", [ServerSentEvent("message", " a", "")]),
+        (b"data: a\ndata: b\n\n", [ServerSentEvent("message", "a\nb", "")]),
+        (b"data\n\n", [ServerSentEvent("message", "", "")]),
+        (
+            b"data: a\r\n\r\ndata: b\r\rdata: c\n\n",
+            [ServerSentEvent("message", c, "") for c in "abc"],
+        ),
         (b": hb\n\nretry: 2000\n\nevent: x\n\n", []),
-        (b"event: x\n\ndata: a\n\n", [Event("message", "a", "")]),
+        (b"event: x\n\ndata: a\n\n", [ServerSentEvent("message", "a", "")]),
         (
             b"id: 1\ndata: a\n\ndata: b\n\n",
-            [Event("message", "a", "1"), Event("message", "b", "1")],
+            [ServerSentEvent("message", "a", "1"), ServerSentEvent("message", "b", "1")],
         ),
-        (b"id: 1\n\ndata: b\n\n", [Event("message", "b", "1")]),
-        (b"id: 1\nid\ndata: a\n\n", [Event("message", "a", "")]),
-        (b"id: 1\nid: 2\0\ndata: a\n\n", [Event("message", "a", "1")]),
-        (b"\xef\xbb\xbfdata: a\n\n", [Event("message", "a", "")]),
-        (b"data: \xc3\xa4\xff\n\n", [Event("message", "ä\ufffd", "")]),
-        (b"whatever: a\ndata: b\n\n", [Event("message", "b", "")]),
-        (b"data: a:b: c\n\n", [Event("message", "a:b: c", "")]),
+        (b"id: 1\n\ndata: b\n\n", [ServerSentEvent("message", "b", "1")]),
+        (b"id: 1\nid\ndata: a\n\n", [ServerSentEvent("message", "a", "")]),
+        (b"id: 1\nid: 2\0\ndata: a\n\n", [ServerSentEvent("message", "a", "1")]),
+        (b"\xef\xbb\xbfdata: a\n\n", [ServerSentEvent("message", "a", "")]),
+        (b"data: \xc3\xa4\xff\n\n", [ServerSentEvent("message", "ä\ufffd", "")]),
+        (b"whatever: a\ndata: b\n\n", [ServerSentEvent("message", "b", "")]),
+        (b"data: a:b: c\n\n", [ServerSentEvent("message", "a:b: c", "")]),
         (b"data: unfinished\n", []),
         (b"", []),
     ],
 )
-def test_known_streams(stream: bytes, events: list[Event]) -> None:
+def test_known_streams(stream: bytes, events: list[ServerSentEvent]) -> None:
     assert read(stream) == events
     assert read(*[stream[at : at + 1] for at in range(len(stream))]) == events
 
@@ -56,7 +59,7 @@ def test_retry_takes_digits_only() -> None:
     assert parser.retry_ms == 1500
 
 
-def simple_read(stream: str) -> list[Event]:
+def simple_read(stream: str) -> list[ServerSentEvent]:
     """The format's rules over the whole text at once."""
     events, event, data, last_id = [], "", list[str](), ""
     lines = stream.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -65,7 +68,7 @@ def simple_read(stream: str) -> list[Event]:
         value = value[1:] if value[:1] == " " else value
         if not line:
             if data:
-                events.append(Event(event or "message", "\n".join(data), last_id))
+                events.append(ServerSentEvent(event or "message", "\n".join(data), last_id))
             event, data = "", []
         elif name == "event":
             event = value

@@ -13,7 +13,7 @@ from logqueue.core.apply.dispatch import elapse
 from logqueue.core.batch import Batch
 from logqueue.core.invariants import check
 from logqueue.core.job_views import list_jobs
-from logqueue.core.queue_state import Queue
+from logqueue.core.queue_state import QueueState
 from logqueue.core.topic import Topic
 from logqueue.errors import RecordTooLarge
 from logqueue.model import limits
@@ -72,11 +72,11 @@ def test_a_pass_over_a_cohort_is_bounded_and_says_so(
     monkeypatch.setattr(limits, "CLAIMED_PER_PASS_MAX", 4)
     world.fill(10)
     cohort = tuple(cmd.Claimer(f"w{i}", 3) for i in range(3))
-    claimed: cmd.Claimed = world.run(cmd.Claim("q", cohort))
+    claimed: cmd.ClaimResult = world.run(cmd.ClaimJobs("q", cohort))
     assert [len(jobs) for jobs in claimed.jobs] == [2, 1, 1] and claimed.is_cut
-    claimed = world.run(cmd.Claim("q", (cmd.Claimer("w", 4),)))
+    claimed = world.run(cmd.ClaimJobs("q", (cmd.Claimer("w", 4),)))
     assert len(claimed.jobs[0]) == 4 and not claimed.is_cut
-    claimed = world.run(cmd.Claim("q", (cmd.Claimer("w", 9),)))
+    claimed = world.run(cmd.ClaimJobs("q", (cmd.Claimer("w", 9),)))
     assert len(claimed.jobs[0]) == 2 and not claimed.is_cut
     check(world.state)
 
@@ -115,7 +115,7 @@ def changes(world: World, command: cmd.Command) -> list[list[int]]:
     taken: list[list[int]] = []
 
     def note(topic: Topic | None, event: ev.AnyEvent) -> None:
-        if isinstance(event, ev.RecordsDeleted | ev.RecordsFinished | ev.JobsAcked):
+        if isinstance(event, ev.RecordsRemoved | ev.RecordsFinished | ev.JobsAcked):
             taken.append([*event.seqs])
 
     world.engine.on_event = note
@@ -211,10 +211,10 @@ def test_settled_jobs_with_copies_go_in_portions(world: World, kind: str) -> Non
     world.take(8)
     seqs = (1, 2, 3, 4, 99, 5, 6, 7, 8, 8)
     kinds: dict[str, cmd.Command] = {
-        "ack": cmd.Ack("q", "w", seqs),
-        "reject": cmd.Reject("q", "w", seqs),
+        "ack": cmd.AckJobs("q", "w", seqs),
+        "reject": cmd.RejectJobs("q", "w", seqs),
     }
-    outcome: cmd.Settled = world.run(kinds[kind])
+    outcome: cmd.SettleResult = world.run(kinds[kind])
     assert (outcome.settled, outcome.skipped) == (8, [99, 8])
     assert len(world.seqs("done" if kind == "ack" else "dead")) == 8
     assert world.run(kinds[kind]).settled == 0
@@ -245,9 +245,9 @@ def test_a_redrive_by_reason_counts_all_and_moves_as_many_as_asked(world: World)
     world.fill(30)
     world.take(30)
     world.reject(*range(1, 31))
-    assert world.redrive("dead", reason="rejected", limit=4) == cmd.Redriven(4, 0, 26, ["q"])
-    assert world.redrive("dead", reason="expired") == cmd.Redriven(0, 0, 0, [])
-    assert world.redrive("dead", dry_run=True) == cmd.Redriven(26, 0, 26, ["q"])
+    assert world.redrive("dead", reason="rejected", limit=4) == cmd.RedriveResult(4, 0, 26, ["q"])
+    assert world.redrive("dead", reason="expired") == cmd.RedriveResult(0, 0, 0, [])
+    assert world.redrive("dead", dry_run=True) == cmd.RedriveResult(26, 0, 26, ["q"])
 
 
 @pytest.mark.usefixtures("small")
@@ -277,7 +277,7 @@ def settle(world: World) -> int:
 
 
 def test_leases_run_out_a_portion_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Queue.elapse, "__defaults__", (None, 4))
+    monkeypatch.setattr(QueueState.elapse, "__defaults__", (None, 4))
     monkeypatch.setattr(elapse, "__defaults__", (4,))
     world.put("kept", durability="fsync", leases_durable=True, lease_ms=1000)
     world.patch("kept", retry_backoff={"kind": "constant", "base_ms": 500})

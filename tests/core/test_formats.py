@@ -52,7 +52,7 @@ def test_a_large_block_goes_to_the_log_as_it_is(key: str | None, count: int) -> 
 @given(RECORDS, st.data())
 def test_a_block_gives_back_what_went_in(records: list[Any], data: st.DataObject) -> None:
     block = blocks.pack(columns(records))
-    view = blocks.View(block)
+    view = blocks.BlockView(block)
     assert [view.texts(i) for i in range(view.count)] == records
     assert [*view.rows(range(view.count))] == records
     some = sorted(data.draw(st.sets(st.integers(0, len(records) - 1))))
@@ -80,7 +80,7 @@ def test_a_moved_batch_knows_its_records(records: list[Any], data: st.DataObject
 @pytest.mark.parametrize("header", [b"\x02\x01\0\0", b"\x01\x21\0\0", b"\x01\x01\x80\0"])
 def test_blocks_from_the_future_are_refused(header: bytes) -> None:
     with pytest.raises(blocks.BlockError):
-        blocks.View(header + b"\1\0\0\0" + b"\1\0\0\0x")
+        blocks.BlockView(header + b"\1\0\0\0" + b"\1\0\0\0x")
 
 
 def samples() -> list[ev.AnyEvent]:
@@ -108,7 +108,7 @@ def samples() -> list[ev.AnyEvent]:
         ev.BackoffChanged(1004, 1, RetryBackoff("constant", 100)),
         ev.JobsRescheduled(1004, 1, [3], [1600]),
         ev.JobsAcked(1005, 1, "w", [1]),
-        ev.RecordsDeleted(1006, 1, [3]),
+        ev.RecordsRemoved(1006, 1, [3]),
         ev.RecordsMoved(1007, 1, moved, (1, 3)),
         ev.TopicConfigured(1008, 1, config),
         ev.RecordsTrimmed(1009, 1, 0, 1),
@@ -131,8 +131,8 @@ def samples() -> list[ev.AnyEvent]:
         ev.HoldsReleased(1011, 1, [4]),
         ev.RecordsFinished(1011, 1, "cancelled", "w", [4]),
         ev.TopicCreated(1012, 2, "gone", config),
-        ev.TopicDropped(1013, 2),
-        ev.RouterDropped(1014, 1, 4),
+        ev.TopicRemoved(1013, 2),
+        ev.RouterRemoved(1014, 1, 4),
     ]
 
 

@@ -194,7 +194,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def cancel_key(self, key: str) -> None:
         self.tick()
         job = self.model.waiting(key)
-        reply: cmd.Cancelled = self.world.run(cmd.CancelKey("q", write_string(key)))
+        reply: cmd.CancelResult = self.world.run(cmd.CancelKey("q", write_string(key)))
         assert reply.seq == (0 if job is None else job.seq)
         if job is not None:
             self.model.end(job.seq, "cancelled")

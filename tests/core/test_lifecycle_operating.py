@@ -8,7 +8,7 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
-from logqueue.core.job_views import JobPage, describe_job, list_jobs
+from logqueue.core.job_views import JobListing, describe_job, list_jobs
 from logqueue.errors import InvalidRequest, TopicExistsIncompatible, TopicNotFound
 from logqueue.events.block import write_string
 from logqueue.model import limits
@@ -40,7 +40,7 @@ def test_a_dead_letter_comes_back_as_it_was(world: World) -> None:
     die(world, given, job("y", meta=[1, 2]), "z", error="bad")
     assert world.meta("letters")[0]["$dead_letter_key"] == "k"
     reply = world.redrive()
-    assert reply == cmd.Redriven(3, 0, 0, ["q"])
+    assert reply == cmd.RedriveResult(3, 0, 0, ["q"])
     assert world.seqs("letters") == [] and world.counters() == (3, 0, 3)
     first, second, third = world.claim(3)
     assert (first.seq, first.deliveries, first.error) == (4, 1, None)
@@ -103,7 +103,7 @@ def test_what_can_not_go_back_is_skipped(world: World) -> None:
     reply = world.redrive()
     assert (reply.redriven, reply.skipped, reply.remaining) == (2, 2, 2)
     world.drop()
-    assert world.redrive() == cmd.Redriven(0, 2, 2, [])
+    assert world.redrive() == cmd.RedriveResult(0, 2, 2, [])
     world.put("other", type="log")
     assert world.redrive(to="other").redriven == 2
     with pytest.raises(TopicNotFound):
@@ -117,7 +117,7 @@ def test_dead_letters_in_flight_are_left_alone(world: World) -> None:
     world.patch(dead_letter="letters2")
     die(world, 1, 2)
     assert world.take(topic="letters2") == [1]
-    assert world.redrive("letters2") == cmd.Redriven(1, 1, 1, ["q"])
+    assert world.redrive("letters2") == cmd.RedriveResult(1, 1, 1, ["q"])
     assert world.ack(1, topic="letters2") == (1, [])
     assert world.finished("letters2") == {"acked": 1}
     check(world.state)
@@ -135,7 +135,7 @@ def test_a_key_that_waits_again_is_not_doubled(world: World) -> None:
 # -- listings --------------------------------------------------------------------------------------
 
 
-def pages(world: World, limit: int, **filters: Any) -> list[JobPage]:
+def pages(world: World, limit: int, **filters: Any) -> list[JobListing]:
     found = []
     after: int | None = 0
     while after is not None:
@@ -217,10 +217,10 @@ def test_a_purge_takes_portions(world: World, monkeypatch: pytest.MonkeyPatch) -
     world.fill(5)
     world.take(2)
     both: frozenset[cmd.JobState] = frozenset(("ready", "in_flight"))
-    first: cmd.Purged = world.run(cmd.PurgeJobs("q", range(1, 6), both))
+    first: cmd.PurgeResult = world.run(cmd.PurgeJobs("q", range(1, 6), both))
     assert first.counts == {"in_flight": 2, "ready": 1} and [*first.rest] == [4, 5]
     world.fill(2)
-    whole: cmd.Purged = world.run(cmd.Purge("q", both))
+    whole: cmd.PurgeResult = world.run(cmd.Purge("q", both))
     assert whole.counts == {"in_flight": 0, "ready": 4}
 
 

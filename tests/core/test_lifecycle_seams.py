@@ -18,16 +18,16 @@ def world() -> World:
     return World()
 
 
-def stage(world: World, topic: str, *data: Any, partition: int = 0) -> cmd.Part:
+def stage(world: World, topic: str, *data: Any, partition: int = 0) -> cmd.EpochPart:
     """Stage a partition of the first epoch; what its commit is to name."""
     block = pack([wish(value) for value in data])
     world.run(cmd.StageChunk("p", 0, topic, partition, "a", 0, block, len(data)))
-    return cmd.Part(partition, "a", 1, len(data))
+    return cmd.EpochPart(partition, "a", 1, len(data))
 
 
-def commit(world: World, *parts: cmd.Part) -> cmd.Committed:
+def commit(world: World, *parts: cmd.EpochPart) -> cmd.CommitResult:
     """Commit the first epoch."""
-    reply: cmd.Committed = world.run(cmd.CommitEpoch("p", 0, parts))
+    reply: cmd.CommitResult = world.run(cmd.CommitEpoch("p", 0, parts))
     return reply
 
 

@@ -24,7 +24,7 @@ def world() -> World:
 
 
 def why(world: World, jobs_max: int = 1) -> tuple[str | None, int | None]:
-    reply: cmd.Claimed = world.run(cmd.Claim("q", (cmd.Claimer("w", jobs_max),)))
+    reply: cmd.ClaimResult = world.run(cmd.ClaimJobs("q", (cmd.Claimer("w", jobs_max),)))
     assert not reply.jobs[0]
     return reply.reason, reply.retry_after_ms
 

@@ -117,7 +117,7 @@ class CoreMachine(RuleBasedStateMachine):
             reply = refusal
         self.model.tick(name, now)
         known = self.model.topics.get(name)
-        if known is not None and isinstance(command, cmd.Claim | cmd.Ack):
+        if known is not None and isinstance(command, cmd.ClaimJobs | cmd.AckJobs):
             # Copies must find the room that time has made where they go.
             self.model.tick(known.config.dead_letter or name, now)
         try:
@@ -148,7 +148,9 @@ class CoreMachine(RuleBasedStateMachine):
         resolved = msgspec.convert({**config, **fixed}, TopicConfig).resolved()
         put = cmd.PutTopic(name, resolved)
         self.tell(
-            name, put, lambda: cmd.Put(self.model.put(self.world.now, name, resolved), resolved)
+            name,
+            put,
+            lambda: cmd.PutResult(self.model.put(self.world.now, name, resolved), resolved),
         )
 
     @rule(name=NAMES, if_empty=st.booleans(), really=st.integers(0, 3))
@@ -156,7 +158,9 @@ class CoreMachine(RuleBasedStateMachine):
         if if_empty or not really:
             command = cmd.DropTopic(name, if_empty)
             self.tell(
-                name, command, lambda: cmd.Dropped(self.model.drop(self.world.now, name, if_empty))
+                name,
+                command,
+                lambda: cmd.DropResult(self.model.drop(self.world.now, name, if_empty)),
             )
 
     @rule(
@@ -174,7 +178,9 @@ class CoreMachine(RuleBasedStateMachine):
         self.tell(
             name,
             command,
-            lambda: cmd.Appended(*self.model.append(self.world.now, name, texts, key, create > 0)),
+            lambda: cmd.AppendResult(
+                *self.model.append(self.world.now, name, texts, key, create > 0)
+            ),
         )
 
     @rule(
@@ -200,7 +206,7 @@ class CoreMachine(RuleBasedStateMachine):
                 self.model.tick(target, self.world.now)
             plan.append(self.model.choose(self.world.now, name, sum(demands)))
 
-        reply = self.tell(name, cmd.Claim(name, cohort), expect)
+        reply = self.tell(name, cmd.ClaimJobs(name, cohort), expect)
         if reply is not None:
             chosen, exhausted = plan[0]
             if exhausted:
@@ -253,7 +259,7 @@ class CoreMachine(RuleBasedStateMachine):
         return data, tag, node, msgspec.json.encode(stamped)
 
     def hand_out(
-        self, name: str, cohort: tuple[cmd.Claimer, ...], chosen: list[int], reply: cmd.Claimed
+        self, name: str, cohort: tuple[cmd.Claimer, ...], chosen: list[int], reply: cmd.ClaimResult
     ) -> None:
         """One job to each in turn, skipping the satisfied."""
         now, topic = self.world.now, self.model.topics[name]
@@ -312,8 +318,8 @@ class CoreMachine(RuleBasedStateMachine):
         now = self.world.now
         self.tell(
             name,
-            cmd.Ack(name, node, seqs, tokens),
-            lambda: cmd.Settled(*self.model.ack(now, name, node, seqs, tokens)),
+            cmd.AckJobs(name, node, seqs, tokens),
+            lambda: cmd.SettleResult(*self.model.ack(now, name, node, seqs, tokens)),
         )
 
     @rule(
@@ -324,8 +330,8 @@ class CoreMachine(RuleBasedStateMachine):
         now = self.world.now
         self.tell(
             name,
-            cmd.Nack(name, node, seqs, tokens, delay),
-            lambda: cmd.Settled(*self.model.nack(now, name, node, seqs, tokens, delay)),
+            cmd.NackJobs(name, node, seqs, tokens, delay),
+            lambda: cmd.SettleResult(*self.model.nack(now, name, node, seqs, tokens, delay)),
         )
 
     @rule(name=NAMES, node=NODES, picks=PICKS, kind=TOKENS, ms=st.sampled_from([100, 5000]))
@@ -334,8 +340,8 @@ class CoreMachine(RuleBasedStateMachine):
         now = self.world.now
         self.tell(
             name,
-            cmd.Extend(name, node, seqs, ms, tokens),
-            lambda: cmd.Extended(*self.model.extend(now, name, node, seqs, tokens, ms)),
+            cmd.ExtendLeases(name, node, seqs, ms, tokens),
+            lambda: cmd.ExtendResult(*self.model.extend(now, name, node, seqs, tokens, ms)),
         )
 
     @rule(name=NAMES, stream=st.sampled_from([5, 6]))
@@ -353,7 +359,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.tell(
             name,
             cmd.DeleteRecords(name, before, match),
-            lambda: cmd.Removed(*self.model.delete(self.world.now, name, before, tag)),
+            lambda: cmd.RemoveResult(*self.model.delete(self.world.now, name, before, tag)),
         )
 
     # -- time, the log, the end of a life --------------------------------------------------------

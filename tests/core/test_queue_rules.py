@@ -406,5 +406,5 @@ def test_new_lease_times_are_for_new_claims(world: World) -> None:
 def test_each_claimer_of_a_cohort_has_its_own_lease_time(world: World) -> None:
     world.fill(2)
     cohort = (cmd.Claimer("a", 1, 200), cmd.Claimer("b", 1, None))
-    reply: cmd.Claimed = world.run(cmd.Claim("q", cohort))
+    reply: cmd.ClaimResult = world.run(cmd.ClaimJobs("q", cohort))
     assert [jobs[0].deadline - START_MS for jobs in reply.jobs] == [200, 1000]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from logqueue.api import record_texts
 from logqueue.api.record_texts import RecordTexts, encode_records, shown
 from logqueue.core.batch import Batch
-from logqueue.core.reading import Page, Tombstone, read
+from logqueue.core.reading import ReadPage, RemovedRange, read
 from logqueue.core.topic import Topic
 from logqueue.events import block as blocks
-from logqueue.events.block import View, write_string
+from logqueue.events.block import BlockView, write_string
 from logqueue.model.config import TopicConfig
 from tests.core.world import job, pack
 
@@ -68,7 +68,7 @@ class Shelf:
         texts = [job(data, tag=tag, node=node, meta=meta) for data, tag, node, meta in records]
         block = pack(texts)
         batch = Batch(block, first, len(records), ts, 1)
-        self.topic.insert(batch, View(block).size_total())
+        self.topic.insert(batch, BlockView(block).size_total())
         self.topic.head += len(records)
         self.kept += [Kept(first + i, ts, *record) for i, record in enumerate(records)]
 
@@ -94,7 +94,9 @@ class Shelf:
         records = [record for batch in batches for record in batch.records()]
         if records:
             block = pack([texts for _, _, texts in records])
-            columns = [View(block).column(column) for column in range(len(blocks.TEXT_COLUMNS))]
+            columns = [
+                BlockView(block).column(column) for column in range(len(blocks.TEXT_COLUMNS))
+            ]
             moved = blocks.pack(
                 columns, seqs=[seq for seq, _, _ in records], ts=[ts for _, ts, _ in records]
             )
@@ -108,16 +110,16 @@ def compact(value: object) -> str:
 
 def naive(
     shelf: Shelf, from_seq: int, now: int, limit: int, budget: int, own: set[str]
-) -> tuple[list[int], Tombstone | None]:
+) -> tuple[list[int], RemovedRange | None]:
     """The seqs that one read delivers, and the loss it reports."""
     topic = shelf.topic
     head, floor = topic.head, topic.floor
     tombstone, start = None, from_seq + 1
     if from_seq > head:
-        tombstone, start = Tombstone(1, head, "recreated", head, topic.earliest_seq, head), 1
+        tombstone, start = RemovedRange(1, head, "recreated", head, topic.earliest_seq, head), 1
     elif from_seq < floor:
         gap = floor - from_seq
-        tombstone = Tombstone(start, floor, "cap", gap, floor + 1, head)
+        tombstone = RemovedRange(start, floor, "cap", gap, floor + 1, head)
         start = floor + 1
     wanted = [
         record
@@ -127,7 +129,7 @@ def naive(
     holes = [hole for hole in topic.holes if hole[1] >= start]
     if holes and tombstone is None and not [r for r in wanted if r.seq < holes[0][0]]:
         first, last = start, holes[0][1]
-        tombstone = Tombstone(first, last, "source_trim", last - first + 1, last + 1, head)
+        tombstone = RemovedRange(first, last, "source_trim", last - first + 1, last + 1, head)
         holes.pop(0)
     if holes:
         wanted = [record for record in wanted if record.seq < holes[0][0]]
@@ -141,7 +143,7 @@ def naive(
     return taken, tombstone
 
 
-def seqs_of(page: Page) -> list[int]:
+def seqs_of(page: ReadPage) -> list[int]:
     """The seqs a page delivers."""
     return [seq for batch, start, end in page.runs for seq in batch.seqs_at(start, end)]
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from logqueue import events as ev
 from logqueue.core.invariants import check, portrait
-from logqueue.core.queue_state import Queue
+from logqueue.core.queue_state import QueueState
 from logqueue.errors import StorageReadOnly
 from logqueue.server.storage import checkpoint, compaction
 from tests.core.world import START_MS, World, wish
@@ -165,13 +165,13 @@ def test_ends_that_only_the_leases_log_tells(world: World, monkeypatch: pytest.M
     outlive(world, 40)
     world.tidy()
     known: list[int] = []
-    finish = Queue.restore
+    finish = QueueState.restore
 
-    def restore(queue: Queue, cursor: int, kept: Any) -> None:
+    def restore(queue: QueueState, cursor: int, kept: Any) -> None:
         known.extend(queue.jobs)
         finish(queue, cursor, kept)
 
-    monkeypatch.setattr(Queue, "restore", restore)
+    monkeypatch.setattr(QueueState, "restore", restore)
     before = portrait(world.state)
     world.kill()
     assert portrait(world.state) == before
@@ -279,7 +279,7 @@ def test_a_leases_checkpoint_tells_of_leases_that_ran_out_by_the_backoff_of_then
     topic = world.state.topics["q"]
     queue = topic.queue
     assert queue is not None
-    monkeypatch.setattr(Queue, "elapse", lambda *_: True)
+    monkeypatch.setattr(QueueState, "elapse", lambda *_: True)
     world.patch(retry_backoff=None)
     world.tidy()
     assert queue.leased == 3

@@ -48,13 +48,13 @@ class Writer:
             block,
             len(data),
         )
-        reply: cmd.Staged = self.world.run(command)
+        reply: cmd.StageResult = self.world.run(command)
         return reply.is_new
 
-    def commit(self, epoch: int, *parts: tuple[int, str, int, int]) -> cmd.Committed:
+    def commit(self, epoch: int, *parts: tuple[int, str, int, int]) -> cmd.CommitResult:
         """Commit an epoch."""
-        named = tuple(cmd.Part(*part) for part in parts)
-        reply: cmd.Committed = self.world.run(cmd.CommitEpoch(self.producer, epoch, named))
+        named = tuple(cmd.EpochPart(*part) for part in parts)
+        reply: cmd.CommitResult = self.world.run(cmd.CommitEpoch(self.producer, epoch, named))
         return reply
 
 
@@ -82,7 +82,7 @@ def test_an_epoch_becomes_visible_all_at_once(world: World, writer: Writer) -> N
     writer.stage(0, [1], number=0)
     assert world.values("t") == [0]
     reply = writer.commit(0, (1, "a", 1, 2), (0, "a", 2, 2))
-    assert reply == cmd.Committed(True, (("t", 2, 5),))
+    assert reply == cmd.CommitResult(True, (("t", 2, 5),))
     assert world.values("t") == [0, 1, 2, 3, 4] and world.seqs("t") == [1, 2, 3, 4, 5]
 
 
@@ -93,11 +93,11 @@ def test_a_repeat_is_answered_as_the_first_time(world: World, writer: Writer) ->
     for end in ("none", "restart", "kill"):
         if end != "none":
             getattr(world, end)()
-        assert writer.commit(0, (0, "b", 1, 2)) == cmd.Committed(False, first.ranges)
+        assert writer.commit(0, (0, "b", 1, 2)) == cmd.CommitResult(False, first.ranges)
     assert world.values("t") == [1, 2]
     writer.stage(1, [3])
     writer.commit(1, (0, "a", 1, 1))
-    assert writer.commit(0, (0, "a", 1, 2)) == cmd.Committed(False, ())
+    assert writer.commit(0, (0, "a", 1, 2)) == cmd.CommitResult(False, ())
     assert world.values("t") == [1, 2, 3]
 
 
@@ -114,7 +114,7 @@ def test_an_epoch_may_write_to_several_topics_or_none(world: World, writer: Writ
     writer.stage(0, [2], topic="b", number=1)
     writer.stage(0, [3], topic="a", number=2)
     assert writer.commit(0, (0, "a", 3, 3)).ranges == (("a", 1, 2), ("b", 1, 1))
-    assert writer.commit(1) == cmd.Committed(True, ())
+    assert writer.commit(1) == cmd.CommitResult(True, ())
     assert world.values("a") == [1, 3] and world.values("b") == [2]
 
 

@@ -28,10 +28,10 @@ from logqueue.model.config import RouterOptions, TopicConfig
 from logqueue.model.limits import Quotas
 from logqueue.model.tag_predicate import Predicate
 from logqueue.server.engine.engine import Engine
-from logqueue.server.engine.portions import Outcome
+from logqueue.server.engine.portions import Executed
 from logqueue.server.storage.archive import LogArchive
 from logqueue.server.storage.journal import Journal
-from logqueue.server.storage.segment_lookup import Look, Place
+from logqueue.server.storage.segment_lookup import SegmentPlace, SegmentScan
 from wal import WalCorrupt
 from wal.testing.simfs import SimFileSystem
 
@@ -208,7 +208,7 @@ class World:
         self.hold(outcome)
         return outcome.reply
 
-    def hold(self, outcome: Outcome) -> None:
+    def hold(self, outcome: Executed) -> None:
         """Step the log until a reply may leave.
 
         Raises:
@@ -230,23 +230,23 @@ class World:
         """Let time pass."""
         self.clock.advance(ms)
 
-    def put(self, topic: str = "q", **config: Any) -> cmd.Put:
+    def put(self, topic: str = "q", **config: Any) -> cmd.PutResult:
         """Create or configure a topic; a queue unless said otherwise."""
         config.setdefault("type", "queue")
         resolved = msgspec.convert(config, TopicConfig).resolved()
-        reply: cmd.Put = self.run(cmd.PutTopic(topic, resolved))
+        reply: cmd.PutResult = self.run(cmd.PutTopic(topic, resolved))
         return reply
 
     def drop(self, topic: str = "q", *, if_empty: bool = False) -> bool:
         """Delete a topic."""
-        reply: cmd.Dropped = self.run(cmd.DropTopic(topic, if_empty))
+        reply: cmd.DropResult = self.run(cmd.DropTopic(topic, if_empty))
         return reply.deleted
 
-    def write(self, topic: str, *data: object, **options: Any) -> cmd.Appended:
+    def write(self, topic: str, *data: object, **options: Any) -> cmd.AppendResult:
         """Append one batch. Data that is a `job` already goes in as it is."""
         records = [d if isinstance(d, tuple) else job(d) for d in data]
         append = cmd.Append(topic, pack(records), len(records), keyed=keyed(records), **options)
-        reply: cmd.Appended = self.run(append)
+        reply: cmd.AppendResult = self.run(append)
         return reply
 
     def fill(self, count: int, topic: str = "q") -> None:
@@ -261,10 +261,10 @@ class World:
         lease_ms: int | None = None,
         stream: int = 0,
         topic: str = "q",
-    ) -> list[cmd.Job]:
+    ) -> list[cmd.ClaimedJob]:
         """Claim for one worker."""
         claimer = cmd.Claimer(node, jobs_max, lease_ms, stream)
-        reply: cmd.Claimed = self.run(cmd.Claim(topic, (claimer,)))
+        reply: cmd.ClaimResult = self.run(cmd.ClaimJobs(topic, (claimer,)))
         return reply.jobs[0]
 
     def take(self, jobs_max: int = 1, **options: Any) -> list[int]:
@@ -274,7 +274,7 @@ class World:
     def share(self, *demands: int, topic: str = "q") -> list[list[int]]:
         """One pass over a cohort; the seqs that each party got."""
         cohort = tuple(cmd.Claimer(f"w{i}", demand) for i, demand in enumerate(demands))
-        reply: cmd.Claimed = self.run(cmd.Claim(topic, cohort))
+        reply: cmd.ClaimResult = self.run(cmd.ClaimJobs(topic, cohort))
         return [[j.seq for j in jobs] for jobs in reply.jobs]
 
     def ack(
@@ -285,7 +285,7 @@ class World:
         topic: str = "q",
     ) -> tuple[int, list[int]]:
         """Complete jobs: how many counted, and which were skipped."""
-        reply: cmd.Settled = self.run(cmd.Ack(topic, node, seqs, tokens))
+        reply: cmd.SettleResult = self.run(cmd.AckJobs(topic, node, seqs, tokens))
         return reply.settled, reply.skipped
 
     def nack(
@@ -299,7 +299,9 @@ class World:
         count: bool = True,
     ) -> tuple[int, list[int]]:
         """Give jobs back: how many counted, and which were skipped."""
-        reply: cmd.Settled = self.run(cmd.Nack(topic, node, seqs, tokens, delay_ms, error, count))
+        reply: cmd.SettleResult = self.run(
+            cmd.NackJobs(topic, node, seqs, tokens, delay_ms, error, count)
+        )
         return reply.settled, reply.skipped
 
     def extend(
@@ -311,7 +313,7 @@ class World:
         topic: str = "q",
     ) -> tuple[list[int], list[int], int]:
         """Set deadlines: which counted, which were skipped, the deadline."""
-        reply: cmd.Extended = self.run(cmd.Extend(topic, node, seqs, lease_ms, tokens))
+        reply: cmd.ExtendResult = self.run(cmd.ExtendLeases(topic, node, seqs, lease_ms, tokens))
         return reply.seqs, reply.skipped, reply.deadline
 
     def release(self, stream: int, topic: str = "q") -> int:
@@ -322,7 +324,7 @@ class World:
     def delete(self, topic: str = "q", *, before: int | None = None, match: object = None) -> int:
         """Delete records."""
         predicate = None if match is None else Predicate.parse(match)
-        reply: cmd.Removed = self.run(cmd.DeleteRecords(topic, before, predicate))
+        reply: cmd.RemoveResult = self.run(cmd.DeleteRecords(topic, before, predicate))
         return reply.deleted
 
     def put_router(
@@ -332,12 +334,12 @@ class World:
         if "filter" in options:
             options["filter"] = Predicate.parse(options["filter"])
         command = cmd.PutRouter(name, source, dest, RouterOptions(**options), create_dest)
-        reply: cmd.RouterPut = self.run(command)
+        reply: cmd.RouterPutResult = self.run(command)
         return reply.created
 
     def drop_router(self, name: str) -> bool:
         """Delete a router."""
-        reply: cmd.RouterGone = self.run(cmd.DropRouter(name))
+        reply: cmd.RouterDropResult = self.run(cmd.DropRouter(name))
         return reply.deleted
 
     def forward(self) -> None:
@@ -352,7 +354,7 @@ class World:
 
     def patch(self, topic: str = "q", **changes: Any) -> TopicConfig:
         """Change some fields of a config."""
-        reply: cmd.Put = self.run(cmd.PatchTopic(topic, changes))
+        reply: cmd.PutResult = self.run(cmd.PatchTopic(topic, changes))
         return reply.config
 
     def pause(self, paused: bool = True, topic: str = "q") -> None:
@@ -363,27 +365,27 @@ class World:
         self, *seqs: int, node: str = "w", error: str | None = None, topic: str = "q"
     ) -> tuple[int, list[int]]:
         """Give jobs up: how many counted, and which were skipped."""
-        reply: cmd.Settled = self.run(cmd.Reject(topic, node, seqs, None, error))
+        reply: cmd.SettleResult = self.run(cmd.RejectJobs(topic, node, seqs, None, error))
         return reply.settled, reply.skipped
 
-    def cancel(self, seq: int, *, force: bool = False, topic: str = "q") -> cmd.Cancelled:
+    def cancel(self, seq: int, *, force: bool = False, topic: str = "q") -> cmd.CancelResult:
         """Remove one job."""
-        reply: cmd.Cancelled = self.run(cmd.CancelJob(topic, seq, force))
+        reply: cmd.CancelResult = self.run(cmd.CancelJob(topic, seq, force))
         return reply
 
     def purge(self, *states: cmd.JobState, topic: str = "q") -> dict[cmd.JobState, int]:
         """Remove jobs in some states."""
-        reply: cmd.Purged = self.run(cmd.Purge(topic, frozenset(states)))
+        reply: cmd.PurgeResult = self.run(cmd.Purge(topic, frozenset(states)))
         return reply.counts
 
-    def let_go(self, *seqs: int, topic: str = "q") -> cmd.Released:
+    def let_go(self, *seqs: int, topic: str = "q") -> cmd.ReleaseResult:
         """Release held jobs."""
-        reply: cmd.Released = self.run(cmd.Release(topic, seqs))
+        reply: cmd.ReleaseResult = self.run(cmd.Release(topic, seqs))
         return reply
 
-    def redrive(self, topic: str = "letters", **options: Any) -> cmd.Redriven:
+    def redrive(self, topic: str = "letters", **options: Any) -> cmd.RedriveResult:
         """Move dead letters back."""
-        reply: cmd.Redriven = self.run(cmd.Redrive(topic, **options))
+        reply: cmd.RedriveResult = self.run(cmd.Redrive(topic, **options))
         return reply
 
     def states(self, name: str = "q") -> dict[int, cmd.JobState]:
@@ -422,14 +424,14 @@ class World:
         for _ in islice(self.archive.steps(self.now), steps_max):
             pass
 
-    def look(self, place: Place) -> Look:
+    def look(self, place: SegmentPlace) -> SegmentScan:
         """What is in a segment, as far as it is durable."""
         steps = self.engine.journal.segments.look(place, self.engine.journal.jobs.durable)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                found: Look = end.value
+                found: SegmentScan = end.value
                 return found
 
     # -- ends of a life --------------------------------------------------------------------------

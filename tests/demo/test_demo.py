@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from logqueue.demo.checks import DeadLetter, Facts, Kill, Standing, judge
+from logqueue.demo.checks import DeadLetter, DemoResults, Kill, Standing, judge
 from logqueue.demo.directory import MARKER, NotOurs, fresh
-from logqueue.demo.jobs import Source, measure, sample, standard_library, truncated_copies
+from logqueue.demo.jobs import JobFeed, measure, sample, standard_library, truncated_copies
 from logqueue.demo.pipeline import Reckoning
 from logqueue.demo.pipeline import judge as judge_log
 from logqueue.demo.workers import JOBS, Delivery, Result, Tally
@@ -103,11 +103,11 @@ def standing(*, left: int = 0, in_flight: int = 0, dead_lettered: int = 1) -> St
     return Standing(left, QueueCounters(ready=0, in_flight=in_flight, dead_lettered=dead_lettered))
 
 
-def facts(*, done: set[int], dead: set[int], jobs: int = 4) -> Facts:
+def facts(*, done: set[int], dead: set[int], jobs: int = 4) -> DemoResults:
     """A run over jobs 1..jobs that ended well if done and dead make up all of them."""
     deliveries = [Delivery(seq, claimed_ms=100, outcome="acked", ended_ms=110) for seq in done]
-    return Facts(
-        appended={seq: Source(f"/{seq}.py", f"{seq}.py") for seq in range(1, jobs + 1)},
+    return DemoResults(
+        appended={seq: JobFeed(f"/{seq}.py", f"{seq}.py") for seq in range(1, jobs + 1)},
         results=[Result(seq, f"{seq}.py", 1, 0, 0, 0.1, "w") for seq in sorted(done)],
         dead=[DeadLetter(seq, f"{seq}.py", 3, "SyntaxError: x") for seq in sorted(dead)],
         tallies=[Tally("w", deliveries)],
@@ -118,7 +118,7 @@ def facts(*, done: set[int], dead: set[int], jobs: int = 4) -> Facts:
     )
 
 
-def broken(run: Facts) -> list[str]:
+def broken(run: DemoResults) -> list[str]:
     return [check.what for check in judge(run) if not check.kept]
 
 
@@ -143,7 +143,7 @@ def test_a_good_run_passes_every_check() -> None:
         ),
     ],
 )
-def test_a_broken_promise_is_found(run: Facts, promise: str) -> None:
+def test_a_broken_promise_is_found(run: DemoResults, promise: str) -> None:
     found = broken(run)
     assert len(found) == 1 and found[0].startswith(promise)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logqueue.api.openapi.document import ROWS
-from logqueue.api.openapi.row import Row
+from logqueue.api.openapi.row import OperationRow
 from tests.http import rawhttp
 from tests.http.api import Api
 from tests.http.conftest import ApiFor, FreshServer
@@ -16,7 +16,7 @@ PAGE = {"origin": "http://evil.example"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_no_route_answers_a_foreign_host_or_page(api: Api, row: Row) -> None:
+def test_no_route_answers_a_foreign_host_or_page(api: Api, row: OperationRow) -> None:
     """Not by a name that resolves to this machine, a link, a form or a script."""
     path = row.pattern.replace("*", "x")
     foreign = rawhttp.head(row.method, path).replace(b"localhost", b"evil.example")

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from logqueue.api.openapi.row import Row
+from logqueue.api.openapi.row import OperationRow
 from logqueue.server.http.routing import Body, Route
 from tests.http.api import JSON, Api
 from tests.http.described import ROUTES, ROW_OF
@@ -144,7 +144,7 @@ def texts_of(kind: inspect.Type) -> Iterator[object]:
                     yield {field.encode_name: text}
 
 
-def bodies(route: Route, row: Row) -> Iterator[Any]:
+def bodies(route: Route, row: OperationRow) -> Iterator[Any]:
     """Bodies that are well-formed or nearly so, with names of the tenant and of others."""
     if route.body is Body.IGNORED:
         yield None

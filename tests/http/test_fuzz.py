@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from logqueue.api.openapi.document import ROWS, path_of
-from logqueue.api.openapi.row import Row
+from logqueue.api.openapi.row import OperationRow
 from tests.effort import scaled
 from tests.http.api import Api
 from tests.http.described import PATH
@@ -109,7 +109,7 @@ def test_the_server_keeps_its_word(
     fuzzed: ServerProcess,
     schema: OpenApiSchema,
     session: requests.Session,
-    row: Row,
+    row: OperationRow,
     mode: GenerationMode,
 ) -> None:
     """As the module says, for one operation."""
@@ -136,7 +136,7 @@ def test_the_server_keeps_its_word(
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.usefixtures("stage")
 def test_the_server_keeps_its_word_at_every_boundary(
-    fuzzed: ServerProcess, schema: OpenApiSchema, session: requests.Session, row: Row
+    fuzzed: ServerProcess, schema: OpenApiSchema, session: requests.Session, row: OperationRow
 ) -> None:
     """As the module says, with each bound, type and required member met and broken in turn."""
     operation = schema[path_of(row.pattern)][row.method]
@@ -150,7 +150,7 @@ def test_the_server_keeps_its_word_at_every_boundary(
     assert fuzzed.running, fuzzed.log()
 
 
-def known_names(row: Row) -> list[str | None]:
+def known_names(row: OperationRow) -> list[str | None]:
     """Names that exist, for what a path takes; None for whatever is generated."""
     if row.name in ENDLESS:
         return ["fuzz.nowhere"]
@@ -180,7 +180,7 @@ def with_strict_integers(value: Any) -> Any:
     return [*map(with_strict_integers, value)] if isinstance(value, list) else value
 
 
-def beside_the_point(case: Case[Any], row: Row) -> list[CheckFunction]:
+def beside_the_point(case: Case[Any], row: OperationRow) -> list[CheckFunction]:
     """Checks that the contract itself does not pass."""
     # Keys have tests of their own; asking each time without one would cost two more requests.
     checks: list[CheckFunction] = [ignored_auth]

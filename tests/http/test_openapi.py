@@ -18,7 +18,7 @@ from logqueue import __version__, errors, shapes
 from logqueue.api.openapi.bounds import BOUNDS, ROUTER_NAME, TOPIC_NAME
 from logqueue.api.openapi.document import ROWS, errors_of, path_of
 from logqueue.api.openapi.refusals import EXAMPLES
-from logqueue.api.openapi.row import Row
+from logqueue.api.openapi.row import OperationRow
 from logqueue.errors import InvalidRequest, every_error
 from logqueue.model.config import is_topic_name, require_router_name
 from logqueue.server.http.routing import Route
@@ -239,20 +239,20 @@ SHAPED = [row for row in ROWS if row.reply is not None]
 STREAMED = [row for row in ROWS if row.frames]
 
 
-def named(row: Row) -> str:
+def named(row: OperationRow) -> str:
     """A row's name, for test ids."""
     return row.name
 
 
 @pytest.mark.parametrize("row", SHAPED, ids=named)
-def test_example_replies_have_their_shape(judge: Judge, row: Row) -> None:
+def test_example_replies_have_their_shape(judge: Judge, row: OperationRow) -> None:
     assert row.reply is not None
     msgspec.json.decode(msgspec.json.encode(row.example), type=row.reply)
     judge.require(row.reply.__name__, row.example)
 
 
 @pytest.mark.parametrize("row", STREAMED, ids=named)
-def test_example_streams_have_their_shapes(judge: Judge, row: Row) -> None:
+def test_example_streams_have_their_shapes(judge: Judge, row: OperationRow) -> None:
     text: str = row.content["text/event-stream"]["example"]
     assert text.endswith("\n\n")
     seen = set()
@@ -265,7 +265,7 @@ def test_example_streams_have_their_shapes(judge: Judge, row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.body is not None], ids=named)
-def test_example_bodies_fit_their_schema(document: Json, row: Row) -> None:
+def test_example_bodies_fit_their_schema(document: Json, row: OperationRow) -> None:
     operation = document["paths"][path_of(row.pattern)][row.method.lower()]
     media = operation["requestBody"]["content"]["application/json"]
     jsonschema_rs.validate(
@@ -298,7 +298,7 @@ def stage(api: Api) -> Api:
     return api
 
 
-def example_path(document: Json, row: Row) -> str:
+def example_path(document: Json, row: OperationRow) -> str:
     """The path of an operation with the examples of what stands in it."""
     path = path_of(row.pattern)
     for parameter in document["paths"][path][row.method.lower()].get("parameters", []):
@@ -307,7 +307,7 @@ def example_path(document: Json, row: Row) -> str:
     return path
 
 
-def send_example(document: Json, api: Api, row: Row) -> httpx.Response:
+def send_example(document: Json, api: Api, row: OperationRow) -> httpx.Response:
     """Send what the document gives as an example."""
     operation = document["paths"][path_of(row.pattern)][row.method.lower()]
     path = example_path(document, row)
@@ -324,7 +324,7 @@ def send_example(document: Json, api: Api, row: Row) -> httpx.Response:
 
 
 @pytest.mark.parametrize("row", SHAPED, ids=named)
-def test_example_requests_work(document: Json, judge: Judge, stage: Api, row: Row) -> None:
+def test_example_requests_work(document: Json, judge: Judge, stage: Api, row: OperationRow) -> None:
     """The reply has exactly the members of its shape, and those that the example shows."""
     reply = send_example(document, stage, row)
     assert reply.status_code in row.statuses, reply.text
@@ -337,7 +337,9 @@ def test_example_requests_work(document: Json, judge: Judge, stage: Api, row: Ro
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.content and not row.frames], ids=named)
-def test_replies_without_a_shape_have_their_type(document: Json, stage: Api, row: Row) -> None:
+def test_replies_without_a_shape_have_their_type(
+    document: Json, stage: Api, row: OperationRow
+) -> None:
     for media in row.content:
         path = example_path(document, row)
         reply = stage.send(row.method, path, headers={"accept": media})
@@ -345,7 +347,7 @@ def test_replies_without_a_shape_have_their_type(document: Json, stage: Api, row
         assert reply.headers["content-type"].partition(";")[0] == media
 
 
-def require_frames(judge: Judge, row: Row, frames: list[Frame]) -> set[str]:
+def require_frames(judge: Judge, row: OperationRow, frames: list[Frame]) -> set[str]:
     """Hold frames against their shapes; returns which events there were."""
     events = set()
     for frame in frames:

@@ -21,10 +21,10 @@ from logqueue.core.apply import dispatch as applying
 from logqueue.core.batch import Batch
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
-from logqueue.events.block import KEY, Texts, View, read_string
+from logqueue.events.block import KEY, BlockView, Texts, read_string
 from logqueue.segments.catalog import SegmentFile
 from logqueue.segments.index import IndexBuilder, SegmentIndex
-from logqueue.segments.known import Known
+from logqueue.segments.known import KnownTopics
 from logqueue.server.engine import engine
 from logqueue.server.storage import checkpoint, compaction
 from tests.core.world import World, job, pack, wish
@@ -41,7 +41,7 @@ Row = tuple[int, Texts, str | None, int]
 
 def row_of(batch: Batch, index: int) -> Row:
     """A record as it is in memory."""
-    view = View(batch.block)
+    view = BlockView(batch.block)
     ts = batch.ts_at(index)
     key = view.text(KEY, index)
     return (
@@ -263,7 +263,7 @@ class History:
                     world.write("a", *self._records(9, is_queue=False))
                     self._keep_segments(world)
                     world.tidy()
-        named = tuple(cmd.Part(*part) for part in parts)
+        named = tuple(cmd.EpochPart(*part) for part in parts)
         world.run(cmd.CommitEpoch("p", self.epoch, named))
         self.epoch += 1
 
@@ -272,7 +272,7 @@ def indexes_of(
     segments: dict[int, bytes], log: Any = "jobs", log_id: str | None = None
 ) -> list[SegmentIndex]:
     """The indexes of some segments, each seeded with what those before it tell."""
-    known = Known()
+    known = KnownTopics()
     found = []
     for segment in sorted(segments):
         data = segments[segment]

@@ -9,7 +9,7 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.core.record_times import due_at
-from logqueue.events.block import KEY, SEQ, TS, View, read_string
+from logqueue.events.block import KEY, SEQ, TS, BlockView, read_string
 from logqueue.segments.plan import choose, plan_events, plan_records, topics_of
 from logqueue.segments.walk import read_events, read_records
 from tests.core.world import World
@@ -26,7 +26,7 @@ def rows_in(segments: dict[int, bytes]) -> dict[tuple[int, int], Row]:
     found: dict[tuple[int, int], Row] = {}
     for read in plan_records(indexes, wanted):
         for records in read_records(segments[read.segment], read, segments.__getitem__):
-            view = View(records.block)
+            view = BlockView(records.block)
             seqs, times = view.numbers(SEQ), view.numbers(TS)
             for place in range(view.count):
                 seq = seqs[place] if seqs else records.first_seq + place
@@ -66,7 +66,7 @@ def test_without_its_oldest_segments_a_log_still_has_every_live_record_once(seed
     oldest = world.engine.journal.jobs.segments()[0].id
     live = live_rows(world)
     replaced = {(e.topic, seq) for e in history.told if isinstance(e, ev.RecordsReplaced)
-                for block in e.blocks for seq in View(block).numbers(SEQ) or ()}  # fmt: skip
+                for block in e.blocks for seq in BlockView(block).numbers(SEQ) or ()}  # fmt: skip
     for first in {oldest, max(1, oldest - 1), *history.rng.sample(range(1, oldest + 1), 1)}:
         segments = {k: v for k, v in history.segments["jobs"].items() if k >= first}
         rows = rows_in(segments)
@@ -93,7 +93,7 @@ def expected_events(told: list[ev.AnyEvent]) -> Counter[tuple[int, str, int]]:
             note(event, "acked", event.seqs)
         elif isinstance(event, ev.RecordsFinished):
             note(event, event.outcome, event.seqs)
-        elif isinstance(event, ev.RecordsDeleted):
+        elif isinstance(event, ev.RecordsRemoved):
             name = "dead_lettered" if event.dead_lettered else "deleted"
             note(event, "redriven" if event.redriven else name, event.seqs)
         elif isinstance(event, ev.JobsHeld) and not event.again:
@@ -101,7 +101,7 @@ def expected_events(told: list[ev.AnyEvent]) -> Counter[tuple[int, str, int]]:
         elif isinstance(event, ev.HoldsReleased):
             note(event, "unheld", event.seqs)
         elif isinstance(event, ev.RecordsReplaced):
-            seqs = [seq for block in event.blocks for seq in View(block).numbers(SEQ) or ()]
+            seqs = [seq for block in event.blocks for seq in BlockView(block).numbers(SEQ) or ()]
             note(event, "replaced", seqs)
     return found
 

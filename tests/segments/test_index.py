@@ -13,7 +13,7 @@ from logqueue.segments.index import (
     decode_index,
     encode_index,
 )
-from logqueue.segments.known import Known
+from logqueue.segments.known import KnownTopics
 from logqueue.segments.payloads import payloads
 from tests.segments.histories import History, indexes_of
 from wal.format import End
@@ -66,7 +66,7 @@ def test_a_torn_or_changed_index_is_noticed(segment: bytes) -> None:
 def test_piece_by_piece_it_is_the_same(history: History, seed: int) -> None:
     rng = Random(seed)
     indexes = indexes_of(history.segments["jobs"])
-    known = Known()
+    known = KnownTopics()
     for index in indexes:
         data = history.segments["jobs"][index.segment]
         builder = IndexBuilder(data[:4096], "jobs", known=known)

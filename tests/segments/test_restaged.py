@@ -16,7 +16,7 @@ def test_a_chunk_in_the_frame_of_its_commit_is_found(tmp_path: Path) -> None:
     chunk = blocks.pack([[b"1", b"2"], None, None, None])
     with CraftedLog(tmp_path) as log:
         log.topic(1, "t")
-        staged = (log.at, 1, "p", 1, 0, "a", 0, chunk, 2, blocks.View(chunk).size_total())
+        staged = (log.at, 1, "p", 1, 0, "a", 0, chunk, 2, blocks.BlockView(chunk).size_total())
         log.log(
             ev.ChunkStaged(*staged),
             ev.ChunksCommitted(log.at, 1, "p", 1, [(0, "a", 0)], [2], 1),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.testing.core import Exchange, MemoryCore
 from logqueue.testing.virtual import VirtualTime
 
@@ -48,7 +48,7 @@ class Memory:
         self.core.close()
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> Dispatcher:
         """The server's coordinator, between two requests."""
         return self.core._coordinator
 

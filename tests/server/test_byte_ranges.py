@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logqueue.server.http.byte_ranges import NoSuchBytes, Part, part_of
+from logqueue.server.http.byte_ranges import ByteRange, NoSuchBytes, part_of
 
 
 def naive(start: str, last: str, total: int) -> tuple[int, int] | str | None:
@@ -45,4 +45,4 @@ def test_what_is_passed_over(header: bytes | None) -> None:
 
 
 def test_blanks_and_case() -> None:
-    assert part_of(b"BYTES = 1-2 ", 100) == Part(1, 3)
+    assert part_of(b"BYTES = 1-2 ", 100) == ByteRange(1, 3)

@@ -12,7 +12,7 @@ import pytest
 
 from logqueue.errors import LogqueueError, StorageReadOnly
 from logqueue.server.engine import commit_barrier as gates
-from logqueue.server.engine.commit_barrier import Gate
+from logqueue.server.engine.commit_barrier import CommitBarrier
 
 
 @dataclass
@@ -31,7 +31,7 @@ def released(log: Positions, steps: list[tuple[int, int]], written: int, durable
     """At which steps of the log's advance a waiter has been released."""
 
     async def scene() -> list[int]:
-        gate = Gate(cast(Any, log), asyncio.get_running_loop())
+        gate = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
         seen: list[int] = []
         taken: list[tuple[int, int]] = []
         gate.when(written, durable, lambda failure: seen.append(len(taken)))
@@ -58,7 +58,7 @@ def test_released_once_both_positions_are_reached(written: int, durable: int) ->
 def test_a_failure_is_told_to_everybody() -> None:
     async def scene() -> list[LogqueueError | None]:
         log = Positions()
-        gate = Gate(cast(Any, log), asyncio.get_running_loop())
+        gate = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
         told: list[LogqueueError | None] = []
         gate.when(1, 0, told.append)
         gate.when(1, 1, told.append)
@@ -81,7 +81,7 @@ def test_an_advance_while_a_waiter_is_between_the_heaps_is_not_lost(
     async def scene() -> list[LogqueueError | None]:
         log = Positions()
         found: list[LogqueueError | None] = []
-        gate = Gate(cast(Any, log), asyncio.get_running_loop())
+        gate = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
         gate.when(2, 1, found.append)
         pushed = heapq.heappush
 
@@ -111,7 +111,7 @@ def test_the_committer_never_looks_into_a_heap() -> None:
             raise AssertionError("the committer looks into a heap")
 
     async def scene() -> None:
-        gate = Gate(cast(Any, Positions(5, 5)), asyncio.get_running_loop())
+        gate = CommitBarrier(cast(Any, Positions(5, 5)), asyncio.get_running_loop())
         gate._written, gate._durable = Shy(), Shy()
         gate.notify()
 

@@ -15,7 +15,7 @@ from logqueue.core.invariants import check, portrait
 from logqueue.model.clock import SystemClock
 from logqueue.model.config import TopicConfig
 from logqueue.server.engine.background import leases_flushed
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.storage import compaction
 from logqueue.server.storage import journal as journals
@@ -77,14 +77,14 @@ class WatchedFile(OsFile):
         super().allocate(offset, length)
 
 
-async def claimed(engine: Engine, coordinator: Coordinator, rounds: int) -> None:
+async def claimed(engine: Engine, coordinator: Dispatcher, rounds: int) -> None:
     """Write, claim and ack in a loop's turns."""
     for _ in range(rounds):
         outcome = coordinator.execute(cmd.Append("q", pack([job("x" * 2000)] * 4), 4))
         await coordinator.gate.wait(outcome.written, outcome.durable)
-        reply = engine.execute(cmd.Claim("q", (cmd.Claimer("w", 4, None, 0),))).reply
-        assert isinstance(reply, cmd.Claimed)
-        engine.execute(cmd.Ack("q", "w", [found.seq for found in reply.jobs[0]], None))
+        reply = engine.execute(cmd.ClaimJobs("q", (cmd.Claimer("w", 4, None, 0),))).reply
+        assert isinstance(reply, cmd.ClaimResult)
+        engine.execute(cmd.AckJobs("q", "w", [found.seq for found in reply.jobs[0]], None))
         await asyncio.sleep(0)
 
 
@@ -103,7 +103,7 @@ def test_the_loop_neither_syncs_nor_removes(tmp_path: Path) -> None:
         journal = Journal.open(str(tmp_path / "data"), segment_bytes_max=SEGMENT, fs=disk)
         engine = Engine(journal, SystemClock())
         engine.recover()
-        coordinator = Coordinator(engine)
+        coordinator = Dispatcher(engine)
         coordinator.start()
         config = TopicConfig(type="queue", durability="fsync", leases_durable=True)
         engine.execute(cmd.PutTopic("q", config))

@@ -9,9 +9,9 @@ import pytest
 
 from logqueue.model.clock import ManualClock
 from logqueue.segments.index import LogName, decode_index, encode_index
-from logqueue.server.handlers.segment_listing import Page, Wish, list_segments
+from logqueue.server.handlers.segment_listing import SegmentPage, Wish, list_segments
 from logqueue.server.storage import checkpoint, compaction, segment_lookup
-from logqueue.server.storage.segment_lookup import LOG_NAMES, Place
+from logqueue.server.storage.segment_lookup import LOG_NAMES, SegmentPlace
 from tests.core.world import START_MS, Bounds, World
 from tests.segments.histories import indexes_of
 from tests.sim.archived import segments
@@ -34,7 +34,7 @@ def new_world(fs: SimFileSystem | None = None) -> World:
     return world
 
 
-def places(world: World, log: str = "jobs") -> list[Place]:
+def places(world: World, log: str = "jobs") -> list[SegmentPlace]:
     """The segments of a log."""
     return world.engine.journal.segments.places("leases" if log == "leases" else "jobs")
 
@@ -204,7 +204,7 @@ def test_a_listing_goes_on_when_segments_are_dropped_meanwhile(
     with pytest.raises(StopIteration) as end:
         while True:
             next(steps)
-    page: Page = end.value.value
+    page: SegmentPage = end.value.value
     named = [json.loads(entry)["id"] for entry in page.entries]
     assert named == [f"{log}-{id}" for id in expected]
     assert page.next_after == expected[-1]

@@ -12,7 +12,7 @@ import pytest
 from logqueue.server.app import routes
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.connection import LogqueueHttpProtocol
-from logqueue.server.http.routing import Router
+from logqueue.server.http.routing import RouteTable
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
 from logqueue.server.settings import Settings
@@ -77,7 +77,7 @@ class Line:
         service = self.service = Service(Settings(**settings))
         metrics = Metrics(service)
         app: Any = type(
-            "App", (), {"api": HttpApi(service, Router(routes(service, metrics)), metrics)}
+            "App", (), {"api": HttpApi(service, RouteTable(routes(service, metrics)), metrics)}
         )
         config: Any = type("Config", (), {"app": app, "timeout_keep_alive": 75})
         state: Any = type("State", (), {"connections": set(), "tasks": set(), "total_requests": 0})

@@ -19,7 +19,7 @@ from logqueue.core import tags
 from logqueue.core.apply import dispatch, replacing
 from logqueue.core.invariants import check
 from logqueue.core.job_views import list_jobs
-from logqueue.core.queue_state import Queue
+from logqueue.core.queue_state import QueueState
 from logqueue.model import limits
 from logqueue.model.tag_predicate import Predicate
 from logqueue.server.engine import engine as engines
@@ -52,7 +52,7 @@ Steps = Iterator[object]
 def _scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SCALED.items():
         monkeypatch.setattr(limits, name, value)
-    monkeypatch.setattr(Queue.elapse, "__defaults__", (None, 100))
+    monkeypatch.setattr(QueueState.elapse, "__defaults__", (None, 100))
     monkeypatch.setattr(dispatch.elapse, "__defaults__", (100,))
     monkeypatch.setattr(replacing.go_on, "__defaults__", (25, 100))
     monkeypatch.setattr(engines, "FORWARDED_PER_TURN_MAX", 100)
@@ -170,7 +170,7 @@ def ack_archived(world: World, n: int) -> Steps:
     world.patch(archive="done")
     fill(world, n)
     claim(world, n)
-    return command(world, cmd.Ack("q", "w", range(1, n + 1)))
+    return command(world, cmd.AckJobs("q", "w", range(1, n + 1)))
 
 
 def leases_run_out(world: World, n: int) -> Steps:
@@ -252,7 +252,7 @@ def claims(world: World, n: int) -> Steps:
 
     def steps() -> Steps:
         for _ in range(10):
-            world.engine.execute(cmd.Claim("q", cohort))
+            world.engine.execute(cmd.ClaimJobs("q", cohort))
             yield None
 
     return steps()
@@ -269,7 +269,7 @@ def claims_past_expired(world: World, n: int) -> Steps:
 
     def steps() -> Steps:
         for _ in range(5):
-            world.engine.execute(cmd.Claim("q", (cmd.Claimer("w", 10),)))
+            world.engine.execute(cmd.ClaimJobs("q", (cmd.Claimer("w", 10),)))
             yield None
 
     return steps()

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from logqueue.api import frames
-from logqueue.api.frames import Event
+from logqueue.api.frames import StreamEvent
 from logqueue.api.record_texts import DATA_SHOWN, RecordTexts
 from logqueue.core import commands as cmd
 from logqueue.errors import LogqueueError, StorageReadOnly
 from logqueue.events import block as blocks
 from logqueue.model.config import TopicConfig
-from logqueue.server.engine.commit_barrier import Gate
+from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.fanout import (
     Cursor,
     ReadOptions,
@@ -48,7 +48,7 @@ class Reader(Subscriber):
         """See Subscriber."""
         return "test"
 
-    def encode(self, subscription: Subscription, events: list[Event]) -> bytes:
+    def encode(self, subscription: Subscription, events: list[StreamEvent]) -> bytes:
         """See Subscriber."""
         return b"".join([frames.encode_message(event) + b"\n" for event in events])
 
@@ -70,7 +70,7 @@ class Scene:
     def __init__(self) -> None:
         self.world = World()
         self.world.put("l", type="log", durability="fsync")
-        self.gate = Gate(self.world.engine.journal.jobs, asyncio.get_running_loop())
+        self.gate = CommitBarrier(self.world.engine.journal.jobs, asyncio.get_running_loop())
         loop = asyncio.get_running_loop()
         self.subscriptions = Subscriptions(self.world.engine, self.gate, loop, RecordTexts())
 

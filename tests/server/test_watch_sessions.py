@@ -9,7 +9,7 @@ from logqueue.errors import NotFound, Throttled, Unauthorized
 from logqueue.server.auth import Key, parse_keys
 from logqueue.server.client_memory import ClientMemory
 from logqueue.server.engine.fanout import ReadOptions
-from logqueue.server.engine.watch_sessions import SESSION_TTL_S, WatchSession, WatchSessions
+from logqueue.server.engine.watch_sessions import SESSION_TTL_S, ReaderSession, WatchSessions
 
 
 class Hours:
@@ -28,12 +28,12 @@ def clock() -> Hours:
     return Hours()
 
 
-def session(key: Key | None = None, **starts: int) -> WatchSession:
+def session(key: Key | None = None, **starts: int) -> ReaderSession:
     """A session that is not registered yet."""
-    return WatchSession(key, starts or {"t": 0}, ReadOptions(1, 1, frozenset(), 0), 15.0)
+    return ReaderSession(key, starts or {"t": 0}, ReadOptions(1, 1, frozenset(), 0), 15.0)
 
 
-def is_there(sessions: WatchSessions, found: WatchSession) -> bool:
+def is_there(sessions: WatchSessions, found: ReaderSession) -> bool:
     """Whether a session can be found."""
     try:
         return sessions.find(found.wid) is found

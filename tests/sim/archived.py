@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from logqueue import events as ev
-from logqueue.events.block import DATA, SEQ, View
+from logqueue.events.block import DATA, SEQ, BlockView
 from wal.format import Walk, decode_header, salt_of
 from wal.testing.simfs import SimFileSystem
 
@@ -59,7 +59,7 @@ def appended(fs: SimFileSystem) -> dict[str, set[tuple[int, object]]]:
 
 
 def _records(event: ev.RecordsAppended | ev.RecordsMoved) -> Iterator[tuple[int, object]]:
-    view = View(event.block)
+    view = BlockView(event.block)
     seqs = view.numbers(SEQ)
     if seqs is None:
         assert isinstance(event, ev.RecordsAppended)

@@ -17,7 +17,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.core.job_views import list_jobs
 from logqueue.model.clock import ManualClock
-from logqueue.server.engine.portions import Outcome
+from logqueue.server.engine.portions import Executed
 from logqueue.server.storage import compaction
 from tests.core.world import START_MS, World, job, pack
 from tests.effort import scaled
@@ -84,7 +84,7 @@ class Changing:
         world = self.world
         for name, known in self.known.items():
             topic = world.state.topics[name]
-            world.hold(Outcome(cmd.Done(0), topic.mark_written, topic.mark_durable))
+            world.hold(Executed(cmd.Done(0), topic.mark_written, topic.mark_durable))
             live = self.data(name)
             if known.durability in LASTING:
                 for seq, number in live.items():
@@ -141,7 +141,7 @@ class Changing:
             attempt = f"n{self.number}"
             block = pack([job(self.number)])
             self.world.run(cmd.StageChunk("p", self.epoch, name, partition, attempt, 0, block, 1))
-            parts.append(cmd.Part(partition, attempt, 1, 1))
+            parts.append(cmd.EpochPart(partition, attempt, 1, 1))
             if self.rng.random() < 0.3:
                 self.change(name)
         self.world.run(cmd.CommitEpoch("p", self.epoch, tuple(parts)))

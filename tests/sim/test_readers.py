@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from logqueue.core.invariants import check
-from logqueue.core.reading import Page, read
+from logqueue.core.reading import ReadPage, read
 from logqueue.server.storage import compaction
 from tests.core.world import World, job
 from tests.effort import scaled
@@ -41,7 +41,7 @@ class Reader:
         self.seen: set[int] = set()
         self.lost: set[int] = set()
 
-    def take(self, page: Page, deleted: set[int]) -> None:
+    def take(self, page: ReadPage, deleted: set[int]) -> None:
         """Hold one page against the rules."""
         where = f"{self.topic} behind {self.cursor}"
         at = self.cursor
@@ -107,7 +107,7 @@ class Library:
             world.delete(name, match=f"t{rng.randrange(3)}")
         self.deleted[name] |= before - set(world.seqs(name))
 
-    def read(self, reader: Reader) -> Page:
+    def read(self, reader: Reader) -> ReadPage:
         """One page, whose promise holds."""
         world, rng = self.world, self.rng
         topic = world.topic(reader.topic)

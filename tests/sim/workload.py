@@ -93,7 +93,7 @@ class Workload:
             # Diversion is decided in the pass: all that was delivered once may go.
             promises.gone.update(world.state.topics[name].queue.jobs)
         cohort = [cmd.Claimer(f"w{i}", rng.randrange(1, 4), None, stream) for i in range(2)]
-        reply: cmd.Claimed = world.run(cmd.Claim(name, tuple(cohort)))
+        reply: cmd.ClaimResult = world.run(cmd.ClaimJobs(name, tuple(cohort)))
         for claimer, jobs in zip(cohort, reply.jobs, strict=True):
             for found in jobs:
                 assert found.seq not in promises.acked, f"{name}: {found.seq} after its ack"

@@ -108,7 +108,7 @@ def appended(
         texts[blocks.META] = [json.dumps(meta, separators=(",", ":")).encode() for meta in metas]
     numbers = {} if not_before is None else {blocks.NOT_BEFORE: [not_before] * count}
     block = blocks.pack(texts, numbers=numbers)
-    size = blocks.View(block).size_total()
+    size = blocks.BlockView(block).size_total()
     return ev.RecordsAppended(at, topic, first, count, block, seqs_reserved=reserved, size=size)
 
 

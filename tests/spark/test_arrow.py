@@ -113,7 +113,7 @@ def segment_of(directory: Path, *batches: bytes, counts: list[int] | None = None
     log.append(ev.encode(1, [created]), sync=True)
     seq = 1
     for order, block in enumerate(batches, 2):
-        count = counts[order - 2] if counts else blocks.View(block).count
+        count = counts[order - 2] if counts else blocks.BlockView(block).count
         appended = ev.RecordsAppended(order, 1, seq, count, block, size=1)
         log.append(ev.encode(order, [appended]), sync=True)
         seq += count

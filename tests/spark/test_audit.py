@@ -201,7 +201,7 @@ def _dead_letters(log: CraftedLog, topic: int, name: str) -> None:
     copies = {1: [1], 2: [], 3: [3, 3], 4: [4, 9]}
     first = 1
     for seq, told in copies.items():
-        removed = ev.RecordsDeleted(log.at, topic, [seq], 1)
+        removed = ev.RecordsRemoved(log.at, topic, [seq], 1)
         metas = [dead_letter_meta(name, source) for source in told]
         made = [appended(log.at, topic + 100, first, len(told), metas=metas)] if told else []
         log.log(*made, removed)
@@ -225,7 +225,7 @@ def _redriven(log: CraftedLog, topic: int, name: str) -> None:
     log.topic(topic + 100, f"{name}.dead", durability="fsync")
     log.append(topic + 100, 1, 2, metas=[{}, dead_letter_meta(name, 1)])
     for first in (1, 2):
-        removed = ev.RecordsDeleted(log.at, topic + 100, [first], redriven=True)
+        removed = ev.RecordsRemoved(log.at, topic + 100, [first], redriven=True)
         log.log(appended(log.at, topic, first, 1), removed)
 
 

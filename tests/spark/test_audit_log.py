@@ -14,7 +14,7 @@ from logqueue.model.tag_predicate import Predicate
 from logqueue.spark.audit import log as audit_log
 from logqueue.spark.audit import producers as audit_producers
 from logqueue.spark.audit.findings import Finding
-from logqueue.spark.audit.history import History
+from logqueue.spark.audit.history import AuditHistory
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.progress import silent
 from tests.spark.crafted import CraftedLog, appended, segments
@@ -23,7 +23,7 @@ LOG = {"durability": "fsync"}
 Place = tuple[str, str, str | None, int | None, int | None]
 
 
-def look(directory: Path) -> tuple[History, list[Finding]]:
+def look(directory: Path) -> tuple[AuditHistory, list[Finding]]:
     history = audit_log.read_history([str(directory)], silent)
     found = [
         *audit_log.findings(history, [str(directory)]),

@@ -12,7 +12,7 @@ from logqueue.spark.errors import PipelineError
 from logqueue.spark.lifecycle import job as lifecycle
 from logqueue.spark.lifecycle import tables
 from logqueue.spark.lifecycle.history_range import Span, read_span
-from logqueue.spark.lifecycle.job_history import EVENTS, JobHistory
+from logqueue.spark.lifecycle.job_history import EVENTS, JobTimeline
 from tests.spark.histories import Row, Told
 from tests.spark.reference import START, plays
 
@@ -117,9 +117,9 @@ def test_nothing_to_read_is_refused(spark: SparkSession, tmp_path: Path) -> None
 # -- what a played queue does not do: crashes, restarts, a clock that is set back ------------------
 
 
-def told_of(*events: tuple[Any, ...], end: int = 10_000, appended: int | None = 100) -> JobHistory:
+def told_of(*events: tuple[Any, ...], end: int = 10_000, appended: int | None = 100) -> JobTimeline:
     """A job from (event, ts) and, as needed, due, worker, lease id, reason, detail."""
-    job = JobHistory()
+    job = JobTimeline()
     if appended is not None:
         job.append(appended, 0)
     for name, ts, *more in events:
@@ -130,7 +130,7 @@ def told_of(*events: tuple[Any, ...], end: int = 10_000, appended: int | None = 
     return job
 
 
-def outcomes(job: JobHistory) -> list[tuple[str, int]]:
+def outcomes(job: JobTimeline) -> list[tuple[str, int]]:
     return [(attempt.outcome, attempt.ended_at) for attempt in job.attempts]
 
 

@@ -16,7 +16,7 @@ from logqueue.segments.plan import SegmentRead
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.reading import options
 from logqueue.spark.reading.advancing import EventsCourse, Limit, RecordsCourse
-from logqueue.spark.reading.holdings import Held, Piece, Range
+from logqueue.spark.reading.holdings import HeldRange, Piece, Range
 from logqueue.spark.reading.narrowing import Narrowing
 from logqueue.spark.reading.offsets import DataLossError
 from logqueue.spark.reading.options import Reading, Selection
@@ -213,9 +213,9 @@ def test_orders_of_dropped_segments_are_untold_in_either_log() -> None:
 # -- starts and micro-batches ----------------------------------------------------------------------
 
 
-def topic(name: str, next: int, *, first: int = 1, log: str = "l", untold: int = 0) -> Held:
+def topic(name: str, next: int, *, first: int = 1, log: str = "l", untold: int = 0) -> HeldRange:
     pieces = [Piece(first, next - 1, next - first, (next - first) * 10)] if next > first else []
-    return Held(name, log, next, pieces, [(1, untold)] if untold else [])
+    return HeldRange(name, log, next, pieces, [(1, untold)] if untold else [])
 
 
 def vector(**places: int) -> dict[str, object]:
@@ -244,7 +244,7 @@ def test_bounds_are_shared_and_kept() -> None:
 
 def test_sparse_survivors_do_not_hold_a_micro_batch_up() -> None:
     pieces = [Piece(5, 1_000_000, 3, 30), Piece(1_000_001, 1_000_100, 100, 9)]
-    held = Held("a", "l", 1_000_101, pieces)
+    held = HeldRange("a", "l", 1_000_101, pieces)
     assert held.after_rows(1, 1_000_101, 50) == 1_000_048
     assert held.after_rows(1, 1_000_101, 2) == 7
 
@@ -286,7 +286,7 @@ def test_topics_that_come_later_begin_at_their_earliest() -> None:
     ],
 )
 def test_what_happened_behind_a_streams_back_is_told(
-    start: dict[str, object], held: dict[str, Held], said: str
+    start: dict[str, object], held: dict[str, HeldRange], said: str
 ) -> None:
     with pytest.raises(DataLossError, match=said):
         RecordsCourse(reading()).latest(start, held, Limit(), None)

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from logqueue.shapes import Record
 from logqueue.spark.errors import PipelineError, told
 from logqueue.spark.writing.sink import batch_writer, stream_writer
-from logqueue.spark.writing.sink_bodies import Chunk, Chunks, Sum, digest_of
+from logqueue.spark.writing.sink_bodies import BodyChunk, Chunks, Sum, digest_of
 from logqueue.spark.writing.sink_options import SinkOptions, producer_of, read_options
 from tests.spark.sinking import Target, numbers
 
@@ -143,7 +143,9 @@ def test_overwriting_is_refused() -> None:
 # -- bodies ---------------------------------------------------------------------------------------
 
 
-def cut(columns: dict[str, Any], *, partition: int = 3, **given: str) -> tuple[list[Chunk], Chunks]:
+def cut(
+    columns: dict[str, Any], *, partition: int = 3, **given: str
+) -> tuple[list[BodyChunk], Chunks]:
     """Chunks of rows that come as one batch."""
     batch = pa.record_batch(columns)
     options = read_options({**BATCH, **given}, is_stream=False)
@@ -173,7 +175,7 @@ def test_a_record_says_what_its_row_says() -> None:
 def test_chunks_end_by_rows_or_bytes_whatever_the_batches() -> None:
     options = read_options({**BATCH, "chunkRecords": "4", "chunkBytes": "100"}, is_stream=False)
     chunks = Chunks(options, {"data": 0}, 0)
-    found: list[Chunk] = []
+    found: list[BodyChunk] = []
     for texts in (["1"] * 3, ["2"] * 6, [json.dumps("x" * 200)], ["3"] * 2):
         found += chunks.take(pa.record_batch({"data": texts}))
     found += chunks.rest()

@@ -20,7 +20,7 @@ import pytest
 from logqueue.errors import EpochConflict, LogqueueError
 from logqueue.spark.errors import PipelineError, told
 from logqueue.spark.writing import sink
-from logqueue.spark.writing.sink import BatchWriter, PartWritten, StreamWriter
+from logqueue.spark.writing.sink import BatchWriter, LogqueueStreamWriter, PartWritten
 from logqueue.spark.writing.sink_bodies import Sum
 from logqueue.spark.writing.sink_options import read_options
 from logqueue.testing.process import ServerProcess
@@ -69,7 +69,9 @@ def part(values: list[str], attempt: str = "a", chunks: int = 1) -> PartWritten:
 
 def test_commits_that_do_not_fit(target: Target) -> None:
     """A repeat stores nothing; older epochs, gaps, other content and lost chunks are refused."""
-    writer = StreamWriter(read_options(FITS | {"url": target.url}, is_stream=True), {"data": 0})
+    writer = LogqueueStreamWriter(
+        read_options(FITS | {"url": target.url}, is_stream=True), {"data": 0}
+    )
 
     def commit(epoch: int, values: list[str]) -> None:
         with target.client() as client, suppress(EpochConflict):
@@ -97,7 +99,7 @@ def test_commits_that_do_not_fit(target: Target) -> None:
 def test_no_server(target: Target) -> None:
     with Proxy(target.address) as proxy:
         options = {**FITS, "url": proxy.url}
-    writer = StreamWriter(read_options(options, is_stream=True), {"data": 0})
+    writer = LogqueueStreamWriter(read_options(options, is_stream=True), {"data": 0})
     with pytest.raises(PipelineError, match="is option url right, and does the server run"):
         writer.commit([], 0)
 

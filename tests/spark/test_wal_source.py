@@ -159,7 +159,7 @@ def test_the_end_of_job_events_waits_for_both_logs(
         crafted.append(1, 1, 5)
         crafted.claim(1, 1, 2)
         claimed = crafted.order
-        crafted.log(ev.RecordsDeleted(crafted.at, 1, [3]))
+        crafted.log(ev.RecordsRemoved(crafted.at, 1, [3]))
         store = WalStore(options.offline(offline(tmp_path / "data", events="leases")))
 
         def end_at(now_ms: int) -> int:

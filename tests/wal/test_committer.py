@@ -12,7 +12,7 @@ import pytest
 
 from wal import Log, WalClosed, WalFailed
 from wal.committer import LARGE_BYTES, ROUND_BYTES_MAX
-from wal.segment import Segment
+from wal.segment import LogSegment
 from wal.testing.simfs import Op, SimFileSystem
 
 
@@ -117,14 +117,14 @@ def test_a_large_payload_is_neither_copied_nor_summed_by_whoever_appends(
         summed.append(len(data))
         return zlib.crc32(data, start)
 
-    write = Segment.write
+    write = LogSegment.write
 
-    def watched(segment: Segment, data: bytes, offset: int) -> None:
+    def watched(segment: LogSegment, data: bytes, offset: int) -> None:
         written.append(data)
         write(segment, data, offset)
 
     monkeypatch.setattr("wal.log.crc32", crc32)
-    monkeypatch.setattr(Segment, "write", watched)
+    monkeypatch.setattr(LogSegment, "write", watched)
     large = Random(2).randbytes(LARGE_BYTES)
     payloads: list[list[bytes]] = [[b"a"], [b"bc", large, b"d"], [large], [b"e" * 9], [b"f", large]]
     for parts in payloads:

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from wal import Log, RecordTooLarge, WalClosed, WalCorrupt, WalFull, WalLocked
+from wal import FrameTooLarge, Log, WalClosed, WalCorrupt, WalFull, WalLocked
 from wal.format import HEADER_BYTES, frame_bytes
 from wal.testing.simfs import SimFileSystem
 
@@ -160,7 +160,7 @@ def test_a_removal_that_fails_leaves_the_log_in_order() -> None:
 def test_too_large_is_refused_before_anything(tmp_path: Path) -> None:
     log = Log.open(str(tmp_path), frame_bytes_max=100)
     for payload in (b"x" * 101, [b"x" * 50, b"x" * 51]):
-        with pytest.raises(RecordTooLarge, match="101"):
+        with pytest.raises(FrameTooLarge, match="101"):
             log.append(payload, sync=True)
     assert log.append(b"x" * 100, sync=True) == 1
     log.close()

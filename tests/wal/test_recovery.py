@@ -12,7 +12,7 @@ import pytest
 from wal import Log, WalCorrupt, WalFull
 from wal.files import OsFileSystem
 from wal.format import HEADER_BYTES, End, HeaderState, encode_frame, frame_bytes, salt_of
-from wal.recovery import TABLE, Facts, Outcome, Position, decide, matches, survey
+from wal.recovery import TABLE, Facts, Position, RecoveryOutcome, decide, matches, survey
 from wal.segment import segment_path
 from wal.testing.simfs import SimCrash, SimFileSystem
 
@@ -67,16 +67,16 @@ def test_laws_of_the_table() -> None:
         if impossible(facts) is not None:
             continue
         outcome = decide(facts).outcome
-        if outcome in (Outcome.CUT, Outcome.DISCARD):
+        if outcome in (RecoveryOutcome.CUT, RecoveryOutcome.DISCARD):
             assert facts.position in tail, "only the tail is ever changed"
             assert not facts.proven, "what was synced is never cut"
             assert not facts.body
             assert not (facts.same_boot and facts.behind), "a kill leaves no holes"
-        if outcome is Outcome.KEEP:
+        if outcome is RecoveryOutcome.KEEP:
             assert facts.header is HeaderState.OK
             assert facts.end in (End.CLEAN, End.ZEROS)
             assert facts.joined
-        if outcome is Outcome.DISCARD:
+        if outcome is RecoveryOutcome.DISCARD:
             assert facts.header in (HeaderState.ABSENT, HeaderState.TORN)
             assert facts.anchored
 
@@ -315,7 +315,7 @@ def test_only_what_is_damaged_is_lost(
     hurt(disk)
     before = tree(disk.directory)
     found = list(survey(OsFileSystem(), disk.directory, same_boot=True, frame_bytes_max=1 << 20))
-    damaged = any(finding.outcome is Outcome.REFUSE for finding in found)
+    damaged = any(finding.outcome is RecoveryOutcome.REFUSE for finding in found)
     assert damaged or not noted
     log = Log.open(disk.directory, set_damage_aside=True, lost_payload=b"lost", begin=False)
     held = [(frame.number, frame.payload) for frame in log.read()]

@@ -18,7 +18,7 @@ from logqueue.client import ConfigFields
 from logqueue.testing import MemoryServer
 from logqueue.worker import App, Job, Reject, Retry, running
 from logqueue.worker.handlers import Handler
-from logqueue.worker.health import STUCK_S, UNCONNECTED_S, Health, QueueVitals, Vitals
+from logqueue.worker.health import STUCK_S, UNCONNECTED_S, QueueVitals, Vitals, WorkerHealth
 from logqueue.worker.leases import Lease
 from logqueue.worker.outcomes import BadPayload, JobTimeout
 from logqueue.worker.payload import Arguments, read_call
@@ -150,7 +150,7 @@ def test_a_worker_that_is_stuck_cut_off_or_full_of_given_up_threads_says_so() ->
         jobs = {"acked": 3, "lost": 1}
         return Vitals(jobs, [QueueVitals("q", 2, failing_s)], abandoned, 5)
 
-    health = Health(look, lambda: now)
+    health = WorkerHealth(look, lambda: now)
     assert health.problems() == []
     text = health.metrics()
     for line in (

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from logqueue.worker import BadPayload
-from logqueue.worker.payload import Arguments, Call, read_call
+from logqueue.worker.payload import Arguments, TaskCall, read_call
 
 
 class Point(msgspec.Struct):
@@ -84,12 +84,12 @@ def test_what_is_no_call_is_a_bad_payload(data: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (Call("plain", ["x"]), "'a'"),
-        (Call("plain", []), "missing"),
-        (Call("plain", [1], {"z": 1}), "unexpected"),
+        (TaskCall("plain", ["x"]), "'a'"),
+        (TaskCall("plain", []), "missing"),
+        (TaskCall("plain", [1], {"z": 1}), "unexpected"),
     ],
 )
-def test_a_call_that_does_not_fit_is_a_bad_payload(call: Call, said: str) -> None:
+def test_a_call_that_does_not_fit_is_a_bad_payload(call: TaskCall, said: str) -> None:
     with pytest.raises(BadPayload, match=said):
         Arguments("plain", plain).decode(call)
 

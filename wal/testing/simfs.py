@@ -39,7 +39,7 @@ class SimCrash(BaseException):
     """The world stopped; only the clones of the disk go on."""
 
 
-class _Node:
+class _SimNode:
     """A file: what programs see, and what the disk holds."""
 
     __slots__ = ("data", "dirty", "synced")
@@ -85,15 +85,15 @@ class _Node:
                 disk[start:stop] = self.data[start:stop]
         return disk
 
-    def after_crash(self, rng: Random, chance: float) -> "_Node":
+    def after_crash(self, rng: Random, chance: float) -> "_SimNode":
         """Its survivor."""
         size = len(self.data) if rng.random() < chance else len(self.synced)
         disk = self.settle(size, {b for b in sorted(self.dirty) if rng.random() < chance})
-        return _Node(disk, disk)
+        return _SimNode(disk, disk)
 
-    def copy(self) -> "_Node":
+    def copy(self) -> "_SimNode":
         """The same, apart."""
-        node = _Node(self.data, self.synced)
+        node = _SimNode(self.data, self.synced)
         node.dirty = set(self.dirty)
         return node
 
@@ -101,7 +101,7 @@ class _Node:
 class SimFile:
     """An open file."""
 
-    def __init__(self, fs: "SimFileSystem", path: str, node: _Node, *, new: bool) -> None:
+    def __init__(self, fs: "SimFileSystem", path: str, node: _SimNode, *, new: bool) -> None:
         self._fs = fs
         self._path = path
         self._node = node
@@ -162,7 +162,7 @@ class SimFile:
 class SimLock:
     """The lock, and the note in it, which is never synced."""
 
-    def __init__(self, fs: "SimFileSystem", path: str, node: _Node, *, new: bool) -> None:
+    def __init__(self, fs: "SimFileSystem", path: str, node: _SimNode, *, new: bool) -> None:
         self._fs = fs
         self._path = path
         self._node = node
@@ -213,10 +213,10 @@ class SimFileSystem:
         self._predicate: Callable[[Op], OSError | None] = lambda op: None
         self._boot = f"{rng.getrandbits(64):016x}"
         self._directories: set[str] = set()
-        self._names: dict[str, _Node] = {}
-        self._durable_names: dict[str, _Node] = {}
+        self._names: dict[str, _SimNode] = {}
+        self._durable_names: dict[str, _SimNode] = {}
         # Name operations that no directory sync has covered: what each changes.
-        self._unsynced: list[dict[str, _Node | None]] = []
+        self._unsynced: list[dict[str, _SimNode | None]] = []
 
     def fail_when(self, predicate: Callable[[Op], OSError | None]) -> None:
         """From now on an operation fails with what `predicate` returns for it, if anything."""
@@ -236,7 +236,7 @@ class SimFileSystem:
             if rng.random() < chance:
                 _apply(names, change)
         clone._directories = set(self._directories)
-        survivors: dict[int, _Node] = {}
+        survivors: dict[int, _SimNode] = {}
         for path in sorted(names):
             node = names[path]
             if id(node) not in survivors:
@@ -248,9 +248,9 @@ class SimFileSystem:
     def kill_clone(self) -> "SimFileSystem":
         """The disk as the death of the process at this moment leaves it."""
         clone = SimFileSystem(Random(self.rng.getrandbits(64)), capacity_bytes=self.capacity_bytes)
-        copies: dict[int, _Node] = {}
+        copies: dict[int, _SimNode] = {}
 
-        def copy(node: _Node) -> _Node:
+        def copy(node: _SimNode) -> _SimNode:
             return copies.setdefault(id(node), node.copy())
 
         clone._boot = self._boot
@@ -300,7 +300,7 @@ class SimFileSystem:
         self.count("create", path)
         node = self._names.get(path)
         if node is None:
-            node = _Node()
+            node = _SimNode()
             self._change({path: node})
         else:
             node.cut(0)
@@ -340,7 +340,7 @@ class SimFileSystem:
     def sync_dir(self, path: str) -> None:
         """See FileSystem."""
         self.count("sync_dir", path)
-        left: list[dict[str, _Node | None]] = []
+        left: list[dict[str, _SimNode | None]] = []
         for change in self._unsynced:
             if os.path.dirname(next(iter(change))) == path:
                 _apply(self._durable_names, change)
@@ -353,7 +353,7 @@ class SimFileSystem:
         self.count("lock", path)
         new = path not in self._names
         if new:
-            self._change({path: _Node()})
+            self._change({path: _SimNode()})
         lock = SimLock(self, path, self._names[path], new=new)
         if path in self.locked:
             raise BlockingIOError(errno.EWOULDBLOCK, lock.note(), path)
@@ -364,18 +364,18 @@ class SimFileSystem:
         """See FileSystem."""
         return self._boot
 
-    def _node(self, path: str) -> _Node:
+    def _node(self, path: str) -> _SimNode:
         node = self._names.get(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return node
 
-    def _change(self, change: dict[str, _Node | None]) -> None:
+    def _change(self, change: dict[str, _SimNode | None]) -> None:
         _apply(self._names, change)
         self._unsynced.append(change)
 
 
-def _apply(names: dict[str, _Node], change: dict[str, _Node | None]) -> None:
+def _apply(names: dict[str, _SimNode], change: dict[str, _SimNode | None]) -> None:
     for path, node in change.items():
         if node is None:
             names.pop(path, None)

@@ -173,7 +173,7 @@ def commit_command(
             f"{chunks} chunks in one epoch; commit at most {limits.CHUNKS_PER_EPOCH_MAX}",
             {"chunks": chunks, "max": limits.CHUNKS_PER_EPOCH_MAX},
         )
-    parts = (cmd.Part(p.partition, p.attempt, p.chunks, p.rows) for p in decoded.parts)
+    parts = (cmd.EpochPart(p.partition, p.attempt, p.chunks, p.rows) for p in decoded.parts)
     return cmd.CommitEpoch(producer, number, tuple(parts), content=decoded.content)
 
 

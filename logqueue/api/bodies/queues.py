@@ -13,7 +13,7 @@ import msgspec
 
 from logqueue.api.bodies.unknown_members import Ignore, is_flat, strict, unknown_members
 from logqueue.core import commands as cmd
-from logqueue.core.reading import Page, read
+from logqueue.core.reading import ReadPage, read
 from logqueue.core.topic import Topic
 from logqueue.errors import (
     BatchTooLarge,
@@ -305,7 +305,7 @@ def ensure_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd
     return cmd.EnsureTopic(topic, config.resolved(), frozenset(sent))
 
 
-def read_page(topic: Topic, body: DiffBody, now: int) -> Page:
+def read_page(topic: Topic, body: DiffBody, now: int) -> ReadPage:
     """What a diff body asks for."""
     nodes = [body.node] if isinstance(body.node, str) else body.node or []
     return read(

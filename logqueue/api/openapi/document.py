@@ -22,7 +22,7 @@ from logqueue.api.openapi import (
     topics,
 )
 from logqueue.api.openapi.bounds import ROUTER_NAME, TOPIC_NAME
-from logqueue.api.openapi.row import U64, Parameter, Row, Schema
+from logqueue.api.openapi.row import U64, OperationRow, Parameter, Schema
 from logqueue.api.openapi.schemas import (
     REF,
     Kind,
@@ -45,13 +45,13 @@ from logqueue.errors import (
     UnsupportedMediaType,
 )
 from logqueue.server.auth import Scope
-from logqueue.server.http.requests import Reply, Request
+from logqueue.server.http.requests import HttpRequest, Reply
 from logqueue.server.http.routing import NO_SCOPE, Body, Route
 from logqueue.shapes import ErrorReply
 
 OPENAPI_VERSION = "3.1.0"
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[OperationRow, ...] = (
     *topics.ROWS,
     *queues.ROWS,
     *jobs.ROWS,
@@ -134,7 +134,7 @@ class OpenApiRoute:
         """Make the document, once."""
         self._reply = Reply(replies.encode(document(routes)))
 
-    def get(self, request: Request) -> Reply:
+    def get(self, request: HttpRequest) -> Reply:
         """Answer with it."""
         return self._reply
 
@@ -202,7 +202,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, row: Row, responses: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: Route, row: OperationRow, responses: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": row.name,
         "tags": [row.group],
@@ -234,7 +234,7 @@ def _security(route: Route) -> list[dict[str, list[str]]]:
     return ways
 
 
-def _path_parameters(row: Row) -> list[dict[str, Any]]:
+def _path_parameters(row: OperationRow) -> list[dict[str, Any]]:
     segments = row.pattern.split("/")
     parameters = []
     for before, segment in zip(["", *segments], segments, strict=False):
@@ -269,7 +269,7 @@ def _query_parameter(parameter: Parameter) -> dict[str, Any]:
     return told
 
 
-def _request_body(route: Route, row: Row) -> dict[str, Any]:
+def _request_body(route: Route, row: OperationRow) -> dict[str, Any]:
     assert row.body is not None
     name, media_types = body_name(row.body.__name__), ["application/json"]
     if route.body is Body.MERGE_PATCH:
@@ -283,7 +283,7 @@ def _request_body(route: Route, row: Row) -> dict[str, Any]:
     }
 
 
-def _success(row: Row) -> dict[str, Any]:
+def _success(row: OperationRow) -> dict[str, Any]:
     content: dict[str, Schema] = dict(row.content)
     if row.reply is not None:
         content["application/json"] = {
@@ -300,7 +300,7 @@ def _success(row: Row) -> dict[str, Any]:
     return told
 
 
-def _refusals(route: Route, row: Row, responses: dict[str, Any]) -> dict[str, Any]:
+def _refusals(route: Route, row: OperationRow, responses: dict[str, Any]) -> dict[str, Any]:
     """References to the replies that refuse; those that no route has had yet are added."""
     told = {}
     for status, kinds in refusals.by_status(errors_of(route, row)).items():
@@ -311,7 +311,7 @@ def _refusals(route: Route, row: Row, responses: dict[str, Any]) -> dict[str, An
     return told
 
 
-def errors_of(route: Route, row: Row) -> list[type[LogqueueError]]:
+def errors_of(route: Route, row: OperationRow) -> list[type[LogqueueError]]:
     """All that a route can answer with: what follows from its kind, and its own."""
     kinds: list[type[LogqueueError]] = [InvalidRequest, Unauthorized, Throttled, Internal]
     if route.scope != NO_SCOPE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import jobs as job_bodies
-from logqueue.api.openapi.row import COPYING, STORING, TEXT, U32, U64, Parameter, Row, flag
+from logqueue.api.openapi.row import COPYING, STORING, TEXT, U32, U64, OperationRow, Parameter, flag
 from logqueue.errors import BatchTooLarge, NotAQueue, NotFound, TopicNotFound
 from logqueue.model import limits
 
@@ -13,7 +13,7 @@ QUEUE = "/v0/topics/*"
 _STATE = f"({'|'.join(job_bodies.JOB_STATES)})?"
 
 ROWS = [
-    Row(
+    OperationRow(
         method="GET",
         pattern=QUEUE + "/jobs",
         name="list_jobs",
@@ -63,7 +63,7 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue),
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=QUEUE + "/jobs/*",
         name="get_job",
@@ -103,7 +103,7 @@ ROWS = [
         },
         errors=(NotFound, TopicNotFound, NotAQueue),
     ),
-    Row(
+    OperationRow(
         method="DELETE",
         pattern=QUEUE + "/jobs/*",
         name="cancel_job",
@@ -122,7 +122,7 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
     ),
-    Row(
+    OperationRow(
         method="DELETE",
         pattern=QUEUE + "/keys/*",
         name="cancel_key",
@@ -139,7 +139,7 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=QUEUE + "/purge",
         name="purge_jobs",
@@ -157,7 +157,7 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=QUEUE + "/release",
         name="release_jobs",
@@ -178,7 +178,7 @@ ROWS = [
         },
         errors=(BatchTooLarge, TopicNotFound, NotAQueue, *STORING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=QUEUE + "/redrive",
         name="redrive_jobs",
@@ -201,7 +201,7 @@ ROWS = [
         },
         errors=(BatchTooLarge, TopicNotFound, *STORING),
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=QUEUE + "/workers",
         name="list_workers",

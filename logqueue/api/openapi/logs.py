@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logqueue import shapes
-from logqueue.api.openapi.row import PAGING, TEXT, U64, Parameter, Row
+from logqueue.api.openapi.row import PAGING, TEXT, U64, OperationRow, Parameter
 from logqueue.errors import (
     RangeNotSatisfiable,
     SegmentNotFound,
@@ -16,7 +16,7 @@ SEGMENTS = "/v0/log/segments"
 _LOG_ID = "0f8d2a9c5b7e41d3a6c4e2f190b3d587"
 
 ROWS = [
-    Row(
+    OperationRow(
         method="GET",
         pattern="/v0/topics/*/seq_at",
         name="seq_at",
@@ -40,7 +40,7 @@ ROWS = [
         },
         errors=(TopicNotFound,),
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=SEGMENTS,
         name="list_segments",
@@ -120,7 +120,7 @@ ROWS = [
         },
         errors=(StorageReadOnly,),
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=SEGMENTS + "/*",
         name="get_segment",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from logqueue import __version__, shapes
-from logqueue.api.openapi.row import ANY_JSON_OBJECT, TEXT, Row
+from logqueue.api.openapi.row import ANY_JSON_OBJECT, TEXT, OperationRow
 from logqueue.errors import StorageReadOnly
 
 OPENAPI = "/v0/openapi.json"
 
 
-def _health(pattern: str, name: str) -> Row:
-    return Row(
+def _health(pattern: str, name: str) -> OperationRow:
+    return OperationRow(
         method="GET",
         pattern=pattern,
         name=name,
@@ -23,8 +23,8 @@ def _health(pattern: str, name: str) -> Row:
     )
 
 
-def _ready(pattern: str, name: str) -> Row:
-    return Row(
+def _ready(pattern: str, name: str) -> OperationRow:
+    return OperationRow(
         method="GET",
         pattern=pattern,
         name=name,
@@ -42,7 +42,7 @@ ROWS = [
     _health("/healthz", "healthz"),
     _ready("/v0/ready", "ready"),
     _ready("/readyz", "readyz"),
-    Row(
+    OperationRow(
         method="GET",
         pattern="/v0/metrics",
         name="metrics",
@@ -60,7 +60,7 @@ ROWS = [
         },
         serving=False,
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=OPENAPI,
         name="openapi",

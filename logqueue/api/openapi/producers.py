@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import producers as producer_bodies
-from logqueue.api.openapi.row import STORING, Row
+from logqueue.api.openapi.row import STORING, OperationRow
 from logqueue.errors import (
     BatchTooLarge,
     EpochConflict,
@@ -18,7 +18,7 @@ PRODUCER = "/v0/producers/*"
 EPOCH = "/v0/producers/*/epochs/*"
 
 ROWS = [
-    Row(
+    OperationRow(
         method="POST",
         pattern=EPOCH + "/stage",
         name="stage_chunk",
@@ -45,7 +45,7 @@ ROWS = [
         },
         errors=(BatchTooLarge, RecordTooLarge, EpochConflict, NotAQueue, *STORING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=EPOCH + "/commit",
         name="commit_epoch",
@@ -66,7 +66,7 @@ ROWS = [
         },
         errors=(BatchTooLarge, RecordTooLarge, EpochConflict, TopicFull, *STORING),
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=PRODUCER,
         name="get_producer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import queues as queue_bodies
-from logqueue.api.openapi.row import COPYING, STORING, TEXT, U32, U64, Parameter, Row, flag
+from logqueue.api.openapi.row import COPYING, STORING, TEXT, U32, U64, OperationRow, Parameter, flag
 from logqueue.errors import (
     BatchTooLarge,
     LogqueueError,
@@ -19,7 +19,7 @@ LEASE = "lease_1a1faeb833a0000"
 SETTLING: tuple[type[LogqueueError], ...] = (BatchTooLarge, TopicNotFound, NotAQueue, *STORING)
 
 ROWS = [
-    Row(
+    OperationRow(
         method="POST",
         pattern=QUEUE + "/claim",
         name="claim_jobs",
@@ -51,7 +51,7 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue, *STORING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=QUEUE + "/ack",
         name="ack_jobs",
@@ -72,7 +72,7 @@ ROWS = [
         },
         errors=(*SETTLING, *COPYING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=QUEUE + "/nack",
         name="nack_jobs",
@@ -99,7 +99,7 @@ ROWS = [
         },
         errors=SETTLING,
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=QUEUE + "/reject",
         name="reject_jobs",
@@ -120,7 +120,7 @@ ROWS = [
         },
         errors=(*SETTLING, *COPYING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=QUEUE + "/extend",
         name="extend_leases",
@@ -139,7 +139,7 @@ ROWS = [
         },
         errors=SETTLING,
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=QUEUE + "/work",
         name="work",

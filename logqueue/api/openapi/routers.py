@@ -6,7 +6,7 @@ from typing import Any
 
 from logqueue import shapes
 from logqueue.api.bodies import queues as queue_bodies
-from logqueue.api.openapi.row import PAGING, STORING, TEXT, Parameter, Row
+from logqueue.api.openapi.row import PAGING, STORING, TEXT, OperationRow, Parameter
 from logqueue.errors import (
     RouterCycle,
     RouterNotFound,
@@ -29,7 +29,7 @@ AUDIT: dict[str, Any] = {
 }
 
 ROWS = [
-    Row(
+    OperationRow(
         method="GET",
         pattern=ROUTERS,
         name="list_routers",
@@ -55,7 +55,7 @@ ROWS = [
             "performance": {"server_total_ms": 0.11},
         },
     ),
-    Row(
+    OperationRow(
         method="PUT",
         pattern=ROUTER,
         name="put_router",
@@ -71,7 +71,7 @@ ROWS = [
         errors=(TopicNotFound, TopicExistsIncompatible, Throttled, RouterCycle, *STORING),
         creates=True,
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=ROUTER,
         name="get_router",
@@ -82,7 +82,7 @@ ROWS = [
         example={**AUDIT, "forwarded_total": 2, "performance": {"server_total_ms": 0.12}},
         errors=(RouterNotFound,),
     ),
-    Row(
+    OperationRow(
         method="DELETE",
         pattern=ROUTER,
         name="delete_router",

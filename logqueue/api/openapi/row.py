@@ -46,7 +46,7 @@ class Parameter(msgspec.Struct, frozen=True):
     example: Any = None
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class OperationRow(msgspec.Struct, frozen=True, kw_only=True):
     """What is said about one route. Scopes, body policy and the errors that follow from them are
     known from the route itself.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import feeds as feed_bodies
-from logqueue.api.openapi.row import TEXT, Row, flag
+from logqueue.api.openapi.row import TEXT, OperationRow, flag
 from logqueue.errors import NotAcceptable, NotFound, Throttled, TopicNotFound
 
 WATCH = "/v0/watch"
 WID = "wid_2q0dEXAMPLEexample0xyz"
 
 ROWS = [
-    Row(
+    OperationRow(
         method="POST",
         pattern=WATCH,
         name="create_watch",
@@ -32,7 +32,7 @@ ROWS = [
         },
         errors=(TopicNotFound, Throttled),
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=WATCH + "/*",
         name="watch",
@@ -61,7 +61,7 @@ ROWS = [
         },
         errors=(NotAcceptable, NotFound, Throttled),
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern="/v0/ws",
         name="websocket",

@@ -7,7 +7,7 @@ from typing import Any
 from logqueue import shapes
 from logqueue.api.bodies import queues as queue_bodies
 from logqueue.api.bodies import records as record_bodies
-from logqueue.api.openapi.row import COPYING, PAGING, STORING, Row, flag
+from logqueue.api.openapi.row import COPYING, PAGING, STORING, OperationRow, flag
 from logqueue.errors import (
     BatchTooLarge,
     KeyConflict,
@@ -72,7 +72,7 @@ COUNTERS = {
 }
 
 ROWS = [
-    Row(
+    OperationRow(
         method="GET",
         pattern=TOPICS,
         name="list_topics",
@@ -98,7 +98,7 @@ ROWS = [
             "performance": {"server_total_ms": 0.14},
         },
     ),
-    Row(
+    OperationRow(
         method="PUT",
         pattern=TOPIC,
         name="put_topic",
@@ -127,7 +127,7 @@ ROWS = [
         errors=(TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
         creates=True,
     ),
-    Row(
+    OperationRow(
         method="PATCH",
         pattern=TOPIC,
         name="patch_topic",
@@ -147,7 +147,7 @@ ROWS = [
         },
         errors=(TopicNotFound, TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=TOPIC + "/ensure",
         name="ensure_topic",
@@ -171,7 +171,7 @@ ROWS = [
         creates=True,
     ),
     *(
-        Row(
+        OperationRow(
             method="POST",
             pattern=f"{TOPIC}/{verb}",
             name=f"{verb}_queue",
@@ -196,7 +196,7 @@ ROWS = [
             ("resume", "Hand out jobs again", "Those who wait for jobs get them at once."),
         )
     ),
-    Row(
+    OperationRow(
         method="GET",
         pattern=TOPIC,
         name="get_topic",
@@ -223,7 +223,7 @@ ROWS = [
         },
         errors=(TopicNotFound,),
     ),
-    Row(
+    OperationRow(
         method="DELETE",
         pattern=TOPIC,
         name="delete_topic",
@@ -240,7 +240,7 @@ ROWS = [
         },
         errors=(TopicNotEmpty, *STORING),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=TOPIC,
         name="write_records",
@@ -283,7 +283,7 @@ ROWS = [
         ),
         creates=True,
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=TOPIC + "/diff",
         name="read_records",
@@ -315,7 +315,7 @@ ROWS = [
         },
         errors=(TopicNotFound,),
     ),
-    Row(
+    OperationRow(
         method="POST",
         pattern=TOPIC + "/delete",
         name="delete_records",

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from logqueue.core.apply.dispatch import settle_particulars
-from logqueue.core.leases import Job
-from logqueue.core.queue_state import Queue
+from logqueue.core.leases import JobEntry
+from logqueue.core.queue_state import QueueState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events import JobKept
@@ -91,7 +91,7 @@ def carry_over(present: State, promised: State, written: int, durable: int) -> N
 
 
 def _settle(
-    topic: Topic, queue: Queue, known: Topic, before: Queue
+    topic: Topic, queue: QueueState, known: Topic, before: QueueState
 ) -> list[list[Any] | dict[Any, Any]]:
     """Give the jobs of a queue the leases, counts, delays and errors that memory knows.
 
@@ -135,7 +135,7 @@ def _settle(
     return [*left, kept]
 
 
-def _entry(seq: int, job: Job) -> JobKept:
+def _entry(seq: int, job: JobEntry) -> JobKept:
     grant = job.grant
     if grant is None:
         return JobKept(seq, job.deliveries, 0, 0, 0, job.ready_at, "", job.error, job.given_back)

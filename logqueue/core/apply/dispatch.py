@@ -17,12 +17,12 @@ from logqueue import events as ev
 from logqueue.core.apply import replacing, staging
 from logqueue.core.batch import Batch
 from logqueue.core.leases import Grant
-from logqueue.core.queue_state import Queue
-from logqueue.core.record_attributes import Particulars
-from logqueue.core.routers import Router, copies, origin
+from logqueue.core.queue_state import QueueState
+from logqueue.core.record_attributes import RecordAttributeIndex
+from logqueue.core.routers import RouterState, copies, origin
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
-from logqueue.events.block import View
+from logqueue.events.block import BlockView
 from logqueue.model import limits
 
 
@@ -116,7 +116,7 @@ def finish_replay(state: State, clean: bool) -> None:
         router.cursor = min(router.cursor, state.instances[router.source].head)
 
 
-def _settle_leases(topic: Topic, queue: Queue) -> None:
+def _settle_leases(topic: Topic, queue: QueueState) -> None:
     """Bring the projection in line with the records there are."""
     queue.drop_holds([seq for seq in queue.held if not topic.holds(seq)])
     cursor = min(queue.cursor, topic.head + 1)
@@ -133,7 +133,7 @@ def _settle_leases(topic: Topic, queue: Queue) -> None:
         settle_particulars(topic, topic.particulars, queue)
 
 
-def _put_some_back(topic: Topic, queue: Queue, jobs_max: int | None) -> None:
+def _put_some_back(topic: Topic, queue: QueueState, jobs_max: int | None) -> None:
     """Have some of the jobs come back that are below the cursor, that nobody was given and that do
     not come by their own time."""
     found: list[int] = []
@@ -142,7 +142,7 @@ def _put_some_back(topic: Topic, queue: Queue, jobs_max: int | None) -> None:
     queue.put_back(found, goes_on_at)
 
 
-def _find_passed(topic: Topic, queue: Queue, found: list[int], scanned_max: int) -> int:
+def _find_passed(topic: Topic, queue: QueueState, found: list[int], scanned_max: int) -> int:
     """The jobs of `_put_some_back`; returns where to go on, 0 when that is nowhere."""
     start = queue.returning
     left = scanned_max
@@ -174,7 +174,7 @@ def introduce(state: State, event: ev.Checkpointed) -> None:
             state.topics[kept.name] = state.instances[kept.topic] = topic
 
 
-def settle_particulars(topic: Topic, particulars: Particulars, queue: Queue) -> None:
+def settle_particulars(topic: Topic, particulars: RecordAttributeIndex, queue: QueueState) -> None:
     """Schedule what the leases do not know, and find out anew which waiting job has which key."""
     if queue.keys is not None:
         queue.keys.clear()
@@ -209,7 +209,7 @@ def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> 
             state.discarded.extend(topic.evict(topic.floor))
         topic.is_trimming = topic.is_over
         if topic.queue is None and event.config.is_queue:
-            topic.queue = Queue()
+            topic.queue = QueueState()
         # Records once logged need their removal logged, whatever the class is later.
         topic.is_on_disk = topic.is_on_disk or event.config.is_logged
         # A window that is shortened and lengthened again must not bring keys back.
@@ -222,7 +222,7 @@ def _lives_longer(topic: Topic, event: ev.TopicConfigured) -> bool:
     return topic.config.ttl_ms != ttl_ms and (not ttl_ms or ttl_ms > topic.config.ttl_ms)
 
 
-def _topic_dropped(state: State, event: ev.TopicDropped, segment: int) -> None:
+def _topic_dropped(state: State, event: ev.TopicRemoved, segment: int) -> None:
     topic = state.instances.pop(event.topic, None)
     if topic is not None and state.topics.get(topic.name) is topic:
         del state.topics[topic.name]
@@ -253,7 +253,7 @@ def _take_in(
         topic.queue.rewind(event.first_seq)
     if batch is not None:
         # Logs from before the event had its size are still read.
-        topic.insert(batch, event.size or View(batch.block).size_total())
+        topic.insert(batch, event.size or BlockView(batch.block).size_total())
     topic.head = event.first_seq + event.count - 1
     topic.last_write_at = event.at
     topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)
@@ -309,7 +309,7 @@ def _records_trimmed(state: State, event: ev.RecordsTrimmed, segment: int) -> No
             topic.queue.count("dropped", event.dropped)
 
 
-def _records_deleted(state: State, event: ev.RecordsDeleted, segment: int) -> None:
+def _records_deleted(state: State, event: ev.RecordsRemoved, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is None:
         return
@@ -350,7 +350,7 @@ def _keys_remembered(state: State, event: ev.KeysRemembered, segment: int) -> No
 def _router_created(state: State, event: ev.RouterCreated, segment: int) -> None:
     state.next_topic = max(state.next_topic, event.router + 1)
     if event.topic in state.instances and event.dest in state.instances:
-        router = Router(event.router, event.name, event.topic, event.dest, event.options)
+        router = RouterState(event.router, event.name, event.topic, event.dest, event.options)
         router.cursor = event.cursor
         state.add_router(router)
 
@@ -361,7 +361,7 @@ def _router_configured(state: State, event: ev.RouterConfigured, segment: int) -
         router.options = event.options
 
 
-def _router_dropped(state: State, event: ev.RouterDropped, segment: int) -> None:
+def _router_dropped(state: State, event: ev.RouterRemoved, segment: int) -> None:
     router = state.routers_by_number.get(event.router)
     if router is not None:
         state.remove_router(router)
@@ -396,7 +396,7 @@ def _router_advanced(state: State, event: ev.RouterAdvanced, segment: int) -> No
         _advance(router, event.cursor, event.forwarded)
 
 
-def _advance(router: Router, cursor: int, forwarded: int) -> None:
+def _advance(router: RouterState, cursor: int, forwarded: int) -> None:
     if cursor > router.cursor:
         router.cursor = cursor
         router.forwarded += forwarded
@@ -507,7 +507,7 @@ def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
     for edge in event.routers:
         router = state.routers_by_number.get(edge.router)
         if router is None:
-            router = Router(edge.router, edge.name, edge.source, edge.dest, edge.options)
+            router = RouterState(edge.router, edge.name, edge.source, edge.dest, edge.options)
             state.add_router(router)
         router.cursor = max(router.cursor, edge.cursor)
         router.forwarded = max(router.forwarded, edge.forwarded)
@@ -535,17 +535,17 @@ def _leases_checkpointed(state: State, event: ev.LeasesCheckpointed, segment: in
 _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     ev.TopicCreated: _topic_created,
     ev.TopicConfigured: _topic_configured,
-    ev.TopicDropped: _topic_dropped,
+    ev.TopicRemoved: _topic_dropped,
     ev.RecordsAppended: _records_appended,
     ev.RecordsMoved: _records_moved,
     ev.RecordsTrimmed: _records_trimmed,
-    ev.RecordsDeleted: _records_deleted,
+    ev.RecordsRemoved: _records_deleted,
     ev.RecordsFinished: _records_finished,
     ev.RecordsReplaced: _records_replaced,
     ev.KeysRemembered: _keys_remembered,
     ev.RouterCreated: _router_created,
     ev.RouterConfigured: _router_configured,
-    ev.RouterDropped: _router_dropped,
+    ev.RouterRemoved: _router_dropped,
     ev.RecordsForwarded: _records_forwarded,
     ev.RouterAdvanced: _router_advanced,
     ev.SeqsSkipped: _seqs_skipped,

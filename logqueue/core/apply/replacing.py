@@ -13,13 +13,13 @@ from operator import attrgetter
 
 from logqueue import events as ev
 from logqueue.core.batch import Batch
-from logqueue.core.queue_state import Queue
+from logqueue.core.queue_state import QueueState
 from logqueue.core.record_times import due_at, written_at
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import View
+from logqueue.events.block import BlockView
 
-LEAVES_UNFINISHED = frozenset((ev.JobsRescheduled, ev.TopicDropped))
+LEAVES_UNFINISHED = frozenset((ev.JobsRescheduled, ev.TopicRemoved))
 """Events that mean the same before and after what is left of an earlier one."""
 
 RUNS_PER_STEP_MAX = 50
@@ -82,9 +82,9 @@ def _take(
     return fresh
 
 
-def _reschedule(topic: Topic, queue: Queue, batch: Batch, at: int) -> None:
+def _reschedule(topic: Topic, queue: QueueState, batch: Batch, at: int) -> None:
     """Waiting jobs got new content, and with it their own time."""
-    view = View(batch.block)
+    view = BlockView(batch.block)
     for index, seq in enumerate(batch.live_seqs()):
         if seq in queue.jobs:
             ts = batch.ts_at(index)

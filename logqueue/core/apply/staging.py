@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from logqueue import events as ev
 from logqueue.core.batch import Batch
-from logqueue.core.staging import Chunk, ChunkId, Epoch, Producer, digest_of
+from logqueue.core.staging import ChunkId, Epoch, ProducerState, StagedChunk, digest_of
 from logqueue.core.state import State
 
 
@@ -20,7 +20,7 @@ def chunk_staged(state: State, event: ev.ChunkStaged, segment: int) -> None:
     if committed is not None and event.epoch <= committed.number:
         return
     chunk_id = ChunkId(event.partition, event.attempt, event.number)
-    chunk = Chunk(
+    chunk = StagedChunk(
         event.topic, event.block, event.count, event.size, digest_of(event.block), segment
     )
     with _counted(state, producer):
@@ -94,7 +94,7 @@ def forget_topic(state: State, topic: int) -> None:
 
 
 @contextmanager
-def _counted(state: State, producer: Producer) -> Iterator[None]:
+def _counted(state: State, producer: ProducerState) -> Iterator[None]:
     """Carry what changes for one producer over to the sums of all."""
     size, chunks = producer.staged_bytes, producer.staged_chunks
     yield
@@ -102,9 +102,9 @@ def _counted(state: State, producer: Producer) -> Iterator[None]:
     state.staged_chunks += producer.staged_chunks - chunks
 
 
-def _touch(state: State, name: str, at: int) -> Producer:
+def _touch(state: State, name: str, at: int) -> ProducerState:
     producer = state.producers.get(name)
     if producer is None:
-        producer = state.producers[name] = Producer(name)
+        producer = state.producers[name] = ProducerState(name)
     producer.touched_at = max(producer.touched_at, at)
     return producer

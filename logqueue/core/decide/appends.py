@@ -18,7 +18,7 @@ from logqueue.errors import (
     TopicFull,
     quoted,
 )
-from logqueue.events.block import View
+from logqueue.events.block import BlockView
 from logqueue.model import limits
 from logqueue.model.config import TopicConfig, require_topic_name
 
@@ -68,7 +68,7 @@ def append_event(
         TopicFull: No room now, and the topic rejects when full.
         Throttled: The server holds all the bytes it may hold.
     """
-    view = View(block)
+    view = BlockView(block)
     size = view.size_total()
     config = topic.config
     if config.discard == "reject":
@@ -121,7 +121,7 @@ def batches_floor(topic: Topic, blocks: Sequence[bytes]) -> tuple[int, int]:
         RecordTooLarge: They can never fit a topic that rejects when full.
         TopicFull: No room now, and the topic rejects when full.
     """
-    views = [View(block) for block in blocks]
+    views = [BlockView(block) for block in blocks]
     config = topic.config
     if config.discard == "reject":
         count = sum(view.count for view in views)
@@ -174,7 +174,7 @@ def evicted_with(topic: Topic, floor: int, blocks: Sequence[bytes], now: int) ->
     yield from evicted_below(topic, floor)
     seq = topic.head
     for block in blocks:
-        view = View(block)
+        view = BlockView(block)
         for index in range(view.count):
             seq += 1
             if seq > floor:
@@ -209,7 +209,7 @@ def _require_room(topic: Topic, count: int, size: int) -> None:
         )
 
 
-def _floor_with(topic: Topic, views: Sequence[View], first_seq: int) -> tuple[int, int]:
+def _floor_with(topic: Topic, views: Sequence[BlockView], first_seq: int) -> tuple[int, int]:
     """The cap floor once the viewed batches are added from `first_seq` on, and how many records
     go."""
     config = topic.config

@@ -14,7 +14,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
 from logqueue.core.decide.dead_letters import exhaust
 from logqueue.core.decide.decision import Decision
-from logqueue.core.queue_state import Queue
+from logqueue.core.queue_state import QueueState
 from logqueue.core.record_times import due_at, is_timed
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -25,7 +25,7 @@ SEQS_SCANNED_AGAIN_MAX = 1000
 """An empty pass that looked at more than this leaves the cursor behind them all the same."""
 
 
-def claim(state: State, command: cmd.Claim, now: int) -> Decision:
+def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision:
     """One coordinator pass: pick jobs, take the exhausted out, share the rest evenly."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -58,14 +58,14 @@ def claim(state: State, command: cmd.Claim, now: int) -> Decision:
         events.append(ev.JobsClaimed(now, topic.number, first_lease, cursor, grants, overdue))
     stopped_by = limit if len(picked) == allowed else None
 
-    def answer() -> cmd.Claimed:
+    def answer() -> cmd.ClaimResult:
         claimed = _claimed(topic, queue, shares, leases, stopped_by, now)
         return claimed._replace(is_cut=True) if is_cut else claimed
 
     return Decision(events, answer)
 
 
-def _allowed(topic: Topic, queue: Queue, now: int) -> tuple[int, cmd.NoneReason | None]:
+def _allowed(topic: Topic, queue: QueueState, now: int) -> tuple[int, cmd.NoneReason | None]:
     """How many jobs the queue's limits let go now, and the limit that says so."""
     config = topic.config
     if config.paused:
@@ -83,43 +83,43 @@ def _allowed(topic: Topic, queue: Queue, now: int) -> tuple[int, cmd.NoneReason 
 
 def _claimed(
     topic: Topic,
-    queue: Queue,
+    queue: QueueState,
     shares: list[list[int]],
     leases: list[tuple[int, int]],
     stopped_by: cmd.NoneReason | None,
     now: int,
-) -> cmd.Claimed:
-    jobs: list[list[cmd.Job]] = []
+) -> cmd.ClaimResult:
+    jobs: list[list[cmd.ClaimedJob]] = []
     held = queue.jobs
     for seqs, (lease, deadline) in zip(shares, leases, strict=True):
         numbered = enumerate(topic.records(seqs), lease)
         jobs.append(
             [
-                cmd.Job(seq, lease, deadline, ts, held[seq].deliveries, data, tag, meta)
+                cmd.ClaimedJob(seq, lease, deadline, ts, held[seq].deliveries, data, tag, meta)
                 for lease, (seq, ts, (data, tag, _, meta)) in numbered
             ]
         )
     if queue.has_errors or queue.has_given_back or topic.particulars is not None:
         jobs = [[_with_particulars(topic, queue, job) for job in part] for part in jobs]
     if all(shares):
-        return cmd.Claimed(jobs, topic.ready)
+        return cmd.ClaimResult(jobs, topic.ready)
     reason = _why_none(topic, queue, stopped_by)
-    return cmd.Claimed(jobs, topic.ready, reason, _retry_after(topic, queue, reason, now))
+    return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, queue, reason, now))
 
 
-def _with_particulars(topic: Topic, queue: Queue, job: cmd.Job) -> cmd.Job:
+def _with_particulars(topic: Topic, queue: QueueState, job: cmd.ClaimedJob) -> cmd.ClaimedJob:
     known = queue.jobs[job.seq]
     if known.error is not None or known.given_back:
         job = job._replace(error=known.error, given_back=known.given_back)
     batch = topic.batch_of(job.seq)
     if batch is None or batch.is_plain:
         return job
-    view, index = blocks.View(batch.block), batch.index_of(job.seq)
+    view, index = blocks.BlockView(batch.block), batch.index_of(job.seq)
     updated_at = view.number(blocks.UPDATED_AT, index)
     return job._replace(key=view.text(blocks.KEY, index), updated_at=updated_at)
 
 
-def _why_none(topic: Topic, queue: Queue, stopped_by: cmd.NoneReason | None) -> cmd.NoneReason:
+def _why_none(topic: Topic, queue: QueueState, stopped_by: cmd.NoneReason | None) -> cmd.NoneReason:
     if stopped_by is not None and (topic.ready or stopped_by == "paused"):
         return stopped_by
     if queue.delayed:
@@ -127,7 +127,7 @@ def _why_none(topic: Topic, queue: Queue, stopped_by: cmd.NoneReason | None) -> 
     return "in_flight" if queue.leased else "empty"
 
 
-def _retry_after(topic: Topic, queue: Queue, reason: cmd.NoneReason, now: int) -> int | None:
+def _retry_after(topic: Topic, queue: QueueState, reason: cmd.NoneReason, now: int) -> int | None:
     """Milliseconds until time alone may yield a job; None when it never does."""
     if reason == "paused":
         return None
@@ -149,7 +149,7 @@ def _retry_after(topic: Topic, queue: Queue, reason: cmd.NoneReason, now: int) -
 
 
 def _pick(
-    topic: Topic, queue: Queue, wanted: int, now: int
+    topic: Topic, queue: QueueState, wanted: int, now: int
 ) -> tuple[list[int], int, list[int], bool]:
     """Claimable jobs, lowest seq first; the cursor behind them; those met on the way that were
     delivered too often; and whether jobs were left for their size."""
@@ -178,7 +178,9 @@ def _pick(
     return picked, taken[-1] + 1 if taken else queue.cursor, exhausted, is_cut
 
 
-def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[int], list[int]]:
+def _reclaimed(
+    topic: Topic, queue: QueueState, wanted: int, now: int
+) -> tuple[list[int], list[int]]:
     """Reclaimed jobs to hand out, lowest seq first, and those met that were delivered too often."""
     particulars = topic.particulars
     bounded = topic.config.when_exhausted is not None and (
@@ -207,7 +209,7 @@ def _reclaimed(topic: Topic, queue: Queue, wanted: int, now: int) -> tuple[list[
     return taken, exhausted
 
 
-def _passed_over(topic: Topic, queue: Queue, now: int) -> Callable[[int], bool]:
+def _passed_over(topic: Topic, queue: QueueState, now: int) -> Callable[[int], bool]:
     """Finds jobs that are to end and could not yet: time has not got to them, or there was no room
     where their copies go."""
     superseded = queue.keys.superseded if queue.keys is not None else ()
@@ -221,7 +223,7 @@ def _is_expired(topic: Topic, seq: int, expired_before: int) -> bool:
     return batch is not None and batch.ts_at(batch.index_of(seq)) < expired_before
 
 
-def _fresh(topic: Topic, queue: Queue, wanted: int, now: int) -> list[int]:
+def _fresh(topic: Topic, queue: QueueState, wanted: int, now: int) -> list[int]:
     if wanted <= 0:
         return []
     expired_before = topic.expired_before(now)
@@ -260,7 +262,7 @@ def _untimed(batch: Batch, start: int) -> Sequence[int]:
     seqs = batch.live_seqs(start)
     if batch.is_plain:
         return seqs
-    view = blocks.View(batch.block)
+    view = blocks.BlockView(batch.block)
     untimed = []
     for seq in seqs:
         index = batch.index_of(seq)
@@ -310,4 +312,4 @@ def oldest_ready_ms(topic: Topic, now: int) -> int:
     assert batch is not None
     index = batch.index_of(seq)
     ts = batch.ts_at(index)
-    return max(now - max(ts, due_at(blocks.View(batch.block), index, ts)), 0)
+    return max(now - max(ts, due_at(blocks.BlockView(batch.block), index, ts)), 0)

@@ -107,7 +107,7 @@ def dead_letter(
     hops = hops_of(topic, (seq for seq, _, _ in records))
     events = append_copies(state, target, records, metas, hops, now, (topic.name,))
     events.append(
-        ev.RecordsDeleted(now, topic.number, list(seqs), len(seqs), reason=reason, node=node)
+        ev.RecordsRemoved(now, topic.number, list(seqs), len(seqs), reason=reason, node=node)
     )
     return events
 
@@ -138,7 +138,7 @@ def _particulars(topic: Topic, seq: int) -> list[tuple[str, str]]:
     batch = topic.batch_of(seq)
     if batch is None or batch.is_plain:
         return []
-    view, index = blocks.View(batch.block), batch.index_of(seq)
+    view, index = blocks.BlockView(batch.block), batch.index_of(seq)
     stamps = []
     key = view.text(blocks.KEY, index)
     if key:

@@ -37,12 +37,12 @@ def cancel_job(state: State, command: cmd.CancelJob, now: int) -> Decision:
     topic = state.queue(command.topic)
     seq = command.seq
     if not topic.holds(seq):
-        return Decision([], lambda: cmd.Cancelled(seq, None, False))
+        return Decision([], lambda: cmd.CancelResult(seq, None, False))
     was = state_of(topic, seq)
     if was == "in_flight" and not command.force:
-        return Decision([], lambda: cmd.Cancelled(seq, was, False))
+        return Decision([], lambda: cmd.CancelResult(seq, was, False))
     events = finish(state, topic, [seq], "cancelled", now)
-    return Decision(events, lambda: cmd.Cancelled(seq, was, True))
+    return Decision(events, lambda: cmd.CancelResult(seq, was, True))
 
 
 def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
@@ -56,10 +56,10 @@ def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
     assert queue is not None
     seq = queue.keys.find(command.key) if queue.keys is not None else None
     if seq is None:
-        return Decision([], lambda: cmd.Cancelled(0, None, False))
+        return Decision([], lambda: cmd.CancelResult(0, None, False))
     was = state_of(topic, seq)
     events = finish(state, topic, [seq], "cancelled", now)
-    return Decision(events, lambda: cmd.Cancelled(seq, was, True))
+    return Decision(events, lambda: cmd.CancelResult(seq, was, True))
 
 
 def purge(state: State, command: cmd.PurgeJobs, now: int) -> Decision:
@@ -81,7 +81,7 @@ def purge(state: State, command: cmd.PurgeJobs, now: int) -> Decision:
         counts[found[seq]] += 1
     events = finish(state, topic, some, "cancelled", now) if some else []
     rest = seqs[len(some) :]
-    return Decision(events, lambda: cmd.Purged(counts, rest))
+    return Decision(events, lambda: cmd.PurgeResult(counts, rest))
 
 
 def release(state: State, command: cmd.Release, now: int) -> Decision:
@@ -93,4 +93,6 @@ def release(state: State, command: cmd.Release, now: int) -> Decision:
     seqs = sorted(seq for seq in asked if seq in queue.held)
     skipped = [seq for seq in asked if seq not in queue.held]
     events: list[ev.AnyEvent] = [ev.HoldsReleased(now, topic.number, seqs)] if seqs else []
-    return Decision(events, lambda: cmd.Released(len(seqs), skipped, topic.ready, len(queue.held)))
+    return Decision(
+        events, lambda: cmd.ReleaseResult(len(seqs), skipped, topic.ready, len(queue.held))
+    )

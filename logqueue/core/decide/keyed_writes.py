@@ -41,7 +41,7 @@ class Upsert(NamedTuple):
 
 def upsert(
     state: State, topic: Topic, command: cmd.Append, now: int
-) -> tuple[list[ev.AnyEvent], cmd.Appended]:
+) -> tuple[list[ev.AnyEvent], cmd.AppendResult]:
     """The events of a write with keyed records, and the reply.
 
     Raises:
@@ -54,8 +54,8 @@ def upsert(
         head = topic.head + command.count
         results = _named(fate.results)
         first_seq = topic.head + 1
-        return events, cmd.Appended(first_seq, command.count, head, False, False, results)
-    view = blocks.View(command.block)
+        return events, cmd.AppendResult(first_seq, command.count, head, False, False, results)
+    view = blocks.BlockView(command.block)
     events = []
     fresh = _replacements(topic, view, fate.replaced, now)
     if fate.new:
@@ -66,7 +66,7 @@ def upsert(
         events.append(ev.RecordsReplaced(now, topic.number, fresh, command.key, fate.results, head))
         events.extend(_rescheduled(topic, fresh, now))
     first_seq = min(seq for seq, _ in fate.results)
-    reply = cmd.Appended(first_seq, command.count, head, False, False, _named(fate.results))
+    reply = cmd.AppendResult(first_seq, command.count, head, False, False, _named(fate.results))
     return events, reply
 
 
@@ -108,7 +108,7 @@ def _fate(topic: Topic, command: cmd.Append) -> Upsert:
 
 
 def _replacements(
-    topic: Topic, view: blocks.View, replaced: Mapping[int, int], now: int
+    topic: Topic, view: blocks.BlockView, replaced: Mapping[int, int], now: int
 ) -> list[bytes]:
     """A block with the content of records of the write in the places of waiting jobs; none when
     there are none."""
@@ -149,7 +149,7 @@ def _rescheduled(topic: Topic, fresh: Sequence[bytes], now: int) -> list[ev.AnyE
     assert queue is not None
     seqs: list[int] = []
     dues: list[int] = []
-    for view in map(blocks.View, fresh):
+    for view in map(blocks.BlockView, fresh):
         # As `due_at`, by whole columns.
         delays, moments = view.numbers(blocks.DELAY), view.numbers(blocks.NOT_BEFORE)
         for index, seq in enumerate(view.numbers(blocks.SEQ) or ()):
@@ -164,7 +164,7 @@ def _rescheduled(topic: Topic, fresh: Sequence[bytes], now: int) -> list[ev.AnyE
 def _contents(replaced: Sequence[bytes]) -> dict[int, blocks.Texts]:
     found: dict[int, blocks.Texts] = {}
     for block in replaced:
-        view = blocks.View(block)
+        view = blocks.BlockView(block)
         found.update((seq, view.texts(at)) for at, seq in enumerate(view.numbers(blocks.SEQ) or ()))
     return found
 

@@ -14,15 +14,15 @@ from logqueue.core.backoff import delay_ms
 from logqueue.core.decide.dead_letters import dead_letter, hold
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.endings import archive, finish
-from logqueue.core.queue_state import Queue
+from logqueue.core.queue_state import QueueState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.model import limits
 
 
 def _held(
-    queue: Queue,
-    command: cmd.Ack | cmd.Nack | cmd.Reject | cmd.Extend,
+    queue: QueueState,
+    command: cmd.AckJobs | cmd.NackJobs | cmd.RejectJobs | cmd.ExtendLeases,
     now: int,
     *,
     each_once: bool,
@@ -55,7 +55,7 @@ def _held(
     return held, skipped
 
 
-def ack(state: State, command: cmd.Ack, now: int) -> Decision:
+def ack(state: State, command: cmd.AckJobs, now: int) -> Decision:
     """Complete the jobs that this node holds: one event, so all of them or none."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -68,10 +68,10 @@ def ack(state: State, command: cmd.Ack, now: int) -> Decision:
             finished = topic.records(sorted(held))
             events = archive(state, topic, finished, "acked", now, command.node)
         events.append(ev.JobsAcked(now, topic.number, command.node, held, orphans))
-    return Decision(events, lambda: cmd.Settled(len(held), skipped, topic.ready, queue.leased))
+    return Decision(events, lambda: cmd.SettleResult(len(held), skipped, topic.ready, queue.leased))
 
 
-def nack(state: State, command: cmd.Nack, now: int) -> Decision:
+def nack(state: State, command: cmd.NackJobs, now: int) -> Decision:
     """Give back the jobs that this node holds."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -95,10 +95,10 @@ def nack(state: State, command: cmd.Nack, now: int) -> Decision:
             dues,
         )
         events.append(released)
-    return Decision(events, lambda: cmd.Settled(len(held), skipped, topic.ready, queue.leased))
+    return Decision(events, lambda: cmd.SettleResult(len(held), skipped, topic.ready, queue.leased))
 
 
-def _backed_off(topic: Topic, queue: Queue, seqs: list[int], now: int) -> list[int]:
+def _backed_off(topic: Topic, queue: QueueState, seqs: list[int], now: int) -> list[int]:
     """When each job is claimable again by the queue's retry_backoff; empty when it has none."""
     backoff = topic.config.retry_backoff
     if backoff is None:
@@ -107,7 +107,7 @@ def _backed_off(topic: Topic, queue: Queue, seqs: list[int], now: int) -> list[i
     return [now + delay_ms(backoff, job.deliveries, seq, job.lease) for seq, job in jobs]
 
 
-def reject(state: State, command: cmd.Reject, now: int) -> Decision:
+def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision:
     """Give up the jobs that this node holds.
 
     Raises:
@@ -129,10 +129,10 @@ def reject(state: State, command: cmd.Reject, now: int) -> Decision:
         events = finish(state, topic, live, "rejected", now, node)
     if orphans:
         events.append(ev.JobsReleased(now, topic.number, node, "reject", now, orphans))
-    return Decision(events, lambda: cmd.Settled(len(held), skipped, topic.ready, queue.leased))
+    return Decision(events, lambda: cmd.SettleResult(len(held), skipped, topic.ready, queue.leased))
 
 
-def extend(state: State, command: cmd.Extend, now: int) -> Decision:
+def extend(state: State, command: cmd.ExtendLeases, now: int) -> Decision:
     """Set a new deadline for the jobs that this node holds. Repeats of a seq each count."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -143,7 +143,7 @@ def extend(state: State, command: cmd.Extend, now: int) -> Decision:
     if held:
         seqs = list(dict.fromkeys(held))
         events.append(ev.JobsExtended(now, topic.number, command.node, deadline, seqs))
-    return Decision(events, lambda: cmd.Extended(held, skipped, deadline))
+    return Decision(events, lambda: cmd.ExtendResult(held, skipped, deadline))
 
 
 def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decision:

@@ -15,7 +15,7 @@ from logqueue import events as ev
 from logqueue.core.decide.appends import batches_floor, seqs_reserved
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import View
+from logqueue.events.block import BlockView
 
 
 class InLine:
@@ -89,7 +89,7 @@ class InLine:
         number = topic.number
         own = within._blocks.get(number, [])
         floor, dropped = batches_floor(topic, [*earlier, *own, event.block])
-        first_seq = event.first_seq + sum(View(block).count for block in earlier)
+        first_seq = event.first_seq + sum(BlockView(block).count for block in earlier)
         return msgspec.structs.replace(
             event,
             topic=topic.number,

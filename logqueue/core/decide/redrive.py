@@ -66,9 +66,9 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision:
             line.add(written)
             targets.append(target)
     if moved:
-        line.add([ev.RecordsDeleted(now, source.number, sorted(moved), redriven=True)])
+        line.add([ev.RecordsRemoved(now, source.number, sorted(moved), redriven=True)])
     skipped = len(some) - len(moved)
-    reply = cmd.Redriven(len(moved), skipped, 0, targets, meant[len(some) :])
+    reply = cmd.RedriveResult(len(moved), skipped, 0, targets, meant[len(some) :])
     return Decision([] if wanted.dry_run else line.events, lambda: reply)
 
 

@@ -11,7 +11,7 @@ from logqueue.core.decide.appends import new_topic, seqs_ahead
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.writes import write
 from logqueue.core.edges import require_no_loop_by_router
-from logqueue.core.routers import Pick, Router, copies, pick
+from logqueue.core.routers import Pick, RouterState, copies, pick
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
@@ -35,7 +35,7 @@ def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision:
     dest: Topic | None = state.topics.get(command.dest)
     if dest is None and not command.create_dest:
         raise TopicNotFound.named(command.dest)
-    known: Router | None = state.routers.get(command.router)
+    known: RouterState | None = state.routers.get(command.router)
     _require_one_source(state, command, known, source, dest)
     if known is not None:
         _require_same_edge(state, command, known)
@@ -45,7 +45,7 @@ def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision:
         require_no_loop_by_router(state, known, command.source, command.dest)
     if known is not None:
         configured = ev.RouterConfigured(now, known.source, known.number, command.options)
-        return Decision([configured], lambda: cmd.RouterPut(False))
+        return Decision([configured], lambda: cmd.RouterPutResult(False))
     events: list[ev.AnyEvent] = []
     numbers = []
     for name, topic in ((command.source, source), (command.dest, dest)):
@@ -62,7 +62,7 @@ def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision:
             now, numbers[0], number, command.router, numbers[1], cursor, command.options
         )
     )
-    return Decision(events, lambda: cmd.RouterPut(True))
+    return Decision(events, lambda: cmd.RouterPutResult(True))
 
 
 def _require_names(command: cmd.PutRouter) -> None:
@@ -77,7 +77,7 @@ def _require_names(command: cmd.PutRouter) -> None:
 def _require_one_source(
     state: State,
     command: cmd.PutRouter,
-    known: Router | None,
+    known: RouterState | None,
     source: Topic | None,
     dest: Topic | None,
 ) -> None:
@@ -94,7 +94,7 @@ def _require_one_source(
             )
 
 
-def _require_same_edge(state: State, command: cmd.PutRouter, known: Router) -> None:
+def _require_same_edge(state: State, command: cmd.PutRouter, known: RouterState) -> None:
     source, dest = state.instances[known.source].name, state.instances[known.dest].name
     if (source, dest) != (command.source, command.dest):
         raise TopicExistsIncompatible(
@@ -121,11 +121,11 @@ def _require_room(state: State) -> None:
 
 def drop_router(state: State, command: cmd.DropRouter, now: int) -> Decision:
     """Delete a router. Deleting what is not there is fine."""
-    router: Router | None = state.routers.get(command.router)
+    router: RouterState | None = state.routers.get(command.router)
     if router is None:
-        return Decision([], lambda: cmd.RouterGone(False))
-    dropped = ev.RouterDropped(now, router.source, router.number)
-    return Decision([dropped], lambda: cmd.RouterGone(True))
+        return Decision([], lambda: cmd.RouterDropResult(False))
+    dropped = ev.RouterRemoved(now, router.source, router.number)
+    return Decision([dropped], lambda: cmd.RouterDropResult(True))
 
 
 def forward(state: State, command: cmd.Forward, now: int) -> Decision:
@@ -135,7 +135,7 @@ def forward(state: State, command: cmd.Forward, now: int) -> Decision:
     """
     router = state.routers_by_number.get(command.router)
     if router is None:
-        return Decision([], lambda: cmd.Forwarded(0, False, False))
+        return Decision([], lambda: cmd.ForwardResult(0, False, False))
     source = state.instances[router.source]
     dest = state.instances[router.dest]
     if router.cursor < source.floor:
@@ -145,13 +145,13 @@ def forward(state: State, command: cmd.Forward, now: int) -> Decision:
         advanced = ev.RouterAdvanced(now, dest.number, router.number, found.cursor)
         events: list[ev.AnyEvent] = [advanced] if found.cursor > router.cursor else []
         behind = found.cursor < source.head
-        return Decision(events, lambda: cmd.Forwarded(0, behind, False))
+        return Decision(events, lambda: cmd.ForwardResult(0, behind, False))
     fitting = _fitting(state, router, source, dest, found, now)
     if fitting is None:
-        return Decision([], lambda: cmd.Forwarded(0, True, True))
+        return Decision([], lambda: cmd.ForwardResult(0, True, True))
     count = len(fitting.seqs)
     is_behind = fitting.cursor < source.head
-    return Decision(fitting.events, lambda: cmd.Forwarded(count, is_behind, False))
+    return Decision(fitting.events, lambda: cmd.ForwardResult(count, is_behind, False))
 
 
 class _Fitting(NamedTuple):
@@ -163,7 +163,7 @@ class _Fitting(NamedTuple):
 
 
 def _fitting(
-    state: State, router: Router, source: Topic, dest: Topic, found: Pick, now: int
+    state: State, router: RouterState, source: Topic, dest: Topic, found: Pick, now: int
 ) -> _Fitting | None:
     """Copy all that was picked, or else a half of it, down to one record; None without room."""
     seqs = found.seqs
@@ -179,7 +179,7 @@ def _fitting(
     return None
 
 
-def _over_the_gap(router: Router, source: Topic, dest: Topic, now: int) -> Decision:
+def _over_the_gap(router: RouterState, source: Topic, dest: Topic, now: int) -> Decision:
     """The source was trimmed before the router got there: readers of the copies are told."""
     count = source.floor - router.cursor
     first_seq = dest.head + 1
@@ -191,12 +191,12 @@ def _over_the_gap(router: Router, source: Topic, dest: Topic, now: int) -> Decis
         ev.RouterAdvanced(now, dest.number, router.number, source.floor),
     ]
     behind = source.floor < source.head
-    return Decision(events, lambda: cmd.Forwarded(0, behind, False))
+    return Decision(events, lambda: cmd.ForwardResult(0, behind, False))
 
 
 def _copy(
     state: State,
-    router: Router,
+    router: RouterState,
     source: Topic,
     dest: Topic,
     found: Pick,

@@ -15,7 +15,7 @@ from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.endings import archive
 from logqueue.core.decide.multi_part import InLine
 from logqueue.core.decide.topics import require_queue_for
-from logqueue.core.staging import Chunk, ChunkId, Producer, digest_of, digest_of_all
+from logqueue.core.staging import ChunkId, ProducerState, StagedChunk, digest_of, digest_of_all
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
@@ -23,7 +23,7 @@ from logqueue.errors import (
     Throttled,
     TopicNotFound,
 )
-from logqueue.events.block import View, is_plain
+from logqueue.events.block import BlockView, is_plain
 from logqueue.model import limits
 from logqueue.model.config import TopicConfig
 
@@ -32,10 +32,10 @@ _DEFAULT_CONFIG = TopicConfig().resolved()
 
 def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
     """Keep a chunk for its epoch. The very same chunk again is fine; another under its name not."""
-    producer = state.producers.get(command.producer) or Producer(command.producer)
+    producer = state.producers.get(command.producer) or ProducerState(command.producer)
     staged_bytes = producer.staged_bytes
     if _is_committed(producer, command.epoch):
-        return Decision([], lambda: cmd.Staged(False, staged_bytes))
+        return Decision([], lambda: cmd.StageResult(False, staged_bytes))
     chunk_id = ChunkId(command.partition, command.attempt, command.number)
     known = producer.chunks(command.epoch).get(chunk_id)
     topic: Topic | None = state.topics.get(command.topic)
@@ -46,7 +46,7 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
                 "content under the same attempt; a new try needs an attempt name of its own",
                 {"producer": command.producer, "epoch": command.epoch, "reason": "content"},
             )
-        return Decision([], lambda: cmd.Staged(False, staged_bytes))
+        return Decision([], lambda: cmd.StageResult(False, staged_bytes))
     _require_known(state, command.producer)
     _require_staging_room(state, len(command.block))
     events: list[ev.AnyEvent] = []
@@ -68,14 +68,14 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
             *chunk_id,
             command.block,
             command.count,
-            View(command.block).size_total(),
+            BlockView(command.block).size_total(),
         )
     )
     staged_bytes += len(command.block)
-    return Decision(events, lambda: cmd.Staged(True, staged_bytes))
+    return Decision(events, lambda: cmd.StageResult(True, staged_bytes))
 
 
-def _is_committed(producer: Producer, epoch: int) -> bool:
+def _is_committed(producer: ProducerState, epoch: int) -> bool:
     """Whether an epoch is done.
 
     Raises:
@@ -137,12 +137,12 @@ def _require_staging_room(state: State, size: int) -> None:
 
 def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision:
     """Append all chunks of an epoch in one go; a repeat is answered as the first time."""
-    producer = state.producers.get(command.producer) or Producer(command.producer)
+    producer = state.producers.get(command.producer) or ProducerState(command.producer)
     if _is_committed(producer, command.epoch):
         return _repeated(producer, command)
     _require_known(state, command.producer)
     chunks = [*_named(producer, command)]
-    by_topic: dict[int, list[tuple[ChunkId, Chunk]]] = {}
+    by_topic: dict[int, list[tuple[ChunkId, StagedChunk]]] = {}
     for chunk_id, chunk in chunks:
         by_topic.setdefault(chunk.topic, []).append((chunk_id, chunk))
     line = InLine(state)
@@ -180,14 +180,14 @@ def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision:
     if not command.content:
         digest = digest_of_all([chunk.digest for _, chunk in chunks])
     line.add([ev.EpochCommitted(now, 0, command.producer, command.epoch, digest, ranges)])
-    return Decision(line.events, lambda: cmd.Committed(True, tuple(ranges)))
+    return Decision(line.events, lambda: cmd.CommitResult(True, tuple(ranges)))
 
 
 def restaged(
     state: State,
-    producer: Producer,
+    producer: ProducerState,
     epoch: int,
-    chunks: Iterable[tuple[ChunkId, Chunk]],
+    chunks: Iterable[tuple[ChunkId, StagedChunk]],
     now: int,
 ) -> Iterator[ev.ChunkStaged]:
     """Those chunks once more whose log segment is about to be dropped, or that were staged before
@@ -234,7 +234,9 @@ def restaged_ahead(state: State, command: cmd.CommitEpoch) -> Iterator[list[ev.A
         yield part
 
 
-def _named(producer: Producer, command: cmd.CommitEpoch) -> Iterator[tuple[ChunkId, Chunk]]:
+def _named(
+    producer: ProducerState, command: cmd.CommitEpoch
+) -> Iterator[tuple[ChunkId, StagedChunk]]:
     """The chunks that a commit names, in order.
 
     Raises:
@@ -263,7 +265,7 @@ def _named(producer: Producer, command: cmd.CommitEpoch) -> Iterator[tuple[Chunk
             )
 
 
-def _repeated(producer: Producer, command: cmd.CommitEpoch) -> Decision:
+def _repeated(producer: ProducerState, command: cmd.CommitEpoch) -> Decision:
     committed = producer.committed
     assert committed is not None
     ranges = committed.ranges if command.epoch == committed.number else ()
@@ -278,7 +280,7 @@ def _repeated(producer: Producer, command: cmd.CommitEpoch) -> Decision:
     is_other = committed.digest != digest_of(command.content.encode())
     if command.epoch == committed.number and command.content and is_other:
         raise EpochConflict(f"epoch {command.epoch} was committed with other content", where)
-    return Decision([], lambda: cmd.Committed(False, ranges))
+    return Decision([], lambda: cmd.CommitResult(False, ranges))
 
 
 def expire(state: State, command: cmd.ExpireStaged, now: int) -> Decision:

@@ -41,7 +41,7 @@ def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
     topic: Topic | None = state.topics.get(command.topic)
     if topic is None:
         created = new_topic(state, command.topic, command.config, now)
-        return Decision([created], lambda: cmd.Put(True, created.config))
+        return Decision([created], lambda: cmd.PutResult(True, created.config))
     becomes_queue = command.config.is_queue and not topic.config.is_queue and not topic.head
     if not becomes_queue:
         _require_same_type(topic, command.config)
@@ -49,7 +49,7 @@ def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
     config = command.config
     if not becomes_queue:
         config = replace(config, paused=topic.config.paused)
-    return Decision(_configured(state, topic, config, now), lambda: cmd.Put(False, config))
+    return Decision(_configured(state, topic, config, now), lambda: cmd.PutResult(False, config))
 
 
 def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
@@ -61,7 +61,7 @@ def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
     wanted = command.config
     if topic is None:
         created = new_topic(state, command.topic, wanted, now)
-        return Decision([created], lambda: cmd.Ensured(True, created.config))
+        return Decision([created], lambda: cmd.EnsureResult(True, created.config))
     require_topic_name(command.topic)
     wanted.require_targets(command.topic)
     if "type" in command.sent:
@@ -73,7 +73,7 @@ def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
         if field in command.sent and field != "paused"
     }
     differs = {field: pair for field, pair in pairs.items() if pair[0] != pair[1]}
-    return Decision([], lambda: cmd.Ensured(False, config, differs))
+    return Decision([], lambda: cmd.EnsureResult(False, config, differs))
 
 
 def _require_same_type(topic: Topic, config: TopicConfig) -> None:
@@ -98,7 +98,7 @@ def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
     """
     topic = state.queue(command.topic)
     config = replace(topic.config, paused=command.paused)
-    reply = cmd.Put(False, config)
+    reply = cmd.PutResult(False, config)
     if config.paused == topic.config.paused:
         return Decision([], lambda: reply)
     return Decision(_reconfigured(topic, config, now), lambda: reply)
@@ -147,14 +147,14 @@ def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision:
     """Delete a topic with all it holds. Deleting what is not there is fine."""
     topic: Topic | None = state.topics.get(command.topic)
     if topic is None:
-        return Decision([], lambda: cmd.Dropped(False))
+        return Decision([], lambda: cmd.DropResult(False))
     if command.if_empty and topic.live:
         raise TopicNotEmpty(
             f"topic {quoted(topic.name)} still holds {topic.live} records",
             {"topic": topic.name, "count": topic.live},
         )
     removed = tuple(router.name for router in state.routers_of(topic.number))
-    return Decision([ev.TopicDropped(now, topic.number)], lambda: cmd.Dropped(True, removed))
+    return Decision([ev.TopicRemoved(now, topic.number)], lambda: cmd.DropResult(True, removed))
 
 
 def append(state: State, command: cmd.Append, now: int) -> Decision:
@@ -179,15 +179,15 @@ def append(state: State, command: cmd.Append, now: int) -> Decision:
         return Decision([*events, *written], lambda: keyed_reply._replace(created=created))
     events.extend(write(state, topic, command.block, command.count, now, command.key))
     head = topic.head + command.count
-    reply = cmd.Appended(head - command.count + 1, command.count, head, created, False)
+    reply = cmd.AppendResult(head - command.count + 1, command.count, head, created, False)
     return Decision(events, lambda: reply)
 
 
-def _repeated(command: cmd.Append, earlier: Remembered) -> cmd.Appended:
+def _repeated(command: cmd.Append, earlier: Remembered) -> cmd.AppendResult:
     results = None
     if command.keyed or earlier.results:
         results = remembered(earlier.first_seq, earlier.records, earlier.results)
-    return cmd.Appended(earlier.first_seq, earlier.records, earlier.head, False, True, results)
+    return cmd.AppendResult(earlier.first_seq, earlier.records, earlier.head, False, True, results)
 
 
 def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = ()) -> None:
@@ -198,7 +198,7 @@ def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = (
     """
     if topic.queue is not None:
         return
-    view = blocks.View(block)
+    view = blocks.BlockView(block)
     asked = ["key"] if keyed else []
     asked += [
         name
@@ -239,11 +239,11 @@ def remove_records(state: State, command: cmd.RemoveRecords, now: int) -> Decisi
     events: list[ev.AnyEvent] = []
     if some:
         events = archive(state, topic, topic.records(some), "cancelled", now)
-        events.append(ev.RecordsDeleted(now, topic.number, [*some]))
+        events.append(ev.RecordsRemoved(now, topic.number, [*some]))
     rest = seqs[len(some) :]
     return Decision(
         events,
-        lambda: cmd.Removed(
+        lambda: cmd.RemoveResult(
             len(some), topic.earliest_seq, topic.head, topic.live, topic.live_bytes, rest
         ),
     )
@@ -282,10 +282,10 @@ def compact(state: State, command: cmd.Compact, now: int) -> Decision:
 
 
 def _keys_of(batch: Batch) -> Iterator[bytes]:
-    view = blocks.View(batch.block)
+    view = blocks.BlockView(batch.block)
     return (view.text(blocks.KEY, index) for index in batch.live_indexes())
 
 
 def _numbers_of(batch: Batch, column: int) -> Iterator[int]:
-    view = blocks.View(batch.block)
+    view = blocks.BlockView(batch.block)
     return (view.number(column, index) for index in batch.live_indexes())

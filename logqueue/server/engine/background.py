@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 from logqueue.errors import LogqueueError
-from logqueue.server.engine.commit_barrier import Gate
-from logqueue.server.engine.cooperative import Stepping
+from logqueue.server.engine.commit_barrier import CommitBarrier
+from logqueue.server.engine.cooperative import CooperativeExecutor
 from logqueue.server.engine.engine import Engine
 from logqueue.server.storage.journal import Journal
 from wal import WalError
@@ -27,7 +27,7 @@ FLUSHED_POLL_INTERVAL_S = 0.002
 logger = logging.getLogger("logqueue.background")
 
 
-async def tidy_forever(engine: Engine, gate: Gate) -> None:
+async def tidy_forever(engine: Engine, gate: CommitBarrier) -> None:
     """Evict what is due, and give memory and disk space back, in steps between requests."""
     complained = False
     while True:
@@ -58,7 +58,7 @@ async def leases_flushed(journal: Journal) -> None:
         await asyncio.sleep(FLUSHED_POLL_INTERVAL_S)
 
 
-async def archive_forever(engine: Engine, stepping: Stepping) -> None:
+async def archive_forever(engine: Engine, stepping: CooperativeExecutor) -> None:
     """Keep the log archive up to date.
 
     Args:

@@ -19,7 +19,7 @@ NEVER = 1 << 64
 """Behind every position of a log."""
 
 
-class Gate:
+class CommitBarrier:
     """Waiters by position; opened by the committer's advance, in the event loop."""
 
     def __init__(self, log: Log, loop: asyncio.AbstractEventLoop) -> None:

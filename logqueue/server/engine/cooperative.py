@@ -22,7 +22,7 @@ TURN_S = 0.002
 PATIENCE_MAX_S = 0.05
 
 
-class Stepping(Protocol):
+class CooperativeExecutor(Protocol):
     """Makes steps."""
 
     async def run(self, steps: Generator[None, None, T]) -> T:
@@ -68,7 +68,7 @@ class SteppingThread:
         self._thread.shutdown(cancel_futures=True)
 
 
-class SteppingInline:
+class InlineExecutor:
     """Makes them where it is called: where the disk is no disk, and nobody else waits."""
 
     async def run(self, steps: Generator[None, None, T]) -> T:

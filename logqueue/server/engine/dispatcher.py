@@ -22,13 +22,13 @@ from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, NotReady, TopicNotFound
 from logqueue.server.auth import Key
 from logqueue.server.engine.background import flush_forever, retreat_on_failure, tidy_forever
-from logqueue.server.engine.commit_barrier import Gate
+from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import Subscriptions
-from logqueue.server.engine.portions import Outcome, Portions, has_portions, portions
-from logqueue.server.engine.waitlist import Cohort, Served, Waiting, WorkStream
+from logqueue.server.engine.portions import Executed, Portions, has_portions, portions
+from logqueue.server.engine.waitlist import Served, Waiting, Waitlist, WorkStream
 from logqueue.server.engine.worker_registry import Workers
-from logqueue.server.http.requests import Held, Reply, raising
+from logqueue.server.http.requests import PendingReply, Reply, error_finisher
 
 STALL_RETRY_S = 0.05
 CLOCK_CHECK_MS = 1000
@@ -43,7 +43,7 @@ _WAKES_NOBODY = frozenset((ev.JobsClaimed, ev.RecordsMoved, ev.KeysRemembered, e
 logger = logging.getLogger("logqueue.coordinator")
 
 
-class Coordinator:
+class Dispatcher:
     """Runs the engine inside an event loop; `workers` knows who works on which queue."""
 
     def __init__(self, engine: Engine, *, clock_check_ms: int = CLOCK_CHECK_MS) -> None:
@@ -56,10 +56,10 @@ class Coordinator:
         self.engine = engine
         self._clock_check_ms = clock_check_ms
         self.loop = asyncio.get_running_loop()
-        self.gate = Gate(engine.journal.jobs, self.loop)
+        self.gate = CommitBarrier(engine.journal.jobs, self.loop)
         self.record_texts = RecordTexts()
         self.subscriptions = Subscriptions(engine, self.gate, self.loop, self.record_texts)
-        self._cohorts: dict[int, Cohort] = {}
+        self._cohorts: dict[int, Waitlist] = {}
         self._readers: dict[str, set[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
@@ -74,7 +74,7 @@ class Coordinator:
         self._next_ticket = 1
         self._background: list[asyncio.Task[None]] = []
         self._changed: dict[int, Topic] = {}
-        self._put_off: list[cmd.Nack | cmd.ReleaseStream] = []
+        self._put_off: list[cmd.NackJobs | cmd.ReleaseStream] = []
         self._portion = asyncio.Lock()
         self._is_stopping = False
         self.workers = Workers()
@@ -140,7 +140,7 @@ class Coordinator:
             for stream in list(cohort.streams):
                 stream.end(error)
             for waiting in cohort.waiting:
-                if waiting.is_patient and not waiting.future.done():
+                if waiting.long_poll and not waiting.future.done():
                     waiting.future.set_exception(error)
 
     def end_streams_of(self, is_meant: Callable[[Key | None], bool], error: LogqueueError) -> None:
@@ -153,7 +153,9 @@ class Coordinator:
 
     # -- commands --------------------------------------------------------------------------------
 
-    def submit(self, command: cmd.Command, finish: Callable[[cmd.Reply, float], Reply]) -> Held:
+    def submit(
+        self, command: cmd.Command, finish: Callable[[cmd.Reply, float], Reply]
+    ) -> PendingReply:
         """Execute a command; its reply, or its refusal, is held until it may leave.
 
         Args:
@@ -168,7 +170,7 @@ class Coordinator:
 
     def submit_in_portions(
         self, command: cmd.Command, finish: Callable[[cmd.Reply, float], Reply]
-    ) -> Held | Coroutine[Any, Any, Reply]:
+    ) -> PendingReply | Coroutine[Any, Any, Reply]:
         """The same for a command that may touch any number of records: others are served between
         its portions, and the reply comes behind the last."""
         if not has_portions(self.engine, command):
@@ -190,7 +192,7 @@ class Coordinator:
 
     def _next_portion(
         self, command: cmd.Command, steps: Portions, finish: Callable[[cmd.Reply, float], Reply]
-    ) -> Held | None:
+    ) -> PendingReply | None:
         """Make a portion; the held reply when it was the last."""
         try:
             part = next(steps)
@@ -202,7 +204,7 @@ class Coordinator:
             self._wake(part.topics)
         return None
 
-    def execute(self, command: cmd.Command) -> Outcome:
+    def execute(self, command: cmd.Command) -> Executed:
         """Execute a command for a caller that sees to the reply's promise itself.
 
         Raises:
@@ -212,20 +214,24 @@ class Coordinator:
         self._wake(outcome.topics)
         return outcome
 
-    def _refused(self, command: cmd.Command, refusal: LogqueueError) -> Held:
+    def _refused(self, command: cmd.Command, refusal: LogqueueError) -> PendingReply:
         # What the refusal was computed from may not be durable yet.
         if isinstance(refusal, NotReady):
-            return Held(0, 0, raising(refusal))
+            return PendingReply(0, 0, error_finisher(refusal))
         topic = self.engine.state.topics.get(command.topic)
         written = topic.mark_written if topic is not None else 0
         durable = max(topic.mark_durable if topic is not None else 0, self.engine.control_mark)
-        return Held(written, durable, raising(refusal))
+        return PendingReply(written, durable, error_finisher(refusal))
 
-    def _accepted(self, outcome: Outcome, finish: Callable[[cmd.Reply, float], Reply]) -> Held:
+    def _accepted(
+        self, outcome: Executed, finish: Callable[[cmd.Reply, float], Reply]
+    ) -> PendingReply:
         if self._cohorts or self._readers or self.subscriptions:
             self._wake(outcome.topics)
         reply = outcome.reply
-        return Held(outcome.written, outcome.durable, lambda waited_ms: finish(reply, waited_ms))
+        return PendingReply(
+            outcome.written, outcome.durable, lambda waited_ms: finish(reply, waited_ms)
+        )
 
     def next_change(self, topic: str) -> asyncio.Future[None]:
         """A future for the next change of a topic, by name. Cancel it when it is not needed."""
@@ -250,7 +256,7 @@ class Coordinator:
         finish: Callable[[cmd.Reply, float], Reply],
         *,
         may_wait: bool,
-    ) -> Held | None:
+    ) -> PendingReply | None:
         """Claim at once, behind those who wait already.
 
         Returns:
@@ -264,19 +270,19 @@ class Coordinator:
         cohort = self._cohorts.get(queue.number)
         if cohort is not None and cohort.waiting:
             self._serve(cohort)
-        command = cmd.Claim(queue.name, (claimer,))
+        command = cmd.ClaimJobs(queue.name, (claimer,))
         try:
             outcome = self.engine.execute(command)
         except LogqueueError as refusal:
             return self._refused(command, refusal)
         held = self._accepted(outcome, finish)
         claimed = outcome.reply
-        assert isinstance(claimed, cmd.Claimed)
+        assert isinstance(claimed, cmd.ClaimResult)
         return None if may_wait and not claimed.jobs[0] else held
 
     async def claim_in_cohort(
         self, topic: str, claimer: Claimer, wait_ms: int
-    ) -> tuple[list[cmd.Job], cmd.Claimed, float]:
+    ) -> tuple[list[cmd.ClaimedJob], cmd.ClaimResult, float]:
         """Claim as one of the cohort that gathers in the coalescing window, or waits for jobs.
 
         Args:
@@ -295,12 +301,12 @@ class Coordinator:
         cohort = self._cohort(self.engine.state.queue(topic))
         waiting = Waiting(claimer, self._ticket(), wait_ms > 0, self.loop.create_future())
         cohort.waiting.append(waiting)
-        if cohort.topic.ready or not waiting.is_patient:
+        if cohort.topic.ready or not waiting.long_poll:
             self._schedule(cohort)
         else:
             # A pass would find nothing, and would look at all who wait.
             self._arm(cohort.topic)
-        patience = self.loop.call_later(wait_ms / 1000, self._lose_patience, cohort, waiting)
+        patience = self.loop.call_later(wait_ms / 1000, self._on_wait_timeout, cohort, waiting)
         try:
             jobs, claimed, outcome = await waiting.future
             waited_ms = (time.perf_counter() - began) * 1000
@@ -312,12 +318,12 @@ class Coordinator:
             patience.cancel()
         return jobs, claimed, waited_ms
 
-    def _lose_patience(self, cohort: Cohort, waiting: Waiting) -> None:
-        if waiting.is_patient and not waiting.future.done():
-            waiting.is_patient = False
+    def _on_wait_timeout(self, cohort: Waitlist, waiting: Waiting) -> None:
+        if waiting.long_poll and not waiting.future.done():
+            waiting.long_poll = False
             self._serve(cohort)
 
-    def _leave(self, cohort: Cohort, waiting: Waiting) -> None:
+    def _leave(self, cohort: Waitlist, waiting: Waiting) -> None:
         """The caller is gone; what it was dealt a moment ago goes back."""
         if waiting in cohort.waiting:
             cohort.waiting.remove(waiting)
@@ -326,13 +332,13 @@ class Coordinator:
         if future.done() and not future.cancelled() and future.exception() is None:
             self.hand_back(cohort.topic.name, waiting.claimer.node, future.result().jobs)
 
-    def hand_back(self, topic: str, node: str, jobs: list[cmd.Job]) -> None:
+    def hand_back(self, topic: str, node: str, jobs: list[cmd.ClaimedJob]) -> None:
         """Give back jobs that never reached the caller they were dealt to; that was no delivery."""
         if jobs:
             seqs, leases = [job.seq for job in jobs], [job.lease for job in jobs]
-            self._give_back(cmd.Nack(topic, node, seqs, leases, delay_ms=0, count=False))
+            self._give_back(cmd.NackJobs(topic, node, seqs, leases, delay_ms=0, count=False))
 
-    def _give_back(self, command: cmd.Nack | cmd.ReleaseStream) -> None:
+    def _give_back(self, command: cmd.NackJobs | cmd.ReleaseStream) -> None:
         """Release leases of somebody who is gone; later if they cannot change now."""
         try:
             outcome = self.engine.execute(command)
@@ -415,17 +421,17 @@ class Coordinator:
         """Claims that wait, for jobs or for the end of a coalescing window."""
         return sum(len(cohort.waiting) for cohort in self._cohorts.values())
 
-    def cohort_of(self, queue: Topic) -> Cohort | None:
+    def cohort_of(self, queue: Topic) -> Waitlist | None:
         """Who wants jobs of a queue now, None when nobody does."""
         return self._cohorts.get(queue.number)
 
-    def _cohort(self, queue: Topic) -> Cohort:
+    def _cohort(self, queue: Topic) -> Waitlist:
         cohort = self._cohorts.get(queue.number)
         if cohort is None:
-            cohort = self._cohorts[queue.number] = Cohort(queue)
+            cohort = self._cohorts[queue.number] = Waitlist(queue)
         return cohort
 
-    def _forget_if_idle(self, cohort: Cohort) -> None:
+    def _forget_if_idle(self, cohort: Waitlist) -> None:
         if not cohort.streams and not cohort.waiting:
             if cohort.scheduled is not None:
                 cohort.scheduled.cancel()
@@ -451,7 +457,7 @@ class Coordinator:
                 self._schedule(cohort)
             self._arm(topic)
 
-    def _schedule(self, cohort: Cohort) -> None:
+    def _schedule(self, cohort: Waitlist) -> None:
         """Open the coalescing window. Its end does not depend on who opened it."""
         if cohort.scheduled is not None:
             return
@@ -461,7 +467,7 @@ class Coordinator:
         else:
             cohort.scheduled = self.loop.call_soon(self._serve, cohort)
 
-    def _serve(self, cohort: Cohort) -> None:
+    def _serve(self, cohort: Waitlist) -> None:
         """One coordinator pass over a whole cohort, in the order in which they came.
 
         A stream that was dealt something goes to the end of the line, so that a trickle reaches
@@ -485,17 +491,17 @@ class Coordinator:
             return
         ready_before = topic.ready
         try:
-            outcome = self.engine.execute(cmd.Claim(topic.name, tuple(c for _, c in line)))
+            outcome = self.engine.execute(cmd.ClaimJobs(topic.name, tuple(c for _, c in line)))
         except LogqueueError as refusal:
             self._fail(cohort, refusal)
             return
         claimed = outcome.reply
-        assert isinstance(claimed, cmd.Claimed)
+        assert isinstance(claimed, cmd.ClaimResult)
         has_hungry = False
         for (member, claimer), jobs in zip(line, claimed.jobs, strict=True):
             has_hungry = has_hungry or len(jobs) < claimer.jobs_max
             if isinstance(member, Waiting):
-                if jobs or not (member.is_patient or claimed.is_cut):
+                if jobs or not (member.long_poll or claimed.is_cut):
                     member.future.set_result(Served(jobs, claimed, outcome))
             elif jobs:
                 member.since = self._ticket()
@@ -516,7 +522,7 @@ class Coordinator:
         self._wake(t for t in outcome.topics if t is not topic)
         self._arm(topic)
 
-    def _deliver(self, stream: WorkStream, jobs: list[cmd.Job], outcome: Outcome) -> None:
+    def _deliver(self, stream: WorkStream, jobs: list[cmd.ClaimedJob], outcome: Executed) -> None:
         stream.on_way.update((job.seq, job) for job in jobs)
 
         def release(failure: LogqueueError | None) -> None:
@@ -529,7 +535,7 @@ class Coordinator:
 
         self.gate.when(outcome.written, outcome.durable, release)
 
-    def _fail(self, cohort: Cohort, error: LogqueueError) -> None:
+    def _fail(self, cohort: Waitlist, error: LogqueueError) -> None:
         streams, cohort.streams = cohort.streams, []
         waiting, cohort.waiting = cohort.waiting, []
         self._forget_if_idle(cohort)

@@ -31,7 +31,7 @@ from logqueue.errors import (
 from logqueue.model import limits
 from logqueue.model.clock import Clock
 from logqueue.model.limits import Quotas
-from logqueue.server.engine.portions import Outcome, has_portions, portions
+from logqueue.server.engine.portions import Executed, has_portions, portions
 from logqueue.server.storage.journal import Journal, is_kept
 from wal import WalError, WalFull
 
@@ -41,7 +41,7 @@ were given out before, also those whose log entries a crash has taken."""
 
 
 _CONTROL = frozenset(
-    (ev.TopicCreated, ev.TopicDropped, ev.RouterCreated, ev.RouterConfigured, ev.RouterDropped)
+    (ev.TopicCreated, ev.TopicRemoved, ev.RouterCreated, ev.RouterConfigured, ev.RouterRemoved)
 )
 
 FORWARD_PASSES_PER_TURN = 16
@@ -58,10 +58,18 @@ behind than that waits for them, a turn of the loop after the other: see `is_far
 DUE_AGAIN_MS = 1000
 """When due records are tried again that found no room where their copies go."""
 
-_LEASES_ONLY = frozenset((cmd.Claim, cmd.Extend, cmd.Nack, cmd.ReleaseStream))
+_LEASES_ONLY = frozenset((cmd.ClaimJobs, cmd.ExtendLeases, cmd.NackJobs, cmd.ReleaseStream))
 
 _MAKE_COPIES = frozenset(
-    (cmd.Claim, cmd.Ack, cmd.Reject, cmd.CancelJob, cmd.CancelKey, cmd.PurgeJobs, cmd.RemoveRecords)
+    (
+        cmd.ClaimJobs,
+        cmd.AckJobs,
+        cmd.RejectJobs,
+        cmd.CancelJob,
+        cmd.CancelKey,
+        cmd.PurgeJobs,
+        cmd.RemoveRecords,
+    )
 )
 
 
@@ -125,7 +133,7 @@ class Engine:
         self.journal.flush_leases()
         state.discarded.clear()
 
-    def execute(self, command: cmd.Command) -> Outcome:
+    def execute(self, command: cmd.Command) -> Executed:
         """Decide a command, log and apply what follows from it: in one step, however much it is.
 
         The reply must not leave before the returned positions are reached.
@@ -140,10 +148,10 @@ class Engine:
             try:
                 next(steps)
             except StopIteration as end:
-                outcome: Outcome = end.value
+                outcome: Executed = end.value
                 return outcome
 
-    def execute_one(self, command: cmd.Command) -> Outcome:
+    def execute_one(self, command: cmd.Command) -> Executed:
         """The same for a command that is one decision.
 
         Raises:
@@ -159,43 +167,43 @@ class Engine:
                     "what the failed log still stands for; nothing was done: try again in a second"
                 )
             replacing.finish(state, topic)
-            self._let_time_act(topic, now)
+            self._advance_time(topic, now)
             # Copies must find the room that time has made where they go.
             if type(command) in _MAKE_COPIES:
                 for target in (topic.config.archive, topic.config.dead_letter):
                     if target is not None and target in state.topics:
                         replacing.finish(state, state.topics[target])
-                        self._let_time_act(state.topics[target], now)
-            if type(command) is cmd.Claim and self._behind:
+                        self._advance_time(state.topics[target], now)
+            if type(command) is cmd.ClaimJobs and self._behind:
                 self._catch_up(topic)
         if type(command) is cmd.CommitEpoch:
             for part in restaged_ahead(state, command):
                 self._commit(part)
         decision = decide(state, command, now)
-        if type(command) is cmd.Claim and command.divert:
+        if type(command) is cmd.ClaimJobs and command.divert:
             return self._claim(command, decision, topic, now)
         return self._carry_out(decision, topic, now)
 
     def _claim(
-        self, command: cmd.Claim, decision: Decision, topic: Topic | None, now: int
-    ) -> Outcome:
+        self, command: cmd.ClaimJobs, decision: Decision, topic: Topic | None, now: int
+    ) -> Executed:
         """Carry out a claim; a log that takes no dead letters must not stop the others."""
         try:
             return self._carry_out(decision, topic, now)
         except (StorageFull, StorageReadOnly):
-            return self.execute(cmd.Claim(command.topic, command.cohort, divert=False))
+            return self.execute(cmd.ClaimJobs(command.topic, command.cohort, divert=False))
 
-    def _carry_out(self, decision: Decision, topic: Topic | None, now: int) -> Outcome:
+    def _carry_out(self, decision: Decision, topic: Topic | None, now: int) -> Executed:
         if not decision.events:
             if topic is None:
-                return Outcome(decision.answer(), 0, self.control_mark)
+                return Executed(decision.answer(), 0, self.control_mark)
             return self._outcome(decision.answer(), (topic,))
         changed = self._commit(decision.events)
         if topic is not None:
             if topic not in changed:
                 changed = (*changed, topic)
             if topic.replacing or (topic.queue is not None and topic.queue.returning):
-                self._let_time_act(topic, now)
+                self._advance_time(topic, now)
             if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before anybody sees it.
                 self._take_due(topic, now)
@@ -211,7 +219,7 @@ class Engine:
         replacing.finish(self.state, topic)
         if self._behind:
             self._catch_up(topic)
-        self._let_time_act(topic, self.clock.now_ms())
+        self._advance_time(topic, self.clock.now_ms())
         return topic
 
     def lapse(self, topic: Topic) -> None:
@@ -221,7 +229,7 @@ class Engine:
         if self._elapse(topic, self.clock.now_ms()):
             self._note_lagging(topic)
 
-    def _let_time_act(self, topic: Topic, now: int) -> None:
+    def _advance_time(self, topic: Topic, now: int) -> None:
         """A portion of what is due; the rest is noted, for `elapse_more`. What a write has left
         comes first."""
         if self.is_settling(topic):
@@ -282,7 +290,7 @@ class Engine:
             del self._lagging[number]
             topic = self.state.instances.get(number)
             if topic is not None:
-                self._let_time_act(topic, self.clock.now_ms())
+                self._advance_time(topic, self.clock.now_ms())
                 return (topic,)
         return ()
 
@@ -320,12 +328,12 @@ class Engine:
         return tuple(changed.values())
 
     @staticmethod
-    def _outcome(reply: cmd.Reply, topics: tuple[Topic, ...]) -> Outcome:
+    def _outcome(reply: cmd.Reply, topics: tuple[Topic, ...]) -> Executed:
         written = durable = 0
         for topic in topics:
             written = max(written, topic.mark_written)
             durable = max(durable, topic.mark_durable)
-        return Outcome(reply, written, durable, topics)
+        return Executed(reply, written, durable, topics)
 
     # -- routers ---------------------------------------------------------------------------------
 
@@ -407,8 +415,8 @@ class Engine:
         before = router.cursor
         replacing.finish(self.state, self.state.instances[router.source])
         replacing.finish(self.state, self.state.instances[router.dest])
-        self._let_time_act(self.state.instances[router.source], now)
-        self._let_time_act(self.state.instances[router.dest], now)
+        self._advance_time(self.state.instances[router.source], now)
+        self._advance_time(self.state.instances[router.dest], now)
         decision = decide(self.state, cmd.Forward(number), now)
         try:
             for topic in self._commit(decision.events):
@@ -419,7 +427,7 @@ class Engine:
         except StorageReadOnly:
             return 0
         outcome = decision.answer()
-        assert isinstance(outcome, cmd.Forwarded)
+        assert isinstance(outcome, cmd.ForwardResult)
         if outcome.is_stalled:
             self._behind.pop(number, None)
             self._stalled.add(number)
@@ -460,13 +468,13 @@ class Engine:
         """One decision of a router that feeds a topic; or some jobs that are to come back do."""
         topic: Topic | None = self.state.topics.get(name)
         if topic is not None and (topic.replacing or _is_short_of_returning(topic)):
-            self._let_time_act(topic, self.clock.now_ms())
+            self._advance_time(topic, self.clock.now_ms())
             return
         feeding = self._feeding(topic) if topic is not None else []
         if feeding:
             unfinished = self._replacing_before(feeding[0])
             if unfinished is not None:
-                self._let_time_act(unfinished, self.clock.now_ms())
+                self._advance_time(unfinished, self.clock.now_ms())
             else:
                 self._forward_one(feeding[0])
 
@@ -480,7 +488,7 @@ class Engine:
         """Evict what is past its TTL from a topic that perhaps nobody looks at."""
         now = self.clock.now_ms()
         if topic.is_due(now):
-            self._let_time_act(topic, now)
+            self._advance_time(topic, now)
 
     def retreat(self) -> Generator[Callable[[], None], None, None]:
         """Go back to what a failed log still stands for, with all that memory knows beyond it:
@@ -555,7 +563,7 @@ class Engine:
         """Steps that find each write in its place."""
         while True:
             for topic in self.state.replacing.values():
-                self._let_time_act(topic, self.clock.now_ms())
+                self._advance_time(topic, self.clock.now_ms())
                 break
             else:
                 if next(steps, steps) is steps:

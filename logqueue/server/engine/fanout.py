@@ -18,13 +18,13 @@ from functools import partial
 from typing import NamedTuple
 
 from logqueue.api import frames
-from logqueue.api.frames import Event
+from logqueue.api.frames import StreamEvent
 from logqueue.api.record_texts import RecordTexts
-from logqueue.core.reading import Page, read
+from logqueue.core.reading import ReadPage, read
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.server.auth import Key
-from logqueue.server.engine.commit_barrier import Gate
+from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 
 REST_PER_READER_S = 0.00005
@@ -141,7 +141,7 @@ class Subscriber:
         """Subscribers of one form get the very same bytes for the same events; None: never."""
         raise NotImplementedError
 
-    def encode(self, subscription: Subscription, events: list[Event]) -> bytes:
+    def encode(self, subscription: Subscription, events: list[StreamEvent]) -> bytes:
         """Events as they go over the wire."""
         raise NotImplementedError
 
@@ -175,7 +175,7 @@ class _Step(NamedTuple):
     cursor: int
     is_at_head: bool
     has_lost: bool
-    events: list[Event]
+    events: list[StreamEvent]
     wires: dict[str, bytes]
 
 
@@ -208,7 +208,11 @@ class Subscriptions:
     """Everybody who follows a topic on one server."""
 
     def __init__(
-        self, engine: Engine, gate: Gate, loop: asyncio.AbstractEventLoop, texts: RecordTexts
+        self,
+        engine: Engine,
+        gate: CommitBarrier,
+        loop: asyncio.AbstractEventLoop,
+        texts: RecordTexts,
     ) -> None:
         self._engine = engine
         self._gate = gate
@@ -414,7 +418,7 @@ class Subscriptions:
             bytes_max=options.bytes_max,
             nodes=options.nodes,
         )
-        events: list[Event] = []
+        events: list[StreamEvent] = []
         if page.tombstone is not None:
             from_seq = _behind_the_gap(page)
             reason = "from_seq_too_old" if hides else page.tombstone.reason
@@ -483,7 +487,7 @@ def _wire(subscriber: Subscriber, subscription: Subscription, step: _Step) -> by
     return wire
 
 
-def _behind_the_gap(page: Page) -> int:
+def _behind_the_gap(page: ReadPage) -> int:
     """The cursor of a reader who was told of a loss."""
     assert page.tombstone is not None
     return 0 if page.tombstone.reason == "recreated" else page.tombstone.gap_to

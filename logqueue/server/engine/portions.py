@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from logqueue.server.engine.engine import Engine
 
 
-class Outcome(NamedTuple):
+class Executed(NamedTuple):
     """A reply with the position of the jobs log it must wait for.
 
     Attributes:
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     topics: tuple[Topic, ...] = ()
 
 
-Portions = Generator[Outcome | None, None, Outcome]
+Portions = Generator[Executed | None, None, Executed]
 """Yields after each bounded step, with what a portion changed; returns the whole outcome."""
 
 
@@ -56,7 +56,7 @@ def portions(engine: Engine, command: cmd.Command) -> Portions:
         try:
             part = next(steps)
         except StopIteration as end:
-            whole: Outcome = end.value
+            whole: Executed = end.value
             return whole._replace(
                 written=max(written, whole.written), durable=max(durable, whole.durable)
             )
@@ -85,7 +85,7 @@ def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions:
                 break
             outcome = engine.execute_one(cmd.RemoveRecords(topic.name, rest, command.match))
             removed = outcome.reply
-            assert isinstance(removed, cmd.Removed)
+            assert isinstance(removed, cmd.RemoveResult)
             deleted += removed.deleted
             rest = removed.rest
             yield outcome
@@ -96,7 +96,7 @@ def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions:
     return _whole(
         engine,
         topic,
-        cmd.Removed(deleted, topic.earliest_seq, topic.head, topic.live, topic.live_bytes),
+        cmd.RemoveResult(deleted, topic.earliest_seq, topic.head, topic.live, topic.live_bytes),
     )
 
 
@@ -113,11 +113,11 @@ def _purge(engine: Engine, command: cmd.Purge) -> Portions:
             while rest and _is_there(engine, topic):
                 outcome = engine.execute_one(cmd.PurgeJobs(topic.name, rest, command.states))
                 purged = outcome.reply
-                assert isinstance(purged, cmd.Purged)
+                assert isinstance(purged, cmd.PurgeResult)
                 counts.update(purged.counts)
                 rest = purged.rest
                 yield outcome
-    return _whole(engine, topic, cmd.Purged(dict(counts)))
+    return _whole(engine, topic, cmd.PurgeResult(dict(counts)))
 
 
 def _redrive(engine: Engine, command: cmd.Redrive) -> Portions:
@@ -136,12 +136,12 @@ def _redrive(engine: Engine, command: cmd.Redrive) -> Portions:
         yield from _move_letters(engine, topic, selected, replace(command, dry_run=True))
     moved, skipped, targets = yield from _move_letters(engine, topic, selected, command)
     left = total if command.dry_run else total - moved
-    return _whole(engine, topic, cmd.Redriven(moved, skipped, left, targets))
+    return _whole(engine, topic, cmd.RedriveResult(moved, skipped, left, targets))
 
 
 def _move_letters(
     engine: Engine, topic: Topic, seqs: Sequence[int], command: cmd.Redrive
-) -> Generator[Outcome | None, None, tuple[int, int, list[str]]]:
+) -> Generator[Executed | None, None, tuple[int, int, list[str]]]:
     moved = skipped = 0
     targets: dict[str, None] = {}
     for start in range(0, len(seqs), limits.COPIED_PER_PASS_MAX):
@@ -149,7 +149,7 @@ def _move_letters(
         while rest and _is_there(engine, topic):
             outcome = engine.execute_one(cmd.RedriveLetters(topic.name, rest, command))
             redriven = outcome.reply
-            assert isinstance(redriven, cmd.Redriven)
+            assert isinstance(redriven, cmd.RedriveResult)
             moved += redriven.redriven
             skipped += redriven.skipped
             targets.update(dict.fromkeys(redriven.targets))
@@ -158,7 +158,7 @@ def _move_letters(
     return moved, skipped, [*targets]
 
 
-def _settle(engine: Engine, command: cmd.Ack | cmd.Reject) -> Portions:
+def _settle(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> Portions:
     """Jobs that leave copies somewhere: as many at a time as one transaction may copy."""
     settled = ready = in_flight = 0
     skipped: list[int] = []
@@ -166,31 +166,31 @@ def _settle(engine: Engine, command: cmd.Ack | cmd.Reject) -> Portions:
         tokens = command.tokens[first:stop] if command.tokens is not None else None
         outcome = engine.execute_one(_of(command, command.seqs[first:stop], tokens))
         part = outcome.reply
-        assert isinstance(part, cmd.Settled)
+        assert isinstance(part, cmd.SettleResult)
         settled += part.settled
         skipped += part.skipped
         ready, in_flight = part.ready, part.in_flight
         if stop < len(command.seqs):
             yield outcome
-    return outcome._replace(reply=cmd.Settled(settled, skipped, ready, in_flight))
+    return outcome._replace(reply=cmd.SettleResult(settled, skipped, ready, in_flight))
 
 
-def _leaves_copies(engine: Engine, command: cmd.Ack | cmd.Reject) -> bool:
+def _leaves_copies(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> bool:
     topic: Topic | None = engine.state.topics.get(command.topic)
     if topic is None:
         return False
     config = topic.config
     return config.archive is not None or (
-        type(command) is cmd.Reject and config.dead_letter is not None
+        type(command) is cmd.RejectJobs and config.dead_letter is not None
     )
 
 
 def _of(
-    command: cmd.Ack | cmd.Reject, seqs: Sequence[int], tokens: Sequence[int | None] | None
+    command: cmd.AckJobs | cmd.RejectJobs, seqs: Sequence[int], tokens: Sequence[int | None] | None
 ) -> cmd.Command:
-    if isinstance(command, cmd.Ack):
-        return cmd.Ack(command.topic, command.node, seqs, tokens)
-    return cmd.Reject(command.topic, command.node, seqs, tokens, command.error)
+    if isinstance(command, cmd.AckJobs):
+        return cmd.AckJobs(command.topic, command.node, seqs, tokens)
+    return cmd.RejectJobs(command.topic, command.node, seqs, tokens, command.error)
 
 
 def _spans(topic: Topic, seqs: Sequence[int]) -> Iterable[tuple[int, int]]:
@@ -212,18 +212,18 @@ def _is_there(engine: Engine, topic: Topic) -> bool:
     return engine.state.topics.get(topic.name) is topic
 
 
-def _whole(engine: Engine, topic: Topic, reply: cmd.Reply) -> Outcome:
+def _whole(engine: Engine, topic: Topic, reply: cmd.Reply) -> Executed:
     """What all portions together come to. The last of them has raised the topic's marks."""
     if not _is_there(engine, topic):
-        return Outcome(reply, topic.mark_written, max(topic.mark_durable, engine.control_mark))
-    return Outcome(reply, topic.mark_written, topic.mark_durable, (topic,))
+        return Executed(reply, topic.mark_written, max(topic.mark_durable, engine.control_mark))
+    return Executed(reply, topic.mark_written, topic.mark_durable, (topic,))
 
 
 _PORTIONS: dict[type[Any], Callable[[Engine, Any], Portions]] = {
     cmd.DeleteRecords: _delete,
     cmd.Purge: _purge,
     cmd.Redrive: _redrive,
-    cmd.Ack: _settle,
-    cmd.Reject: _settle,
+    cmd.AckJobs: _settle,
+    cmd.RejectJobs: _settle,
 }
-_SETTLING = frozenset((cmd.Ack, cmd.Reject))
+_SETTLING = frozenset((cmd.AckJobs, cmd.RejectJobs))

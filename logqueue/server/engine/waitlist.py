@@ -14,7 +14,7 @@ from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.model import limits
 from logqueue.server.auth import Key
-from logqueue.server.engine.portions import Outcome
+from logqueue.server.engine.portions import Executed
 from logqueue.server.engine.worker_registry import Observed
 
 WAITING_PER_PASS_MAX = 200
@@ -55,7 +55,7 @@ class WorkStream:
         self.earlier: list[int] = []
         self.since = 0
         self.starts = starts
-        self.on_way: dict[int, cmd.Job] = {}
+        self.on_way: dict[int, cmd.ClaimedJob] = {}
         self.observed: Observed | None = None
         self.worked_before = 0
 
@@ -75,7 +75,7 @@ class WorkStream:
         """Whether its client must read what it has before it gets more."""
         raise NotImplementedError
 
-    def deliver(self, jobs: list[cmd.Job]) -> None:
+    def deliver(self, jobs: list[cmd.ClaimedJob]) -> None:
         """Jobs leased to this stream whose promise holds. Must not block or raise."""
         raise NotImplementedError
 
@@ -90,9 +90,9 @@ class WorkStream:
 class Served(NamedTuple):
     """What a pass had for a claim call."""
 
-    jobs: list[cmd.Job]
-    claimed: cmd.Claimed
-    outcome: Outcome
+    jobs: list[cmd.ClaimedJob]
+    claimed: cmd.ClaimResult
+    outcome: Executed
 
 
 class Waiting:
@@ -100,19 +100,19 @@ class Waiting:
 
     Attributes:
         since: Its place in the line.
-        is_patient: Whether a pass that has nothing for it leaves it waiting.
+        long_poll: Whether a pass that has nothing for it leaves it waiting.
     """
 
     def __init__(
-        self, claimer: Claimer, since: int, is_patient: bool, future: asyncio.Future[Served]
+        self, claimer: Claimer, since: int, long_poll: bool, future: asyncio.Future[Served]
     ) -> None:
         self.claimer = claimer
         self.since = since
-        self.is_patient = is_patient
+        self.long_poll = long_poll
         self.future = future
 
 
-class Cohort:
+class Waitlist:
     """Everybody who wants jobs of one queue instance.
 
     Attributes:
@@ -176,4 +176,4 @@ class Cohort:
 
 
 def _is_patient(member: Waiting | WorkStream) -> bool:
-    return isinstance(member, Waiting) and member.is_patient
+    return isinstance(member, Waiting) and member.long_poll

@@ -23,7 +23,7 @@ FOLLOWED_BYTES = 400
 SESSION_TTL_S = WATCH_SESSION_TTL_MS / 1000
 
 
-class WatchSession:
+class ReaderSession:
     """One reader's set of topics, which never changes, and its cursors, which its streams share.
 
     Attributes:
@@ -90,9 +90,9 @@ class WatchSessions:
         self._sessions_max = sessions_max
         self._now_s = now_s
         self._memory = memory
-        self._sessions: dict[str, WatchSession] = {}
+        self._sessions: dict[str, ReaderSession] = {}
         # Those without a stream, longest idle first.
-        self._idle: OrderedDict[str, WatchSession] = OrderedDict()
+        self._idle: OrderedDict[str, ReaderSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -117,7 +117,7 @@ class WatchSessions:
                 if session.share is not None:
                     session.share.release()
 
-    def add(self, session: WatchSession) -> None:
+    def add(self, session: ReaderSession) -> None:
         """Keep a new session.
 
         Raises:
@@ -136,7 +136,7 @@ class WatchSessions:
         self._sessions[session.wid] = session
         self._rest(session)
 
-    def find(self, wid: str) -> WatchSession:
+    def find(self, wid: str) -> ReaderSession:
         """A session by its id.
 
         Raises:
@@ -151,18 +151,18 @@ class WatchSessions:
             )
         return session
 
-    def opened(self, session: WatchSession) -> None:
+    def opened(self, session: ReaderSession) -> None:
         """A stream of the session was opened; it cannot expire now."""
         session.streams += 1
         self._idle.pop(session.wid, None)
 
-    def closed(self, session: WatchSession) -> None:
+    def closed(self, session: ReaderSession) -> None:
         """A stream of the session has ended."""
         session.streams -= 1
         assert session.streams >= 0
         if not session.streams and session.wid in self._sessions:
             self._rest(session)
 
-    def _rest(self, session: WatchSession) -> None:
+    def _rest(self, session: ReaderSession) -> None:
         session.idle_since = self._now_s()
         self._idle[session.wid] = session

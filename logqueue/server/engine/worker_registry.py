@@ -20,7 +20,7 @@ _Work = (
     | ev.JobsExtended
     | ev.JobsReleased
     | ev.RecordsFinished
-    | ev.RecordsDeleted
+    | ev.RecordsRemoved
     | ev.JobsHeld
 )
 
@@ -84,11 +84,11 @@ class Workers:
             self._worked(event)
         elif isinstance(event, ev.JobsReleased) and event.reason == "nack":
             self._worked(event).nacked += len(event.seqs)
-        elif isinstance(event, ev.RecordsFinished | ev.RecordsDeleted) and event.node:
+        elif isinstance(event, ev.RecordsFinished | ev.RecordsRemoved) and event.node:
             self._worked(event).rejected += len(event.seqs)
         elif isinstance(event, ev.JobsHeld) and event.node and not event.again:
             self._worked(event).rejected += len(event.jobs)
-        elif isinstance(event, ev.TopicDropped):
+        elif isinstance(event, ev.TopicRemoved):
             for place in [place for place in self._nodes if place[0] == event.topic]:
                 del self._nodes[place]
 

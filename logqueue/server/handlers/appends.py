@@ -13,21 +13,21 @@ from logqueue.api.bodies import records as record_bodies
 from logqueue.core import commands as cmd
 from logqueue.errors import Forbidden
 from logqueue.server.auth import Key, Scope
-from logqueue.server.engine.dispatcher import Coordinator
-from logqueue.server.http.requests import Held, Reply
+from logqueue.server.engine.dispatcher import Dispatcher
+from logqueue.server.http.requests import PendingReply, Reply
 
 Timings = dict[str, float]
 
 
 def submit_append(
-    coordinator: Coordinator,
+    coordinator: Dispatcher,
     key: Key | None,
     topic: str,
     body: record_bodies.AppendBody | record_bodies.JobsBody,
     header_key: str | None,
     timings: Callable[[], Timings],
-    encode: Callable[[cmd.Appended, Timings], Reply],
-) -> Held:
+    encode: Callable[[cmd.AppendResult, Timings], Reply],
+) -> PendingReply:
     """Check and execute a write.
 
     Args:
@@ -53,7 +53,7 @@ def submit_append(
     began = time.perf_counter()
 
     def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-        assert isinstance(reply, cmd.Appended)
+        assert isinstance(reply, cmd.AppendResult)
         spent = timings()
         if not reply.deduped:
             written = topics.get(topic)

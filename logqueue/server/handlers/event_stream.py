@@ -6,12 +6,12 @@ Owns: the frames of a stream, its ids, heartbeats, its end. Must not know: what 
 from __future__ import annotations
 
 from logqueue.api import frames
-from logqueue.api.frames import Event
+from logqueue.api.frames import StreamEvent
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, ShuttingDown
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.fanout import Subscriber, Subscription
-from logqueue.server.engine.watch_sessions import WatchSession, WatchSessions
+from logqueue.server.engine.watch_sessions import ReaderSession, WatchSessions
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.heartbeat import Heartbeat
 
@@ -23,9 +23,9 @@ class EventStream(Subscriber):
 
     def __init__(
         self,
-        session: WatchSession,
+        session: ReaderSession,
         sessions: WatchSessions,
-        coordinator: Coordinator,
+        coordinator: Dispatcher,
         body: ByteStream,
     ) -> None:
         """Open a stream: it follows the session's topics, as they are now, from now on."""
@@ -63,7 +63,7 @@ class EventStream(Subscriber):
         """See Subscriber."""
         return self._form
 
-    def encode(self, subscription: Subscription, events: list[Event]) -> bytes:
+    def encode(self, subscription: Subscription, events: list[StreamEvent]) -> bytes:
         """See Subscriber."""
         cursors = self._cursors()
         parts: list[bytes] = []

@@ -18,7 +18,7 @@ FRAMES_MAX = 50_000
 ENTRIES_MAX = 1000
 
 
-class History(NamedTuple):
+class LeaseHistory(NamedTuple):
     """What happened to a job, oldest first.
 
     Attributes:
@@ -29,7 +29,7 @@ class History(NamedTuple):
     is_whole: bool
 
 
-def read_history(leases: Log, topic: int, seq: int, deliveries: int) -> History:
+def read_history(leases: Log, topic: int, seq: int, deliveries: int) -> LeaseHistory:
     """Collect what happened to a job of a topic instance.
 
     Args:
@@ -55,7 +55,7 @@ def read_history(leases: Log, topic: int, seq: int, deliveries: int) -> History:
             if event.topic == topic:
                 found.extend(_told(event, seq))
     claims = sum(entry["event"] == "claimed" for entry in found)
-    return History([*found], claims >= deliveries)
+    return LeaseHistory([*found], claims >= deliveries)
 
 
 def _told(event: ev.AnyEvent, seq: int) -> list[dict[str, Any]]:

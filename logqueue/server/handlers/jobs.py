@@ -19,10 +19,10 @@ from logqueue.errors import Forbidden, NotFound, quoted
 from logqueue.events import block as blocks
 from logqueue.model import limits
 from logqueue.server.engine.background import leases_flushed
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.worker_registry import Observed
 from logqueue.server.handlers.job_history import read_history
-from logqueue.server.http.requests import Answer, Held, Reply, Request
+from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.service import Service
 
 WORKERS_SHOWN_MAX = 1000
@@ -39,7 +39,7 @@ class JobRoutes:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def list(self, request: Request) -> Held:
+    def list(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:q/jobs`: a page of jobs, never leases."""
         engine = self._service.require_serving().engine
         wanted = job_bodies.read_job_filter(request.query)
@@ -60,16 +60,16 @@ class JobRoutes:
         def finish(waited_ms: float) -> Reply:
             return Reply(replies.encode_jobs(request.name, page, now, data, request.timings()))
 
-        return Held(topic.mark_written, topic.mark_durable, finish)
+        return PendingReply(topic.mark_written, topic.mark_durable, finish)
 
-    def get(self, request: Request) -> Answer:
+    def get(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics/:q/jobs/:seq`: one job and its history."""
         coordinator = self._service.require_serving()
         seq = _seq(request)
         coordinator.engine.state.queue(request.name)
         return self._get(request, coordinator, seq)
 
-    async def _get(self, request: Request, coordinator: Coordinator, seq: int) -> Reply:
+    async def _get(self, request: HttpRequest, coordinator: Dispatcher, seq: int) -> Reply:
         engine = coordinator.engine
         topic = engine.look(request.name)
         job = describe_job(topic, seq)
@@ -90,13 +90,13 @@ class JobRoutes:
         )
         return Reply(body)
 
-    def workers(self, request: Request) -> Answer:
+    def workers(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics/:q/workers`: each node that is or was at work."""
         coordinator = self._service.require_serving()
         coordinator.engine.state.queue(request.name)
         return self._workers(request, coordinator)
 
-    async def _workers(self, request: Request, coordinator: Coordinator) -> Reply:
+    async def _workers(self, request: HttpRequest, coordinator: Dispatcher) -> Reply:
         topic = coordinator.engine.look(request.name)
         assert topic.queue is not None
         in_flight: Counter[str] = Counter()
@@ -115,44 +115,44 @@ class JobRoutes:
 
     # -- operating -------------------------------------------------------------------------------
 
-    def cancel(self, request: Request) -> Held:
+    def cancel(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:q/jobs/:seq`: remove one job."""
         coordinator = self._service.require_serving()
         command = cmd.CancelJob(request.name, _seq(request), request.flag("force", False))
         return coordinator.submit(command, _cancelled(request))
 
-    def cancel_key(self, request: Request) -> Held:
+    def cancel_key(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:q/keys/:key`: remove the waiting job with a key."""
         coordinator = self._service.require_serving()
         command = cmd.CancelKey(request.name, blocks.write_string(request.item))
         return coordinator.submit(command, _cancelled(request))
 
-    def purge(self, request: Request) -> Answer:
+    def purge(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:q/purge`: remove all jobs in some states."""
         coordinator = self._service.require_serving()
         command = job_bodies.purge_command(request.name, request.body, request.ignore)
         coordinator.engine.state.queue(request.name)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Purged)
+            assert isinstance(reply, cmd.PurgeResult)
             body = {"topic": request.name, "purged": reply.counts}
             return Reply(replies.encode({**body, "performance": request.timings()}))
 
         return coordinator.submit_in_portions(command, finish)
 
-    def release(self, request: Request) -> Held:
+    def release(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/release`: held jobs are ready again."""
         coordinator = self._service.require_serving()
         command = job_bodies.release_command(request.name, request.body, request.ignore)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Released)
+            assert isinstance(reply, cmd.ReleaseResult)
             body = {"topic": request.name, **reply._asdict(), "performance": request.timings()}
             return Reply(replies.encode(body))
 
         return coordinator.submit(command, finish)
 
-    def redrive(self, request: Request) -> Answer:
+    def redrive(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
         coordinator = self._service.require_serving()
         command = job_bodies.redrive_command(request.name, request.body, request.ignore)
@@ -165,7 +165,7 @@ class JobRoutes:
             command = msgspec.structs.replace(command, check_target=check)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Redriven)
+            assert isinstance(reply, cmd.RedriveResult)
             body = {
                 "topic": request.name,
                 "redriven": reply.redriven,
@@ -179,7 +179,7 @@ class JobRoutes:
         return coordinator.submit_in_portions(command, finish)
 
 
-def _require_origin_allowed(request: Request, target: str) -> None:
+def _require_origin_allowed(request: HttpRequest, target: str) -> None:
     """A key must not write outside its prefixes by way of a redrive. The records say where they
     came from, so that the refusal says neither which topic that is nor whether it exists."""
     if not request.allows(target):
@@ -189,11 +189,11 @@ def _require_origin_allowed(request: Request, target: str) -> None:
         )
 
 
-def _cancelled(request: Request) -> Callable[[cmd.Reply, float], Reply]:
+def _cancelled(request: HttpRequest) -> Callable[[cmd.Reply, float], Reply]:
     """The finish of a cancel."""
 
     def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-        assert isinstance(reply, cmd.Cancelled)
+        assert isinstance(reply, cmd.CancelResult)
         body: dict[str, Any] = {"topic": request.name, "cancelled": reply.cancelled}
         if reply.state is not None:
             body |= {"$seq": reply.seq, "state": reply.state}
@@ -202,7 +202,7 @@ def _cancelled(request: Request) -> Callable[[cmd.Reply, float], Reply]:
     return finish
 
 
-def _crew(coordinator: Coordinator, topic: Topic, in_flight: Counter[str]) -> list[dict[str, Any]]:
+def _crew(coordinator: Dispatcher, topic: Topic, in_flight: Counter[str]) -> list[dict[str, Any]]:
     """Every node that was seen, holds a lease, has a stream or waits."""
     assert topic.queue is not None
     lapsed = topic.queue.lapsed
@@ -232,5 +232,5 @@ def _crew(coordinator: Coordinator, topic: Topic, in_flight: Counter[str]) -> li
     ]
 
 
-def _seq(request: Request) -> int:
+def _seq(request: HttpRequest) -> int:
     return job_bodies.read_number(request.item, "the seq in the path", limits.U64_MAX)

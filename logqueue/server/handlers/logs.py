@@ -24,11 +24,11 @@ from logqueue.server.auth import Key
 from logqueue.server.engine.background import leases_flushed
 from logqueue.server.handlers.segment_listing import Wish, list_segments
 from logqueue.server.http.api import error_reply
-from logqueue.server.http.byte_ranges import NoSuchBytes, Part, part_of
-from logqueue.server.http.requests import Answer, Download, Reply, Request
+from logqueue.server.http.byte_ranges import ByteRange, NoSuchBytes, part_of
+from logqueue.server.http.requests import Answer, Download, HttpRequest, Reply
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
-from logqueue.server.storage.segment_lookup import LOG_NAMES, Place
+from logqueue.server.storage.segment_lookup import LOG_NAMES, SegmentPlace
 from wal import File
 
 _SEGMENT = re.compile(r"(jobs|leases)-([1-9][0-9]{0,18})", re.ASCII)
@@ -45,7 +45,7 @@ class _Ground(NamedTuple):
         order: What the next transaction will get: all those with a smaller one are in it.
     """
 
-    places: list[Place]
+    places: list[SegmentPlace]
     through: int
     order: int
 
@@ -57,13 +57,13 @@ class LogRoutes:
         self._service = service
         self._metrics = metrics
 
-    def list(self, request: Request) -> Answer:
+    def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/log/segments`: which segments there are, and what is in each."""
         self._service.require_serving()
         _require_everything(request.key)
         return request.unless_gone(self._list(request, _read_wish(request)))
 
-    async def _list(self, request: Request, wish: Wish) -> Reply:
+    async def _list(self, request: HttpRequest, wish: Wish) -> Reply:
         ground = await self._ground(wish.log)
         segments = self._service.require_serving().engine.journal.segments
         stepping = self._service.stepping
@@ -80,13 +80,13 @@ class LogRoutes:
         )
         return Reply(body)
 
-    def fetch(self, request: Request) -> Answer:
+    def fetch(self, request: HttpRequest) -> Answer:
         """`GET /v0/log/segments/:id`: the bytes of a segment, or some of them."""
         self._service.require_serving()
         _require_everything(request.key)
         return self._fetch(request)
 
-    async def _fetch(self, request: Request) -> Reply | Download:
+    async def _fetch(self, request: HttpRequest) -> Reply | Download:
         name = request.name
         found = _SEGMENT.fullmatch(name)
         if found is None:
@@ -103,14 +103,14 @@ class LogRoutes:
             file.close()
             raise
 
-    def _place(self, log: LogName, id: int) -> Place:
+    def _place(self, log: LogName, id: int) -> SegmentPlace:
         segments = self._service.require_serving().engine.journal.segments
         for place in segments.places(log):
             if place.id == id:
                 return place
         raise SegmentNotFound.named(f"{log}-{id}")
 
-    def _open(self, place: Place) -> File:
+    def _open(self, place: SegmentPlace) -> File:
         """The file of a segment, wherever it is by now.
 
         Raises:
@@ -124,7 +124,7 @@ class LogRoutes:
                 continue
         raise SegmentNotFound.named(place.name)
 
-    def _download(self, request: Request, place: Place, file: File) -> Reply | Download:
+    def _download(self, request: HttpRequest, place: SegmentPlace, file: File) -> Reply | Download:
         journal = self._service.require_serving().engine.journal
         # A file that was cut by whatever accident is served as it is.
         total = min(place.bytes, file.size())
@@ -158,7 +158,7 @@ class LogRoutes:
             metrics.segment_bytes_served += len(data)
             return data
 
-        start, stop = part or Part(0, total)
+        start, stop = part or ByteRange(0, total)
         status = 200 if part is None else 206
         return Download(status, BYTES_TYPE, tuple(headers), start, stop, read, file.close)
 
@@ -218,7 +218,7 @@ def _require_everything(key: Key | None) -> None:
         )
 
 
-def _read_wish(request: Request) -> Wish:
+def _read_wish(request: HttpRequest) -> Wish:
     """The query of a listing.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logqueue import __version__
 from logqueue.api import replies
-from logqueue.server.http.requests import Answer, Reply, Request
+from logqueue.server.http.requests import Answer, HttpRequest, Reply
 from logqueue.server.metrics import Metrics
 from logqueue.server.scrape import content_type, scrape, total_up
 from logqueue.server.service import Service
@@ -17,14 +17,14 @@ class OperationRoutes:
         self._service = service
         self._metrics = metrics
 
-    def health(self, request: Request) -> Reply:
+    def health(self, request: HttpRequest) -> Reply:
         """`GET /v0/health`: the process is up."""
         uptime_ms = self._service.uptime_ms
         return Reply(
             replies.encode({"status": "ok", "version": __version__, "uptime_ms": uptime_ms})
         )
 
-    def ready(self, request: Request) -> Reply:
+    def ready(self, request: HttpRequest) -> Reply:
         """`GET /v0/ready`: the log is replayed and takes writes."""
         coordinator = self._service.require_ready()
         topics = len(coordinator.engine.state.topics)
@@ -32,11 +32,11 @@ class OperationRoutes:
             replies.encode({"status": "ready", "wal_replay_complete": True, "topics": topics})
         )
 
-    def metrics(self, request: Request) -> Answer:
+    def metrics(self, request: HttpRequest) -> Answer:
         """`GET /v0/metrics`: Prometheus or OpenMetrics text, or JSON when asked for."""
         return request.unless_gone(self._scrape(request))
 
-    async def _scrape(self, request: Request) -> Reply:
+    async def _scrape(self, request: HttpRequest) -> Reply:
         """In steps, so that nobody waits for the scrape of a hundred thousand topics."""
         engine = self._service.engine
         accept = (request.header(b"accept") or b"").lower()

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from logqueue.api import replies
 from logqueue.api.bodies import producers as producer_bodies
 from logqueue.core import commands as cmd
-from logqueue.core.staging import Producer
+from logqueue.core.staging import ProducerState
 from logqueue.core.state import State
 from logqueue.errors import Forbidden, NotFound, quoted
 from logqueue.server.engine.engine import Engine
-from logqueue.server.http.requests import Held, Reply, Request
+from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.service import Service
 
 _OUTSIDE = "this key may not touch topics outside its prefixes"
@@ -23,7 +23,7 @@ class ProducerRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def stage(self, request: Request) -> Held:
+    def stage(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/producers/:producer/epochs/:n/stage`: lay down a chunk, invisible yet."""
         coordinator = self._service.require_serving()
         body = request.document
@@ -34,13 +34,13 @@ class ProducerRoutes:
         command = producer_bodies.stage_command(request.name, request.item, body)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Staged)
+            assert isinstance(reply, cmd.StageResult)
             members = replies.staged_members(command.producer, command.epoch, reply)
             return Reply(replies.encode({**members, "performance": request.timings()}))
 
         return _grounded(coordinator.engine, request.name, coordinator.submit(command, finish))
 
-    def commit(self, request: Request) -> Held:
+    def commit(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/producers/:producer/epochs/:n/commit`: make an epoch visible, all at once."""
         coordinator = self._service.require_serving()
         command = producer_bodies.commit_command(
@@ -52,13 +52,13 @@ class ProducerRoutes:
             _require_allowed(request, _touched(state, producer, command.epoch))
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Committed)
+            assert isinstance(reply, cmd.CommitResult)
             members = replies.committed_members(command.producer, command.epoch, reply)
             return Reply(replies.encode({**members, "performance": request.timings()}))
 
         return _grounded(coordinator.engine, request.name, coordinator.submit(command, finish))
 
-    def get(self, request: Request) -> Held:
+    def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/producers/:producer`: the last committed epoch, and what waits for a commit."""
         engine = self._service.require_serving().engine
         name = request.name
@@ -73,10 +73,10 @@ class ProducerRoutes:
                 )
             return Reply(replies.encode({**members, "performance": request.timings()}))
 
-        return _grounded(engine, name, Held(0, 0, finish))
+        return _grounded(engine, name, PendingReply(0, 0, finish))
 
 
-def _grounded(engine: Engine, name: str, held: Held) -> Held:
+def _grounded(engine: Engine, name: str, held: PendingReply) -> PendingReply:
     """A reply that also waits for what it may say of a producer.
 
     Producers have no marks of their own: an epoch is as safe as the topics it went to, and one
@@ -89,10 +89,10 @@ def _grounded(engine: Engine, name: str, held: Held) -> Held:
         for topic, _, _ in producer.committed.ranges:
             mark = topics[topic].mark_durable if topic in topics else engine.control_mark
             durable = max(durable, mark)
-    return Held(max(held.written, engine.journal.jobs.appended), durable, held.finish)
+    return PendingReply(max(held.written, engine.journal.jobs.appended), durable, held.finish)
 
 
-def _touched(state: State, producer: Producer, epoch: int) -> Iterator[str]:
+def _touched(state: State, producer: ProducerState, epoch: int) -> Iterator[str]:
     """The topics that a commit reaches: what it does not append, up to its epoch, it discards; and
     a repeat tells where the epoch went."""
     for number, _, chunk in producer.all_staged():
@@ -103,7 +103,7 @@ def _touched(state: State, producer: Producer, epoch: int) -> Iterator[str]:
             yield topic
 
 
-def _require_allowed(request: Request, topics: Iterable[str]) -> None:
+def _require_allowed(request: HttpRequest, topics: Iterable[str]) -> None:
     """The producer's own name was checked already; so must be the topics that a call reaches.
 
     Raises:

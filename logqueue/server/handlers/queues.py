@@ -9,8 +9,8 @@ from logqueue.api.bodies import queues as queue_bodies
 from logqueue.core import commands as cmd
 from logqueue.model.config import clamp_lease_ms
 from logqueue.model.limits import CLAIM_WAIT_MS_MAX, NACK_DELAY_MS_MAX
-from logqueue.server.engine.dispatcher import Coordinator
-from logqueue.server.http.requests import Answer, Held, Reply, Request
+from logqueue.server.engine.dispatcher import Dispatcher
+from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.service import Service
 
 
@@ -20,7 +20,7 @@ class QueueRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def claim(self, request: Request) -> Answer:
+    def claim(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:q/claim`: lease jobs to a worker."""
         coordinator = self._service.require_serving()
         body = queue_bodies.read_claim_body(request.body, request.ignore)
@@ -30,7 +30,7 @@ class QueueRoutes:
         wait_ms = min(body.wait_ms, CLAIM_WAIT_MS_MAX)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Claimed)
+            assert isinstance(reply, cmd.ClaimResult)
             return _claimed(request, coordinator, claimer, reply.jobs[0], reply, 0.0)
 
         if not queue.config.claim_jitter_ms:
@@ -39,13 +39,15 @@ class QueueRoutes:
                 return held
         return self._service.long_poll(request, self._claim_in_cohort(request, claimer, wait_ms))
 
-    async def _claim_in_cohort(self, request: Request, claimer: cmd.Claimer, wait_ms: int) -> Reply:
+    async def _claim_in_cohort(
+        self, request: HttpRequest, claimer: cmd.Claimer, wait_ms: int
+    ) -> Reply:
         """A claim that waits, and that its caller can leave half-way."""
         coordinator = self._service.require_serving()
         jobs, claimed, waited_ms = await coordinator.claim_in_cohort(request.name, claimer, wait_ms)
         return _claimed(request, coordinator, claimer, jobs, claimed, waited_ms)
 
-    def ack(self, request: Request) -> Answer:
+    def ack(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:q/ack`: complete jobs."""
         coordinator = self._service.require_serving()
         body = queue_bodies.read_ack_body(request.body, request.ignore)
@@ -53,17 +55,17 @@ class QueueRoutes:
         topics = coordinator.engine.state.topics
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Settled)
+            assert isinstance(reply, cmd.SettleResult)
             timings = request.timings()
             topic = topics.get(request.name)
             if waited_ms > 0 and topic is not None and topic.config.durable:
                 timings["fsync_ms"] = waited_ms
             return Reply(replies.encode_settled(request.name, "acked", reply, timings))
 
-        command = cmd.Ack(request.name, body.node, body.seqs, tokens)
+        command = cmd.AckJobs(request.name, body.node, body.seqs, tokens)
         return coordinator.submit_in_portions(command, finish)
 
-    def nack(self, request: Request) -> Held:
+    def nack(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/nack`: give jobs back."""
         coordinator = self._service.require_serving()
         body = queue_bodies.read_nack_body(request.body, request.ignore)
@@ -76,15 +78,15 @@ class QueueRoutes:
             coordinator.retire_streams(request.name, body.node)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Settled)
+            assert isinstance(reply, cmd.SettleResult)
             return Reply(replies.encode_settled(request.name, "nacked", reply, request.timings()))
 
-        command = cmd.Nack(
+        command = cmd.NackJobs(
             request.name, body.node, body.seqs, tokens, delay_ms, body.error, body.count
         )
         return coordinator.submit(command, finish)
 
-    def reject(self, request: Request) -> Answer:
+    def reject(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:q/reject`: jobs have failed for good."""
         coordinator = self._service.require_serving()
         body: queue_bodies.RejectBody = queue_bodies.read_reject_body(request.body, request.ignore)
@@ -92,7 +94,7 @@ class QueueRoutes:
         queue_bodies.require_error_text(body.error)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Settled)
+            assert isinstance(reply, cmd.SettleResult)
             queue = coordinator.engine.state.topics.get(request.name)
             if reply.settled and queue is not None:
                 # The events say which jobs went where, not whose they were.
@@ -100,10 +102,10 @@ class QueueRoutes:
                 coordinator.workers.seen(queue.number, body.node, now).worked += 1
             return Reply(replies.encode_settled(request.name, "rejected", reply, request.timings()))
 
-        command = cmd.Reject(request.name, body.node, body.seqs, tokens, body.error)
+        command = cmd.RejectJobs(request.name, body.node, body.seqs, tokens, body.error)
         return coordinator.submit_in_portions(command, finish)
 
-    def extend(self, request: Request) -> Held:
+    def extend(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/extend`: set new deadlines."""
         coordinator = self._service.require_serving()
         body = queue_bodies.read_extend_body(request.body, request.ignore)
@@ -111,19 +113,19 @@ class QueueRoutes:
         lease_ms = clamp_lease_ms(body.lease_ms)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Extended)
+            assert isinstance(reply, cmd.ExtendResult)
             return Reply(replies.encode_extended(request.name, reply, request.timings()))
 
-        command = cmd.Extend(request.name, body.node, body.seqs, lease_ms, tokens)
+        command = cmd.ExtendLeases(request.name, body.node, body.seqs, lease_ms, tokens)
         return coordinator.submit(command, finish)
 
 
 def _claimed(
-    request: Request,
-    coordinator: Coordinator,
+    request: HttpRequest,
+    coordinator: Dispatcher,
     claimer: cmd.Claimer,
-    jobs: list[cmd.Job],
-    claimed: cmd.Claimed,
+    jobs: list[cmd.ClaimedJob],
+    claimed: cmd.ClaimResult,
     waited_ms: float,
 ) -> Reply:
     timings = {"server_total_ms": request.total_ms, "throttle_wait_ms": waited_ms}

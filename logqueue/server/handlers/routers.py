@@ -10,12 +10,12 @@ from logqueue.api import replies
 from logqueue.api.bodies import queues as queue_bodies
 from logqueue.api.paging import names_from, page_size, read_cursor, write_cursor
 from logqueue.core import commands as cmd
-from logqueue.core.routers import Router
+from logqueue.core.routers import RouterState
 from logqueue.errors import Forbidden
 from logqueue.server.auth import Key
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
-from logqueue.server.http.requests import Held, Reply, Request
+from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.service import Service
 
 _OUTSIDE = "this key may not touch topics outside its prefixes"
@@ -27,7 +27,7 @@ class RouterRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def put(self, request: Request) -> Held:
+    def put(self, request: HttpRequest) -> PendingReply:
         """`PUT /v0/routers/:router`: create, or replace the options."""
         coordinator = self._service.require_serving()
         body = queue_bodies.read_router_body(request.body, request.ignore)
@@ -37,7 +37,7 @@ class RouterRoutes:
                 raise Forbidden(_OUTSIDE, {"topic": topic})
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.RouterPut)
+            assert isinstance(reply, cmd.RouterPutResult)
             members = replies.router_members(
                 request.name, command.source, command.dest, command.options
             )
@@ -47,7 +47,7 @@ class RouterRoutes:
 
         return coordinator.submit(command, finish)
 
-    def get(self, request: Request) -> Held:
+    def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/routers/:router`: options and progress, once it has caught up."""
         engine = self._service.require_serving().engine
         router = engine.state.router(request.name)
@@ -61,9 +61,9 @@ class RouterRoutes:
             return Reply(replies.encode({**body, "performance": request.timings()}))
 
         durable = max(engine.control_mark, topic.mark_durable)
-        return Held(topic.mark_written, durable, finish)
+        return PendingReply(topic.mark_written, durable, finish)
 
-    def list(self, request: Request) -> Held:
+    def list(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/routers`: a page of routers in name order."""
         engine = self._service.require_serving().engine
         query = request.query
@@ -85,18 +85,18 @@ class RouterRoutes:
         def finish(waited_ms: float) -> Reply:
             return Reply(replies.encode({**page, "performance": request.timings()}))
 
-        return Held(0, engine.control_mark, finish)
+        return PendingReply(0, engine.control_mark, finish)
 
-    def drop(self, request: Request) -> Held:
+    def drop(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/routers/:router`: delete the router, keep its topics and copies."""
-        coordinator: Coordinator = self._service.require_serving()
+        coordinator: Dispatcher = self._service.require_serving()
         engine = coordinator.engine
         router = engine.state.routers.get(request.name)
         if router is not None:
             _require_ends_allowed(request, *_ends(engine, router))
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.RouterGone)
+            assert isinstance(reply, cmd.RouterDropResult)
             body = {
                 "router": request.name,
                 "deleted": reply.deleted,
@@ -120,14 +120,14 @@ def _names(engine: Engine, query: Mapping[str, str], after: str, key: Key | None
     return names_from(state.routers, prefix, after, key)
 
 
-def _ends(engine: Engine, router: Router) -> tuple[str, str]:
+def _ends(engine: Engine, router: RouterState) -> tuple[str, str]:
     instances = engine.state.instances
     return instances[router.source].name, instances[router.dest].name
 
 
 def _entry(engine: Engine, name: str) -> dict[str, Any]:
     """A router as the list shows it."""
-    router: Router = engine.state.routers[name]
+    router: RouterState = engine.state.routers[name]
     source, dest = _ends(engine, router)
     return {
         "router": name,
@@ -138,11 +138,11 @@ def _entry(engine: Engine, name: str) -> dict[str, Any]:
     }
 
 
-def _is_visible(request: Request, entry: dict[str, Any]) -> bool:
+def _is_visible(request: HttpRequest, entry: dict[str, Any]) -> bool:
     return all(request.allows(entry[field]) for field in ("router", "source", "dest"))
 
 
-def _require_ends_allowed(request: Request, *topics: str) -> None:
+def _require_ends_allowed(request: HttpRequest, *topics: str) -> None:
     """The path's name was checked already; both ends must be allowed too.
 
     Raises:

@@ -15,7 +15,7 @@ import msgspec
 from logqueue.api import replies
 from logqueue.segments.index import LogName, SegmentIndex
 from logqueue.segments.plan import plan_records
-from logqueue.server.storage.segment_lookup import LogSegments, Look, Place
+from logqueue.server.storage.segment_lookup import LogSegments, SegmentPlace, SegmentScan
 
 PAGE_BYTES = 8 << 20
 ITEMS_PER_STEP = 1000
@@ -38,7 +38,7 @@ class Wish(NamedTuple):
     limit: int
 
 
-class Page(NamedTuple):
+class SegmentPage(NamedTuple):
     """Entries as JSON; `next_after` is None on the last page."""
 
     entries: list[bytes]
@@ -46,8 +46,8 @@ class Page(NamedTuple):
 
 
 def list_segments(
-    segments: LogSegments, wish: Wish, places: Sequence[Place], through: int
-) -> Generator[None, None, Page]:
+    segments: LogSegments, wish: Wish, places: Sequence[SegmentPlace], through: int
+) -> Generator[None, None, SegmentPage]:
     """Find out what is in the segments that somebody wants to see.
 
     Args:
@@ -60,7 +60,7 @@ def list_segments(
         OSError: A segment cannot be read.
     """
     segments.forget_all_but(wish.log, {place.id for place in places})
-    seen: list[tuple[Place, Look]] = []
+    seen: list[tuple[SegmentPlace, SegmentScan]] = []
     keep: set[int] | None = None
     numbers: frozenset[int] = frozenset()
     if wish.topics is not None or wish.log == "leases":
@@ -84,18 +84,18 @@ def list_segments(
                 continue
             look = replace(look, index=_only(look.index, numbers))
         if len(entries) >= wish.limit or size >= PAGE_BYTES:
-            return Page(entries, last)
+            return SegmentPage(entries, last)
         entry = yield from _encode(place, look)
         entries.append(entry)
         size += len(entry)
         last = place.id
-    return Page(entries, None)
+    return SegmentPage(entries, None)
 
 
 def _look_at(
-    segments: LogSegments, places: Sequence[Place], through: int, enough: int | None = None
-) -> Generator[None, None, list[tuple[Place, Look]]]:
-    seen: list[tuple[Place, Look]] = []
+    segments: LogSegments, places: Sequence[SegmentPlace], through: int, enough: int | None = None
+) -> Generator[None, None, list[tuple[SegmentPlace, SegmentScan]]]:
+    seen: list[tuple[SegmentPlace, SegmentScan]] = []
     for place in places:
         if len(seen) == enough:
             break
@@ -140,7 +140,7 @@ def _only(index: SegmentIndex, numbers: frozenset[int]) -> SegmentIndex:
     )
 
 
-def _encode(place: Place, look: Look) -> Generator[None, None, bytes]:
+def _encode(place: SegmentPlace, look: SegmentScan) -> Generator[None, None, bytes]:
     """An entry. Long lists are encoded part by part, since nobody else runs meanwhile."""
     index = look.index
     head: dict[str, Any] = {

@@ -21,7 +21,7 @@ from logqueue.api import frames, replies
 from logqueue.api.bodies import feeds as feed_bodies
 from logqueue.api.bodies.large import LARGE_BYTES, read_packed_message
 from logqueue.api.bodies.unknown_members import NAME_CHARS_MAX
-from logqueue.api.frames import Event
+from logqueue.api.frames import StreamEvent
 from logqueue.core import commands as cmd
 from logqueue.errors import (
     Internal,
@@ -43,7 +43,7 @@ from logqueue.server.handlers.watch import (
     starting_place,
 )
 from logqueue.server.http.api import catch_up, in_steps
-from logqueue.server.http.requests import Held, Reply
+from logqueue.server.http.requests import PendingReply, Reply
 from logqueue.server.http.websocket import WebSocket, frame
 from logqueue.server.service import Service
 
@@ -202,7 +202,7 @@ class SocketSession(Subscriber):
             answer = self._refusal(request_id, error)
         if ignored:
             answer = _naming(ignored, answer)
-        if isinstance(answer, Held):
+        if isinstance(answer, PendingReply):
             release = partial(self._release, slot, answer, request_id, time.perf_counter())
             self._coordinator.gate.when(answer.written, answer.durable, release)
         else:
@@ -211,7 +211,7 @@ class SocketSession(Subscriber):
     def _release(
         self,
         slot: _Slot,
-        held: Held,
+        held: PendingReply,
         request_id: bytes,
         began: float,
         failure: LogqueueError | None,
@@ -236,17 +236,17 @@ class SocketSession(Subscriber):
                 error = error.hiding(self.key.allows)
         return replies.encode_socket_error(request_id, error.code, error.message)
 
-    def _refusal(self, request_id: bytes, error: Exception) -> bytes | Held:
+    def _refusal(self, request_id: bytes, error: Exception) -> bytes | PendingReply:
         text = self._encode_refusal(request_id, error)
         if isinstance(error, TopicNotFound):
             # The deletion that this was computed from may not be durable yet.
             control_mark = self._coordinator.engine.control_mark
-            return Held(0, control_mark, lambda waited_ms: Reply(text))
+            return PendingReply(0, control_mark, lambda waited_ms: Reply(text))
         return text
 
     # -- commands --------------------------------------------------------------------------------
 
-    def _answer(self, message: feed_bodies.Message, request_id: bytes) -> bytes | Held:
+    def _answer(self, message: feed_bodies.Message, request_id: bytes) -> bytes | PendingReply:
         if isinstance(message, feed_bodies.Ping):
             return b'{"op":"pong","request_id":%b}' % request_id
         if isinstance(message, feed_bodies.Unsubscribe):
@@ -256,7 +256,7 @@ class SocketSession(Subscriber):
             return self._subscribe(message, request_id)
         return self._publish(message, request_id)
 
-    def _subscribe(self, message: feed_bodies.Subscribe, request_id: bytes) -> Held:
+    def _subscribe(self, message: feed_bodies.Subscribe, request_id: bytes) -> PendingReply:
         self._require(Scope.READ)
         starts = message.starts()
         require_topics_allowed(self.key, starts)
@@ -270,7 +270,7 @@ class SocketSession(Subscriber):
             self._coordinator.subscriptions.add(Subscription(self, name, topic, cursor, options))
         members = replies.encode(places)
         text = b'{"op":"subscribed","request_id":%b,"topics":%b}' % (request_id, members)
-        return Held(*marks_of(engine, topics), lambda waited_ms: Reply(text))
+        return PendingReply(*marks_of(engine, topics), lambda waited_ms: Reply(text))
 
     def _unsubscribe(self, message: feed_bodies.Unsubscribe, request_id: bytes) -> bytes:
         names = message.names()
@@ -294,7 +294,7 @@ class SocketSession(Subscriber):
         self._socket.hold(self._inbox_bytes + size)
         self._costs, self._followed_bytes = after, size
 
-    def _publish(self, message: feed_bodies.Publish, request_id: bytes) -> Held:
+    def _publish(self, message: feed_bodies.Publish, request_id: bytes) -> PendingReply:
         self._require(Scope.WRITE)
         if message.config is not None:
             self._require(Scope.ADMIN)
@@ -304,7 +304,7 @@ class SocketSession(Subscriber):
         def timings() -> Timings:
             return {"server_total_ms": (time.perf_counter() - began) * 1000}
 
-        def encode(reply: cmd.Appended, spent: Timings) -> Reply:
+        def encode(reply: cmd.AppendResult, spent: Timings) -> Reply:
             return Reply(
                 replies.encode_ack(request_id, message.topic, reply, message.return_seqs, spent)
             )
@@ -328,7 +328,7 @@ class SocketSession(Subscriber):
         """See Subscriber."""
         return "websocket"
 
-    def encode(self, subscription: Subscription, events: list[Event]) -> bytes:
+    def encode(self, subscription: Subscription, events: list[StreamEvent]) -> bytes:
         """See Subscriber."""
         return b"".join([frame(frames.encode_message(event)) for event in events])
 
@@ -382,15 +382,15 @@ class SocketSession(Subscriber):
         self._coordinator.subscriptions.resume(self)
 
 
-def _naming(ignored: list[str], answer: bytes | Held) -> bytes | Held:
+def _naming(ignored: list[str], answer: bytes | PendingReply) -> bytes | PendingReply:
     """An answer that also names the members of the message which the server ignored."""
-    if isinstance(answer, Held):
+    if isinstance(answer, PendingReply):
         held = answer
 
         def finish(waited_ms: float) -> Reply:
             return Reply(_with_names(ignored, held.finish(waited_ms).body))
 
-        return Held(held.written, held.durable, finish)
+        return PendingReply(held.written, held.durable, finish)
     return _with_names(ignored, answer)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from logqueue.errors import InvalidRequest
 from logqueue.server.handlers.socket_session import SocketSession
-from logqueue.server.http.requests import Reply, Request
+from logqueue.server.http.requests import HttpRequest, Reply
 from logqueue.server.http.websocket import WebSocket
 from logqueue.server.service import Service
 
@@ -17,7 +17,7 @@ class SocketRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def refuse(self, request: Request) -> Reply:
+    def refuse(self, request: HttpRequest) -> Reply:
         """`GET /v0/ws` of somebody who does not offer to go on as a WebSocket.
 
         Raises:
@@ -27,7 +27,7 @@ class SocketRoutes:
             "this route speaks WebSocket only: send `connection: upgrade` and `upgrade: websocket`"
         )
 
-    def open(self, request: Request) -> Callable[[WebSocket], object]:
+    def open(self, request: HttpRequest) -> Callable[[WebSocket], object]:
         """`GET /v0/ws`: serve commands and deliveries over a socket.
 
         Raises:

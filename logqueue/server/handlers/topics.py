@@ -15,15 +15,15 @@ from logqueue.api.bodies import records as record_bodies
 from logqueue.api.paging import names_from, page_size, read_cursor, write_cursor
 from logqueue.api.record_texts import shown
 from logqueue.core import commands as cmd
-from logqueue.core.reading import Page
+from logqueue.core.reading import ReadPage
 from logqueue.core.seq_at import seek
 from logqueue.core.topic import Topic
 from logqueue.errors import InvalidRequest
 from logqueue.model.limits import DIFF_WAIT_MS_MAX, U64_MAX
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.handlers.appends import Timings, require_targets_allowed, submit_append
-from logqueue.server.http.requests import Answer, Held, Reply, Request
+from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.service import Service
 
 LISTED_PER_STEP = 100
@@ -36,7 +36,7 @@ class TopicRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def put(self, request: Request) -> Held:
+    def put(self, request: HttpRequest) -> PendingReply:
         """`PUT /v0/topics/:topic`: create, or replace the whole config."""
         coordinator = self._service.require_serving()
         config = queue_bodies.read_config_body(request.body or b"{}", request.ignore).resolved()
@@ -45,7 +45,7 @@ class TopicRoutes:
             self._name_paused(request, config.paused)
         return coordinator.submit(cmd.PutTopic(request.name, config), _configured(request))
 
-    def patch(self, request: Request) -> Held:
+    def patch(self, request: HttpRequest) -> PendingReply:
         """`PATCH /v0/topics/:topic`: change the named fields of the config."""
         coordinator = self._service.require_serving()
         command = job_bodies.patch_command(request.name, request.body, request.ignore)
@@ -55,21 +55,21 @@ class TopicRoutes:
         require_targets_allowed(request.key, changes.get("dead_letter"), changes.get("archive"))
         return coordinator.submit(command, _configured(request))
 
-    def _name_paused(self, request: Request, wanted: object) -> None:
+    def _name_paused(self, request: HttpRequest, wanted: object) -> None:
         """A change of config has no effect on `paused`: say so where that makes a difference."""
         engine = self._service.require_serving().engine
         topic: Topic | None = engine.state.topics.get(request.name)
         if topic is not None and topic.config.paused is not bool(wanted):
             request.ignore([*request.ignored, "paused"])
 
-    def ensure(self, request: Request) -> Held:
+    def ensure(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:topic/ensure`: create the topic if it is missing, else compare."""
         coordinator = self._service.require_serving()
         command = queue_bodies.ensure_command(request.name, request.body or b"{}", request.ignore)
         require_targets_allowed(request.key, command.config.dead_letter, command.config.archive)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Ensured)
+            assert isinstance(reply, cmd.EnsureResult)
             config = replies.config_members(reply.config, request.allows)
             body = {
                 "topic": request.name,
@@ -85,15 +85,15 @@ class TopicRoutes:
 
         return coordinator.submit(command, finish)
 
-    def pause(self, request: Request) -> Held:
+    def pause(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/pause`: hand out nothing from now on."""
         return self._set_paused(request, True)
 
-    def resume(self, request: Request) -> Held:
+    def resume(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/resume`: hand out jobs again."""
         return self._set_paused(request, False)
 
-    def _set_paused(self, request: Request, paused: bool) -> Held:
+    def _set_paused(self, request: HttpRequest, paused: bool) -> PendingReply:
         coordinator = self._service.require_serving()
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
@@ -102,7 +102,7 @@ class TopicRoutes:
 
         return coordinator.submit(cmd.SetPaused(request.name, paused), finish)
 
-    def get(self, request: Request) -> Held:
+    def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:topic`: state and counters as of now."""
         engine = self._service.require_serving().engine
         touch = request.flag("touch", True)
@@ -116,9 +116,9 @@ class TopicRoutes:
         def finish(waited_ms: float) -> Reply:
             return Reply(replies.encode({**state, "performance": request.timings()}))
 
-        return Held(topic.mark_written, topic.mark_durable, finish)
+        return PendingReply(topic.mark_written, topic.mark_durable, finish)
 
-    def list(self, request: Request) -> Answer:
+    def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics`: a page of topics in name order."""
         engine = self._service.require_serving().engine
         query = request.query
@@ -133,10 +133,10 @@ class TopicRoutes:
         if len(found) > LISTED_PER_STEP:
             return request.unless_gone(self._list_in_steps(request, page, found))
         marks = self._describe(request, page["topics"], found)
-        return Held(*marks, lambda waited_ms: _listed(request, page))
+        return PendingReply(*marks, lambda waited_ms: _listed(request, page))
 
     async def _list_in_steps(
-        self, request: Request, page: dict[str, Any], names: Sequence[str]
+        self, request: HttpRequest, page: dict[str, Any], names: Sequence[str]
     ) -> Reply:
         """A long page, made a few topics at a time, so that nobody waits for all of it."""
         written = durable = 0
@@ -150,7 +150,7 @@ class TopicRoutes:
         return _listed(request, page)
 
     def _describe(
-        self, request: Request, entries: MutableSequence[dict[str, Any]], names: Sequence[str]
+        self, request: HttpRequest, entries: MutableSequence[dict[str, Any]], names: Sequence[str]
     ) -> tuple[int, int]:
         """Add what the list shows of some topics; returns what their reply must wait for."""
         engine = self._service.require_serving().engine
@@ -169,12 +169,12 @@ class TopicRoutes:
             written, durable = max(written, topic.mark_written), max(durable, topic.mark_durable)
         return written, durable
 
-    def drop(self, request: Request) -> Held:
+    def drop(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:topic`: delete the topic and all it holds."""
         coordinator = self._service.require_serving()
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Dropped)
+            assert isinstance(reply, cmd.DropResult)
             body = {
                 "topic": request.name,
                 "deleted": reply.deleted,
@@ -186,7 +186,7 @@ class TopicRoutes:
         command = cmd.DropTopic(request.name, request.flag("if_empty", False))
         return coordinator.submit(command, finish)
 
-    def append(self, request: Request) -> Held:
+    def append(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:topic`: write a batch."""
         coordinator = self._service.require_serving()
         body = request.document
@@ -198,14 +198,14 @@ class TopicRoutes:
             header_key = sent.decode("utf-8", "replace") if sent is not None else None
         return_seqs = request.flag("return_seqs", True)
 
-        def encode(reply: cmd.Appended, timings: Timings) -> Reply:
+        def encode(reply: cmd.AppendResult, timings: Timings) -> Reply:
             encoded = replies.encode_appended(request.name, reply, return_seqs, timings)
             return Reply(encoded, 201 if reply.created else 200)
 
         key, topic = request.key, request.name
         return submit_append(coordinator, key, topic, body, header_key, request.timings, encode)
 
-    def diff(self, request: Request) -> Answer:
+    def diff(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:topic/diff`: read records behind a cursor, or wait for some."""
         coordinator = self._service.require_serving()
         body = queue_bodies.read_diff_body(request.body or b"{}", request.ignore)
@@ -217,9 +217,9 @@ class TopicRoutes:
         def finish(waited_ms: float) -> Reply:
             return _paged(request, page, records)
 
-        return Held(topic.mark_written, topic.mark_durable, finish)
+        return PendingReply(topic.mark_written, topic.mark_durable, finish)
 
-    def seq_at(self, request: Request) -> Held:
+    def seq_at(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:topic/seq_at`: where the records from a time on begin."""
         engine = self._service.require_serving().engine
         given = request.query.get("ts", "")
@@ -240,9 +240,9 @@ class TopicRoutes:
         def finish(waited_ms: float) -> Reply:
             return Reply(replies.encode({**members, "performance": request.timings()}))
 
-        return Held(topic.mark_written, topic.mark_durable, finish)
+        return PendingReply(topic.mark_written, topic.mark_durable, finish)
 
-    async def _diff_when_there_is(self, request: Request, body: queue_bodies.DiffBody) -> Reply:
+    async def _diff_when_there_is(self, request: HttpRequest, body: queue_bodies.DiffBody) -> Reply:
         """The long poll: read again whenever the topic changes, until there is something."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(body.wait_ms, DIFF_WAIT_MS_MAX) / 1000
@@ -263,13 +263,13 @@ class TopicRoutes:
             await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
             return _paged(request, page, records)
 
-    def delete(self, request: Request) -> Answer:
+    def delete(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
         coordinator = self._service.require_serving()
         command = queue_bodies.delete_command(request.name, request.body, request.ignore)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.Removed)
+            assert isinstance(reply, cmd.RemoveResult)
             body = {
                 "topic": request.name,
                 "deleted": reply.deleted,
@@ -284,32 +284,36 @@ class TopicRoutes:
         return coordinator.submit_in_portions(command, finish)
 
 
-def _listed(request: Request, page: dict[str, Any]) -> Reply:
+def _listed(request: HttpRequest, page: dict[str, Any]) -> Reply:
     return Reply(replies.encode({**page, "performance": request.timings()}))
 
 
-def _read(engine: Engine, request: Request, body: queue_bodies.DiffBody) -> tuple[Topic, Page]:
+def _read(
+    engine: Engine, request: HttpRequest, body: queue_bodies.DiffBody
+) -> tuple[Topic, ReadPage]:
     topic = engine.look(request.name)
     now = engine.clock.now_ms()
     topic.last_read_at = topic.touched_at = now
     return topic, queue_bodies.read_page(topic, body, now)
 
 
-def _join(coordinator: Coordinator, topic: Topic, page: Page, body: queue_bodies.DiffBody) -> bytes:
+def _join(
+    coordinator: Dispatcher, topic: Topic, page: ReadPage, body: queue_bodies.DiffBody
+) -> bytes:
     """A page's records as JSON; at once, since batches change while a reply is held."""
     show = shown(tags=body.include_tags, meta=body.include_meta)
     return coordinator.record_texts.join(topic.number, page.runs, show)
 
 
-def _paged(request: Request, page: Page, records: bytes) -> Reply:
+def _paged(request: HttpRequest, page: ReadPage, records: bytes) -> Reply:
     return Reply(replies.encode_page(request.name, page, records, request.timings()))
 
 
-def _configured(request: Request) -> Callable[[cmd.Reply, float], Reply]:
+def _configured(request: HttpRequest) -> Callable[[cmd.Reply, float], Reply]:
     """The finish of a change of config."""
 
     def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-        assert isinstance(reply, cmd.Put)
+        assert isinstance(reply, cmd.PutResult)
         body = {
             "topic": request.name,
             "created": reply.created,

@@ -15,10 +15,16 @@ from logqueue.model import limits
 from logqueue.server.auth import Key
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import ReadOptions
-from logqueue.server.engine.watch_sessions import WatchSession
+from logqueue.server.engine.watch_sessions import ReaderSession
 from logqueue.server.handlers.event_stream import EventStream
 from logqueue.server.http.byte_stream import ByteStream
-from logqueue.server.http.requests import Begin, Held, Reply, Request, require_event_stream
+from logqueue.server.http.requests import (
+    Begin,
+    HttpRequest,
+    PendingReply,
+    Reply,
+    require_event_stream,
+)
 from logqueue.server.service import Service
 
 
@@ -28,7 +34,7 @@ class WatchRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def create(self, request: Request) -> Held:
+    def create(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/watch`: make a session; nothing is read yet."""
         engine = self._service.require_serving().engine
         body = feed_bodies.read_watch_body(request.body, request.ignore)
@@ -39,7 +45,7 @@ class WatchRoutes:
         places = {name: starting_place(topics[name], body.topics[name]) for name in topics}
         floor_ms = self._service.settings.test_min_heartbeat_ms or limits.WATCH_HEARTBEAT_MS_MIN
         heartbeat_ms = min(max(body.heartbeat_ms, floor_ms), limits.WATCH_HEARTBEAT_MS_MAX)
-        session = WatchSession(
+        session = ReaderSession(
             request.key,
             {name: place["from_seq"] for name, place in places.items()},
             read_options(body),
@@ -56,9 +62,9 @@ class WatchRoutes:
         def finish(waited_ms: float) -> Reply:
             return Reply(replies.encode({**reply, "performance": request.timings()}))
 
-        return Held(*marks_of(engine, topics), finish)
+        return PendingReply(*marks_of(engine, topics), finish)
 
-    def open(self, request: Request) -> Begin:
+    def open(self, request: HttpRequest) -> Begin:
         """`GET /v0/watch/:wid`: check a request for a session's stream.
 
         Raises:

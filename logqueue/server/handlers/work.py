@@ -14,11 +14,11 @@ from logqueue.core import commands as cmd
 from logqueue.errors import InvalidRequest, LogqueueError, ShuttingDown, Unauthorized
 from logqueue.model import limits
 from logqueue.model.config import clamp_lease_ms
-from logqueue.server.engine.dispatcher import Coordinator
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.waitlist import WorkStream
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.heartbeat import Heartbeat
-from logqueue.server.http.requests import Begin, Request, require_event_stream
+from logqueue.server.http.requests import Begin, HttpRequest, require_event_stream
 from logqueue.server.service import Service
 
 HEARTBEAT_S = 15.0
@@ -35,7 +35,7 @@ class SseWorkStream(WorkStream):
         node: str,
         jobs_max: int,
         lease_ms: int | None,
-        coordinator: Coordinator,
+        coordinator: Dispatcher,
         *,
         starts: bool,
     ) -> None:
@@ -67,7 +67,7 @@ class SseWorkStream(WorkStream):
             # The queue went while the stream was opened.
             self.end(refusal)
 
-    def deliver(self, jobs: list[cmd.Job]) -> None:
+    def deliver(self, jobs: list[cmd.ClaimedJob]) -> None:
         """See WorkStream."""
         self._held_back_by = ""
         self._write(replies.encode_job_frames(self.topic, jobs))
@@ -131,7 +131,7 @@ class WorkRoute:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def work(self, request: Request) -> Begin:
+    def work(self, request: HttpRequest) -> Begin:
         """Check a request for a stream of jobs.
 
         Raises:
@@ -144,7 +144,7 @@ class WorkRoute:
         return stream.begin
 
 
-def _read_stream(request: Request, coordinator: Coordinator) -> SseWorkStream:
+def _read_stream(request: HttpRequest, coordinator: Dispatcher) -> SseWorkStream:
     query = request.query
     lease_ms = _number(query.get("lease_ms"), "lease_ms", limits.U64_MAX)
     jobs_max = _number(query.get("max"), "max", limits.U32_MAX)

@@ -41,17 +41,17 @@ from logqueue.server.http.requests import (
     ClientGone,
     Connection,
     Download,
-    Held,
+    HttpRequest,
+    PendingReply,
     Receive,
     Reply,
-    Request,
     Scope,
     Send,
-    raising,
+    error_finisher,
     read_body,
     read_parts,
 )
-from logqueue.server.http.routing import BODY_BYTES_MAX, Body, Match, Route, Router
+from logqueue.server.http.routing import BODY_BYTES_MAX, Body, Match, Route, RouteTable
 from logqueue.server.http.websocket import WebSocket, accept
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
@@ -70,7 +70,7 @@ CATCH_UP_TURNS_MAX = 1000
 class HttpApi:
     """Admits and answers requests; also an ASGI application for the `http` scope."""
 
-    def __init__(self, service: Service, router: Router, metrics: Metrics) -> None:
+    def __init__(self, service: Service, router: RouteTable, metrics: Metrics) -> None:
         self.service = service
         self.router = router
         self.metrics = metrics
@@ -84,7 +84,7 @@ class HttpApi:
 
     # -- the stages of a request -----------------------------------------------------------------
 
-    def admit(self, request: Request) -> Route:
+    def admit(self, request: HttpRequest) -> Route:
         """The checks before the body, and the count of requests in progress.
 
         Raises:
@@ -106,7 +106,7 @@ class HttpApi:
             raise _no_route(match)
         return route
 
-    def answer(self, request: Request, route: Route) -> Answer:
+    def answer(self, request: HttpRequest, route: Route) -> Answer:
         """The checks of the body, then the handler.
 
         Raises:
@@ -122,7 +122,7 @@ class HttpApi:
             return self._answer_behind(request, route)
         return self._handle(request, route)
 
-    async def _answer_large(self, request: Request, route: Route, body: bytes) -> Reply:
+    async def _answer_large(self, request: HttpRequest, route: Route, body: bytes) -> Reply:
         """Read a large body in steps between other requests, one such body at a time."""
         assert route.in_steps is not None
         async with self.service.large_bodies:
@@ -132,35 +132,35 @@ class HttpApi:
             await catch_up(self.service.engine, request.name)
             answer = self._handle(request, route)
             request.document = None
-        assert isinstance(answer, Held), "writes are held until they are stored"
+        assert isinstance(answer, PendingReply), "writes are held until they are stored"
         return await self._when_held(request, answer)
 
-    async def _answer_behind(self, request: Request, route: Route) -> Reply | Download:
+    async def _answer_behind(self, request: HttpRequest, route: Route) -> Reply | Download:
         """Let what the topic waits for go first, a little in each turn of the loop."""
         await catch_up(self.service.engine, request.name)
         answer = self._handle(request, route)
         if isinstance(answer, Reply):
             return answer
-        if isinstance(answer, Held):
+        if isinstance(answer, PendingReply):
             return await self._when_held(request, answer)
         return await answer
 
-    def _handle(self, request: Request, route: Route) -> Answer:
+    def _handle(self, request: HttpRequest, route: Route) -> Answer:
         assert route.handler is not None
         try:
             return route.handler(request)
         except (TopicNotFound, RouterNotFound, NotAQueue) as refusal:
             return self._grounded(request, refusal)
 
-    def _grounded(self, request: Request, refusal: LogqueueError) -> Held:
+    def _grounded(self, request: HttpRequest, refusal: LogqueueError) -> PendingReply:
         """A refusal, held until the deletion or creation that it was computed from is durable."""
         engine = self.service.engine
         assert engine is not None
         topic = engine.state.topics.get(request.name)
         durable = max(engine.control_mark, topic.mark_durable if topic is not None else 0)
-        return Held(0, durable, raising(refusal))
+        return PendingReply(0, durable, error_finisher(refusal))
 
-    def refuse(self, request: Request, error: Exception) -> Reply:
+    def refuse(self, request: HttpRequest, error: Exception) -> Reply:
         """The reply to a request that failed."""
         if isinstance(error, LogqueueError):
             # A held refusal and the frames it was raised in know each other, and all that the
@@ -173,14 +173,14 @@ class HttpApi:
         logger.error("%s %s failed", request.method, request.route, exc_info=error)
         return error_reply(Internal("the server failed on this request; its log has the details"))
 
-    def finish(self, request: Request, held: Held, waited_ms: float) -> Reply:
+    def finish(self, request: HttpRequest, held: PendingReply, waited_ms: float) -> Reply:
         """The reply of an answer whose position is reached."""
         try:
             return held.finish(waited_ms)
         except Exception as error:
             return self.refuse(request, error)
 
-    def leave(self, request: Request, status: int) -> None:
+    def leave(self, request: HttpRequest, status: int) -> None:
         """The request is answered, or its client gone (status 0)."""
         if request.is_counted:
             self.service.leave(request.key)
@@ -188,7 +188,7 @@ class HttpApi:
         if status:
             self.metrics.request(request.method, request.route, status, request.total_ms)
 
-    def begin(self, request: Request, route: Route) -> Begin | Held:
+    def begin(self, request: HttpRequest, route: Route) -> Begin | PendingReply:
         """The checks of an endless reply, and the count of open streams.
 
         Returns:
@@ -213,7 +213,7 @@ class HttpApi:
         return most if route.in_steps is not None else min(most, BODY_BYTES_MAX)
 
     def upgrade(
-        self, request: Request, route: Route
+        self, request: HttpRequest, route: Route
     ) -> tuple[bytes, Callable[[WebSocket], object]] | None:
         """The checks of a request that offers to go on as a WebSocket, and the count of streams.
 
@@ -242,7 +242,7 @@ class HttpApi:
             connection: Where endless replies go; without one they cannot be asked for.
         """
 
-        request = Request(
+        request = HttpRequest(
             scope["method"],
             scope["raw_path"],
             scope["query_string"],
@@ -266,7 +266,7 @@ class HttpApi:
             self.leave(request, status)
 
     async def _reply(
-        self, request: Request, receive: Receive, send: Send, connection: Connection | None
+        self, request: HttpRequest, receive: Receive, send: Send, connection: Connection | None
     ) -> Reply | Download | None:
         try:
             route = self.admit(request)
@@ -278,7 +278,7 @@ class HttpApi:
             answer = self.answer(request, route)
             if isinstance(answer, Reply):
                 return answer
-            if isinstance(answer, Held):
+            if isinstance(answer, PendingReply):
                 return await self._when_held(request, answer)
             return await answer
         except ClientGone:
@@ -286,17 +286,17 @@ class HttpApi:
         except Exception as error:
             return self.refuse(request, error)
 
-    async def _when_held(self, request: Request, held: Held) -> Reply:
+    async def _when_held(self, request: HttpRequest, held: PendingReply) -> Reply:
         gate = self.service.gate
         assert gate is not None, "an answer was held before there was a log"
         waited_ms = await gate.wait(held.written, held.durable)
         return self.finish(request, held, waited_ms)
 
     async def _stream(
-        self, request: Request, route: Route, send: Send, connection: Connection | None
+        self, request: HttpRequest, route: Route, send: Send, connection: Connection | None
     ) -> Reply | None:
         begin = self.begin(request, route)
-        if isinstance(begin, Held):
+        if isinstance(begin, PendingReply):
             return await self._when_held(request, begin)
         if request.method == "HEAD":
             await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
@@ -313,7 +313,7 @@ class HttpApi:
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _match(self, request: Request) -> tuple[Match, InvalidRequest | None]:
+    def _match(self, request: HttpRequest) -> tuple[Match, InvalidRequest | None]:
         try:
             match = self.router.match(request.method, request.raw_path)
         except InvalidRequest as refusal:
@@ -324,14 +324,14 @@ class HttpApi:
             request.route = match.route.pattern
         return match, None
 
-    def _allow(self, request: Request) -> tuple[bytes, bytes]:
+    def _allow(self, request: HttpRequest) -> tuple[bytes, bytes]:
         """The header that says which methods a path takes."""
         methods = [*self.router.match(request.method, request.raw_path).methods]
         if "GET" in methods:
             methods.append("HEAD")
         return b"allow", ", ".join(methods).encode()
 
-    def _authenticate(self, request: Request, match: Match) -> Key | None:
+    def _authenticate(self, request: HttpRequest, match: Match) -> Key | None:
         ring = self.service.keys
         if not ring:
             return None
@@ -375,7 +375,7 @@ def _no_route(match: Match) -> LogqueueError:
     return NotFound("there is no such route; the API lives below /v0")
 
 
-def _require_json(request: Request, route: Route) -> None:
+def _require_json(request: HttpRequest, route: Route) -> None:
     if not request.body:
         if route.body is Body.OPTIONAL:
             return
@@ -424,7 +424,7 @@ async def _send(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _send_parts(send: Send, download: Download, request: Request) -> None:
+async def _send_parts(send: Send, download: Download, request: HttpRequest) -> None:
     """Send a long answer part by part; the next is read when the connection has taken the last."""
     gone = asyncio.ensure_future(request.gone())
     start = {"type": "http.response.start", "status": download.status, "headers": download.headers}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 _RANGE = re.compile(rb"bytes[ \t]*=[ \t]*(\d{0,19})-(\d{0,19})[ \t]*", re.IGNORECASE)
 
 
-class Part(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes from `start` up to `stop`, not included."""
 
     start: int
@@ -22,7 +22,7 @@ class NoSuchBytes(ValueError):
     """The range begins behind the end."""
 
 
-def part_of(header: bytes | None, total: int) -> Part | None:
+def part_of(header: bytes | None, total: int) -> ByteRange | None:
     """What a `Range` header asks for.
 
     Args:
@@ -43,11 +43,11 @@ def part_of(header: bytes | None, total: int) -> Part | None:
         suffix = int(found[2])
         if suffix == 0 or total == 0:
             raise NoSuchBytes
-        return Part(max(total - suffix, 0), total)
+        return ByteRange(max(total - suffix, 0), total)
     start = int(found[1])
     last = int(found[2]) if found[2] else total - 1
     if found[2] and last < start:
         return None
     if start >= total:
         raise NoSuchBytes
-    return Part(start, min(last + 1, total))
+    return ByteRange(start, min(last + 1, total))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class StreamWriter(Protocol):
+class FrameWriter(Protocol):
     """Who fills a stream."""
 
     def stream_drained(self) -> None:
@@ -49,7 +49,7 @@ class ByteStream:
         self._over = over
         self.is_chunked = is_chunked
         self.is_paused = False
-        self.writer: StreamWriter | None = None
+        self.writer: FrameWriter | None = None
 
     def frame(self, content: bytes) -> bytes:
         """Content as `write` wants it. Streams of one `is_chunked` may share the result."""

@@ -27,7 +27,7 @@ from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.exchange import HttpExchange, encode_head, encode_reply
 from logqueue.server.http.head import HEAD_BYTES_MAX, RequestHead, parse_head, require_beginning
 from logqueue.server.http.pace import ADVICE, GRACE_S, Pace
-from logqueue.server.http.requests import EVENT_STREAM, Request
+from logqueue.server.http.requests import EVENT_STREAM, HttpRequest
 from logqueue.server.http.routing import Body
 from logqueue.server.http.websocket import WebSocket, is_offered
 
@@ -318,7 +318,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
     def _begin(self, head: RequestHead, content: bytes | None) -> None:
         """Begin a request: its head is whole, and so is the body unless `content` is None."""
         running = HttpExchange(self, head.keep_alive, head.is_http_11)
-        request = Request(head.method, head.path, head.query, head.headers, running)
+        request = HttpRequest(head.method, head.path, head.query, head.headers, running)
         running.request = request
         self._running = running
         self._begun += 1
@@ -408,7 +408,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             self._request_bytes = 0
             raise
 
-    def require_room(self, request: Request, size: int) -> None:
+    def require_room(self, request: HttpRequest, size: int) -> None:
         """Check that a reply may be written, should its client not read it.
 
         Raises:

@@ -21,9 +21,9 @@ from logqueue.server.http.requests import (
     Begin,
     ClientGone,
     Download,
-    Held,
+    HttpRequest,
+    PendingReply,
     Reply,
-    Request,
     read_parts,
 )
 from logqueue.server.http.routing import Route
@@ -60,7 +60,7 @@ class HttpExchange:
         "protocol", "refusal", "request", "route",
     )  # fmt: skip
 
-    request: Request
+    request: HttpRequest
     route: Route
 
     def __init__(
@@ -127,7 +127,7 @@ class HttpExchange:
             return
         # What waits keeps only what it needs of the body.
         request.body = b""
-        if isinstance(answer, Held):
+        if isinstance(answer, PendingReply):
             self._hold(answer)
         elif isinstance(answer, Reply):
             self.send(answer)
@@ -138,9 +138,9 @@ class HttpExchange:
             self.protocol.tasks.add(task)
             task.add_done_callback(self.protocol.tasks.discard)
 
-    def _begin(self, begin: Begin | Held) -> None:
+    def _begin(self, begin: Begin | PendingReply) -> None:
         """Begin an endless reply, which goes on without this request."""
-        if isinstance(begin, Held):
+        if isinstance(begin, PendingReply):
             self._hold(begin)
             return
         if self.request.method == "HEAD":
@@ -151,7 +151,7 @@ class HttpExchange:
         del self.request
         begin(self.protocol.open_stream(over))
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: PendingReply) -> None:
         api = self.protocol.api
         began = time.perf_counter()
 

@@ -41,7 +41,7 @@ class ClientGone(Exception):
     """The client hung up before its request was complete; there is nobody to answer."""
 
 
-class Client(Protocol):
+class RequestPeer(Protocol):
     """Who sent a request, as far as its handler is concerned."""
 
     async def gone(self) -> None:
@@ -57,7 +57,7 @@ class Client(Protocol):
         ...
 
 
-class Request:
+class HttpRequest:
     """What a handler may look at.
 
     Attributes:
@@ -85,7 +85,7 @@ class Request:
         raw_path: bytes,
         query_string: bytes,
         headers: list[tuple[bytes, bytes]],
-        client: Client,
+        client: RequestPeer,
     ) -> None:
         self.method = method
         self.raw_path = raw_path
@@ -164,7 +164,7 @@ class Request:
         await self._client.gone()
 
     def wait(self) -> None:
-        """Say that the request is about to wait: see `Client.wait`."""
+        """Say that the request is about to wait: see `RequestPeer.wait`."""
         self._client.wait()
 
     def unless_gone(
@@ -218,7 +218,7 @@ class Request:
         return int(declared[:20]) if declared is not None and declared.isdigit() else None
 
 
-async def read_body(request: Request, receive: Receive, bytes_max: int) -> bytes:
+async def read_body(request: HttpRequest, receive: Receive, bytes_max: int) -> bytes:
     """Read a request's body from ASGI messages, at most `bytes_max` of it.
 
     Raises:
@@ -315,7 +315,7 @@ async def read_parts(download: Download) -> AsyncIterator[bytes]:
         yield data
 
 
-class Held(NamedTuple):
+class PendingReply(NamedTuple):
     """A reply that may leave once the jobs log has reached what it was computed from.
 
     Attributes:
@@ -328,7 +328,7 @@ class Held(NamedTuple):
     finish: Callable[[float], Reply]
 
 
-def raising(refusal: LogqueueError) -> Callable[[float], Reply]:
+def error_finisher(refusal: LogqueueError) -> Callable[[float], Reply]:
     """The finish of a held refusal."""
 
     def finish(waited_ms: float) -> Reply:
@@ -337,13 +337,13 @@ def raising(refusal: LogqueueError) -> Callable[[float], Reply]:
     return finish
 
 
-Answer = Reply | Held | Coroutine[Any, Any, Reply] | Coroutine[Any, Any, Reply | Download]
-Handler = Callable[[Request], Answer]
+Answer = Reply | PendingReply | Coroutine[Any, Any, Reply] | Coroutine[Any, Any, Reply | Download]
+Handler = Callable[[HttpRequest], Answer]
 """Answers a request: at once, when the log is ready, or (rarely) after other waiting. Downloads
 come from routes that are `bulk` only."""
 
 Begin = Callable[[ByteStream], None]
-StreamHandler = Callable[[Request], Begin]
+StreamHandler = Callable[[HttpRequest], Begin]
 """Checks a request for an endless reply; what it returns is called to begin the body. Must not
 change anything yet: the reply may still be refused, or be one without a body."""
 
@@ -358,7 +358,7 @@ EVENT_STREAM: Final = (
 StepsReader = Callable[[bytes, Callable[[Sequence[str]], None]], Generator[None, None, Any]]
 """Reads a body in small steps; is told the unknown members."""
 
-SocketHandler = Callable[[Request], Callable[[WebSocket], object]]
+SocketHandler = Callable[[HttpRequest], Callable[[WebSocket], object]]
 """Checks a request for a WebSocket; what it returns is called to begin, after the upgrade."""
 
 
@@ -370,7 +370,7 @@ class Connection(Protocol):
         ...
 
 
-def require_event_stream(request: Request) -> None:
+def require_event_stream(request: HttpRequest) -> None:
     """Check the Accept header of a request for an endless reply.
 
     Raises:

@@ -94,31 +94,31 @@ class Match(NamedTuple):
     guarded: str = ""
 
 
-class _Node:
+class _PathNode:
     """A place in the tree of paths."""
 
     __slots__ = ("children", "methods", "named")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node] = {}
-        self.named: _Node | None = None
+        self.children: dict[str, _PathNode] = {}
+        self.named: _PathNode | None = None
         self.methods: dict[str, Route] = {}
 
-    def child(self, segment: str) -> _Node:
+    def child(self, segment: str) -> _PathNode:
         """The place behind a segment of a pattern, made when there is none."""
         if segment != "*":
-            return self.children.setdefault(segment, _Node())
+            return self.children.setdefault(segment, _PathNode())
         if self.named is None:
-            self.named = _Node()
+            self.named = _PathNode()
         return self.named
 
 
-class Router:
+class RouteTable:
     """Finds routes. The tree is built once; a look-up is a dictionary read for each segment."""
 
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
-        self._root = _Node()
+        self._root = _PathNode()
         self._matched: dict[tuple[str, bytes], Match] = {}
         for route in routes:
             node = self._root
@@ -145,7 +145,7 @@ class Router:
         segments = [_decoded(segment) for segment in raw_path.split(b"/")]
         fallback, guarded = _fallback(segments)
         names: list[str] = []
-        node: _Node | None = self._root
+        node: _PathNode | None = self._root
         for segment in segments:
             assert node is not None
             following = node.children.get(segment)

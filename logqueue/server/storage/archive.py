@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 from logqueue.segments.index import LogName, encode_index
-from logqueue.server.storage.segment_lookup import LOG_NAMES, LogSegments, Looking, Place
+from logqueue.server.storage.segment_lookup import LOG_NAMES, LogSegments, Looking, SegmentPlace
 from wal import DirectoryLock, FileSystem, Log, SegmentInfo
 from wal.files import CANNOT_LINK
 from wal.format import HEADER_BYTES, HeaderState, decode_header
@@ -440,7 +440,7 @@ class LogArchive:
             room.forget(segment)
 
     def _look(self, room: _Room, segment: Archived) -> Looking:
-        place = Place(
+        place = SegmentPlace(
             room.name, segment.id, segment.path, segment.bytes, 0, True, True, segment.has_index
         )
         return self._segments.look(place)

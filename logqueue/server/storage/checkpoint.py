@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logqueue import events as ev
-from logqueue.core.routers import Router
-from logqueue.core.staging import Producer
+from logqueue.core.routers import RouterState
+from logqueue.core.staging import ProducerState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.model.config import TopicConfig
@@ -134,7 +134,7 @@ def _topic_kept(topic: Topic, config: TopicConfig) -> ev.TopicKept:
     )
 
 
-def _router_kept(router: Router) -> ev.RouterKept:
+def _router_kept(router: RouterState) -> ev.RouterKept:
     return ev.RouterKept(
         router.number,
         router.name,
@@ -146,7 +146,7 @@ def _router_kept(router: Router) -> ev.RouterKept:
     )
 
 
-def _producer_kept(producer: Producer) -> ev.ProducerKept:
+def _producer_kept(producer: ProducerState) -> ev.ProducerKept:
     committed = producer.committed
     if committed is None:
         return ev.ProducerKept(producer.name, producer.touched_at, -1, b"", [])

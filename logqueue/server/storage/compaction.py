@@ -72,7 +72,7 @@ def free(engine: Engine) -> Iterator[None]:
         yield
 
 
-def look_around(engine: Engine) -> Generator[None, None, int]:
+def expire_and_measure(engine: Engine) -> Generator[None, None, int]:
     """One trip over all topics: what is past its TTL goes, and tags of records that are gone.
 
     Returns:
@@ -115,7 +115,7 @@ def tidy_jobs(engine: Engine) -> Iterator[None]:
     journal.refused_noted = log.stats.refused
     # One trip over the log at most per call, so that this always ends.
     for _ in range(len(log.segments())):
-        live = yield from look_around(engine)
+        live = yield from expire_and_measure(engine)
         if log.failure is not None:
             return
         if not (yield from _drop_before(journal, log, journal.jobs_kept_from)):

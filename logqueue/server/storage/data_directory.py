@@ -26,7 +26,7 @@ _ADVICE = (
 )
 
 
-class Known(msgspec.Struct, frozen=True):
+class LogsRecord(msgspec.Struct, frozen=True):
     """What is known of one log.
 
     Attributes:
@@ -42,7 +42,7 @@ class Logs(msgspec.Struct, frozen=True):
     """The content of the file."""
 
     version: int
-    logs: dict[str, Known]
+    logs: dict[str, LogsRecord]
 
 
 def log_directory(data_dir: str, name: str) -> str:
@@ -50,7 +50,7 @@ def log_directory(data_dir: str, name: str) -> str:
     return str(PurePath(data_dir) / name)
 
 
-def read(fs: FileSystem, data_dir: str) -> Mapping[str, Known]:
+def read(fs: FileSystem, data_dir: str) -> Mapping[str, LogsRecord]:
     """What is known of the logs of a data directory; nothing when it is new, or of a version that
     noted nothing.
 
@@ -79,11 +79,11 @@ def write(fs: FileSystem, data_dir: str, logs: Mapping[str, Log]) -> None:
     Raises:
         OSError: As the file system does.
     """
-    known = {name: Known(log.identity.hex(), log.starts) for name, log in logs.items()}
+    known = {name: LogsRecord(log.identity.hex(), log.starts) for name, log in logs.items()}
     write_known(fs, data_dir, known)
 
 
-def write_known(fs: FileSystem, data_dir: str, known: Mapping[str, Known]) -> None:
+def write_known(fs: FileSystem, data_dir: str, known: Mapping[str, LogsRecord]) -> None:
     """The same about logs that are not open."""
     path = str(PurePath(data_dir) / NAME)
     draft = f"{path}.new"
@@ -112,7 +112,7 @@ def is_there(fs: FileSystem, data_dir: str, name: str) -> bool:
         return False
 
 
-def require_jobs(fs: FileSystem, data_dir: str, known: Mapping[str, Known]) -> None:
+def require_jobs(fs: FileSystem, data_dir: str, known: Mapping[str, LogsRecord]) -> None:
     """Refuse a directory whose jobs log is gone.
 
     Raises:
@@ -127,7 +127,9 @@ def require_jobs(fs: FileSystem, data_dir: str, known: Mapping[str, Known]) -> N
         raise _missing(data_dir, "jobs", "there is a leases log beside it")
 
 
-def require_leases(fs: FileSystem, data_dir: str, known: Mapping[str, Known], jobs: Log) -> None:
+def require_leases(
+    fs: FileSystem, data_dir: str, known: Mapping[str, LogsRecord], jobs: Log
+) -> None:
     """Refuse a directory whose leases log is gone.
 
     Args:
@@ -148,7 +150,7 @@ def require_leases(fs: FileSystem, data_dir: str, known: Mapping[str, Known], jo
         raise _missing(data_dir, "leases", "there is a jobs log with frames beside it")
 
 
-def require_same(known: Mapping[str, Known], logs: Mapping[str, Log]) -> None:
+def require_same(known: Mapping[str, LogsRecord], logs: Mapping[str, Log]) -> None:
     """Refuse logs that are not those that the data directory knows.
 
     Raises:

@@ -57,7 +57,7 @@ class Gaps:
         """Let go of topics and routers of which only the end is lost, or what they belong to."""
         for number, topic in [*state.instances.items()]:
             if state.topics.get(topic.name) is not topic:
-                apply(state, ev.TopicDropped(0, number))
+                apply(state, ev.TopicRemoved(0, number))
         for router in [*state.routers_by_number.values()]:
             ends_are_there = router.source in state.instances and router.dest in state.instances
             if not ends_are_there or state.routers.get(router.name) is not router:

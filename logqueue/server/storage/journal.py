@@ -31,7 +31,7 @@ from logqueue.server.storage.gaps import Gaps
 from logqueue.server.storage.housework import Housework
 from logqueue.server.storage.reserve import Reserve
 from logqueue.server.storage.segment_lookup import LogSegments
-from wal import FileSystem, Log, OsFileSystem, RecordTooLarge, WalCorrupt, WalError, WalFull
+from wal import FileSystem, FrameTooLarge, Log, OsFileSystem, WalCorrupt, WalError, WalFull
 from wal.segment import segment_path
 
 SPARE_BYTES = 1 << 20
@@ -53,10 +53,10 @@ _CONTROL: Final = frozenset(
     {
         ev.TopicCreated,
         ev.TopicConfigured,
-        ev.TopicDropped,
+        ev.TopicRemoved,
         ev.RouterCreated,
         ev.RouterConfigured,
-        ev.RouterDropped,
+        ev.RouterRemoved,
         ev.Checkpointed,
         ev.SegmentsDropped,
     }
@@ -74,12 +74,12 @@ _NEVER_SYNCED: Final = _OF_PRODUCERS | {
 _APPENDS: Final = frozenset(
     {ev.RecordsAppended, ev.RecordsForwarded, ev.ChunkStaged, ev.ChunksCommitted}
 )
-_REMOVALS: Final = frozenset({ev.RecordsDeleted, ev.RecordsFinished, ev.JobsAcked})
+_REMOVALS: Final = frozenset({ev.RecordsRemoved, ev.RecordsFinished, ev.JobsAcked})
 
 logger = logging.getLogger("logqueue.journal")
 
 
-class Position(NamedTuple):
+class JournalPosition(NamedTuple):
     """A place in the jobs log.
 
     Attributes:
@@ -93,7 +93,7 @@ class Position(NamedTuple):
     synced: bool
 
 
-NOWHERE = Position(0, 0, False)
+NOWHERE = JournalPosition(0, 0, False)
 
 
 class Journal:
@@ -337,7 +337,7 @@ class Journal:
 
     def append(
         self, state: State, events: list[ev.AnyEvent], may_use_spare: bool | None = None
-    ) -> Position:
+    ) -> JournalPosition:
         """Log the events of one decision, before they are applied.
 
         Args:
@@ -428,7 +428,7 @@ class Journal:
 
     def _append_jobs(
         self, state: State, events: list[ev.AnyEvent], sync: bool, spare: int
-    ) -> Position:
+    ) -> JournalPosition:
         log = self.jobs
         order = self._next_order()
         parts = ev.encode_parts(order, events)
@@ -447,14 +447,14 @@ class Journal:
                 self.housework.begin_task(RESERVE, log.reserve_ahead)
         except WalFull as full:
             raise StorageFull.because(full) from full
-        except RecordTooLarge as large:
+        except FrameTooLarge as large:
             raise PayloadTooLarge(
                 f"this call would make one entry of the log that is too large ({large}); nothing "
                 "was stored: send or ask for less at a time"
             ) from large
         except WalError as failure:
             raise StorageReadOnly.because(failure) from failure
-        return Position(number, log.segment, sync)
+        return JournalPosition(number, log.segment, sync)
 
     def checkpoint(self, state: State, at: int, *, clean: bool = False) -> None:
         """Begin a new jobs-log segment with everything that no live record says.

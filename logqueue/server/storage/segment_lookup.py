@@ -28,7 +28,7 @@ from logqueue.segments.index import (
     SegmentIndex,
     decode_index,
 )
-from logqueue.segments.known import Known
+from logqueue.segments.known import KnownTopics
 from wal import File
 from wal.format import (
     FRAME_FIELDS,
@@ -50,7 +50,7 @@ REMEMBERED_MAX = 2048
 logger = logging.getLogger("logqueue.segments")
 
 
-class Place(NamedTuple):
+class SegmentPlace(NamedTuple):
     """Where one segment is.
 
     Attributes:
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SegmentScan:
     """What a look at a segment has found.
 
     Attributes:
@@ -89,7 +89,7 @@ class Look:
     damage: str | None = None
 
 
-Looking = Generator[None, None, Look]
+Looking = Generator[None, None, SegmentScan]
 
 
 class LogSegments:
@@ -97,35 +97,37 @@ class LogSegments:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._whole: OrderedDict[tuple[str, int], Look] = OrderedDict()
+        self._whole: OrderedDict[tuple[str, int], SegmentScan] = OrderedDict()
         self._growing: dict[tuple[str, int], IndexBuilder] = {}
         # What the jobs log tells of topics. The leases log names none.
-        self._known = Known()
+        self._known = KnownTopics()
         # The same up to one segment, that one included.
-        self._past: tuple[int, Known] = (0, Known())
+        self._past: tuple[int, KnownTopics] = (0, KnownTopics())
 
     @property
     def log_id(self) -> str:
         """Identity of the jobs log, in hex."""
         return self._journal.jobs.identity.hex()
 
-    def places(self, log: LogName) -> list[Place]:
+    def places(self, log: LogName) -> list[SegmentPlace]:
         """The segments of a log as of now, oldest first; the last one is active."""
         archive = self._journal.archive
         archived = archive.segments(log) if archive is not None else {}
         infos = self._journal.logs[log].segments()
         here = {
-            info.id: Place(log, info.id, info.path, info.bytes, info.last, successor.begun)
+            info.id: SegmentPlace(log, info.id, info.path, info.bytes, info.last, successor.begun)
             for info, successor in pairwise(infos)
         }
         active = infos[-1]
-        here[active.id] = Place(log, active.id, active.path, active.bytes, active.last, False)
+        here[active.id] = SegmentPlace(
+            log, active.id, active.path, active.bytes, active.last, False
+        )
         for id, kept in archived.items():
-            place = here.get(id) or Place(log, id, kept.path, kept.bytes, 0, True)
+            place = here.get(id) or SegmentPlace(log, id, kept.path, kept.bytes, 0, True)
             here[id] = place._replace(is_archived=True, has_index=kept.has_index)
         return [here[id] for id in sorted(here)]
 
-    def path_of(self, place: Place) -> str:
+    def path_of(self, place: SegmentPlace) -> str:
         """Where a segment is by now: what the log has dropped may be in the archive."""
         archive = self._journal.archive
         kept = archive.segments(place.log).get(place.id) if archive is not None else None
@@ -137,7 +139,9 @@ class LogSegments:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def look(self, place: Place, through: int = 0, known: Known | None = None) -> Looking:
+    def look(
+        self, place: SegmentPlace, through: int = 0, known: KnownTopics | None = None
+    ) -> Looking:
         """Find out what is in a segment.
 
         Args:
@@ -161,7 +165,7 @@ class LogSegments:
             index = self._read_index(place)
             yield
             if index is not None:
-                return self._remember(key, Look(index))
+                return self._remember(key, SegmentScan(index))
         file = self._journal.fs.open(self.path_of(place))
         try:
             damage: str | None = None
@@ -172,7 +176,7 @@ class LogSegments:
                     # Somebody else may have begun with it meanwhile.
                     builder = self._growing.setdefault(key, begun)
             except SegmentDamaged as error:
-                return self._remember(key, Look(self._nothing(place), error.problem))
+                return self._remember(key, SegmentScan(self._nothing(place), error.problem))
             try:
                 yield from _read_on(builder, file, place, through)
             except SegmentDamaged as error:
@@ -188,7 +192,7 @@ class LogSegments:
             is_short = index.last_frame < min(through, place.last)
         if damage is None and is_short:
             damage = builder.problem or "zeros stand where a frame belongs"
-        look = Look(index, damage)
+        look = SegmentScan(index, damage)
         if place.is_sealed or damage is not None:
             # What was taken for damage must not be fed to the builder twice.
             self._growing.pop(key, None)
@@ -218,7 +222,7 @@ class LogSegments:
     # -- inside ----------------------------------------------------------------------------------
 
     def _begin(
-        self, place: Place, file: File, known: Known | None = None
+        self, place: SegmentPlace, file: File, known: KnownTopics | None = None
     ) -> Generator[None, None, IndexBuilder]:
         if known is None and place.log == "jobs" and not _stands_alone(file):
             known = yield from self._known_before(place)
@@ -230,12 +234,12 @@ class LogSegments:
             path=place.path,
         )
 
-    def _known_before(self, place: Place) -> Generator[None, None, Known]:
+    def _known_before(self, place: SegmentPlace) -> Generator[None, None, KnownTopics]:
         """What the jobs log tells of topics and routers before a segment."""
         # Whoever comes meanwhile begins at the first segment.
-        (last, known), self._past = self._past, (0, Known())
+        (last, known), self._past = self._past, (0, KnownTopics())
         if last >= place.id:
-            last, known = 0, Known()
+            last, known = 0, KnownTopics()
         for earlier in self.places("jobs"):
             if last < earlier.id < place.id:
                 with suppress(FileNotFoundError):
@@ -245,25 +249,25 @@ class LogSegments:
         self._past = last, known
         return known
 
-    def _nothing(self, place: Place) -> SegmentIndex:
+    def _nothing(self, place: SegmentPlace) -> SegmentIndex:
         """The index of a segment of which not even the header can be read."""
         identity = self._journal.logs[place.log].identity.hex()
         return SegmentIndex(
             VERSION, place.log, self.log_id, identity, place.id, 0, 0, 0, 0, 0, 0, 0, 0
         )
 
-    def _remember(self, key: tuple[str, int], look: Look) -> Look:
+    def _remember(self, key: tuple[str, int], look: SegmentScan) -> SegmentScan:
         self._whole[key] = look
         if len(self._whole) > REMEMBERED_MAX:
             self._whole.popitem(last=False)
         self._learn(look)
         return look
 
-    def _learn(self, look: Look) -> None:
+    def _learn(self, look: SegmentScan) -> None:
         if look.index.log == "jobs":
             self._known.add(look.index.learned, look.index.routers)
 
-    def _read_index(self, place: Place) -> SegmentIndex | None:
+    def _read_index(self, place: SegmentPlace) -> SegmentIndex | None:
         path = self.path_of(place) + INDEX_SUFFIX
         try:
             file = self._journal.fs.open(path)
@@ -313,7 +317,7 @@ def _stands_alone(file: File) -> bool:
 
 
 def _read_on(
-    builder: IndexBuilder, file: File, place: Place, through: int
+    builder: IndexBuilder, file: File, place: SegmentPlace, through: int
 ) -> Generator[None, None, None]:
     """Feed a builder what it has not seen of a segment.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.spark.audit.findings import Finding, Rule, bits_set, runs
-from logqueue.spark.audit.history import History, Instance
+from logqueue.spark.audit.history import AuditHistory, Instance
 from logqueue.spark.audit.records import BLOCK, bit_of, block_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Pair = tuple[str, str, str]
 """Kind of copy, name of the queue, name of the topic that gets its copies."""
 
 
-def pairs_of(history: History, covers: Callable[[str], bool]) -> list[Pair]:
+def pairs_of(history: AuditHistory, covers: Callable[[str], bool]) -> list[Pair]:
     """Which topics get copies of which queues, by their configs over time.
 
     Args:
@@ -126,7 +126,7 @@ def copy_findings(
     copies: DataFrame,
     rows: Sequence[Any],
     pairs: Sequence[Pair],
-    history: History,
+    history: AuditHistory,
     floors: Mapping[str, int],
 ) -> Iterator[Finding]:
     """What blocks that do not agree mean.
@@ -215,7 +215,7 @@ def _told(
 
 
 def redrive_findings(
-    spark: SparkSession, records: DataFrame, history: History, covers: Callable[[str], bool]
+    spark: SparkSession, records: DataFrame, history: AuditHistory, covers: Callable[[str], bool]
 ) -> Iterator[Finding]:
     """Redriven records that are no dead letters, went back twice, or left no job behind."""
     redriven = [

@@ -38,7 +38,7 @@ JOBS: Final = "jobs"
 LEASES: Final = "leases"
 
 
-class SegmentFile(NamedTuple):
+class AuditedSegment(NamedTuple):
     """One file of a log.
 
     Attributes:
@@ -53,7 +53,7 @@ class SegmentFile(NamedTuple):
 
 
 @dataclass(slots=True)
-class Problem:
+class FrameProblem:
     """Bytes that are not what was written, or a file that is not there.
 
     Attributes:
@@ -64,7 +64,7 @@ class Problem:
     """
 
     rule: str
-    file: SegmentFile
+    file: AuditedSegment
     offset: int
     detail: str
     is_tail: bool = False
@@ -74,19 +74,19 @@ class Problem:
 class Placed(NamedTuple):
     """A frame, or the place of a problem between two frames."""
 
-    file: SegmentFile
+    file: AuditedSegment
     offset: int
     frame: Frame | None
-    problem: Problem | None = None
+    problem: FrameProblem | None = None
 
 
-def frames(files: Sequence[SegmentFile]) -> Iterator[Placed]:
+def frames(files: Sequence[AuditedSegment]) -> Iterator[Placed]:
     """All frames of one log, and its problems in their places.
 
     Args:
         files: Of one log, ascending.
     """
-    before: SegmentFile | None = None
+    before: AuditedSegment | None = None
     number = 0
     for index, file in enumerate(files):
         is_last = index == len(files) - 1
@@ -96,23 +96,23 @@ def frames(files: Sequence[SegmentFile]) -> Iterator[Placed]:
             if state is HeaderState.ABSENT and is_zero(data) and is_last:
                 continue
             detail = "the segment has no header that this version can read"
-            yield Placed(file, 0, None, Problem("frame_crc", file, 0, detail))
+            yield Placed(file, 0, None, FrameProblem("frame_crc", file, 0, detail))
             number = 0
             before = file
             continue
         if before is not None and before.id + 1 != file.id:
             detail = f"segments {before.id + 1} to {file.id - 1} of the {file.log} log are missing"
-            yield Placed(file, 0, None, Problem("segments_joined", file, 0, detail))
+            yield Placed(file, 0, None, FrameProblem("segments_joined", file, 0, detail))
         elif before is not None and number and header.first != number:
             detail = f"it begins with frame {header.first} where {number} belongs"
-            yield Placed(file, 0, None, Problem("segments_joined", file, 0, detail))
+            yield Placed(file, 0, None, FrameProblem("segments_joined", file, 0, detail))
         salt = salt_of(header.identity, file.id)
         number = yield from _walk(file, data, salt, header.first, is_last)
         before = file
 
 
 def _walk(
-    file: SegmentFile, data: bytes, salt: int, first: int, is_last: bool
+    file: AuditedSegment, data: bytes, salt: int, first: int, is_last: bool
 ) -> Generator[Placed, None, int]:
     """The frames of a segment; gives back the number of the frame that is due next."""
     walk = Walk(data, salt, first, file.id, FRAME_BYTES_MAX)
@@ -127,7 +127,7 @@ def _walk(
         is_tail = found is None and is_last
         detail = f"frame {walk.number}: {walk.problem}"
         yield Placed(
-            file, walk.offset, None, Problem("frame_crc", file, walk.offset, detail, is_tail)
+            file, walk.offset, None, FrameProblem("frame_crc", file, walk.offset, detail, is_tail)
         )
         if found is None:
             return 0

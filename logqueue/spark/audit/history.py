@@ -26,7 +26,7 @@ from logqueue.events import block as blocks
 from logqueue.model.config import TopicConfig
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
-from logqueue.spark.audit.frames import JOBS, LEASES, Placed, Problem
+from logqueue.spark.audit.frames import JOBS, LEASES, FrameProblem, Placed
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class Epochs:
     unlike: list[tuple[int, int, str]] = field(default_factory=list)
 
 
-class History:
+class AuditHistory:
     """All that one pass over both logs keeps.
 
     Attributes:
@@ -141,13 +141,13 @@ class History:
         self.producers: dict[str, Epochs] = {}
         self.orders: Ranges = []
         self.orders_doubled: list[int] = []
-        self.problems: list[Problem] = []
+        self.problems: list[FrameProblem] = []
         self.is_partial = False
         self.leases_from: int | None = None
         self.kept_from = 0
         self.set_back: list[tuple[int, int]] = []
         self.frames = self.records = 0
-        self._suspects: dict[int, Problem] = {}
+        self._suspects: dict[int, FrameProblem] = {}
         self._times: dict[str, tuple[array[int], array[int]]] = {
             log: (array("q"), array("q")) for log in (JOBS, LEASES)
         }
@@ -179,7 +179,7 @@ class History:
         if self.leases_from is None and placed.file.log == LEASES and placed.file.id > 1:
             self.leases_from = order
 
-    def take_problem(self, problem: Problem) -> None:
+    def take_problem(self, problem: FrameProblem) -> None:
         """Frames are damaged or missing here."""
         self.problems.append(problem)
         if problem.file.log != LEASES:
@@ -284,49 +284,49 @@ class History:
 # -- one function per event that matters ----------------------------------------------------------
 
 
-def _created(history: History, event: ev.TopicCreated, tx: ev.Transaction) -> None:
+def _created(history: AuditHistory, event: ev.TopicCreated, tx: ev.Transaction) -> None:
     inst = history._instance(event.topic, event.name)
     inst.name, inst.created = event.name, tx.order
     inst.configs.append((tx.order, event.config))
 
 
-def _configured(history: History, event: ev.TopicConfigured, tx: ev.Transaction) -> None:
+def _configured(history: AuditHistory, event: ev.TopicConfigured, tx: ev.Transaction) -> None:
     history._instance(event.topic).configs.append((tx.order, event.config))
 
 
-def _dropped(history: History, event: ev.TopicDropped, tx: ev.Transaction) -> None:
+def _dropped(history: AuditHistory, event: ev.TopicRemoved, tx: ev.Transaction) -> None:
     history._instance(event.topic).dropped = tx.order
 
 
-def _appended(history: History, event: ev.RecordsAppended, tx: ev.Transaction) -> None:
+def _appended(history: AuditHistory, event: ev.RecordsAppended, tx: ev.Transaction) -> None:
     history._grow(event.topic, event.first_seq, event.count, tx.order, event.seqs_reserved)
     _note_bounds(history, event.topic, event.block)
     if event.cap_floor:
         history._instance(event.topic).has_removals = True
 
 
-def _trimmed(history: History, event: ev.RecordsTrimmed, tx: ev.Transaction) -> None:
+def _trimmed(history: AuditHistory, event: ev.RecordsTrimmed, tx: ev.Transaction) -> None:
     history._instance(event.topic).has_removals = True
 
 
-def _replaced(history: History, event: ev.RecordsReplaced, tx: ev.Transaction) -> None:
+def _replaced(history: AuditHistory, event: ev.RecordsReplaced, tx: ev.Transaction) -> None:
     for block in event.blocks:
         _note_bounds(history, event.topic, block)
 
 
-def _staged(history: History, event: ev.ChunkStaged, tx: ev.Transaction) -> None:
+def _staged(history: AuditHistory, event: ev.ChunkStaged, tx: ev.Transaction) -> None:
     _note_bounds(history, event.topic, event.block)
 
 
-def _note_bounds(history: History, topic: int, block: bytes) -> None:
+def _note_bounds(history: AuditHistory, topic: int, block: bytes) -> None:
     if not blocks.is_plain(block):
-        bounds = blocks.View(block).numbers(blocks.MAX_DELIVERIES)
+        bounds = blocks.BlockView(block).numbers(blocks.MAX_DELIVERIES)
         if bounds:
             inst = history._instance(topic)
             inst.bound_max = max(inst.bound_max, *bounds)
 
 
-def _forwarded(history: History, event: ev.RecordsForwarded, tx: ev.Transaction) -> None:
+def _forwarded(history: AuditHistory, event: ev.RecordsForwarded, tx: ev.Transaction) -> None:
     history._grow(event.topic, event.first_seq, event.count, tx.order, event.seqs_reserved)
     edge = history.edges.get(event.router)
     if edge is None:
@@ -342,7 +342,7 @@ def _forwarded(history: History, event: ev.RecordsForwarded, tx: ev.Transaction)
     edge.cursor = max(edge.cursor, event.cursor)
 
 
-def _advanced(history: History, event: ev.RouterAdvanced, tx: ev.Transaction) -> None:
+def _advanced(history: AuditHistory, event: ev.RouterAdvanced, tx: ev.Transaction) -> None:
     edge = history.edges.get(event.router)
     if edge is None:
         return
@@ -353,12 +353,12 @@ def _advanced(history: History, event: ev.RouterAdvanced, tx: ev.Transaction) ->
     edge.cursor = max(edge.cursor, event.cursor)
 
 
-def _chunks(history: History, event: ev.ChunksCommitted, tx: ev.Transaction) -> None:
+def _chunks(history: AuditHistory, event: ev.ChunksCommitted, tx: ev.Transaction) -> None:
     count = sum(event.counts)
     history._grow(event.topic, event.first_seq, count, tx.order, event.seqs_reserved)
 
 
-def _skipped(history: History, event: ev.SeqsSkipped, tx: ev.Transaction) -> None:
+def _skipped(history: AuditHistory, event: ev.SeqsSkipped, tx: ev.Transaction) -> None:
     inst = history._instance(event.topic)
     last = event.first_seq + event.count - 1
     if event.first_seq > inst.head + 1:
@@ -368,7 +368,7 @@ def _skipped(history: History, event: ev.SeqsSkipped, tx: ev.Transaction) -> Non
     inst.reserved = max(inst.reserved, event.seqs_reserved)
 
 
-def _deleted(history: History, event: ev.RecordsDeleted, tx: ev.Transaction) -> None:
+def _deleted(history: AuditHistory, event: ev.RecordsRemoved, tx: ev.Transaction) -> None:
     history._instance(event.topic).has_removals = True
     if event.redriven:
         copies = sum(
@@ -379,29 +379,31 @@ def _deleted(history: History, event: ev.RecordsDeleted, tx: ev.Transaction) -> 
         history._instance(event.topic).redriven.append((tx.order, event.seqs, copies))
 
 
-def _router(history: History, event: ev.RouterCreated, tx: ev.Transaction) -> None:
+def _router(history: AuditHistory, event: ev.RouterCreated, tx: ev.Transaction) -> None:
     has_filter = event.options.filter is not None
     history.edges[event.router] = Edge(
         event.router, event.name, event.topic, event.dest, has_filter, event.cursor, event.cursor
     )
 
 
-def _router_configured(history: History, event: ev.RouterConfigured, tx: ev.Transaction) -> None:
+def _router_configured(
+    history: AuditHistory, event: ev.RouterConfigured, tx: ev.Transaction
+) -> None:
     edge = history.edges.get(event.router)
     if edge is not None:
         edge.has_filter = edge.has_filter or event.options.filter is not None
 
 
-def _forgotten(history: History, event: ev.StagedDropped, tx: ev.Transaction) -> None:
+def _forgotten(history: AuditHistory, event: ev.StagedDropped, tx: ev.Transaction) -> None:
     if event.forget and event.producer in history.producers:
         history.producers[event.producer].last = None
 
 
-def _dropped_segments(history: History, event: ev.SegmentsDropped, tx: ev.Transaction) -> None:
+def _dropped_segments(history: AuditHistory, event: ev.SegmentsDropped, tx: ev.Transaction) -> None:
     history.kept_from = max(history.kept_from, event.kept_from)
 
 
-def _checkpointed(history: History, event: ev.Checkpointed, tx: ev.Transaction) -> None:
+def _checkpointed(history: AuditHistory, event: ev.Checkpointed, tx: ev.Transaction) -> None:
     """Says what is known already, unless older segments are gone or damaged."""
     history.kept_from = max(history.kept_from, event.oldest)
     for kept in event.topics:
@@ -431,10 +433,10 @@ def _checkpointed(history: History, event: ev.Checkpointed, tx: ev.Transaction) 
             history.producers[producer.name] = Epochs(producer.epoch)
 
 
-_TAKE: dict[type[Any], Callable[[History, Any, ev.Transaction], None]] = {
+_TAKE: dict[type[Any], Callable[[AuditHistory, Any, ev.Transaction], None]] = {
     ev.TopicCreated: _created,
     ev.TopicConfigured: _configured,
-    ev.TopicDropped: _dropped,
+    ev.TopicRemoved: _dropped,
     ev.RecordsAppended: _appended,
     ev.RecordsReplaced: _replaced,
     ev.RecordsTrimmed: _trimmed,
@@ -443,7 +445,7 @@ _TAKE: dict[type[Any], Callable[[History, Any, ev.Transaction], None]] = {
     ev.RouterAdvanced: _advanced,
     ev.ChunksCommitted: _chunks,
     ev.SeqsSkipped: _skipped,
-    ev.RecordsDeleted: _deleted,
+    ev.RecordsRemoved: _deleted,
     ev.RouterCreated: _router,
     ev.RouterConfigured: _router_configured,
     ev.StagedDropped: _forgotten,
@@ -452,7 +454,7 @@ _TAKE: dict[type[Any], Callable[[History, Any, ev.Transaction], None]] = {
 }
 
 
-def settle(history: History, oldest: int | None) -> None:
+def settle(history: AuditHistory, oldest: int | None) -> None:
     """Draw what only the end of the pass can tell.
 
     Args:

@@ -27,7 +27,7 @@ from logqueue.spark.audit import log as audit_log
 from logqueue.spark.audit import producers as audit_producers
 from logqueue.spark.audit import records as audit_records
 from logqueue.spark.audit.findings import Finding
-from logqueue.spark.audit.history import History, Instance
+from logqueue.spark.audit.history import AuditHistory, Instance
 from logqueue.spark.progress import Note, silent
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def run_audit(
     Raises:
         PipelineError: A rule is unknown, or there is nothing to audit.
     """
-    run = _Run(spark, input, findings.require_rules(rules, RULES), note)
+    run = _AuditRun(spark, input, findings.require_rules(rules, RULES), note)
     run.look_at_files()
     if run.damaged:
         run.skip(run.asked - _OF_HISTORY - _OF_ARCHIVE, "the log or its archive is damaged")
@@ -119,7 +119,7 @@ def account(spark: SparkSession, input: Input, *, note: Note = silent) -> dict[s
         PipelineError: There is nothing to audit.
     """
     names = _OF_JOBS | {"seq_contiguous", "seq_unique"}
-    run = _Run(spark, input, names, note)
+    run = _AuditRun(spark, input, names, note)
     run.look_at_files()
     if not run.damaged:
         run.look_at_rows(None)
@@ -128,14 +128,14 @@ def account(spark: SparkSession, input: Input, *, note: Note = silent) -> dict[s
 
 
 def _audit_id(
-    ranges: Mapping[str, Any], history: History | None, rules: Sequence[str], compared: bool
+    ranges: Mapping[str, Any], history: AuditHistory | None, rules: Sequence[str], compared: bool
 ) -> str:
     last_order = history.orders[-1][1] if history is not None and history.orders else 0
     text = json.dumps([ranges, last_order, rules, compared], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class _Run:
+class _AuditRun:
     """One audit under way.
 
     Attributes:
@@ -156,7 +156,7 @@ class _Run:
         self.note = note
         self.found: list[Finding] = []
         self.skipped: dict[str, str] = {}
-        self.history: History | None = None
+        self.history: AuditHistory | None = None
         self.damaged = False
         self.ranges: dict[str, dict[str, Any]] = {}
         self.account: dict[str, Any] = audit_account.summed((), {}, {})
@@ -358,7 +358,7 @@ class _Run:
             self.found += audit_copies.redrive_findings(self.spark, records, history, self.covers)
 
 
-def facts_of(history: History | None) -> list[tuple[Any, ...]]:
+def facts_of(history: AuditHistory | None) -> list[tuple[Any, ...]]:
     """What the rules about jobs need to know of each queue, as `audit_leases.FACTS` has it."""
     if history is None:
         return []

@@ -15,8 +15,8 @@ import msgspec
 from logqueue import events as ev
 from logqueue.segments import ranges as seq_ranges
 from logqueue.spark.audit.findings import Finding, Rule
-from logqueue.spark.audit.frames import JOBS, LEASES, Problem, SegmentFile, frames, shown
-from logqueue.spark.audit.history import History, settle
+from logqueue.spark.audit.frames import JOBS, LEASES, AuditedSegment, FrameProblem, frames, shown
+from logqueue.spark.audit.history import AuditHistory, settle
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.progress import Note
 from wal.files import OsFileSystem
@@ -48,7 +48,7 @@ class _Placed(msgspec.Struct, array_like=True):
 _order_of = msgspec.msgpack.Decoder(_Placed).decode
 
 
-def files_of(directories: Sequence[str]) -> dict[str, list[SegmentFile]]:
+def files_of(directories: Sequence[str]) -> dict[str, list[AuditedSegment]]:
     """The segment files of both logs, ascending; of a segment that is in several places the first.
 
     Args:
@@ -57,13 +57,13 @@ def files_of(directories: Sequence[str]) -> dict[str, list[SegmentFile]]:
     Raises:
         PipelineError: There is no jobs log in any of them.
     """
-    found: dict[str, dict[int, SegmentFile]] = {JOBS: {}, LEASES: {}}
+    found: dict[str, dict[int, AuditedSegment]] = {JOBS: {}, LEASES: {}}
     fs = OsFileSystem()
     for directory in directories:
         for log in (JOBS, LEASES):
             place = os.path.join(directory, log)
             for id in segment_ids(fs, place) if os.path.isdir(place) else []:
-                found[log].setdefault(id, SegmentFile(log, id, segment_path(place, id)))
+                found[log].setdefault(id, AuditedSegment(log, id, segment_path(place, id)))
     if not found[JOBS]:
         raise PipelineError(
             f"there is no log in {', '.join(directories)}: name a server's data directory, which "
@@ -72,14 +72,14 @@ def files_of(directories: Sequence[str]) -> dict[str, list[SegmentFile]]:
     return {log: [files[id] for id in sorted(files)] for log, files in found.items()}
 
 
-def read_history(directories: Sequence[str], note: Note) -> History:
+def read_history(directories: Sequence[str], note: Note) -> AuditHistory:
     """Pass over both logs once.
 
     Raises:
         PipelineError: There is no log.
     """
     files = files_of(directories)
-    history = History(_identity(files[JOBS]))
+    history = AuditHistory(_identity(files[JOBS]))
     total = sum(map(len, files.values()))
     done = 0
     for log in (JOBS, LEASES):
@@ -101,16 +101,18 @@ def read_history(directories: Sequence[str], note: Note) -> History:
                             history.take_leases(placed, said.order, said.events[-1].at)
                 except msgspec.MsgspecError as error:
                     detail = f"frame {placed.frame.number} is no transaction: {error}"
-                    history.take_problem(Problem("frame_crc", placed.file, placed.offset, detail))
+                    history.take_problem(
+                        FrameProblem("frame_crc", placed.file, placed.offset, detail)
+                    )
     oldest = files[JOBS][0]
     settle(history, oldest.id)
     if oldest.id > history.kept_from > 0:
         detail = f"segments {history.kept_from} to {oldest.id - 1} of the jobs log are missing"
-        history.problems.append(Problem("segments_joined", oldest, 0, detail))
+        history.problems.append(FrameProblem("segments_joined", oldest, 0, detail))
     return history
 
 
-def _identity(files: Sequence[SegmentFile]) -> str:
+def _identity(files: Sequence[AuditedSegment]) -> str:
     for file in files:
         with open(file.path, "rb") as opened:
             _, header = decode_header(opened.read(HEADER_BYTES))
@@ -119,7 +121,7 @@ def _identity(files: Sequence[SegmentFile]) -> str:
     raise PipelineError(f"{files[0].path} has no header of a segment: this is no log")
 
 
-def findings(history: History, directories: Sequence[str]) -> Iterator[Finding]:
+def findings(history: AuditHistory, directories: Sequence[str]) -> Iterator[Finding]:
     """Damaged bytes, missing files, and transactions that are in no log."""
     for problem in history.problems:
         yield _damage(history, problem, directories)
@@ -138,7 +140,7 @@ def findings(history: History, directories: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def _damage(history: History, problem: Problem, directories: Sequence[str]) -> Finding:
+def _damage(history: AuditHistory, problem: FrameProblem, directories: Sequence[str]) -> Finding:
     topics = {
         history.instances[number].name: list(range_)
         for number, range_ in sorted(problem.lost.items())

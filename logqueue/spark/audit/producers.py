@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from logqueue.errors import quoted
 from logqueue.segments import ranges as seq_ranges
 from logqueue.spark.audit.findings import Finding, Rule
-from logqueue.spark.audit.history import Edge, History, Instance
+from logqueue.spark.audit.history import AuditHistory, Edge, Instance
 
 RULES = (
     Rule("epochs_contiguous", "the epochs of a producer follow one another without a gap"),
@@ -22,7 +22,7 @@ RULES = (
 )
 
 
-def findings(history: History) -> Iterator[Finding]:
+def findings(history: AuditHistory) -> Iterator[Finding]:
     """What the history itself tells of these rules."""
     yield from _epochs(history)
     for _, edge in sorted(history.edges.items()):
@@ -39,7 +39,7 @@ def findings(history: History) -> Iterator[Finding]:
         )
 
 
-def seq_findings(history: History) -> Iterator[Finding]:
+def seq_findings(history: AuditHistory) -> Iterator[Finding]:
     """Seqs that writes gave twice or passed over, found where they were given."""
     for _, inst in sorted(history.instances.items()):
         for first, last, order in inst.doubled:
@@ -64,7 +64,7 @@ def seq_findings(history: History) -> Iterator[Finding]:
             )
 
 
-def _epochs(history: History) -> Iterator[Finding]:
+def _epochs(history: AuditHistory) -> Iterator[Finding]:
     for name, epochs in sorted(history.producers.items()):
         for first, last, order in epochs.gaps:
             yield Finding(
@@ -98,7 +98,7 @@ def _epochs(history: History) -> Iterator[Finding]:
             )
 
 
-def _copies(history: History, edge: Edge) -> Iterator[Finding]:
+def _copies(history: AuditHistory, edge: Edge) -> Iterator[Finding]:
     source, dest = history.instances.get(edge.source), history.instances.get(edge.dest)
     if source is None or dest is None:
         return

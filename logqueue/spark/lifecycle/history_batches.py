@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logqueue.spark.lifecycle.job_history import APPENDED, JobHistory
+from logqueue.spark.lifecycle.job_history import APPENDED, JobTimeline
 from logqueue.spark.lifecycle.tables import ATTEMPTS, JOBS
 
 MS_PER_DAY = 86_400_000
@@ -77,14 +77,14 @@ def _fold(
         yield rows.batch()
 
 
-_Told = tuple[str, int, str | None, str | None, JobHistory]
+_Told = tuple[str, int, str | None, str | None, JobTimeline]
 
 
 def jobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[_Told]:
     """Each job with its identity (log id, seq, tag, key), all its events taken in."""
     known: tuple[str, int] | None = None
     tag = key = None
-    job = JobHistory()
+    job = JobTimeline()
     for batch in batches:
         columns = [_longs(batch, name) for name in ("seq", "kind", "ts", "due")]
         words = [_words(batch, name) for name in ("log_id", "who", "reason")]
@@ -96,7 +96,7 @@ def jobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[_Told]:
                 if known is not None and job.is_known:
                     yield known[0], known[1], tag, key, job
                 known, tag, key = (log_id, seq), None, None
-                job = JobHistory()
+                job = JobTimeline()
             if kind == APPENDED:
                 key, tag = lease, detail
                 job.append(ts, due)
@@ -140,7 +140,7 @@ class JobRows:
         seq: int,
         tag: str | None,
         key: str | None,
-        job: JobHistory,
+        job: JobTimeline,
     ) -> None:
         """Take in a job that is closed."""
         attempts = job.attempts

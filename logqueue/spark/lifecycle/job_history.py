@@ -78,7 +78,7 @@ class Step(NamedTuple):
     worker: str | None
 
 
-class JobHistory:
+class JobTimeline:
     """One job. Feed it its events in order, then `close` it.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from logqueue.errors import quoted
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.reading.holdings import Held, HeldEvents, Losses, Piece, Range
+from logqueue.spark.reading.holdings import HeldEvents, HeldRange, Losses, Piece, Range
 from logqueue.spark.reading.offsets import EventsOffset, Place, RecordsOffset, share
 from logqueue.spark.reading.options import Bound, Reading
 
@@ -29,7 +29,7 @@ class Limit:
     bytes: int | None = None
 
 
-SeqAt = Callable[[Held, int], int]
+SeqAt = Callable[[HeldRange, int], int]
 """The first seq of a topic that was taken in at a time (ms since the epoch) or later; one behind
 the highest when there is none."""
 
@@ -61,7 +61,7 @@ class RecordsCourse:
 
     # -- starts and ends of what options say -----------------------------------------------------
 
-    def initial(self, held: Mapping[str, Held]) -> dict[str, Any]:
+    def initial(self, held: Mapping[str, HeldRange]) -> dict[str, Any]:
         """Where a stream begins.
 
         Raises:
@@ -73,19 +73,19 @@ class RecordsCourse:
         places = {name: self._first(topic, start) for name, topic in held.items()}
         return RecordsOffset(places).json()
 
-    def _first(self, topic: Held, start: Bound) -> Place:
+    def _first(self, topic: HeldRange, start: Bound) -> Place:
         given = start.places.get(topic.name, -2)
         if given == -2:
             return Place(topic.log, topic.first, topic.told)
         log, told = start.logs.get(topic.name, topic.log), start.told.get(topic.name, 0)
         return Place(log, max(given, 1), told)
 
-    def end(self, held: Mapping[str, Held]) -> dict[str, Any]:
+    def end(self, held: Mapping[str, HeldRange]) -> dict[str, Any]:
         """The end of what is held now."""
         return RecordsOffset({name: _end(topic) for name, topic in held.items()}).json()
 
     def batch(
-        self, held: Mapping[str, Held], seq_at: SeqAt, older: Sequence[Held] = ()
+        self, held: Mapping[str, HeldRange], seq_at: SeqAt, older: Sequence[HeldRange] = ()
     ) -> list[Range]:
         """What a batch reads.
 
@@ -122,7 +122,7 @@ class RecordsCourse:
                 ranges.append(Range(topic.name, topic.log, begin, last))
         return [range for range in ranges if range.first < range.end]
 
-    def _batch_first(self, topic: Held, seq_at: SeqAt) -> int:
+    def _batch_first(self, topic: HeldRange, seq_at: SeqAt) -> int:
         start = self._reading.start
         if start.at_ms is not None:
             return seq_at(topic, start.at_ms)
@@ -131,14 +131,14 @@ class RecordsCourse:
             self._losses.report(_ahead(topic, given))
         return topic.first if given == -2 else max(given, 1)
 
-    def _batch_end(self, topic: Held, seq_at: SeqAt) -> int:
+    def _batch_end(self, topic: HeldRange, seq_at: SeqAt) -> int:
         end = self._reading.end
         if end.at_ms is not None:
             return seq_at(topic, end.at_ms)
         given = end.places.get(topic.name, -1)
         return topic.next if given == -1 else min(given, topic.next)
 
-    def _check_names(self, bound: Bound, option: str, held: Mapping[str, Held]) -> None:
+    def _check_names(self, bound: Bound, option: str, held: Mapping[str, HeldRange]) -> None:
         for name in bound.places:
             if not self._reading.selection.fits(name):
                 raise PipelineError(
@@ -154,7 +154,7 @@ class RecordsCourse:
     def latest(
         self,
         start: dict[str, Any],
-        held: Mapping[str, Held],
+        held: Mapping[str, HeldRange],
         limit: Limit,
         target: dict[str, Any] | None,
     ) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class RecordsCourse:
         begun = RecordsOffset.parse(start).topics
         targets = RecordsOffset.parse(target).topics if target is not None else None
         places = dict(begun)
-        steps: list[tuple[Held, Place, int]] = []
+        steps: list[tuple[HeldRange, Place, int]] = []
         for name in sorted({*begun, *held}):
             step = self._step(name, begun.get(name), held.get(name), targets)
             if step is not None:
@@ -196,9 +196,9 @@ class RecordsCourse:
         self,
         name: str,
         begun: Place | None,
-        topic: Held | None,
+        topic: HeldRange | None,
         targets: Mapping[str, Place] | None,
-    ) -> tuple[Held, Place, int] | None:
+    ) -> tuple[HeldRange, Place, int] | None:
         """A topic, where it is read from, and up to where; None when it stays as it is."""
         if topic is None:
             assert begun is not None
@@ -224,7 +224,7 @@ class RecordsCourse:
         return topic, place, max(end, place.next)
 
     def between(
-        self, start: dict[str, Any], end: dict[str, Any], held: Mapping[str, Held]
+        self, start: dict[str, Any], end: dict[str, Any], held: Mapping[str, HeldRange]
     ) -> list[Range]:
         """What a micro-batch reads, from its offsets alone.
 
@@ -261,7 +261,7 @@ class RecordsCourse:
         return ranges
 
 
-def _end(topic: Held) -> Place:
+def _end(topic: HeldRange) -> Place:
     return Place(topic.log, topic.next)
 
 
@@ -272,14 +272,14 @@ def _recreated(name: str, before: str, now: str, next: int) -> str:
     )
 
 
-def _ahead(topic: Held, next: int) -> str:
+def _ahead(topic: HeldRange, next: int) -> str:
     return (
         f"seqs {topic.next} to {next - 1} of topic '{topic.name}' are gone: the log ends before "
         "the place to read from; was it restored from an older backup?"
     )
 
 
-def _divide(steps: Sequence[tuple[Held, Place, int]], limit: Limit, turn: int) -> list[int]:
+def _divide(steps: Sequence[tuple[HeldRange, Place, int]], limit: Limit, turn: int) -> list[int]:
     """The end of each step under a bound, shared fairly."""
     if limit.rows is None and limit.bytes is None:
         return [end for _, _, end in steps]

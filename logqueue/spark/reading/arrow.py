@@ -27,15 +27,15 @@ from logqueue.events.block import (
     UPDATED_AT,
     BlockError,
 )
-from logqueue.segments.fast_decode import Records
+from logqueue.segments.fast_decode import RecordEvents
 from logqueue.segments.index import SegmentDamaged
-from logqueue.segments.job_events import JobEvent
+from logqueue.segments.job_events import JobTransition
 from logqueue.segments.plan import SegmentRead
 from logqueue.segments.resolver import Lend
 from logqueue.segments.walk import read_events, read_records
 from logqueue.spark.reading.arrow_columns import (
+    ColumnPiece,
     Ints,
-    Piece,
     length_column,
     number_column,
     pieces,
@@ -135,7 +135,7 @@ def record_batches(
     """
     wanted = None if columns is None else frozenset(columns)
     maker = _RecordRows(read, data_as, wanted, path or f"segment {read.name}")
-    pending: list[Records] = []
+    pending: list[RecordEvents] = []
     size = rows = 0
     for records in read_records(data, read, lend, path):
         length = len(records.block)
@@ -163,7 +163,7 @@ class _RecordRows:
         self._data_as = data_as
         self._path = path
 
-    def make(self, records: Sequence[Records]) -> Iterator[pa.RecordBatch]:
+    def make(self, records: Sequence[RecordEvents]) -> Iterator[pa.RecordBatch]:
         """Batches of some records, none of them much too large."""
         try:
             rows = _Rows(records)
@@ -233,7 +233,7 @@ class _RecordRows:
 class _Rows:
     """Records as rows, with what several columns need of them."""
 
-    def __init__(self, records: Sequence[Records]) -> None:
+    def __init__(self, records: Sequence[RecordEvents]) -> None:
         """Look at some records.
 
         Raises:
@@ -243,7 +243,7 @@ class _Rows:
         self._firsts: Ints = np.array([entry.first_seq for entry in records], np.int64)
         self._ats: Ints = np.array([entry.at for entry in records], np.int64)
         blocks = [entry.block for entry in records]
-        self.parts: Sequence[Piece] = pieces(blocks, [entry.count for entry in records])
+        self.parts: Sequence[ColumnPiece] = pieces(blocks, [entry.count for entry in records])
         self.counts: Ints = np.concatenate([part.counts for part in self.parts])
         self.count = int(self.counts.sum())
 
@@ -333,7 +333,7 @@ def event_batches(
         SegmentDamaged: The bytes are not what they were.
     """
     names = {topic.topic: (topic.name, topic.log_id) for topic in read.topics}
-    pending: list[JobEvent] = []
+    pending: list[JobTransition] = []
     for event in read_events(data, read, path):
         pending.append(event)
         if len(pending) >= ROWS_MIN:
@@ -344,9 +344,9 @@ def event_batches(
 
 
 def _event_batch(
-    events: Sequence[JobEvent], names: dict[int, tuple[str, str]], wanted: Sequence[str] | None
+    events: Sequence[JobTransition], names: dict[int, tuple[str, str]], wanted: Sequence[str] | None
 ) -> pa.RecordBatch:
-    by_field = JobEvent(*zip(*events, strict=True))  # type: ignore[arg-type]
+    by_field = JobTransition(*zip(*events, strict=True))  # type: ignore[arg-type]
     topics: Any = by_field.topic
     made: dict[str, Any] = {
         "topic": lambda: pa.array([names[topic][0] for topic in topics], _STRING),

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logqueue.events.block import KEY, NUMBER_COLUMNS, BlockError, View
+from logqueue.events.block import KEY, NUMBER_COLUMNS, BlockError, BlockView
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,7 +26,7 @@ _BITS = np.array([bits.bit_count() for bits in range(256)], np.int64)
 _MAX = np.iinfo(np.int64).max
 
 
-class Piece:
+class ColumnPiece:
     """Neighbouring blocks.
 
     Attributes:
@@ -48,7 +48,7 @@ class Piece:
         raise NotImplementedError
 
 
-class LargeBlock(Piece):
+class LargeBlock(ColumnPiece):
     """One block, its values wrapped where they are."""
 
     def __init__(self, block: bytes) -> None:
@@ -77,14 +77,14 @@ class LargeBlock(Piece):
             raise BlockError("the values of a block reach over its end")
 
     def lengths(self, column: int) -> Ints | None:
-        """See `Piece`."""
+        """See `ColumnPiece`."""
         if column not in self._ends:
             return None
         offsets = self._ends[column][0]
         return np.diff(offsets).astype(np.int64)
 
     def values(self, column: int) -> pa.Array | None:
-        """See `Piece`."""
+        """See `ColumnPiece`."""
         if column not in self._ends:
             return None
         offsets, base = self._ends[column]
@@ -94,7 +94,7 @@ class LargeBlock(Piece):
         )
 
     def numbers(self, column: int) -> Ints | None:
-        """See `Piece`."""
+        """See `ColumnPiece`."""
         if not self._view.number_bits >> column & 1:
             return None
         rank = (self._view.number_bits & (1 << column) - 1).bit_count()
@@ -102,7 +102,7 @@ class LargeBlock(Piece):
         return _signed(np.frombuffer(self._block, "<u8", self._view.count, at))
 
 
-class SmallBlocks(Piece):
+class SmallBlocks(ColumnPiece):
     """Many blocks of a few records each, laid end to end."""
 
     def __init__(self, blocks: Sequence[bytes]) -> None:
@@ -171,12 +171,12 @@ class SmallBlocks(Piece):
         return bases + starts, bases + ends
 
     def lengths(self, column: int) -> Ints | None:
-        """See `Piece`."""
+        """See `ColumnPiece`."""
         span = self._spans[column]
         return span[1] - span[0] if span is not None else None
 
     def values(self, column: int) -> pa.Array | None:
-        """See `Piece`."""
+        """See `ColumnPiece`."""
         span = self._spans[column]
         if span is None:
             return None
@@ -191,7 +191,7 @@ class SmallBlocks(Piece):
         return mixed.take(pa.array(np.arange(0, 2 * count, 2)))
 
     def numbers(self, column: int) -> Ints | None:
-        """See `Piece`."""
+        """See `ColumnPiece`."""
         present = self._number_bits >> column & 1 == 1
         if not present.any():
             return None
@@ -204,7 +204,7 @@ class SmallBlocks(Piece):
         return found
 
 
-def _view(block: bytes) -> View:
+def _view(block: bytes) -> BlockView:
     """A view of a block, its header checked against its length."""
     if len(block) < 8:
         raise BlockError("a block is shorter than its header")
@@ -212,7 +212,7 @@ def _view(block: bytes) -> View:
     needed = 8 + count * (8 * (block[2] | block[3] << 8).bit_count() + 4 * block[1].bit_count())
     if not count or needed > len(block):
         raise BlockError("the columns of a block reach over its end")
-    return View(block)
+    return BlockView(block)
 
 
 def _signed(numbers: npt.NDArray[Any]) -> Ints:
@@ -220,7 +220,7 @@ def _signed(numbers: npt.NDArray[Any]) -> Ints:
     return found
 
 
-def pieces(blocks: Sequence[bytes], counts: Sequence[int]) -> list[Piece]:
+def pieces(blocks: Sequence[bytes], counts: Sequence[int]) -> list[ColumnPiece]:
     """Blocks in order, in as few pieces as is quick.
 
     Args:
@@ -230,7 +230,7 @@ def pieces(blocks: Sequence[bytes], counts: Sequence[int]) -> list[Piece]:
     Raises:
         BlockError: One is not what this version can read.
     """
-    found: list[Piece] = []
+    found: list[ColumnPiece] = []
     done = 0
     for place in np.flatnonzero(np.asarray(counts) >= LARGE_RECORDS_MIN).tolist():
         if place > done:
@@ -242,12 +242,12 @@ def pieces(blocks: Sequence[bytes], counts: Sequence[int]) -> list[Piece]:
     return found
 
 
-def rows_of(piece: Piece) -> int:
+def rows_of(piece: ColumnPiece) -> int:
     """How many records a piece has."""
     return int(piece.counts.sum())
 
 
-def text_column(parts: Sequence[Piece], column: int) -> pa.Array | None:
+def text_column(parts: Sequence[ColumnPiece], column: int) -> pa.Array | None:
     """A text column of all pieces as binary, null where a record has none; None for all null."""
     arrays = [part.values(column) for part in parts]
     if all(array is None for array in arrays):
@@ -278,7 +278,7 @@ def _with_nulls(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(array), [valid, offsets, values])
 
 
-def length_column(parts: Sequence[Piece], columns: Sequence[int]) -> Ints:
+def length_column(parts: Sequence[ColumnPiece], columns: Sequence[int]) -> Ints:
     """The bytes of each record's values in some text columns, added up."""
     found = []
     for part in parts:
@@ -291,7 +291,7 @@ def length_column(parts: Sequence[Piece], columns: Sequence[int]) -> Ints:
     return np.concatenate(found)
 
 
-def number_column(parts: Sequence[Piece], column: int) -> Ints | None:
+def number_column(parts: Sequence[ColumnPiece], column: int) -> Ints | None:
     """A number column of all pieces, 0 where a record has none; None when no record has any."""
     arrays = [part.numbers(column) for part in parts]
     if all(array is None for array in arrays):

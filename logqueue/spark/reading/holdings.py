@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRange:
     """What is held of one topic.
 
     Attributes:
@@ -187,7 +187,7 @@ class Losses:
             self.report(f"{what} are gone: the log has dropped the segments that told of them")
 
 
-def require_topics(names: Sequence[str], held: Mapping[str, Held], where: str) -> None:
+def require_topics(names: Sequence[str], held: Mapping[str, HeldRange], where: str) -> None:
     """Refuse a batch over topics that are not there.
 
     Raises:

@@ -47,7 +47,7 @@ from logqueue.shapes import TopicEntry
 from logqueue.spark.errors import PipelineError
 from logqueue.spark.reading import options, paging, readers
 from logqueue.spark.reading.fetching import SegmentGone, read_task
-from logqueue.spark.reading.holdings import Held, HeldEvents, Losses, Piece, Range
+from logqueue.spark.reading.holdings import HeldEvents, HeldRange, Losses, Piece, Range
 from logqueue.spark.reading.narrowing import Narrowing
 from logqueue.spark.reading.options import LiveOptions, Selection
 from logqueue.spark.reading.planning import SegmentTask, Survey
@@ -226,7 +226,7 @@ class LiveSegments:
         )
         try:
             for item in found:
-                if isinstance(item, paging.Gap):
+                if isinstance(item, paging.PageGap):
                     losses.report(
                         f"seqs {item.first} to {item.last} of topic '{task.topic}' are gone: they "
                         "went by a cap or a TTL, or the topic was made anew"
@@ -269,19 +269,19 @@ class LiveSnapshot:
     """What a server has at one moment: topics by segments, and topics by pages."""
 
     def __init__(
-        self, store: LiveStore, log: LogSnapshot | None, paged: Mapping[str, Held]
+        self, store: LiveStore, log: LogSnapshot | None, paged: Mapping[str, HeldRange]
     ) -> None:
         self.where = store.given.url
         self._store = store
         self._log = log
         self._paged = paged
 
-    def held(self) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, HeldRange]:
         """The topics that are asked for and that exist, by name."""
         by_segments = self._log.held() if self._log is not None else {}
         return dict(sorted({**by_segments, **self._paged}.items()))
 
-    def older(self) -> Sequence[Held]:
+    def older(self) -> Sequence[HeldRange]:
         """Instances of these topics that were deleted and made anew since, as far as the log still
         tells of them."""
         return self._log.older() if self._log is not None else []
@@ -291,7 +291,7 @@ class LiveSnapshot:
         assert self._log is not None
         return self._log.held_events(settled=True)
 
-    def seq_at(self, topic: Held, at_ms: int) -> int:
+    def seq_at(self, topic: HeldRange, at_ms: int) -> int:
         """The first seq taken in at a time or later; one behind the highest when there is none."""
         with self._store._client() as client, suppress(TopicNotFound):
             told = client.seq_at(topic.name, at_ms)
@@ -358,8 +358,8 @@ def _look(store: LiveStore, client: Client) -> LiveSnapshot:
 
 
 def _paged(
-    client: Client, selection: Selection, logged: Mapping[str, Held] | None
-) -> dict[str, Held]:
+    client: Client, selection: Selection, logged: Mapping[str, HeldRange] | None
+) -> dict[str, HeldRange]:
     """The topics that are read by pages: ephemeral ones, or all when the log may not be seen."""
     names: Sequence[str] = selection.names
     if selection.pattern is not None or len(names) > NAMES_ASKED_MAX:
@@ -368,7 +368,7 @@ def _paged(
             for entry in client.topics()
             if selection.fits(entry.topic) and not _is_surely_logged(entry, logged)
         ]
-    found: dict[str, Held] = {}
+    found: dict[str, HeldRange] = {}
     for name in names:
         try:
             state = client.topic(name, touch=False)
@@ -380,11 +380,11 @@ def _paged(
         if state.count:
             pieces = [Piece(state.earliest_seq, state.head_seq, state.count, state.bytes)]
         first = max(state.earliest_seq, 1)
-        found[name] = Held(name, state.log_id, state.head_seq + 1, pieces, [], True, first)
+        found[name] = HeldRange(name, state.log_id, state.head_seq + 1, pieces, [], True, first)
     return found
 
 
-def _is_surely_logged(entry: TopicEntry, logged: Mapping[str, Held] | None) -> bool:
+def _is_surely_logged(entry: TopicEntry, logged: Mapping[str, HeldRange] | None) -> bool:
     """Whether a topic need not be asked for its class, which the list of topics leaves out."""
     if logged is None:
         return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from logqueue.client import Client
-from logqueue.client.calls import Call, Request, call, path
+from logqueue.client.calls import Call, CallRequest, call, path
 from logqueue.shapes import Tombstone
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RawPage(msgspec.Struct, frozen=True, kw_only=True):
     tombstone: Tombstone | None = None
 
 
-class Gap(msgspec.Struct, frozen=True):
+class PageGap(msgspec.Struct, frozen=True):
     """Seqs, inclusive, that went before they were read: by a cap, a TTL, or with their topic."""
 
     first: int
@@ -65,7 +65,7 @@ def page(topic: str, from_seq: int) -> Call[RawPage]:
         "include_tags": True,
         "include_meta": True,
     }
-    return call(Request("POST", path("topics", topic, "diff"), body), RawPage)
+    return call(CallRequest("POST", path("topics", topic, "diff"), body), RawPage)
 
 
 def read(
@@ -77,7 +77,7 @@ def read(
     log_id: str,
     schema: pa.Schema,
     with_data: bool,
-) -> Iterator[pa.RecordBatch | Gap]:
+) -> Iterator[pa.RecordBatch | PageGap]:
     """The live records of a range, in batches, and what is missing of it.
 
     Args:
@@ -95,10 +95,10 @@ def read(
         gap = reply.tombstone
         if gap is not None and gap.reason == "recreated":
             # These are the records of another topic of the same name.
-            yield Gap(at + 1, end - 1)
+            yield PageGap(at + 1, end - 1)
             break
         if gap is not None and gap.gap_from < end:
-            yield Gap(max(gap.gap_from, first), min(gap.gap_to, end - 1))
+            yield PageGap(max(gap.gap_from, first), min(gap.gap_to, end - 1))
         for record in reply.records:
             if record.seq >= end:
                 break

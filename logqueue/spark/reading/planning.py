@@ -28,7 +28,7 @@ from logqueue.segments.plan import (
     plan_records,
     topics_of,
 )
-from logqueue.spark.reading.holdings import Held, HeldEvents, Piece, Range
+from logqueue.spark.reading.holdings import HeldEvents, HeldRange, Piece, Range
 from logqueue.spark.reading.narrowing import Narrowing
 from logqueue.spark.reading.options import Reading, Selection
 
@@ -79,7 +79,7 @@ class Survey:
 
     # -- records ---------------------------------------------------------------------------------
 
-    def held(self) -> dict[str, Held]:
+    def held(self) -> dict[str, HeldRange]:
         """The newest instance of each topic, by name."""
         wanted: dict[int, rg.Ranges | None] = {t.topic: None for t in self._newest.values()}
         reads = plan_records(self.jobs, wanted)
@@ -95,7 +95,7 @@ class Survey:
             for name, facts in sorted(self._newest.items())
         }
 
-    def older(self) -> list[Held]:
+    def older(self) -> list[HeldRange]:
         """What is held of instances that were deleted and made anew since, as far as they have
         any record."""
         newest = {facts.topic for facts in self._newest.values()}
@@ -103,7 +103,7 @@ class Survey:
         found = [self.held_instance(number) for number in numbers if number not in newest]
         return [held for held in found if held.pieces]
 
-    def held_instance(self, number: int) -> Held:
+    def held_instance(self, number: int) -> HeldRange:
         """One instance, whether or not it is the newest of its name."""
         pieces: list[Piece] = []
         indexes = {index.segment: index for index in self.jobs}
@@ -117,7 +117,7 @@ class Survey:
         """What to read for seqs of some instances."""
         return plan_records(self.jobs, dict(wanted))
 
-    def seq_at(self, topic: Held, at_ms: int, first_of: FirstOf) -> int:
+    def seq_at(self, topic: HeldRange, at_ms: int, first_of: FirstOf) -> int:
         """The first seq that was taken in at a time or later; one behind the head for none.
 
         Args:
@@ -145,7 +145,7 @@ class Survey:
             found = found if hit is None else min(found, hit)
         return found
 
-    def _held(self, facts: TopicFacts, pieces: list[Piece]) -> Held:
+    def _held(self, facts: TopicFacts, pieces: list[Piece]) -> HeldRange:
         number = facts.topic
         parts = [part for index in self.jobs if (part := index.part(number)) is not None]
         originals = rg.union(*(part.ranges for part in parts))
@@ -154,7 +154,7 @@ class Survey:
         # What a copy was made of may be gone, though the copy is told of.
         readable = rg.union((piece.first, piece.last) for piece in pieces)
         untold = rg.union(self._gaps(number), rg.without(originals, readable))
-        return Held(facts.name, f"{self.log_id}-{number}", head + 1, pieces, untold)
+        return HeldRange(facts.name, f"{self.log_id}-{number}", head + 1, pieces, untold)
 
     def _gaps(self, number: int) -> rg.Ranges:
         """Seqs of a topic that were told of in segments that are not at hand, none that are."""

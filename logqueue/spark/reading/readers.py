@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from logqueue.spark.reading.advancing import Course, EventsCourse, Limit, RecordsCourse
-from logqueue.spark.reading.holdings import Held, HeldEvents, Range, require_topics
+from logqueue.spark.reading.holdings import HeldEvents, HeldRange, Range, require_topics
 from logqueue.spark.reading.narrowing import Narrowing
 from logqueue.spark.reading.options import Reading, require_batch, require_stream
 
@@ -65,10 +65,10 @@ class Snapshot(Protocol):
     where: str
     """The store, for people."""
 
-    def held(self) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, HeldRange]:
         """The topics that are asked for and that exist, by name."""
 
-    def older(self) -> Sequence[Held]:
+    def older(self) -> Sequence[HeldRange]:
         """Instances of these topics that were deleted and made anew since."""
 
     def held_events(self, *, settled: bool) -> HeldEvents:
@@ -78,7 +78,7 @@ class Snapshot(Protocol):
             settled: Leave out the newest of which one log may still lack something.
         """
 
-    def seq_at(self, topic: Held, at_ms: int) -> int:
+    def seq_at(self, topic: HeldRange, at_ms: int) -> int:
         """The first seq taken in at a time or later; one behind the highest when there is none."""
 
     def tasks(self, ranges: Sequence[Range], narrowing: Narrowing) -> list[Any]:

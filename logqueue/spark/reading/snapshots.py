@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from logqueue.segments.plan import SegmentRead
 from logqueue.spark.reading.fetching import Segments, first_from
-from logqueue.spark.reading.holdings import Held, HeldEvents, Range
+from logqueue.spark.reading.holdings import HeldEvents, HeldRange, Range
 from logqueue.spark.reading.narrowing import Narrowing
 from logqueue.spark.reading.options import Reading
 from logqueue.spark.reading.planning import SegmentTask, Survey
@@ -40,15 +40,15 @@ class LogSnapshot:
         self._reading = reading
         self._segments = segments
         self._settled_end = settled_end
-        self._held: dict[str, Held] | None = None
+        self._held: dict[str, HeldRange] | None = None
 
-    def held(self) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, HeldRange]:
         """The topics that are asked for and that exist, by name."""
         if self._held is None:
             self._held = self._survey.held()
         return self._held
 
-    def older(self) -> list[Held]:
+    def older(self) -> list[HeldRange]:
         """Instances of these topics that were deleted and made anew since."""
         return self._survey.older()
 
@@ -56,7 +56,7 @@ class LogSnapshot:
         """The job events of all topics."""
         return self._survey.held_events(self._settled_end if settled else None)
 
-    def seq_at(self, topic: Held, at_ms: int) -> int:
+    def seq_at(self, topic: HeldRange, at_ms: int) -> int:
         """The first seq taken in at a time or later; one behind the highest when there is none."""
 
         def first_of(read: SegmentRead) -> int | None:

@@ -19,7 +19,7 @@ LONGEST_CELL = 200
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """One table of the document.
 
     Attributes:
@@ -37,21 +37,21 @@ class Part:
 
 
 PARTS = (
-    Part("What became of jobs", "report_outcomes"),
-    Part("In and out", "report_throughput", "sums"),
-    Part("Backlog at the end", "report_backlog", "last"),
-    Part("How long it took", "report_latency", "whole"),
-    Part("Limits", "report_sla_summary"),
-    Part("Worst breaches", "report_sla", order=("value_ms",)),
-    Part("Ways to fail", "report_failures", order=("n",)),
-    Part("Retries", "report_retries"),
-    Part("Where the work went", "report_waste", order=("run_ms",)),
-    Part("Keys and tags that fail", "report_poison", order=("failures",)),
-    Part("Workers", "report_workers", "whole", ("p95_run",)),
-    Part("Workers needed", "report_capacity", "whole"),
-    Part("Leases that look stuck", "report_stuck", order=("held_ms",)),
-    Part("Paths", "report_variants", order=("n",)),
-    Part("What follows what", "report_dfg", order=("n",)),
+    ReportPart("What became of jobs", "report_outcomes"),
+    ReportPart("In and out", "report_throughput", "sums"),
+    ReportPart("Backlog at the end", "report_backlog", "last"),
+    ReportPart("How long it took", "report_latency", "whole"),
+    ReportPart("Limits", "report_sla_summary"),
+    ReportPart("Worst breaches", "report_sla", order=("value_ms",)),
+    ReportPart("Ways to fail", "report_failures", order=("n",)),
+    ReportPart("Retries", "report_retries"),
+    ReportPart("Where the work went", "report_waste", order=("run_ms",)),
+    ReportPart("Keys and tags that fail", "report_poison", order=("failures",)),
+    ReportPart("Workers", "report_workers", "whole", ("p95_run",)),
+    ReportPart("Workers needed", "report_capacity", "whole"),
+    ReportPart("Leases that look stuck", "report_stuck", order=("held_ms",)),
+    ReportPart("Paths", "report_variants", order=("n",)),
+    ReportPart("What follows what", "report_dfg", order=("n",)),
 )
 
 
@@ -81,7 +81,7 @@ def markdown(
     return "\n".join(lines)
 
 
-def _section(part: Part, table: pa.Table) -> list[str]:
+def _section(part: ReportPart, table: pa.Table) -> list[str]:
     chosen = _chosen(part, table)
     lines = [f"## {part.heading}", ""]
     if chosen.num_rows == 0:
@@ -98,7 +98,7 @@ def _section(part: Part, table: pa.Table) -> list[str]:
     return [*lines, ""]
 
 
-def _chosen(part: Part, table: pa.Table) -> pa.Table:
+def _chosen(part: ReportPart, table: pa.Table) -> pa.Table:
     if part.rows == "whole":
         return table.filter(pc.is_null(table["bucket"])).drop_columns(["bucket"])
     if table.num_rows == 0:

@@ -23,7 +23,7 @@ from logqueue.spark.reports.page import fates, flow, hands, numbers
 from logqueue.spark.reports.page.figures import SUMMED, Figures
 from logqueue.spark.reports.page.markup import foreign, plain, table, text
 from logqueue.spark.reports.page.style import CSS, SCRIPT
-from logqueue.spark.reports.page.view import Section, View, number
+from logqueue.spark.reports.page.view import PageView, Section, number
 
 TOPICS_DRAWN = 12
 """Topics with charts of their own; all are in the tables."""
@@ -86,7 +86,7 @@ def page(
     start, end = (None if at is None else _ms(at) for at in range)
     figures = Figures(tables, start=start, end=end, bucket=bucket_ms)
     topics = _topics(figures)
-    view = View(figures, topics, topics[:topics_drawn])
+    view = PageView(figures, topics, topics[:topics_drawn])
     sections = [
         flow.backing_up(view),
         flow.slower(view),
@@ -147,7 +147,7 @@ _ACTIVITY = {
 }
 
 
-def _summary(view: View) -> str:
+def _summary(view: PageView) -> str:
     counts = fates.states(view).get("", {})
     jobs = sum(counts.values())
     done, dead = counts.get("acked", 0.0), fates.total(counts, fates.DEAD)
@@ -166,7 +166,7 @@ def _summary(view: View) -> str:
     return f'<dl class="strip">{made}</dl>'
 
 
-def _in_topics(view: View) -> str:
+def _in_topics(view: PageView) -> str:
     return f"in {len(view.topics)} topics" if len(view.topics) != 1 else "in 1 topic"
 
 
@@ -180,7 +180,7 @@ def _opened(counts: Mapping[str, float]) -> str:
     return ", ".join(parts) if parts else "ready, delayed, in flight, held"
 
 
-def _worst(view: View, metric: str) -> tuple[str, str]:
+def _worst(view: PageView, metric: str) -> tuple[str, str]:
     """The highest p95 of a topic over the whole range: value, and whose it is."""
     rows = [
         row
@@ -197,7 +197,7 @@ def _worst(view: View, metric: str) -> tuple[str, str]:
     )
 
 
-def _menu(view: View, sections: Sequence[Section]) -> str:
+def _menu(view: PageView, sections: Sequence[Section]) -> str:
     links = "".join(f'<a href="#{section.anchor}">{section.menu}</a>' for section in sections)
     chooser = ""
     if not view.is_one:
@@ -212,7 +212,7 @@ def _menu(view: View, sections: Sequence[Section]) -> str:
     return f'<nav aria-label="Questions"><div class="in">{links}{chooser}</div></nav>'
 
 
-def _overview(view: View) -> str:
+def _overview(view: PageView) -> str:
     """A line per topic: what came in, how it stands."""
     if view.is_one:
         return ""

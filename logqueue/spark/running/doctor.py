@@ -32,7 +32,7 @@ TEMP_FREE_MIN = 2 << 30
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """What was found of one thing.
 
     Attributes:
@@ -46,83 +46,85 @@ class Finding:
     hint: str = ""
 
 
-def examine() -> list[Finding]:
+def examine() -> list[DoctorFinding]:
     """Look at everything."""
     return [finding for look in LOOKS for finding in look()]
 
 
-def is_fit(findings: list[Finding]) -> bool:
+def is_fit(findings: list[DoctorFinding]) -> bool:
     """Whether nothing essential is missing."""
     return all(finding.state != "missing" for finding in findings)
 
 
-def _java() -> Iterator[Finding]:
+def _java() -> Iterator[DoctorFinding]:
     try:
         found = java.find()
     except PipelineError as error:
-        yield Finding("java", "missing", "none that will do", error.message)
+        yield DoctorFinding("java", "missing", "none that will do", error.message)
         return
-    yield Finding("java", "ok", f"{found.said}, from {found.source}: {found.home}")
+    yield DoctorFinding("java", "ok", f"{found.said}, from {found.source}: {found.home}")
     yield _archive(found)
 
 
-def _archive(found: java.Java) -> Finding:
+def _archive(found: java.Java) -> DoctorFinding:
     name = "class archive"
     if not class_archive.is_wanted():
-        return Finding(
+        return DoctorFinding(
             name, "note", f"turned off by {class_archive.SWITCH}", "sessions start slower"
         )
     try:
         kept = class_archive.path(found, java.cache_directory())
     except PipelineError as error:
-        return Finding(name, "note", "none", error.message)
+        return DoctorFinding(name, "note", "none", error.message)
     if kept.is_file():
-        return Finding(name, "ok", f"{kept} ({kept.stat().st_size >> 20} MiB)")
-    return Finding(name, "note", "none yet", "the first action makes it, for quicker starts later")
+        return DoctorFinding(name, "ok", f"{kept} ({kept.stat().st_size >> 20} MiB)")
+    return DoctorFinding(
+        name, "note", "none yet", "the first action makes it, for quicker starts later"
+    )
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[DoctorFinding]:
     said = f"{platform.python_version()}: {sys.executable}"
     if sys.version_info[:2] >= PYTHON_MIN:
-        yield Finding("python", "ok", said)
+        yield DoctorFinding("python", "ok", said)
     else:
-        yield Finding("python", "missing", said, "use Python 3.11 or newer")
+        yield DoctorFinding("python", "missing", said, "use Python 3.11 or newer")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[DoctorFinding]:
     yield _package("pyspark", PYSPARK_MIN, PYSPARK_BELOW)
     yield _package("pyarrow", PYARROW_MIN, None)
     yield _package("numpy", NUMPY_MIN, None)
     pandas = version_of("pandas")
     if pandas is None:
-        yield Finding("pandas", "ok", "not installed, and not needed")
+        yield DoctorFinding("pandas", "ok", "not installed, and not needed")
     elif numbers(pandas) < PANDAS_BELOW:
-        yield Finding("pandas", "ok", pandas)
+        yield DoctorFinding("pandas", "ok", pandas)
     else:
         hint = "pyspark does not work with it everywhere: pip install 'pandas<3'"
-        yield Finding("pandas", "note", pandas, hint)
+        yield DoctorFinding("pandas", "note", pandas, hint)
     connect = version_of("grpcio")
     if connect is None:
         hint = "only --remote needs it: pip install 'logqueue[spark-connect]'"
-        yield Finding("spark connect", "note", "not installed", hint)
+        yield DoctorFinding("spark connect", "note", "not installed", hint)
     else:
-        yield Finding("spark connect", "ok", f"grpcio {connect}")
+        yield DoctorFinding("spark connect", "ok", f"grpcio {connect}")
 
 
-def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -> Finding:
+def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -> DoctorFinding:
     version = version_of(name)
     install = "pip install 'logqueue[spark]'"
     if version is None:
-        return Finding(name, "missing", "not installed", install)
+        return DoctorFinding(name, "missing", "not installed", install)
     if numbers(version) < least or (below is not None and numbers(version) >= below):
         upto = f" and below {_dotted(below)}" if below else ""
-        return Finding(
+        return DoctorFinding(
             name, "missing", version, f"needs {_dotted(least)} or newer{upto}: {install}"
         )
-    return Finding(name, "ok", version)
+    return DoctorFinding(name, "ok", version)
 
 
-def _formats() -> Iterator[Finding]:
+def _formats() -> Iterator[DoctorFinding]:
     missing = [
         name
         for name in ("pyspark_logqueue", "pyspark_logqueue_wal")
@@ -130,12 +132,12 @@ def _formats() -> Iterator[Finding]:
     ]
     if missing:
         hint = "install logqueue again: its wheel holds them"
-        yield Finding("formats", "missing", f"no package {', '.join(missing)}", hint)
+        yield DoctorFinding("formats", "missing", f"no package {', '.join(missing)}", hint)
     else:
-        yield Finding("formats", "ok", "logqueue, logqueue-wal")
+        yield DoctorFinding("formats", "ok", "logqueue, logqueue-wal")
 
 
-def _loopback() -> Iterator[Finding]:
+def _loopback() -> Iterator[DoctorFinding]:
     try:
         with socket.create_server((session.LOOPBACK, 0)) as server:
             port = server.getsockname()[1]
@@ -143,23 +145,25 @@ def _loopback() -> Iterator[Finding]:
                 pass
     except OSError as error:
         hint = "Spark and its Python processes talk over it; allow ports on 127.0.0.1"
-        yield Finding("loopback", "missing", str(error), hint)
+        yield DoctorFinding("loopback", "missing", str(error), hint)
     else:
-        yield Finding("loopback", "ok", f"ports can be opened and reached on {session.LOOPBACK}")
+        yield DoctorFinding(
+            "loopback", "ok", f"ports can be opened and reached on {session.LOOPBACK}"
+        )
 
 
-def _temp_space() -> Iterator[Finding]:
+def _temp_space() -> Iterator[DoctorFinding]:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     said = f"{free / (1 << 30):.1f} GiB free in {folder}"
     if free >= TEMP_FREE_MIN:
-        yield Finding("temp space", "ok", said)
+        yield DoctorFinding("temp space", "ok", said)
     else:
         hint = "sorts spill there; free some, or name another directory with TMPDIR"
-        yield Finding("temp space", "note", said, hint)
+        yield DoctorFinding("temp space", "note", said, hint)
 
 
-LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+LOOKS: tuple[Callable[[], Iterator[DoctorFinding]], ...] = (
     _java,
     _python,
     _packages,

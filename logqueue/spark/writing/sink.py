@@ -45,7 +45,7 @@ from pyspark.sql.datasource import (
 
 from logqueue.client import Client, ConnectionFailed, EpochPart
 from logqueue.client.backoff import Backoff
-from logqueue.client.calls import Request, call, path
+from logqueue.client.calls import CallRequest, call, path
 from logqueue.errors import (
     EpochConflict,
     Forbidden,
@@ -59,7 +59,7 @@ from logqueue.errors import (
 )
 from logqueue.shapes import Appended, Committed, Staged
 from logqueue.spark.errors import PipelineError
-from logqueue.spark.writing.sink_bodies import Chunk, Chunks, Sum, digest_of
+from logqueue.spark.writing.sink_bodies import BodyChunk, Chunks, Sum, digest_of
 from logqueue.spark.writing.sink_options import SinkOptions, read_columns, read_options
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     return BatchWriter(given, read_columns(schema, given))
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> LogqueueStreamWriter:
     """The writer of `df.writeStream.format("logqueue")`.
 
     Raises:
@@ -97,7 +99,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
             "a topic is appended to, never overwritten: use outputMode append or update"
         )
     given = read_options(options, is_stream=True)
-    return StreamWriter(given, read_columns(schema, given))
+    return LogqueueStreamWriter(given, read_columns(schema, given))
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class BatchWriter(DataSourceArrowWriter):
         """
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class LogqueueStreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches: batch number n of the query is epoch n of the producer."""
 
     def __init__(self, options: SinkOptions, columns: Mapping[str, int]) -> None:
@@ -227,7 +229,7 @@ def _write(
     return PartWritten(place.partition, place.attempt, staged, chunks.rows, chunks.sums)
 
 
-def _each(chunks: Chunks, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
+def _each(chunks: Chunks, batches: Iterator[pa.RecordBatch]) -> Iterator[BodyChunk]:
     for batch in batches:
         yield from chunks.take(batch)
     yield from chunks.rest()
@@ -241,7 +243,7 @@ def _client(options: SinkOptions) -> Client:
         raise PipelineError(f"option url or token: {error}") from error
 
 
-def _stage(client: Client, place: _Place, number: int, chunk: Chunk) -> None:
+def _stage(client: Client, place: _Place, number: int, chunk: BodyChunk) -> None:
     head = b'{"topic":%s,"partition":%d,"attempt":"%s","chunk":%d,"records":[' % (
         msgspec.json.encode(chunk.topic),
         place.partition,
@@ -250,10 +252,10 @@ def _stage(client: Client, place: _Place, number: int, chunk: Chunk) -> None:
     )
     where = path("producers", place.producer, "epochs", str(place.epoch), "stage")
     body = b"".join((head, b",".join(chunk.records), b"]}"))
-    _send(client, Request("POST", where, body), Staged, place, number, chunk)
+    _send(client, CallRequest("POST", where, body), Staged, place, number, chunk)
 
 
-def _append(client: Client, place: _Place, number: int, chunk: Chunk) -> None:
+def _append(client: Client, place: _Place, number: int, chunk: BodyChunk) -> None:
     records = b",".join(chunk.records)
     # The content is part of the key: after a shuffle other rows may come in the same place, and
     # they must not be taken for a repeat.
@@ -263,11 +265,16 @@ def _append(client: Client, place: _Place, number: int, chunk: Chunk) -> None:
     key = hashlib.blake2b(text.encode(), digest_size=24).hexdigest()
     body = b"".join((b'{"idempotency_key":"%s","records":[' % key.encode(), records, b"]}"))
     where = path("topics", chunk.topic, return_seqs=False)
-    _send(client, Request("POST", where, body), Appended, place, number, chunk)
+    _send(client, CallRequest("POST", where, body), Appended, place, number, chunk)
 
 
 def _send(
-    client: Client, request: Request, shape: type[Any], place: _Place, number: int, chunk: Chunk
+    client: Client,
+    request: CallRequest,
+    shape: type[Any],
+    place: _Place,
+    number: int,
+    chunk: BodyChunk,
 ) -> None:
     try:
         client.perform(call(request, shape))

@@ -57,7 +57,7 @@ def digest_of(sums: Mapping[str, Sum]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class BodyChunk:
     """Records for one call.
 
     Attributes:
@@ -101,7 +101,7 @@ class Chunks:
         self.sums: dict[str, Sum] = {}
         self.rows = 0
 
-    def take(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
+    def take(self, batch: pa.RecordBatch) -> Iterator[BodyChunk]:
         """Take in the next rows; gives the chunks that are full.
 
         Raises:
@@ -120,12 +120,12 @@ class Chunks:
                 yield from self._gather(topic, self.rows + first, texts[first:last])
         self.rows += batch.num_rows
 
-    def rest(self) -> Iterator[Chunk]:
+    def rest(self) -> Iterator[BodyChunk]:
         """What is left when all rows have come."""
         for topic in [*self._waiting]:
             yield self._cut(topic)
 
-    def _gather(self, topic: str, first_row: int, texts: list[bytes]) -> Iterator[Chunk]:
+    def _gather(self, topic: str, first_row: int, texts: list[bytes]) -> Iterator[BodyChunk]:
         total = self.sums.setdefault(topic, Sum())
         total.rows += len(texts)
         total.bytes += sum(map(len, texts))
@@ -146,14 +146,14 @@ class Chunks:
         if len(self._waiting) > 1:
             yield from self._relieve()
 
-    def _relieve(self) -> Iterator[Chunk]:
+    def _relieve(self) -> Iterator[BodyChunk]:
         """Many topics wait together for what several chunks may hold; then they all go."""
         if sum(waiting.bytes for waiting in self._waiting.values()) > 4 * self._options.chunk_bytes:
             yield from self.rest()
 
-    def _cut(self, topic: str) -> Chunk:
+    def _cut(self, topic: str) -> BodyChunk:
         waiting = self._waiting.pop(topic)
-        return Chunk(topic, waiting.first_row, waiting.records)
+        return BodyChunk(topic, waiting.first_row, waiting.records)
 
     # -- texts ------------------------------------------------------------------------------------
 

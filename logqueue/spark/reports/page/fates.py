@@ -16,8 +16,8 @@ from logqueue.spark.reports.page.view import (
     BAD,
     GOOD,
     NEITHER,
+    PageView,
     Section,
-    View,
     flag,
     many,
     number,
@@ -38,7 +38,7 @@ _GROUPS = (
 Counts = dict[str, float]
 
 
-def states(view: View) -> dict[str, Counts]:
+def states(view: PageView) -> dict[str, Counts]:
     """Per topic, how many jobs are in which state; the sum of all topics under ""."""
     found: dict[str, Counts] = defaultdict(lambda: defaultdict(float))
     for (topic, state), of in view.figures.totals(
@@ -54,7 +54,7 @@ def total(counts: Counts, names: tuple[str, ...]) -> float:
     return sum(counts.get(name, 0.0) for name in names)
 
 
-def dying(view: View) -> Section:
+def dying(view: PageView) -> Section:
     """What became of jobs, and the ways in which they fail."""
     found = states(view)
     answer = _dying_answer(view, found.get("", {}))
@@ -81,7 +81,7 @@ def dying(view: View) -> Section:
 _WHY = "Why do jobs fail?"
 
 
-def _all(view: View) -> str:
+def _all(view: PageView) -> str:
     return f"the jobs of {foreign(view.topics[0], 60)}" if view.is_one else "all jobs"
 
 
@@ -92,7 +92,7 @@ def _parts(counts: Counts) -> list[tuple[str, str, float]]:
     return [*parts, ("ended otherwise", "f", others)]
 
 
-def _dying_answer(view: View, counts: Counts) -> str:
+def _dying_answer(view: PageView, counts: Counts) -> str:
     jobs = sum(counts.values())
     if not jobs:
         return flag(NEITHER, "No jobs") + " Nothing could fail."
@@ -118,7 +118,7 @@ def _dying_answer(view: View, counts: Counts) -> str:
     )
 
 
-def _by_topic(view: View, found: dict[str, Counts]) -> str:
+def _by_topic(view: PageView, found: dict[str, Counts]) -> str:
     if view.is_one:
         return ""
     rows = sorted(
@@ -143,7 +143,7 @@ def _by_topic(view: View, found: dict[str, Counts]) -> str:
     )
 
 
-def _failures(view: View) -> str:
+def _failures(view: PageView) -> str:
     rows = view.figures.rows(
         "report_failures",
         order=[("n", "descending"), ("topic", "ascending"), ("reason", "ascending")],
@@ -185,7 +185,7 @@ def _outcome(name: object) -> str:
     return text(str(name).replace("_", " "))
 
 
-def _retries(view: View) -> str:
+def _retries(view: PageView) -> str:
     found = view.figures.totals("report_retries", ["attempts"], {"jobs": SUMMED, "acked": SUMMED})
     if not found:
         return ""
@@ -208,7 +208,7 @@ def _retries(view: View) -> str:
 _MOST_ATTEMPTS = 20
 
 
-def _waste(view: View) -> str:
+def _waste(view: PageView) -> str:
     found = view.figures.totals("report_waste", ["outcome"], {"attempts": SUMMED, "run_ms": SUMMED})
     whole = sum(number(of, "run_ms") for of in found.values())
     if not found:
@@ -235,7 +235,7 @@ def _waste(view: View) -> str:
     return panel("Where the work went", made)
 
 
-def _poison(view: View) -> str:
+def _poison(view: PageView) -> str:
     rows = view.figures.rows(
         "report_poison", order=[("failures", "descending"), ("topic", "ascending")], most=MOST_ROWS
     )
@@ -273,7 +273,7 @@ _LOOKS = {
 }
 
 
-def paths(view: View) -> Section:
+def paths(view: PageView) -> Section:
     """The ways jobs take through a queue, and what follows what."""
     question = "What paths do jobs take?"
     variants = view.figures.totals(
@@ -334,7 +334,7 @@ def _way(variant: str) -> str:
 _LONGEST_PATH = 12
 
 
-def _follows(view: View) -> str:
+def _follows(view: PageView) -> str:
     found = view.figures.totals(
         "report_dfg", ["from_step", "to_step"], {"n": SUMMED, "median_gap_ms": HIGHEST}
     )

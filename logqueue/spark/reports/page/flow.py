@@ -18,8 +18,8 @@ from logqueue.spark.reports.page.view import (
     BAD,
     GOOD,
     NEITHER,
+    PageView,
     Section,
-    View,
     flag,
     known,
     many,
@@ -36,7 +36,7 @@ MOST_ROWS = 20
 Series = dict[str, Values]
 
 
-def backing_up(view: View) -> Section:
+def backing_up(view: PageView) -> Section:
     """Throughput, depth and the age of the oldest job."""
     figures = view.figures
     of_depth = dict.fromkeys(("ready", "delayed", "in_flight", "held", "oldest_age_ms"), HIGHEST)
@@ -60,7 +60,7 @@ def backing_up(view: View) -> Section:
     return Section("backlog", "Backlog", "Is it backing up?", answer, body)
 
 
-def _flow_charts(view: View, flow: Series, depth: Series, topic: str) -> str:
+def _flow_charts(view: PageView, flow: Series, depth: Series, topic: str) -> str:
     nothing: Values = [None] * view.figures.steps.count
     lines = [
         Line("in: appended", flow.get("appended", nothing), "a", "area"),
@@ -101,7 +101,7 @@ def _plus(flow: Series, names: tuple[str, ...]) -> Values:
     ]
 
 
-def _backlog_answer(view: View, flow: Series, depth: Series) -> str:
+def _backlog_answer(view: PageView, flow: Series, depth: Series) -> str:
     ready = known(depth.get("ready", []))
     if not ready:
         return flag(NEITHER, "Not known") + " There are no events of queues in this range."
@@ -125,7 +125,7 @@ def _backlog_answer(view: View, flow: Series, depth: Series) -> str:
     return flag(NEITHER, "Not growing") + f" {waits} {flows}{most}"
 
 
-def _last_backlog(view: View) -> tuple[float, float]:
+def _last_backlog(view: PageView) -> tuple[float, float]:
     """Ready jobs and the age of the oldest in the last bucket there is, over all topics."""
     totals = view.figures.totals(
         "report_backlog", ["bucket"], {"ready": SUMMED, "oldest_age_ms": HIGHEST}
@@ -141,7 +141,7 @@ _METRICS = {
 }
 
 
-def slower(view: View) -> Section:
+def slower(view: PageView) -> Section:
     """How long jobs wait and run, over time and per topic."""
     found = view.figures.over_time(
         "report_latency", ["topic", "metric"], dict.fromkeys(PERCENTILES, HIGHEST)
@@ -165,7 +165,7 @@ def slower(view: View) -> Section:
     return Section("speed", "Speed", "Is it slower, and why?", _slower_answer(view, found), body)
 
 
-def _latency_chart(view: View, series: Series, topic: str, words: tuple[str, str, str]) -> str:
+def _latency_chart(view: PageView, series: Series, topic: str, words: tuple[str, str, str]) -> str:
     title, unit, empty = words
     nothing: Values = [None] * view.figures.steps.count
     looks = zip(PERCENTILES, ("a", "b", "e"), strict=True)
@@ -177,7 +177,7 @@ def _latency_chart(view: View, series: Series, topic: str, words: tuple[str, str
     )
 
 
-def _slower_answer(view: View, found: dict[tuple[str, ...], Series]) -> str:
+def _slower_answer(view: PageView, found: dict[tuple[str, ...], Series]) -> str:
     worst: tuple[float, str, str, float, float] | None = None
     for topic in view.topics:
         for metric in _METRICS:
@@ -215,7 +215,7 @@ def _halves(values: Values) -> tuple[float, float] | None:
     return median(before), median(after)
 
 
-def _latency_tables(view: View) -> str:
+def _latency_tables(view: PageView) -> str:
     """Percentiles over the whole range, the slowest topics first."""
     rows = view.figures.whole_range("report_latency")
     tables = []
@@ -248,7 +248,7 @@ def _latency_tables(view: View) -> str:
 _WHOLE = ("From end to end", "from ready to ack")
 
 
-def promises(view: View) -> Section:
+def promises(view: PageView) -> Section:
     """Breaches of limits on waiting, running or the whole way."""
     question = "Were promises kept?"
     limits = view.figures.rows(
@@ -285,7 +285,7 @@ def promises(view: View) -> Section:
     return Section("promises", "Promises", question, answer, view.grid(parts))
 
 
-def _limits_panel(view: View, limits: list[dict[str, Any]]) -> str:
+def _limits_panel(view: PageView, limits: list[dict[str, Any]]) -> str:
     top = max(number(row, "breaches") for row in limits)
     made = table(
         ["topic", "rule", "#limit", "#kept", "breaches", "#worst"],
@@ -305,7 +305,7 @@ def _limits_panel(view: View, limits: list[dict[str, Any]]) -> str:
     return panel("Limits", made)
 
 
-def _breaches_panel(view: View, breaches: int) -> str:
+def _breaches_panel(view: PageView, breaches: int) -> str:
     worst = view.figures.rows(
         "report_sla", order=[("value_ms", "descending"), ("topic", "ascending")], most=MOST_ROWS
     )

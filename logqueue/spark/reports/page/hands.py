@@ -20,8 +20,8 @@ from logqueue.spark.reports.page.view import (
     BAD,
     GOOD,
     NEITHER,
+    PageView,
     Section,
-    View,
     flag,
     known,
     many,
@@ -37,7 +37,7 @@ FEWEST_ACKS = 5
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-def workers(view: View) -> Section:
+def workers(view: PageView) -> Section:
     """Who worked, how fast, and leases that look stuck."""
     question = "Who is slow?"
     rows = view.figures.whole_range("report_workers")
@@ -105,7 +105,7 @@ def _workers_answer(rows: list[dict[str, Any]], slow: list[tuple[float, dict[str
     )
 
 
-def _strips(view: View) -> str:
+def _strips(view: PageView) -> str:
     """How busy each worker was over time, over all topics."""
     found = view.figures.over_time("report_workers", ["worker"], {"busy_ms": SUMMED})
     width = view.figures.steps.width
@@ -129,7 +129,7 @@ def _strips(view: View) -> str:
 _IDLE = "No worker had a job in hand in any bucket."
 
 
-def _stuck(view: View) -> str:
+def _stuck(view: PageView) -> str:
     figures = view.figures
     there_are = figures.count("report_stuck")
     if not there_are:
@@ -160,7 +160,7 @@ def _stuck(view: View) -> str:
     return panel("Leases that look stuck", made, said)
 
 
-def capacity(view: View) -> Section:
+def capacity(view: PageView) -> Section:
     """Workers needed against workers seen, over time and by day of the week."""
     figures = view.figures
     how = {"needed_workers": HIGHEST, "seen_workers": LOWEST}
@@ -185,7 +185,7 @@ def capacity(view: View) -> Section:
     return Section("capacity", "Capacity", question, answer, _week_panel(week) + body)
 
 
-def _capacity_chart(view: View, series: dict[str, Values], topic: str) -> str:
+def _capacity_chart(view: PageView, series: dict[str, Values], topic: str) -> str:
     nothing: Values = [None] * view.figures.steps.count
     steps = view.figures.steps
     note = "Needed: jobs in hand that keep up with arrivals, which is arrival rate times mean run."
@@ -209,7 +209,7 @@ def _capacity_chart(view: View, series: dict[str, Values], topic: str) -> str:
 Week = dict[int, tuple[float, float, int]]
 
 
-def _week(view: View) -> Week:
+def _week(view: PageView) -> Week:
     """By day of the week: what its usual bucket needed, what its peak needed, how many buckets."""
     found = view.figures.totals("report_capacity", ["bucket"], {"needed_workers": SUMMED})
     days: dict[int, list[float]] = {}
@@ -240,7 +240,7 @@ def _week_panel(week: Week) -> str:
     return panel("Needed by day of the week", made, "all topics")
 
 
-def _capacity_answer(view: View, week: Week) -> str:
+def _capacity_answer(view: PageView, week: Week) -> str:
     if not week:
         return flag(NEITHER, "Not known") + " No jobs came in, so there is nothing to go by."
     day = 0 if 0 in week else max(week, key=lambda one: week[one][1])

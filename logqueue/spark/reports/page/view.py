@@ -45,7 +45,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class View:
+class PageView:
     """A page in the making.
 
     Attributes:
