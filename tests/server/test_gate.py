@@ -116,3 +116,26 @@ def test_the_committer_never_looks_into_a_heap() -> None:
         gate.notify()
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_nobody_overtakes_who_waited_for_what_is_reached(is_told: bool) -> None:
+    async def scene() -> list[int]:
+        log = Positions()
+        gate = Gate(cast(Any, log), asyncio.get_running_loop())
+        order: list[int] = []
+        gate.when(1, 1, lambda failure: order.append(1))
+        gate.when(1, 0, lambda failure: order.append(2))
+        gate.when(2, 0, lambda failure: order.append(4))
+        log.written = log.durable = 1
+        if is_told:
+            gate.notify()
+        gate.when(1, 1, lambda failure: order.append(3))
+        log.written = 2
+        gate.notify()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return order
+
+    assert sorted(order := asyncio.run(scene())) == [1, 2, 3, 4]
+    assert order.index(3) == 2 and order[3] == 4

@@ -32,6 +32,7 @@ class CommitBarrier:
         self._ticket = 0
         self._scheduled = False
         self._waking = False
+        self._opening = False
 
     @property
     def waiting(self) -> int:
@@ -67,6 +68,8 @@ class CommitBarrier:
             self._waking = True
             self._loop.call_soon(self._wake_log)
         if self.reached(written, durable):
+            if (self._written or self._durable) and not self._opening and self._may_open():
+                self._open()  # who waited for it comes first: a stream has its jobs in order
             release(None)
             return
         self._ticket += 1
@@ -111,12 +114,16 @@ class CommitBarrier:
 
     def _open(self) -> None:
         self._scheduled = False
-        while self._written or self._durable:
-            self._release_reached()
-            self._note_next()
-            # While a waiter is between the two heaps, `notify` sees it in neither.
-            if not self._may_open():
-                return
+        self._opening = True
+        try:
+            while self._written or self._durable:
+                self._release_reached()
+                self._note_next()
+                # While a waiter is between the two heaps, `notify` sees it in neither.
+                if not self._may_open():
+                    return
+        finally:
+            self._opening = False
 
     def _release_reached(self) -> None:
         log = self._log
