@@ -122,7 +122,7 @@ def test_the_committer_never_looks_into_a_heap() -> None:
 def test_nobody_overtakes_who_waited_for_what_is_reached(is_told: bool) -> None:
     async def scene() -> list[int]:
         log = Positions()
-        gate = Gate(cast(Any, log), asyncio.get_running_loop())
+        gate = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
         order: list[int] = []
         gate.when(1, 1, lambda failure: order.append(1))
         gate.when(1, 0, lambda failure: order.append(2))
