@@ -7,7 +7,7 @@ costs next to nothing, and the server and the command line pay for no client.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+from logqueue.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from logqueue.client import AsyncClient as AsyncClient

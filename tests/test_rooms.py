@@ -28,6 +28,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "wal.testing": ("wal",),
     "errors": (),
     "extras": (),
+    "version": (),
     "model": MODEL,
     "model.clock": (),
     "events": (*MODEL, "events"),
@@ -38,7 +39,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "segments": SEGMENTS,
     "api": (*API, "server.auth"),
     "api.bodies": API,
-    "api.openapi": ("", *API, "server.auth", "server.http"),
+    "api.openapi": ("version", *API, "server.auth", "server.http"),
     "server.auth": ("errors",),
     "server.client_memory": ("errors",),
     "server.settings": ("errors", "server.auth", "server.http"),
@@ -60,7 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "server.settings",
         "server.http",
     ),
-    "server.metrics": ("", *CORE, "server.service"),
+    "server.metrics": ("version", *CORE, "server.service"),
     "server.scrape": (*API, "server.auth", "server.engine", "server.metrics"),
     "server.http": (
         *API,
@@ -71,22 +72,21 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "server.settings",
         "server.engine",
     ),
-    "server.handlers": ("", *API, *SEGMENTS, "model.clock", "server.*"),
+    "server.handlers": ("version", *API, *SEGMENTS, "model.clock", "server.*"),
     "server.app": (*API, "model.clock", "server.*"),
-    "server.serve": ("", *API, "wal", "model.clock", "server.*"),
-    "client": ("", *CLIENT),
+    "server.serve": ("version", *API, "wal", "model.clock", "server.*"),
+    "client": ("version", *CLIENT),
     "worker": (*WORKER, "extras"),
     "testing": (*API, *WORKER, "extras", "server.*", "wal", "wal.testing"),
     "spark": (*CLIENT, *SEGMENTS, "spark.*"),
-    "cli": ("", *CORE, *WORKER, "cli", "extras", "server.*", "spark.*", "wal"),
+    "cli": ("", "version", *CORE, *WORKER, "cli", "extras", "server.*", "spark.*", "wal"),
     "demo": ("", *WORKER, "extras", "spark.*"),
     "__main__": ("cli",),
-    "": WORKER,
+    "": ("version", *WORKER),
 }
 """What each room may import of our own code. "" is the package itself: the names it offers."""
 
 CIRCLES = {
-    ("", "client", "worker"),
     ("core", "core.decide"),
     (
         "server.engine",

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from logqueue import __version__, extras
+from logqueue import extras
 from logqueue.cli import (
     completion,
     exits,
@@ -34,6 +34,7 @@ from logqueue.cli.arguments import Commands, add_address
 from logqueue.cli.connection import url_of
 from logqueue.cli.exits import CommandError, UsageError
 from logqueue.errors import LogqueueError
+from logqueue.version import __version__
 
 EPILOG = """\
 examples:

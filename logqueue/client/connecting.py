@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from logqueue import __version__
 from logqueue.client.calls import CallRequest
 from logqueue.client.failures import (
     LostReply,
@@ -29,6 +28,7 @@ from logqueue.client.failures import (
 )
 from logqueue.client.lazy import httpx
 from logqueue.errors import LogqueueError, Unauthorized
+from logqueue.version import __version__
 
 URL_DEFAULT = "http://127.0.0.1:4000"
 TIMEOUT_S = 10.0

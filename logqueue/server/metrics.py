@@ -24,7 +24,6 @@ from prometheus_client.core import (
     Metric,
 )
 
-from logqueue import __version__
 from logqueue import events as ev
 from logqueue.core.commands import DeadLetterReason
 from logqueue.core.decide.endings import Outcome
@@ -33,6 +32,7 @@ from logqueue.core.topic import Topic
 from logqueue.events.block import BlockView
 from logqueue.model.config import DURABILITIES
 from logqueue.server.service import Phase, Service
+from logqueue.version import __version__
 
 PREFIX = "logqueue_"
 OUTCOMES: tuple[str, ...] = get_args(Outcome)

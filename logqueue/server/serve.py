@@ -21,7 +21,6 @@ from types import FrameType
 
 import uvicorn
 
-from logqueue import __version__
 from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
 from logqueue.events import AnyEvent
@@ -39,6 +38,7 @@ from logqueue.server.service import Phase, Service
 from logqueue.server.settings import Settings
 from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused, LogArchive
 from logqueue.server.storage.journal import Journal
+from logqueue.version import __version__
 from wal import OsFileSystem, WalCorrupt, WalError, WalLocked
 from wal.files import DirectoryLock
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from logqueue import __version__
 from logqueue.api import replies
 from logqueue.api.openapi import (
     jobs,
@@ -48,6 +47,7 @@ from logqueue.server.auth import Scope
 from logqueue.server.http.requests import HttpRequest, Reply
 from logqueue.server.http.routing import NO_SCOPE, Body, Route
 from logqueue.shapes import ErrorReply
+from logqueue.version import __version__
 
 OPENAPI_VERSION = "3.1.0"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from logqueue import __version__, shapes
+from logqueue import shapes
 from logqueue.api.openapi.row import ANY_JSON_OBJECT, TEXT, OperationRow
 from logqueue.errors import StorageReadOnly
+from logqueue.version import __version__
 
 OPENAPI = "/v0/openapi.json"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from logqueue import __version__
 from logqueue.api import replies
 from logqueue.server.http.requests import Answer, HttpRequest, Reply
 from logqueue.server.metrics import Metrics
 from logqueue.server.scrape import content_type, scrape, total_up
 from logqueue.server.service import Service
+from logqueue.version import __version__
 
 
 class OperationRoutes:
