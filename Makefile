@@ -30,7 +30,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo test test-all check serve soak bench lock clean
+.PHONY: help setup environment demo test test-all check serve soak bench generate lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -84,6 +84,9 @@ soak: setup ## ten minutes of churn: memory and descriptors must end where they 
 
 bench: setup ## measure this machine and print a table
 	@$(PY) -m bench $(ARGS)
+
+generate: setup ## write the blocking client anew, from the awaiting one
+	@$(PY) -m tools.unasync
 
 lock: environment ## write both locks anew; UPGRADE=1 to move every pin to its newest version
 	@test -x $(LOCK_VENV)/bin/pip-compile || $(PY) -m venv --clear $(LOCK_VENV)

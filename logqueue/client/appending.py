@@ -7,9 +7,8 @@ made, whether the caller blocks or awaits.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,8 +24,6 @@ BODY_BYTES_SPLIT = 16 * 1024 * 1024
 
 OnProgress = Callable[[Appended], object]
 """Called with the reply to each batch as soon as it is stored."""
-
-T = TypeVar("T")
 
 
 def new_key() -> str:
@@ -207,10 +204,3 @@ def check_records(records: object, chunk: int) -> None:
         )
     if not 1 <= chunk <= CHUNK_MAX:
         raise ValueError(f"chunk must be from 1 to {CHUNK_MAX}")
-
-
-def chunks(records: Iterable[T], size: int) -> Iterator[Sequence[T]]:
-    """The records in lists of this size; the last may be shorter."""
-    source = iter(records)
-    while part := [*islice(source, size)]:
-        yield part

@@ -1,7 +1,11 @@
-"""The client that awaits.
+"""The client that awaits, and the source of the one that blocks.
 
-Owns: the same as the one that blocks, on an event loop. Must not know: what any route is about;
-that is told once, for both clients, by the functions named in the table at the end.
+Owns: making calls on kept connections, with retries, and the loops behind lists, streams and long
+writes. Must not know: what any route is about; the functions named in the table at the end describe
+that for both clients.
+
+`blocking.py` is generated from this file: run `make generate` after a change. What the two clients
+do differently is in `sending.py`.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, desc
 from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
 from logqueue.client.lazy import httpx
+from logqueue.client.sending import AsyncBatchSender, async_chunks
 from logqueue.client.sse import ServerSentEvent, SseParser
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
@@ -65,7 +70,21 @@ class AwaitedCalls:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         chance: Callable[[], float] = chances.random,
     ) -> None:
-        """Nothing is sent yet. The arguments are those of Client.
+        """Nothing is sent yet.
+
+        Args:
+            url: Where the server is; LOGQUEUE_URL, else http://127.0.0.1:4000.
+            token: The key to call with; LOGQUEUE_TOKEN, else none.
+            node: The name under which leases are held where a call gives none; one of its own for
+                each client when not given.
+            timeout_s: How long a reply may take, beyond what its call asks to wait, in seconds.
+            connect_timeout_s: How long a connection may take to be made, in seconds.
+            backoff: How calls are retried: for 40 s in all where that is safe, when not given.
+            reconnect: How streams are opened again after they broke; for ever, when not given.
+            transport: What carries requests, in place of the network.
+            clock: Seconds that only grow; for tests.
+            sleep: Waits for seconds; for tests.
+            chance: Numbers from 0.0 to 1.0, for jitter; for tests.
 
         Raises:
             ValueError: The URL is none, or the token cannot go into a header.
@@ -247,8 +266,36 @@ class AwaitedCalls:
     ) -> Appended:
         """Write records, however many, in their order; each batch is stored whole or not at all.
 
+        Every batch carries an idempotency key, so one whose reply was lost is sent again without
+        being stored twice. When a batch fails for good, those before it stand; a note on the error
+        says how many.
+
         `records` may be an async iterable too; while one batch is on its way, the next one is
-        gathered from it. Everything else is as in `Client.append`.
+        gathered from it.
+
+        Args:
+            topic: Where to; it must exist, unless `create` or `config` is given.
+            records: Plain values are data; NewRecord says more; Records read elsewhere are copied.
+            chunk: Records per batch, 1 to 10 000.
+            key: The idempotency key of the first batch; the further ones get `/1`, `/2`, ...
+                behind it. One of its own for each append when not given.
+            node: The producer of the records that name none.
+            create: True creates a missing topic, as a log unless `config` says otherwise; False
+                never does. When not given, a missing topic is created only with a `config`.
+            config: What a missing topic is created with; an existing one is left as it is.
+            return_seqs: False leaves the records' seqs out of replies.
+            on_progress: Called with the reply to each batch.
+
+        Returns:
+            The reply to the batch; of several, their sum without `seqs` and `results`. For no
+            records nothing is sent, and all counts are 0.
+
+        Raises:
+            TopicNotFound: There is no such topic, and it was not to be created.
+            ValueError: A number is NaN or infinite.
+            TopicFull: The topic refuses more, and did so until retries ran out.
+            RecordTooLarge, InvalidRequest: A record is out of bounds; its batch is not stored.
+            TypeError: `records` is a single record, or one is nothing that JSON can say.
         """
         appending.check_records(records, chunk)
         batches = appending.AppendBatches(
@@ -268,42 +315,14 @@ class AwaitedCalls:
                 if on_progress is not None:
                     on_progress(reply)
 
-        sending: asyncio.Task[None] | None = None
         try:
-            async for part in _in_chunks(records, chunk):
-                requests = batches.requests(part)
-                if sending is not None:
-                    await sending
-                sending = asyncio.create_task(send(requests))
-            if sending is not None:
-                await sending
+            async with AsyncBatchSender(send) as sender:
+                async for part in async_chunks(records, chunk):
+                    await sender.begin(batches.requests(part))
         except Exception as error:
-            if sending is not None:
-                # What is on its way still counts.
-                await asyncio.gather(sending, return_exceptions=True)
             total.note_on(error)
             raise
-        finally:
-            if sending is not None:
-                sending.cancel()
         return total.result()
-
-
-async def _in_chunks(
-    records: Iterable[T] | AsyncIterable[T], size: int
-) -> AsyncGenerator[Sequence[T], None]:
-    if not isinstance(records, AsyncIterable):
-        for part in appending.chunks(records, size):
-            yield part
-        return
-    gathered: list[T] = []
-    async for record in records:
-        gathered.append(record)
-        if len(gathered) == size:
-            yield gathered
-            gathered = []
-    if gathered:
-        yield gathered
 
 
 def calling(

@@ -1,8 +1,10 @@
+# Generated from asynchronous.py by tools/unasync.py. Do not edit: change that file, then run
+# `make generate`.
 """The client that blocks.
 
-Owns: making calls one after the other on kept connections, with retries, and the loops that stand
-behind lists, streams and long writes. Must not know: what any route is about; that is told once,
-for both clients, by the functions named in the table at the end.
+Owns: making calls on kept connections, with retries, and the loops behind lists, streams and long
+writes. Must not know: what any route is about; the functions named in the table at the end describe
+that for both clients.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 import random as chances
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -31,6 +33,7 @@ from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, desc
 from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
 from logqueue.client.lazy import httpx
+from logqueue.client.sending import BatchSender, chunks
 from logqueue.client.sse import ServerSentEvent, SseParser
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
@@ -180,7 +183,8 @@ class BlockingCalls:
         try:
             while not following.is_over():
                 try:
-                    yield from self._bring(following, patience)
+                    with closing(self._bring(following, patience)) as items:
+                        yield from items
                     continue
                 except LogqueueError as error:
                     yield from following.broken(error)
@@ -195,7 +199,8 @@ class BlockingCalls:
         """What one call before a stream, or one stream, brings."""
         call = following.prepare()
         if call is not None:
-            yield from following.prepared(call.read([self._try(call.requests[0], False)]))
+            answer = self._try(call.requests[0], False)
+            yield from following.prepared(call.read([answer]))
             return
         with closing(self._events(following, patience)) as events:
             for event in events:
@@ -210,26 +215,25 @@ class BlockingCalls:
     ) -> Generator[ServerSentEvent, None, None]:
         request, headers = following.request(self.node)
         parser = SseParser()
-        with (
-            connecting.failures_named(self._address, following.silence_ms_max / 1000),
-            self._connections().stream(
+        with connecting.failures_named(self._address, following.silence_ms_max / 1000):
+            with self._connections().stream(
                 request.method,
                 request.path,
                 headers={**connecting.headers(request, None), **headers},
                 timeout=self._address.silence(following.silence_ms_max),
-            ) as reply,
-        ):
-            if reply.status_code != 200:
-                connecting.require_success(
-                    self._address, reply.status_code, reply.read(), reply.headers
-                )
-            connecting.require_stream(reply.status_code, reply.headers)
-            following.opened()
-            patience.opened()
-            for part in reply.iter_raw():
-                events = parser.feed(part)
-                patience.retry_ms = parser.retry_ms
-                yield from events
+            ) as reply:
+                if reply.status_code != 200:
+                    body = reply.read()
+                    connecting.require_success(
+                        self._address, reply.status_code, body, reply.headers
+                    )
+                connecting.require_stream(reply.status_code, reply.headers)
+                following.opened()
+                patience.opened()
+                for part in reply.iter_raw():
+                    events = parser.feed(part)
+                    patience.retry_ms = parser.retry_ms
+                    yield from events
 
     def append(
         self,
@@ -284,13 +288,18 @@ class BlockingCalls:
             return_seqs=return_seqs,
         )
         total = appending.Total(topic)
+
+        def send(requests: Sequence[CallRequest]) -> None:
+            for request in requests:
+                reply = self.perform(call(request, Appended))
+                total.add(reply)
+                if on_progress is not None:
+                    on_progress(reply)
+
         try:
-            for part in appending.chunks(records, chunk):
-                for request in batches.requests(part):
-                    reply = self.perform(call(request, Appended))
-                    total.add(reply)
-                    if on_progress is not None:
-                        on_progress(reply)
+            with BatchSender(send) as sender:
+                for part in chunks(records, chunk):
+                    sender.begin(batches.requests(part))
         except Exception as error:
             total.note_on(error)
             raise
