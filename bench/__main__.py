@@ -42,7 +42,7 @@ from bench.triggers import TRIGGERS, stalls
 from bench.watching import watch_fanout, watch_idle, watch_latency
 from bench.writer import lone_writer, raw_device
 from logqueue.demo.server import ServerFailed
-from logqueue.spark.errors import PipelineError
+from logqueue.pipeline.errors import PipelineError
 
 MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "append-100": append_100,

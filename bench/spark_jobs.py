@@ -22,8 +22,8 @@ TIMEOUT_S = 300.0
 
 def spark_lifecycle(session: Session) -> list[Row]:
     """Tables of jobs and attempts from the files of a log."""
-    from logqueue.spark.lifecycle.job import run_lifecycle
-    from logqueue.spark.reading.inputs import Input
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.engines.spark.lifecycle.job import run_lifecycle
 
     jobs = session.scale.spark_jobs
     row = Row(
@@ -44,9 +44,9 @@ def spark_lifecycle(session: Session) -> list[Row]:
 
 def spark_reports(session: Session) -> list[Row]:
     """All reports, every format, from tables of jobs and attempts."""
-    from logqueue.spark.lifecycle.job import run_lifecycle
-    from logqueue.spark.reading.inputs import Input
-    from logqueue.spark.reports.job import run_report
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.engines.spark.lifecycle.job import run_lifecycle
+    from logqueue.pipeline.engines.spark.reports.job import run_report
 
     row = Row(
         "spark-reports",
@@ -72,8 +72,8 @@ def spark_reports(session: Session) -> list[Row]:
 
 def spark_audit(session: Session) -> list[Row]:
     """Every rule, over the files of a log without faults."""
-    from logqueue.spark.audit.job import run_audit
-    from logqueue.spark.reading.inputs import Input
+    from logqueue.pipeline.engines.spark.audit.job import run_audit
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
 
     records = session.scale.spark_records
     row = Row(
@@ -94,7 +94,7 @@ def spark_audit(session: Session) -> list[Row]:
 
 def pipeline_report(session: Session) -> list[Row]:
     """The command from its start to its exit, on a small archive."""
-    from logqueue.spark.archive.job import run_archive
+    from logqueue.pipeline.engines.spark.archive.job import run_archive
 
     row = Row(
         "pipeline-report",

@@ -29,8 +29,8 @@ def spark_of(session: Session) -> SparkSession:
         LoadFailed: Spark is not here, or does not start.
     """
     if "spark" not in session.shared:
-        from logqueue.spark.errors import PipelineError
-        from logqueue.spark.running.session import opened
+        from logqueue.pipeline.engines.spark.session.session import opened
+        from logqueue.pipeline.errors import PipelineError
 
         session.tell("  starting Spark")
         try:

@@ -44,8 +44,8 @@ def _keep_bytecode() -> None:
 
 def _use_class_archive_if_any() -> None:
     """Spark's archive of classes saves seconds for every Java, and costs a minute to make."""
-    from logqueue.spark.errors import PipelineError
-    from logqueue.spark.running import class_archive, java
+    from logqueue.pipeline.engines.spark.session import class_archive, java
+    from logqueue.pipeline.errors import PipelineError
 
     try:
         has_archive = class_archive.path(java.find(), java.cache_directory()).is_file()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from tests.house import ROOT, Source, broken, is_stdlib, sources, within
 
 PRODUCT = ("wal", "logqueue")
+SPARK = "pipeline.engines.spark"
 
 MODEL = ("errors", "model")
 CORE = (*MODEL, "events", "core", "core.decide", "core.apply")
@@ -78,9 +79,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "client": ("version", *CLIENT),
     "worker": (*WORKER, "extras"),
     "testing": (*API, *WORKER, "extras", "server.*", "wal", "wal.testing"),
-    "spark": (*CLIENT, *SEGMENTS, "spark.*"),
-    "cli": ("", "version", *CORE, *WORKER, "cli", "extras", "server.*", "spark.*", "wal"),
-    "demo": ("", *WORKER, "extras", "spark.*"),
+    "pipeline": (*CLIENT, *SEGMENTS),
+    "pipeline.rows": (*CLIENT, *SEGMENTS, "pipeline"),
+    "pipeline.engines": (),
+    "pipeline.engines.spark": (*CLIENT, *SEGMENTS, "pipeline", "pipeline.rows"),
+    "spark": ("pipeline", "pipeline.engines.spark"),
+    "cli": ("", "version", *CORE, *WORKER, "cli", "extras", "pipeline.*", "server.*", "wal"),
+    "demo": ("", *WORKER, "extras", "pipeline.*", "spark"),
     "__main__": ("cli",),
     "": ("version", *WORKER),
 }
@@ -224,20 +229,57 @@ def test_pure_rooms_do_no_io() -> None:
     )
 
 
-def test_only_spark_imports_pyspark() -> None:
+def test_only_the_spark_engine_imports_pyspark() -> None:
+    """What describes a pipeline is for any engine: not even a function imports pyspark there."""
+    spark = ("pyspark", "py4j", "logqueue.spark", f"logqueue.{SPARK}")
     broken(
-        "importing logqueue never imports pyspark; outside logqueue.spark, import it in a function",
+        f"only logqueue.{SPARK} imports pyspark; outside of it, import the engine in a function",
         (
             f"{source.path}:{found.line}: imports {found.name}"
             for source in sources(*PRODUCT)
-            if not source.is_in("logqueue.spark")
+            if not source.is_in(f"logqueue.{SPARK}") and not source.is_in("logqueue.spark")
             for found in source.facts.imports
-            if found.at_top
-            and (within(found.name, "pyspark") or within(found.name, "logqueue.spark"))
+            if any(within(found.name, name) for name in spark)
+            and (found.at_top or source.is_in("logqueue.pipeline"))
         ),
     )
     ask = "import logqueue, sys; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", ask], cwd=ROOT, check=True)
+
+
+def test_the_pipeline_imports_pyarrow_when_it_is_used() -> None:
+    broken(
+        "outside the room of rows, what describes a pipeline imports pyarrow in functions only",
+        (
+            f"{source.path}:{found.line}: imports {found.name}"
+            for source in sources("logqueue/pipeline")
+            if room_of(source.module) == "pipeline"
+            for found in source.facts.imports
+            if found.at_top and within(found.name, "pyarrow")
+        ),
+    )
+    ask = "import logqueue.pipeline, logqueue.spark, sys; sys.exit('pyarrow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", ask], cwd=ROOT, check=True)
+
+
+def test_modules_of_the_pipeline_do_not_import_each_other_in_circles() -> None:
+    """Imports in functions count, too: what a module needs later it needs."""
+    every = {source.module: source for source in sources("logqueue/pipeline", "logqueue/spark")}
+    left = {
+        module: {
+            name if (name := found.name) in every else name.rpartition(".")[0]
+            for found in source.facts.imports
+        }
+        - {module}
+        for module, source in every.items()
+    }
+    while True:
+        free = {module for module, others in left.items() if not others & left.keys()}
+        if not free:
+            break
+        for module in free:
+            del left[module]
+    assert sorted(left) == []
 
 
 def test_the_rules_bite() -> None:

@@ -23,7 +23,7 @@ ACTIONS = ("archive", "lifecycle", "report", "audit", "backfill", "redrive", "sq
 def pack(arguments: argparse.Namespace) -> int:
     """Write our code as a zip."""
     with refusals():
-        from logqueue.spark.running import packing
+        from logqueue.pipeline.engines.spark.session import packing
 
         packed = packing.pack(Path(arguments.output))
     if arguments.json:
@@ -47,7 +47,7 @@ def submit(arguments: argparse.Namespace) -> int:
     if words[0] not in ACTIONS:
         raise UsageError(f"{quoted(words[0])} does not run on a cluster; {', '.join(ACTIONS)} do")
     with refusals():
-        from logqueue.spark.running import packing
+        from logqueue.pipeline.engines.spark.session import packing
 
         packing.require_usable(arguments.py_files.split(","))
         zipped = Path(arguments.py_files)

@@ -13,7 +13,7 @@ from logqueue.cli import exits, output
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Look at everything; status 1 says that something essential is missing."""
-    from logqueue.spark.running import doctor as looking
+    from logqueue.pipeline.engines.spark.session import doctor as looking
 
     findings = looking.examine()
     is_fit = looking.is_fit(findings)

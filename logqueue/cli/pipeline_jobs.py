@@ -21,8 +21,8 @@ from logqueue.errors import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from logqueue.spark.progress import Note
-    from logqueue.spark.reading.inputs import Input
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.progress import Note
 
 
 def names_of(text: str | None, flag: str) -> list[str]:
@@ -63,7 +63,7 @@ def input_of(arguments: argparse.Namespace) -> Input:
     Raises:
         CommandError: They do not fit together.
     """
-    from logqueue.spark.reading.inputs import Input
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
 
     key = key_of(arguments)
     with refusals():
@@ -94,7 +94,7 @@ def archive(arguments: argparse.Namespace) -> int:
     """Copy records and lease events into Parquet files."""
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.archive.job import run_archive
+        from logqueue.pipeline.engines.spark.archive.job import run_archive
 
         return run_archive(
             spark,
@@ -135,7 +135,7 @@ def compact(arguments: argparse.Namespace) -> int:
     """Merge small files of an archive; no Spark takes part."""
     began = time.monotonic()
     with stopped_by_sigterm(), progress(arguments) as note, refusals():
-        from logqueue.spark.archive.compaction import run_compact
+        from logqueue.pipeline.engines.spark.archive.compaction import run_compact
 
         summary = run_compact(arguments.archive, note=note)
     summary["seconds"] = round(time.monotonic() - began, 3)
@@ -151,7 +151,7 @@ def lifecycle(arguments: argparse.Namespace) -> int:
     source = input_of(arguments)
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.lifecycle.job import run_lifecycle
+        from logqueue.pipeline.engines.spark.lifecycle.job import run_lifecycle
 
         return run_lifecycle(
             spark, source, arguments.to, since=arguments.since, end=arguments.end, note=note
@@ -167,7 +167,7 @@ def report(arguments: argparse.Namespace) -> int:
     source = arguments.lifecycle or input_of(arguments)
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.reports.job import run_report
+        from logqueue.pipeline.engines.spark.reports.job import run_report
 
         return run_report(
             spark,
@@ -191,7 +191,7 @@ def audit(arguments: argparse.Namespace) -> int:
     against = arguments.against and _other(arguments)
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.audit.job import run_audit
+        from logqueue.pipeline.engines.spark.audit.job import run_audit
 
         return run_audit(
             spark,
@@ -211,7 +211,7 @@ def audit(arguments: argparse.Namespace) -> int:
 
 def _other(arguments: argparse.Namespace) -> Input:
     """What must say the same: a server, an archive, or a data directory."""
-    from logqueue.spark.reading.inputs import Input
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
 
     named: str = arguments.against
     topics = names_of(arguments.topics, "--topics")
@@ -237,7 +237,7 @@ def backfill(arguments: argparse.Namespace) -> int:
     """Write files into a topic."""
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.writing.backfill import run_backfill
+        from logqueue.pipeline.engines.spark.copies.backfill import run_backfill
 
         return run_backfill(
             spark,
@@ -261,7 +261,7 @@ def redrive(arguments: argparse.Namespace) -> int:
     """Write chosen dead letters again."""
 
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
-        from logqueue.spark.writing.redrive import run_redrive
+        from logqueue.pipeline.engines.spark.copies.redrive import run_redrive
 
         return run_redrive(
             spark,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from logqueue.spark.progress import Note
+    from logqueue.pipeline.progress import Note
 
 SMALL_BYTES = 64 << 20
 """Up to so much input, compiling costs more than it saves."""
@@ -66,7 +66,7 @@ def session(
     """
     given = settings(arguments)
     with refusals():
-        from logqueue.spark.running import session as sessions
+        from logqueue.pipeline.engines.spark.session import session as sessions
 
         is_local = arguments.master is None and arguments.remote is None
         note("starting Spark", None)
@@ -92,7 +92,7 @@ def refusals() -> Iterator[None]:
     except Exception as error:
         if not _is_foreseen(error):
             raise
-        from logqueue.spark.errors import told
+        from logqueue.pipeline.errors import told
 
         raise CommandError(told(error)) from error
 
@@ -102,7 +102,7 @@ def _is_foreseen(error: Exception) -> bool:
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     if packages & {"pyspark", "py4j", "pyarrow", "grpc", "deltalake"}:
         return True
-    from logqueue.spark.errors import PipelineError
+    from logqueue.pipeline.errors import PipelineError
 
     return isinstance(error, PipelineError)
 

@@ -24,7 +24,7 @@ from logqueue.cli.pipeline_runs import progress, session, stopped_by_sigterm
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from logqueue.spark.reading.inputs import Input
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
 
 LIMIT = 1000
 

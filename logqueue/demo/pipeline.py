@@ -68,7 +68,7 @@ def reckon(data_dir: Path, to: Path, narrator: Narrator) -> Reckoning:
     Raises:
         Unfinished: There is no Java, or a job could not be done.
     """
-    from logqueue.spark.errors import PipelineError
+    from logqueue.pipeline.errors import PipelineError
 
     try:
         return _reckon(data_dir, to, narrator)
@@ -77,8 +77,8 @@ def reckon(data_dir: Path, to: Path, narrator: Narrator) -> Reckoning:
 
 
 def _reckon(data_dir: Path, to: Path, narrator: Narrator) -> Reckoning:
+    from logqueue.pipeline.engines.spark.session.session import for_small_input
     from logqueue.spark import Input, opened, run_archive, run_audit, run_lifecycle, run_report
-    from logqueue.spark.running.session import for_small_input
 
     def note(text: str, share: float | None) -> None:
         narrator.step(text)

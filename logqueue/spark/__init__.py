@@ -1,8 +1,7 @@
-"""The data pipeline on Spark: archive, reports, audits, bulk copies.
+"""The data pipeline on Spark, for users: sessions, data sources, archive, reports, audits, copies.
 
-Owns: everything that runs in or on a Spark session. Must not know: the server's inside, the command
-line. Importing this package imports neither pyspark nor pyarrow; its names are looked up when they
-are used.
+Owns: the public names. Must not know: how any of them works, see `logqueue.pipeline`. Importing
+this package imports neither pyspark nor pyarrow; its names are imported when they are used.
 """
 
 from __future__ import annotations
@@ -11,35 +10,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logqueue.spark.archive.compaction import run_compact
-    from logqueue.spark.archive.job import read_archive, run_archive
-    from logqueue.spark.archive.manifests import archive_files
-    from logqueue.spark.audit.job import account, run_audit
-    from logqueue.spark.errors import PipelineError
-    from logqueue.spark.lifecycle.job import run_lifecycle
-    from logqueue.spark.reading.inputs import Input
-    from logqueue.spark.reading.offsets import resolve
-    from logqueue.spark.reports.job import run_report
-    from logqueue.spark.running.session import open_session, opened
-    from logqueue.spark.writing.backfill import run_backfill
-    from logqueue.spark.writing.redrive import run_redrive
+    from logqueue.pipeline.archive.manifests import archive_files
+    from logqueue.pipeline.engines.spark.archive.compaction import run_compact
+    from logqueue.pipeline.engines.spark.archive.job import read_archive, run_archive
+    from logqueue.pipeline.engines.spark.audit.job import account, run_audit
+    from logqueue.pipeline.engines.spark.copies.backfill import run_backfill
+    from logqueue.pipeline.engines.spark.copies.redrive import run_redrive
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.engines.spark.formats.resolving import resolve
+    from logqueue.pipeline.engines.spark.lifecycle.job import run_lifecycle
+    from logqueue.pipeline.engines.spark.reports.job import run_report
+    from logqueue.pipeline.engines.spark.session.session import open_session, opened
+    from logqueue.pipeline.errors import PipelineError
 
+_SPARK = "logqueue.pipeline.engines.spark"
 _PLACES = {
-    "Input": "reading.inputs",
-    "PipelineError": "errors",
-    "account": "audit.job",
-    "archive_files": "archive.manifests",
-    "open_session": "running.session",
-    "opened": "running.session",
-    "read_archive": "archive.job",
-    "resolve": "reading.offsets",
-    "run_archive": "archive.job",
-    "run_audit": "audit.job",
-    "run_backfill": "writing.backfill",
-    "run_compact": "archive.compaction",
-    "run_lifecycle": "lifecycle.job",
-    "run_redrive": "writing.redrive",
-    "run_report": "reports.job",
+    "Input": f"{_SPARK}.formats.inputs",
+    "PipelineError": "logqueue.pipeline.errors",
+    "account": f"{_SPARK}.audit.job",
+    "archive_files": "logqueue.pipeline.archive.manifests",
+    "open_session": f"{_SPARK}.session.session",
+    "opened": f"{_SPARK}.session.session",
+    "read_archive": f"{_SPARK}.archive.job",
+    "resolve": f"{_SPARK}.formats.resolving",
+    "run_archive": f"{_SPARK}.archive.job",
+    "run_audit": f"{_SPARK}.audit.job",
+    "run_backfill": f"{_SPARK}.copies.backfill",
+    "run_compact": f"{_SPARK}.archive.compaction",
+    "run_lifecycle": f"{_SPARK}.lifecycle.job",
+    "run_redrive": f"{_SPARK}.copies.redrive",
+    "run_report": f"{_SPARK}.reports.job",
 }
 
 __all__ = [
@@ -64,4 +64,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -191,7 +191,7 @@ def test_reading_segments_needs_neither_spark_nor_arrow() -> None:
         "sys.exit(bool({'pyspark', 'pyarrow', 'numpy'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", ask], check=True)
-    ask = "import sys, logqueue.spark.reading.arrow; sys.exit('pyspark' in sys.modules)"
+    ask = "import sys, logqueue.pipeline.rows.segment_batches; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", ask], check=True)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.running import session
+from logqueue.pipeline.engines.spark.session import session
+from logqueue.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

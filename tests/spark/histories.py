@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from logqueue.spark.lifecycle import tables
+from logqueue.pipeline.lifecycle import tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logqueue.spark.lifecycle.tables import BY_NAME, REPORTS
+from logqueue.pipeline.lifecycle.tables import BY_NAME, REPORTS
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 Tables = dict[str, pa.Table]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from logqueue.spark.archive import manifests
-from logqueue.spark.archive.job import COLUMNS, read_archive, run_archive
-from logqueue.spark.errors import PipelineError
+from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.engines.spark.archive.job import COLUMNS, read_archive, run_archive
+from logqueue.pipeline.errors import PipelineError
 from tests.spark.sinking import Target
 
 if TYPE_CHECKING:

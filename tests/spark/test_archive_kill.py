@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from logqueue.spark.archive import manifests
-from logqueue.spark.archive.archive_sink import sha256_of
+from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.engines.spark.archive.archive_sink import sha256_of
 from tests.effort import scaled
 from tests.spark.sinking import Target
 
@@ -31,8 +31,8 @@ PAUSE_S = 0.05
 
 JOB = """
 import json, sys
-from logqueue.spark.archive import job as archive
-from logqueue.spark.running import session
+from logqueue.pipeline.engines.spark.archive import job as archive
+from logqueue.pipeline.engines.spark.session import session
 from tests.spark.conftest import SETTINGS
 
 url, root, per_epoch = sys.argv[1:]

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from logqueue import events as ev
 from logqueue.events import block as blocks
 from logqueue.model.config import TopicConfig
-from logqueue.segments.index import SegmentDamaged, SegmentIndex
-from logqueue.segments.plan import SegmentRead, plan_events, plan_records, topics_of
-from logqueue.segments.walk import read_events
-from logqueue.spark.reading import arrow, arrow_columns
-from logqueue.spark.reading.arrow import (
+from logqueue.pipeline.rows import arrow_columns, segment_batches
+from logqueue.pipeline.rows.segment_batches import (
     EVENTS_SCHEMA,
     RECORDS_SCHEMA,
     NotText,
     event_batches,
     record_batches,
 )
+from logqueue.segments.index import SegmentDamaged, SegmentIndex
+from logqueue.segments.plan import SegmentRead, plan_events, plan_records, topics_of
+from logqueue.segments.walk import read_events
 from tests.segments.histories import History, Row, indexes_of
 from wal import Log
 
@@ -146,7 +146,7 @@ def test_large_records_make_small_batches(tmp_path: Path, monkeypatch: pytest.Mo
         *(pack([[large], None, None, None]) for _ in range(2)),
         pack([[b"1", large, b"2"], None, None, None]),
     )
-    monkeypatch.setattr(arrow, "BYTES_MAX", 8 << 20)
+    monkeypatch.setattr(segment_batches, "BYTES_MAX", 8 << 20)
     batches = [*record_batches(data, reading(data)[0])]
     assert [batch.num_rows for batch in batches] == [1, 1, 1, 1, 1]
     sizes = [size for batch in batches for size in batch.column("size").to_pylist()]

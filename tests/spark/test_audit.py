@@ -12,11 +12,11 @@ import pytest
 from logqueue import events as ev
 from logqueue.client import Client, EpochPart, NewRecord
 from logqueue.model.config import TopicConfig
-from logqueue.spark.archive.job import run_archive
-from logqueue.spark.audit.job import RULES, run_audit
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.lifecycle.tables import AUDIT_FINDINGS
-from logqueue.spark.reading.inputs import Input
+from logqueue.pipeline.engines.spark.archive.job import run_archive
+from logqueue.pipeline.engines.spark.audit.job import RULES, run_audit
+from logqueue.pipeline.engines.spark.formats.inputs import Input
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.lifecycle.tables import AUDIT_FINDINGS
 from logqueue.testing.process import ServerProcess
 from tests.spark.crafted import (
     CraftedLog,

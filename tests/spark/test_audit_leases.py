@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from logqueue.spark.audit import leases as audit_leases
+from logqueue.pipeline.engines.spark.audit import leases as audit_leases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

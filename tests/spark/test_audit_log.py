@@ -11,12 +11,12 @@ from logqueue import events as ev
 from logqueue.events.snapshots import TopicKept
 from logqueue.model.config import RouterOptions, TopicConfig
 from logqueue.model.tag_predicate import Predicate
-from logqueue.spark.audit import log as audit_log
-from logqueue.spark.audit import producers as audit_producers
-from logqueue.spark.audit.findings import Finding
-from logqueue.spark.audit.history import AuditHistory
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.progress import silent
+from logqueue.pipeline.audit import log as audit_log
+from logqueue.pipeline.audit import producers as audit_producers
+from logqueue.pipeline.audit.findings import Finding
+from logqueue.pipeline.audit.history import AuditHistory
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.progress import silent
 from tests.spark.crafted import CraftedLog, appended, segments
 
 LOG = {"durability": "fsync"}

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from logqueue.pipeline.engines.spark.copies.backfill import run_backfill
+from logqueue.pipeline.errors import PipelineError
 from logqueue.shapes import Record
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.writing.backfill import run_backfill
 from tests.spark.sinking import Target
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def test_rows_come_once_in_order_and_a_repeat_does_nothing(
 
 CHILD = """
     import os, signal, sys
-    from logqueue.spark.writing import backfill
-    from logqueue.spark.running import session
+    from logqueue.pipeline.engines.spark.copies import backfill
+    from logqueue.pipeline.engines.spark.session import session
     from tests.spark.conftest import SETTINGS
 
     source, url, dies_before = sys.argv[1], sys.argv[2], int(sys.argv[3])

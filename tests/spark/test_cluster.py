@@ -17,8 +17,8 @@ from typing import IO, Any
 import pytest
 
 from logqueue.client import Client
+from logqueue.pipeline.engines.spark.session import class_archive, java, packing
 from logqueue.shapes import Record
-from logqueue.spark.running import class_archive, java, packing
 from logqueue.testing.process import ServerProcess
 from tests.house import ROOT
 
@@ -33,7 +33,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DRIVER = """\
 import json, sys
 from pyspark.sql import functions as f
-from logqueue.spark.running import session
+from logqueue.pipeline.engines.spark.session import session
 
 master, path, url = sys.argv[1:]
 conf = {

@@ -22,9 +22,9 @@ RUN_S = 240.0
 
 DRIVER = """\
 import json, sys
-from logqueue.spark.running import session
-from logqueue.spark.archive.job import read_archive, run_archive
-from logqueue.spark.reading.inputs import Input
+from logqueue.pipeline.engines.spark.session import session
+from logqueue.pipeline.engines.spark.archive.job import read_archive, run_archive
+from logqueue.pipeline.engines.spark.formats.inputs import Input
 
 data, archive = sys.argv[1:]
 with session.opened(remote="local[2]", conf=session.for_small_input({})) as spark:

@@ -12,11 +12,11 @@ import pytest
 
 from logqueue.cli.main import main
 from logqueue.client import Client
-from logqueue.spark.audit.job import RULES
-from logqueue.spark.lifecycle import tables
-from logqueue.spark.reading import options
-from logqueue.spark.reports.export import FORMATS
-from logqueue.spark.writing import sink_options
+from logqueue.pipeline.engines.spark.audit.job import RULES
+from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.reading import options
+from logqueue.pipeline.reports.export import FORMATS
+from logqueue.pipeline.writing import sink_options
 from logqueue.testing import ServerProcess
 from tests import readme
 from tests.house import page

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.reports.export import FORMATS, told, write_tables
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reports.export import FORMATS, told, write_tables
 from tests.spark.sample_report import MONDAY, Rows, busy_week, tables
 
 RANGE = {

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.running import class_archive, java
+from logqueue.pipeline.engines.spark.session import class_archive, java
+from logqueue.pipeline.errors import PipelineError
 from tests.house import ROOT
 
 SAYS = {
@@ -138,8 +138,8 @@ def test_an_archive_that_can_not_be_made_is_none(tmp_path: Path, no_package: Non
 
 
 SESSION = """\
-from logqueue.spark.running import java
-from logqueue.spark.running import session
+from logqueue.pipeline.engines.spark.session import java
+from logqueue.pipeline.engines.spark.session import session
 with session.opened("local[1]") as spark:
     rows = spark.range(4).mapInArrow(lambda batches: batches, "id long").count()
     print(java.find().source, rows, spark.sql("select current_timezone()").first()[0])

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logqueue.client import Client, NewRecord
+from logqueue.pipeline.engines.spark.formats.inputs import Input
+from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
+from logqueue.pipeline.engines.spark.reports.job import RANGE_KEY, run_report
+from logqueue.pipeline.lifecycle import tables
 from logqueue.shapes import Record
-from logqueue.spark.lifecycle import job as lifecycle
-from logqueue.spark.lifecycle import tables
-from logqueue.spark.reading.inputs import Input
-from logqueue.spark.reports.job import RANGE_KEY, run_report
 from logqueue.testing import ServerProcess
 
 if TYPE_CHECKING:

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logqueue.client import Client
+from logqueue.pipeline.engines.spark.formats.inputs import Input
+from logqueue.pipeline.engines.spark.formats.live_source import (
+    LiveSegments,
+    LogQueueSource,
+    PagesTask,
+)
+from logqueue.pipeline.engines.spark.formats.resolving import resolve
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reading import options
+from logqueue.pipeline.reading.offsets import DataLossError
+from logqueue.pipeline.reading.planning import SegmentTask
+from logqueue.pipeline.rows.fetching import SegmentGone, read_task
 from logqueue.segments.plan import SegmentRead
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.reading import options
-from logqueue.spark.reading.fetching import SegmentGone, read_task
-from logqueue.spark.reading.inputs import Input
-from logqueue.spark.reading.live_source import LiveSegments, LogQueueSource, PagesTask
-from logqueue.spark.reading.offsets import DataLossError, resolve
-from logqueue.spark.reading.planning import SegmentTask
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
 from tests.spark.written import NOTES, ORDERS, SMALL, Written, batch, keys, live, read, stream
@@ -151,7 +156,7 @@ def test_what_can_not_be_read_is_refused_with_a_sentence(
         batch(live(running, topics="brief", transport="segments")).partitions()
     with pytest.raises(PipelineError, match=r"there is no topic 'absent' in http"):
         batch(live(running, topics="absent")).partitions()
-    monkeypatch.setattr("logqueue.spark.reading.live_source.Client", _impatient)
+    monkeypatch.setattr("logqueue.pipeline.engines.spark.formats.live_source.Client", _impatient)
     with pytest.raises(PipelineError, match=r"option url: http://127.0.0.1:9 cannot be reached"):
         batch({"url": "http://127.0.0.1:9", "topics": "a"}).partitions()
 

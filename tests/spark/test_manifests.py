@@ -14,13 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from logqueue.spark.archive import manifests
-from logqueue.spark.archive.archive_sink import ArchiveWriter, FileWritten, PartArchived, settle
-from logqueue.spark.archive.compaction import KEPT_S, run_compact
-from logqueue.spark.archive.delta import sync
-from logqueue.spark.archive.job import resume
-from logqueue.spark.archive.manifests import Table
-from logqueue.spark.errors import PipelineError
+from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.archive.manifests import Table
+from logqueue.pipeline.engines.spark.archive.archive_sink import (
+    ArchiveWriter,
+    FileWritten,
+    PartArchived,
+    settle,
+)
+from logqueue.pipeline.engines.spark.archive.compaction import KEPT_S, run_compact
+from logqueue.pipeline.engines.spark.archive.delta import sync
+from logqueue.pipeline.engines.spark.archive.job import resume
+from logqueue.pipeline.errors import PipelineError
 
 LOG = "ab12-3"
 DAY_MS = 86_400_000
@@ -198,7 +203,8 @@ def test_lease_events_share_orders(tmp_path: Path) -> None:
 def test_one_process_at_a_time(archive: Archive) -> None:
     """The other is named; a lock file whose holder is gone holds nobody up."""
     hold = (
-        "import sys; from pathlib import Path; from logqueue.spark.archive.manifests import Lock\n"
+        "import sys; from pathlib import Path\n"
+        "from logqueue.pipeline.archive.manifests import Lock\n"
         "with Lock(Path(sys.argv[1]), 'archive'): print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", hold, str(archive.root)]

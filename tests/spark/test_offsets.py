@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.reading import offsets, options
-from logqueue.spark.reading.offsets import EventsOffset, Place, RecordsOffset, share
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reading import options
+from logqueue.pipeline.reading.offsets import EventsOffset, Place, RecordsOffset, share
 
 OFFLINE = {"path": "/data", "topics": "orders"}
 LIVE = {"url": "http://127.0.0.1:4000", "topics": "orders"}
@@ -219,7 +219,3 @@ def test_a_stream_has_no_end_and_a_batch_has_both() -> None:
     plain = options.offline(OFFLINE).reading
     options.require_stream(plain)
     options.require_batch(plain)
-
-
-def test_resolve_is_named_where_streams_send_people() -> None:
-    assert callable(offsets.resolve)

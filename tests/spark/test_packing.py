@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.running import packing
+from logqueue.pipeline.engines.spark.session import packing
+from logqueue.pipeline.errors import PipelineError
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,9 @@ def test_equal_code_gives_equal_bytes(packed: packing.Packed, tmp_path: Path) ->
 ALONE = """\
 import sys
 import pyspark_logqueue, pyspark_logqueue_wal
-import logqueue.segments.walk, logqueue.spark.reading.arrow
-import logqueue.spark.writing.sink, logqueue.spark.archive.archive_sink
+import logqueue.segments.walk, logqueue.pipeline.rows.segment_batches
+import logqueue.pipeline.engines.spark.formats.sink
+import logqueue.pipeline.engines.spark.archive.archive_sink
 from logqueue.client import Client
 with Client("https://127.0.0.1:9"):
     pass

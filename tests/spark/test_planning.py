@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reading import options
+from logqueue.pipeline.reading.available import HeldRange, Piece, Range
+from logqueue.pipeline.reading.offset_planner import EventsCourse, Limit, RecordsCourse
+from logqueue.pipeline.reading.offsets import DataLossError
+from logqueue.pipeline.reading.options import Reading, Selection
+from logqueue.pipeline.reading.planning import SegmentTask, Survey, weight
+from logqueue.pipeline.reading.pushdown import Narrowing
 from logqueue.segments import ranges as rg
 from logqueue.segments.index import SegmentIndex, TopicPart
 from logqueue.segments.known import TopicFacts
 from logqueue.segments.plan import SegmentRead
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.reading import options
-from logqueue.spark.reading.advancing import EventsCourse, Limit, RecordsCourse
-from logqueue.spark.reading.holdings import HeldRange, Piece, Range
-from logqueue.spark.reading.narrowing import Narrowing
-from logqueue.spark.reading.offsets import DataLossError
-from logqueue.spark.reading.options import Reading, Selection
-from logqueue.spark.reading.planning import SegmentTask, Survey, weight
 
 LOG = "ab" * 16
 ALL = Selection(pattern=".*")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logqueue.client import Client, NewRecord
+from logqueue.pipeline.engines.spark.copies import redrive
+from logqueue.pipeline.engines.spark.copies.redrive import run_redrive
+from logqueue.pipeline.errors import PipelineError
 from logqueue.shapes import Record
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.writing import redrive
-from logqueue.spark.writing.redrive import run_redrive
 from tests.spark.sinking import Target
 
 if TYPE_CHECKING:

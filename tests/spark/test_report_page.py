@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pytest
 from PIL import Image
 
-from logqueue.spark.reports.page import numbers
-from logqueue.spark.reports.page.steps import MOST_STEPS, steps_over
-from logqueue.spark.reports.page.style import SCRIPT
-from logqueue.spark.reports.report_page import page, write_page
+from logqueue.pipeline.reports.page import numbers
+from logqueue.pipeline.reports.page.steps import MOST_STEPS, steps_over
+from logqueue.pipeline.reports.page.style import SCRIPT
+from logqueue.pipeline.reports.report_page import page, write_page
 from tests.spark.sample_report import MONDAY, Tables, busy_week, tables
 
 HOSTILE = (

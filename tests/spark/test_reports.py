@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.lifecycle import job as lifecycle
-from logqueue.spark.lifecycle import tables
-from logqueue.spark.lifecycle.history_range import read_span
-from logqueue.spark.reports import job as reports
-from logqueue.spark.reports.lives import Lives
-from logqueue.spark.reports.over_time import depths
+from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
+from logqueue.pipeline.engines.spark.lifecycle.history_range import read_span
+from logqueue.pipeline.engines.spark.reports import job as reports
+from logqueue.pipeline.engines.spark.reports.report_input import Lives
+from logqueue.pipeline.engines.spark.reports.time_reports import depths
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.lifecycle import tables
 from tests.spark.histories import Told
 from tests.spark.reference import START, plays
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from logqueue.spark.errors import PipelineError, told
-from logqueue.spark.running import doctor, java, scratch, session
+from logqueue.pipeline.engines.spark.session import doctor, java, scratch, session
+from logqueue.pipeline.errors import PipelineError, told
 from tests.house import ROOT
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ Driver stacktrace: SQLSTATE: XXKST
         (TRACE, "there is no topic 'x'"),
         (TRACE.replace("logqueue.errors.TopicNotFound", "pyarrow.lib.ArrowInvalid"),
          "ArrowInvalid: there is no topic 'x'"),
-        (TRACE.replace("logqueue.errors.TopicNotFound", "logqueue.spark.errors.PipelineError"),
+        (TRACE.replace("logqueue.errors.TopicNotFound", "logqueue.pipeline.errors.PipelineError"),
          "there is no topic 'x'"),
         ("org.apache.spark.SparkException: not there\n\tat a.b(C.scala:1)",
          "SparkException: not there"),
@@ -115,7 +115,7 @@ def test_what_killed_processes_left_is_removed(
 def test_importing_it_imports_neither_spark_nor_arrow() -> None:
     ask = (
         "import sys\n"
-        "from logqueue.spark.running import doctor, packing, session\n"
+        "from logqueue.pipeline.engines.spark.session import doctor, packing, session\n"
         "sys.exit(', '.join({'pyspark', 'pyarrow', 'grpc'} & sys.modules.keys()) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True)

@@ -18,11 +18,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from logqueue.pipeline.engines.spark.formats.sink import batch_writer, stream_writer
+from logqueue.pipeline.engines.spark.formats.sink_bodies import BodyChunk, Chunks, Sum, digest_of
+from logqueue.pipeline.errors import PipelineError, told
+from logqueue.pipeline.writing.sink_options import SinkOptions, producer_of, read_options
 from logqueue.shapes import Record
-from logqueue.spark.errors import PipelineError, told
-from logqueue.spark.writing.sink import batch_writer, stream_writer
-from logqueue.spark.writing.sink_bodies import BodyChunk, Chunks, Sum, digest_of
-from logqueue.spark.writing.sink_options import SinkOptions, producer_of, read_options
 from tests.spark.sinking import Target, numbers
 
 if TYPE_CHECKING:

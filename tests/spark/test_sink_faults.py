@@ -18,11 +18,15 @@ import pyarrow as pa
 import pytest
 
 from logqueue.errors import EpochConflict, LogqueueError
-from logqueue.spark.errors import PipelineError, told
-from logqueue.spark.writing import sink
-from logqueue.spark.writing.sink import BatchWriter, LogqueueStreamWriter, PartWritten
-from logqueue.spark.writing.sink_bodies import Sum
-from logqueue.spark.writing.sink_options import read_options
+from logqueue.pipeline.engines.spark.formats import sink
+from logqueue.pipeline.engines.spark.formats.sink import (
+    BatchWriter,
+    LogqueueStreamWriter,
+    PartWritten,
+)
+from logqueue.pipeline.engines.spark.formats.sink_bodies import Sum
+from logqueue.pipeline.errors import PipelineError, told
+from logqueue.pipeline.writing.sink_options import read_options
 from logqueue.testing.process import ServerProcess
 from tests.client.proxy import Proxy
 from tests.effort import scaled
@@ -198,7 +202,7 @@ def test_a_stream_through_lost_answers(
 DRIVER = """
 import sys
 from pathlib import Path
-from logqueue.spark.running import session
+from logqueue.pipeline.engines.spark.session import session
 from tests.spark.conftest import SETTINGS
 from tests.spark.sinking import FORMAT, texts
 

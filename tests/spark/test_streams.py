@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from logqueue.client import Client
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.reading.offsets import DataLossError, resolve
-from logqueue.spark.reading.readers import StreamReader
+from logqueue.pipeline.engines.spark.formats.readers import StreamReader
+from logqueue.pipeline.engines.spark.formats.resolving import resolve
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reading.offsets import DataLossError
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
 from tests.spark.written import NOTES, ORDERS, SMALL, Written, keys, live, offline, read, stream
@@ -291,7 +292,7 @@ def test_spark_shows_the_sentence_of_a_loss(
 ) -> None:
     from pyspark.errors import StreamingQueryException
 
-    from logqueue.spark.errors import told
+    from logqueue.pipeline.errors import told
 
     given = live(shared, topics="lost")
     with Client(shared.url) as client:

@@ -22,13 +22,18 @@ from pyspark.sql.datasource import (
 )
 
 from logqueue import events as ev
-from logqueue.spark.errors import PipelineError
-from logqueue.spark.reading import options
-from logqueue.spark.reading.arrow import EVENTS_SCHEMA, RECORDS_SCHEMA
-from logqueue.spark.reading.inputs import Input
-from logqueue.spark.reading.offsets import DataLossError, resolve
-from logqueue.spark.reading.readers import PushingReader
-from logqueue.spark.reading.wal_source import LEASES_SETTLED_MS, LogQueueWalSource, WalStore
+from logqueue.pipeline.engines.spark.formats.inputs import Input
+from logqueue.pipeline.engines.spark.formats.readers import PushingReader
+from logqueue.pipeline.engines.spark.formats.resolving import resolve
+from logqueue.pipeline.engines.spark.formats.wal_source import (
+    LEASES_SETTLED_MS,
+    LogQueueWalSource,
+    WalStore,
+)
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reading import options
+from logqueue.pipeline.reading.offsets import DataLossError
+from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
 from tests.spark.crafted import CraftedLog
@@ -164,7 +169,8 @@ def test_the_end_of_job_events_waits_for_both_logs(
 
         def end_at(now_ms: int) -> int:
             monkeypatch.setattr(
-                "logqueue.spark.reading.wal_source.time.time", lambda: now_ms / 1000
+                "logqueue.pipeline.engines.spark.formats.wal_source.time.time",
+                lambda: now_ms / 1000,
             )
             return store.look().held_events(settled=True).next
 

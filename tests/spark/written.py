@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from logqueue.client import Client, NewRecord
+from logqueue.pipeline.engines.spark.formats.live_source import LogQueueSource
+from logqueue.pipeline.engines.spark.formats.readers import BatchReader, StreamReader
+from logqueue.pipeline.engines.spark.formats.wal_source import LogQueueWalSource
 from logqueue.shapes import Appended
-from logqueue.spark.reading.live_source import LogQueueSource
-from logqueue.spark.reading.readers import BatchReader, StreamReader
-from logqueue.spark.reading.wal_source import LogQueueWalSource
 from logqueue.testing import ServerProcess
 
 SMALL = "65536"

@@ -3,6 +3,6 @@
 Owns: nothing. Must not know: more than the class; Spark imports this for any Python data source.
 """
 
-from logqueue.spark.reading.live_source import LogQueueSource as DefaultSource
+from logqueue.pipeline.engines.spark.formats.live_source import LogQueueSource as DefaultSource
 
 __all__ = ["DefaultSource"]

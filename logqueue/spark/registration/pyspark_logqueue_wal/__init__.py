@@ -3,6 +3,6 @@
 Owns: nothing. Must not know: more than the class; Spark imports this for any Python data source.
 """
 
-from logqueue.spark.reading.wal_source import LogQueueWalSource as DefaultSource
+from logqueue.pipeline.engines.spark.formats.wal_source import LogQueueWalSource as DefaultSource
 
 __all__ = ["DefaultSource"]

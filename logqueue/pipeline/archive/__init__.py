@@ -1,0 +1,1 @@
+"""The archive: manifests, which files count, what each of them holds."""

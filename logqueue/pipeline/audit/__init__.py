@@ -1,0 +1,1 @@
+"""Audit rules, findings, and the checks that read the log without an engine."""

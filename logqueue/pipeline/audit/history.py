@@ -1,0 +1,469 @@
+"""What the frames of a log say about topics, seqs, orders, producers and routers.
+
+Owns: one pass over the transactions of both logs, on the driver, that keeps ranges and not records.
+Must not know: Spark, how findings are worded.
+
+Seqs are not always without holes, and the log tells of each hole that is meant:
+
+    skipped    a router's source was trimmed before its copies were made (`SeqsSkipped`)
+    reserved   after an unclean end the head of a `disk` topic steps to the end of what it had
+               promised (`seqs_reserved`), which is known from the write that promised it
+    memory     a topic was of class `ephemeral` for a while, and wrote nothing to the log
+    damaged    frames that are known to be damaged or missing stood there
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import pairwise
+from typing import Any
+
+from logqueue import events as ev
+from logqueue.events import block as blocks
+from logqueue.model.config import TopicConfig
+from logqueue.pipeline.audit.frames import JOBS, LEASES, FrameProblem, Placed
+from logqueue.segments import ranges as seq_ranges
+from logqueue.segments.ranges import Ranges
+
+
+@dataclass(slots=True)
+class Instance:
+    """One topic instance over its life in the log.
+
+    Attributes:
+        log_id: As the records have it.
+        created, dropped: Orders; None when the log at hand does not tell.
+        configs: (order from which it holds, config), ascending.
+        known_from: Every record from this seq on that was ever appended is in the log at hand.
+        head: Highest seq so far.
+        reserved: Highest seq promised never to be given twice.
+        appended: Seqs that writes of the log at hand have given to records.
+        holes: (first, last, why) of seqs that have no record, and are meant not to.
+        doubled: (first, last, order) of seqs that were given twice.
+        missing: (first, last, order) of seqs that were passed over without a reason.
+        bound_max: Highest `max_deliveries` that a record brought of its own.
+        has_removals: Whether records of it went otherwise than as jobs do.
+        redriven: (order, seqs, copies in the same transaction) of dead letters that went back.
+    """
+
+    number: int
+    name: str
+    log_id: str
+    created: int | None = None
+    dropped: int | None = None
+    configs: list[tuple[int, TopicConfig]] = field(default_factory=list)
+    known_from: int = 1
+    head: int = 0
+    reserved: int = 0
+    appended: Ranges = field(default_factory=list)
+    holes: list[tuple[int, int, str]] = field(default_factory=list)
+    doubled: list[tuple[int, int, int]] = field(default_factory=list)
+    missing: list[tuple[int, int, int]] = field(default_factory=list)
+    bound_max: int = 0
+    has_removals: bool = False
+    redriven: list[tuple[int, list[int], int]] = field(default_factory=list)
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether jobs can be claimed."""
+        return bool(self.configs) and self.configs[-1][1].is_queue
+
+    @property
+    def was_in_memory(self) -> bool:
+        """Whether some of its records may never have been logged."""
+        return any(not config.is_logged for _, config in self.configs)
+
+    @property
+    def floors_known(self) -> bool:
+        """Whether all its records are in the log at hand."""
+        return self.known_from == 1 and not self.was_in_memory
+
+    def hole_ranges(self) -> Ranges:
+        """All seqs that are meant to have no record."""
+        return seq_ranges.union([(first, last) for first, last, _ in self.holes])
+
+
+@dataclass(slots=True)
+class Edge:
+    """One router instance: its edge, how far it has come, and what it copied.
+
+    Attributes:
+        started: Seq behind which it began; None when its creation is not in the log at hand.
+        copied: Seqs of the source that were copied by reference, in the order of the log.
+        plain: (order, cursor before, cursor, copies) of copies that do not name their originals.
+    """
+
+    number: int
+    name: str
+    source: int
+    dest: int
+    has_filter: bool
+    started: int | None
+    cursor: int
+    copied: Ranges = field(default_factory=list)
+    repeated: list[tuple[int, int, int]] = field(default_factory=list)
+    skipped: Ranges = field(default_factory=list)
+    plain: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Epochs:
+    """The committed epochs of one producer: (epoch, order, digest, ranges, ranges as appended)."""
+
+    last: int | None = None
+    committed: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int, int]] = field(default_factory=list)
+    repeated: list[tuple[int, int]] = field(default_factory=list)
+    unlike: list[tuple[int, int, str]] = field(default_factory=list)
+
+
+class AuditHistory:
+    """All that one pass over both logs keeps.
+
+    Attributes:
+        identity: Of the jobs log, as hex.
+        orders: Of all transactions at hand.
+        orders_doubled: Orders that two transactions bear.
+        is_partial: Older segments of the jobs log are gone (their live records were moved).
+        leases_from: First order of the leases log at hand; None when it begins at its beginning.
+        kept_from: First segment of the jobs log that must be there.
+        set_back: (order, ms) of the transactions that the clock was set back before, and how far.
+        frames, records: How many there were.
+    """
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.instances: dict[int, Instance] = {}
+        self.edges: dict[int, Edge] = {}
+        self.producers: dict[str, Epochs] = {}
+        self.orders: Ranges = []
+        self.orders_doubled: list[int] = []
+        self.problems: list[FrameProblem] = []
+        self.is_partial = False
+        self.leases_from: int | None = None
+        self.kept_from = 0
+        self.set_back: list[tuple[int, int]] = []
+        self.frames = self.records = 0
+        self._suspects: dict[int, FrameProblem] = {}
+        self._times: dict[str, tuple[array[int], array[int]]] = {
+            log: (array("q"), array("q")) for log in (JOBS, LEASES)
+        }
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of either log is gone or damaged."""
+        damaged = any(not problem.is_tail for problem in self.problems)
+        return not (self.is_partial or self.leases_from is not None or damaged)
+
+    def lost_orders(self) -> Ranges:
+        """Orders that stood in a frame which is in no log: refused for want of space, or lost with
+        the unsynced tail of one of the logs. Says little unless the logs are whole."""
+        if not self.orders:
+            return []
+        return seq_ranges.without([(1, self.orders[-1][1])], self.orders)
+
+    def named(self, name: str) -> list[Instance]:
+        """The instances of a topic, oldest first."""
+        return [inst for _, inst in sorted(self.instances.items()) if inst.name == name]
+
+    # -- taking in ---------------------------------------------------------------------------------
+
+    def take_leases(self, placed: Placed, order: int, at: int) -> None:
+        """A transaction of the leases log; what it says is in the lease events."""
+        self._note_order(order)
+        self._note_time(LEASES, order, at)
+        self.frames += 1
+        if self.leases_from is None and placed.file.log == LEASES and placed.file.id > 1:
+            self.leases_from = order
+
+    def take_problem(self, problem: FrameProblem) -> None:
+        """Frames are damaged or missing here."""
+        self.problems.append(problem)
+        if problem.file.log != LEASES:
+            for number in self.instances:
+                self._suspects[number] = problem
+
+    def take(self, transaction: ev.Transaction) -> None:
+        """A transaction of the jobs log."""
+        if not transaction.events:
+            return  # stands for a frame that was lost
+        self._note_order(transaction.order)
+        self.frames += 1
+        committed: list[tuple[str, int, int]] = []
+        for event in transaction.events:
+            handler = _TAKE.get(type(event))
+            if handler is not None:
+                handler(self, event, transaction)
+            if isinstance(event, ev.ChunksCommitted):
+                last_seq = event.first_seq + sum(event.counts) - 1
+                inst = self.instances.get(event.topic)
+                committed.append((inst.name if inst else "", event.first_seq, last_seq))
+            elif isinstance(event, ev.EpochCommitted):
+                self._epoch(event, committed, transaction.order)
+        last = transaction.events[-1]
+        # A chunk that is staged anew bears the time of its first staging, so chunks do not count.
+        if type(last) is not ev.ChunkStaged:
+            self._note_time(JOBS, transaction.order, last.at)
+
+    def _note_time(self, log: str, order: int, at: int) -> None:
+        orders, times = self._times[log]
+        orders.append(order)
+        times.append(at)
+
+    def note_set_back(self) -> None:
+        """Find where the clock was set back, once both logs are taken in."""
+        if not any(a > b for _, times in self._times.values() for a, b in pairwise(times)):
+            return
+        last = 0
+        for order, at in merge(*(zip(*columns, strict=True) for columns in self._times.values())):
+            if at < last:
+                self.set_back.append((order, last - at))
+            last = at
+
+    def _note_order(self, order: int) -> None:
+        if seq_ranges.holds(self.orders, order, order):
+            self.orders_doubled.append(order)
+        seq_ranges.add(self.orders, order, order)
+
+    def _instance(self, number: int, name: str = "") -> Instance:
+        inst = self.instances.get(number)
+        if inst is None:
+            inst = Instance(number, name, f"{self.identity}-{number}")
+            self.instances[number] = inst
+        return inst
+
+    def _grow(self, number: int, first: int, count: int, order: int, reserved: int) -> None:
+        """A write gave seqs."""
+        inst = self._instance(number)
+        last = first + count - 1
+        self.records += count
+        if first <= inst.head:
+            inst.doubled.append((first, min(last, inst.head), order))
+        elif first > inst.head + 1:
+            self._hole(inst, first - 1, order)
+        self._suspects.pop(number, None)
+        seq_ranges.add(inst.appended, first, last)
+        inst.head = max(inst.head, last)
+        inst.reserved = max(inst.reserved, reserved)
+
+    def _hole(self, inst: Instance, last: int, order: int) -> None:
+        """Nothing was appended between the head and here. Why?"""
+        first = inst.head + 1
+        problem = self._suspects.pop(inst.number, None)
+        if problem is not None:
+            problem.lost[inst.number] = (first, last)
+            inst.holes.append((first, last, "damaged"))
+        elif last == inst.reserved:
+            inst.holes.append((first, last, "reserved"))
+        elif inst.was_in_memory:
+            inst.holes.append((first, last, "memory"))
+        else:
+            inst.missing.append((first, last, order))
+
+    def _epoch(
+        self, event: ev.EpochCommitted, committed: list[tuple[str, int, int]], order: int
+    ) -> None:
+        epochs = self.producers.setdefault(event.producer, Epochs())
+        if epochs.last is not None:
+            if event.epoch <= epochs.last:
+                epochs.repeated.append((event.epoch, order))
+            elif event.epoch > epochs.last + 1:
+                epochs.gaps.append((epochs.last + 1, event.epoch - 1, order))
+        said = sorted((name, first, last) for name, first, last in event.ranges)
+        # What went to topics that are in memory only is not in the log.
+        logged = [part for part in said if not any(i.was_in_memory for i in self.named(part[0]))]
+        if logged != sorted(committed) and said != sorted(committed):
+            epochs.unlike.append((event.epoch, order, f"{said} was said, {sorted(committed)} came"))
+        epochs.committed.append((event.epoch, order))
+        epochs.last = max(epochs.last or 0, event.epoch)
+
+
+# -- one function per event that matters ----------------------------------------------------------
+
+
+def _created(history: AuditHistory, event: ev.TopicCreated, tx: ev.Transaction) -> None:
+    inst = history._instance(event.topic, event.name)
+    inst.name, inst.created = event.name, tx.order
+    inst.configs.append((tx.order, event.config))
+
+
+def _configured(history: AuditHistory, event: ev.TopicConfigured, tx: ev.Transaction) -> None:
+    history._instance(event.topic).configs.append((tx.order, event.config))
+
+
+def _dropped(history: AuditHistory, event: ev.TopicRemoved, tx: ev.Transaction) -> None:
+    history._instance(event.topic).dropped = tx.order
+
+
+def _appended(history: AuditHistory, event: ev.RecordsAppended, tx: ev.Transaction) -> None:
+    history._grow(event.topic, event.first_seq, event.count, tx.order, event.seqs_reserved)
+    _note_bounds(history, event.topic, event.block)
+    if event.cap_floor:
+        history._instance(event.topic).has_removals = True
+
+
+def _trimmed(history: AuditHistory, event: ev.RecordsTrimmed, tx: ev.Transaction) -> None:
+    history._instance(event.topic).has_removals = True
+
+
+def _replaced(history: AuditHistory, event: ev.RecordsReplaced, tx: ev.Transaction) -> None:
+    for block in event.blocks:
+        _note_bounds(history, event.topic, block)
+
+
+def _staged(history: AuditHistory, event: ev.ChunkStaged, tx: ev.Transaction) -> None:
+    _note_bounds(history, event.topic, event.block)
+
+
+def _note_bounds(history: AuditHistory, topic: int, block: bytes) -> None:
+    if not blocks.is_plain(block):
+        bounds = blocks.BlockView(block).numbers(blocks.MAX_DELIVERIES)
+        if bounds:
+            inst = history._instance(topic)
+            inst.bound_max = max(inst.bound_max, *bounds)
+
+
+def _forwarded(history: AuditHistory, event: ev.RecordsForwarded, tx: ev.Transaction) -> None:
+    history._grow(event.topic, event.first_seq, event.count, tx.order, event.seqs_reserved)
+    edge = history.edges.get(event.router)
+    if edge is None:
+        return
+    seqs = event.source_seqs
+    if seqs[0] <= edge.cursor:
+        edge.repeated.append((seqs[0], min(seqs[-1], edge.cursor), tx.order))
+    if event.seqs:
+        for seq in event.seqs:
+            seq_ranges.add(edge.copied, seq, seq)
+    else:
+        seq_ranges.add(edge.copied, seqs[0], seqs[-1])
+    edge.cursor = max(edge.cursor, event.cursor)
+
+
+def _advanced(history: AuditHistory, event: ev.RouterAdvanced, tx: ev.Transaction) -> None:
+    edge = history.edges.get(event.router)
+    if edge is None:
+        return
+    if any(isinstance(other, ev.SeqsSkipped) for other in tx.events):
+        seq_ranges.add(edge.skipped, edge.cursor + 1, event.cursor)
+    elif event.forwarded:
+        edge.plain.append((tx.order, edge.cursor, event.cursor, event.forwarded))
+    edge.cursor = max(edge.cursor, event.cursor)
+
+
+def _chunks(history: AuditHistory, event: ev.ChunksCommitted, tx: ev.Transaction) -> None:
+    count = sum(event.counts)
+    history._grow(event.topic, event.first_seq, count, tx.order, event.seqs_reserved)
+
+
+def _skipped(history: AuditHistory, event: ev.SeqsSkipped, tx: ev.Transaction) -> None:
+    inst = history._instance(event.topic)
+    last = event.first_seq + event.count - 1
+    if event.first_seq > inst.head + 1:
+        history._hole(inst, event.first_seq - 1, tx.order)
+    inst.holes.append((event.first_seq, last, "skipped"))
+    inst.head = max(inst.head, last)
+    inst.reserved = max(inst.reserved, event.seqs_reserved)
+
+
+def _deleted(history: AuditHistory, event: ev.RecordsRemoved, tx: ev.Transaction) -> None:
+    history._instance(event.topic).has_removals = True
+    if event.redriven:
+        copies = sum(
+            other.count
+            for other in tx.events
+            if isinstance(other, ev.RecordsAppended) and other.topic != event.topic
+        )
+        history._instance(event.topic).redriven.append((tx.order, event.seqs, copies))
+
+
+def _router(history: AuditHistory, event: ev.RouterCreated, tx: ev.Transaction) -> None:
+    has_filter = event.options.filter is not None
+    history.edges[event.router] = Edge(
+        event.router, event.name, event.topic, event.dest, has_filter, event.cursor, event.cursor
+    )
+
+
+def _router_configured(
+    history: AuditHistory, event: ev.RouterConfigured, tx: ev.Transaction
+) -> None:
+    edge = history.edges.get(event.router)
+    if edge is not None:
+        edge.has_filter = edge.has_filter or event.options.filter is not None
+
+
+def _forgotten(history: AuditHistory, event: ev.StagedDropped, tx: ev.Transaction) -> None:
+    if event.forget and event.producer in history.producers:
+        history.producers[event.producer].last = None
+
+
+def _dropped_segments(history: AuditHistory, event: ev.SegmentsDropped, tx: ev.Transaction) -> None:
+    history.kept_from = max(history.kept_from, event.kept_from)
+
+
+def _checkpointed(history: AuditHistory, event: ev.Checkpointed, tx: ev.Transaction) -> None:
+    """Says what is known already, unless older segments are gone or damaged."""
+    history.kept_from = max(history.kept_from, event.oldest)
+    for kept in event.topics:
+        inst = history.instances.get(kept.topic)
+        if inst is None:
+            inst = history._instance(kept.topic, kept.name)
+            inst.head, inst.known_from = kept.head, kept.head + 1
+            inst.configs.append((tx.order, kept.config))
+        elif kept.head > inst.head:
+            history._hole(inst, kept.head, tx.order)
+            inst.head = kept.head
+        for first, last in kept.holes:
+            inst.holes.append((first, last, "skipped"))
+        inst.reserved = max(inst.reserved, kept.seqs_reserved)
+    if event.clean:
+        # Nothing is promised beyond the heads any more.
+        for inst in history.instances.values():
+            inst.reserved = min(inst.reserved, inst.head)
+    for edge in event.routers:
+        if edge.router not in history.edges:
+            has_filter = edge.options.filter is not None
+            history.edges[edge.router] = Edge(
+                edge.router, edge.name, edge.source, edge.dest, has_filter, None, edge.cursor
+            )
+    for producer in event.producers:
+        if producer.name not in history.producers and producer.epoch >= 0:
+            history.producers[producer.name] = Epochs(producer.epoch)
+
+
+_TAKE: dict[type[Any], Callable[[AuditHistory, Any, ev.Transaction], None]] = {
+    ev.TopicCreated: _created,
+    ev.TopicConfigured: _configured,
+    ev.TopicRemoved: _dropped,
+    ev.RecordsAppended: _appended,
+    ev.RecordsReplaced: _replaced,
+    ev.RecordsTrimmed: _trimmed,
+    ev.ChunkStaged: _staged,
+    ev.RecordsForwarded: _forwarded,
+    ev.RouterAdvanced: _advanced,
+    ev.ChunksCommitted: _chunks,
+    ev.SeqsSkipped: _skipped,
+    ev.RecordsRemoved: _deleted,
+    ev.RouterCreated: _router,
+    ev.RouterConfigured: _router_configured,
+    ev.StagedDropped: _forgotten,
+    ev.SegmentsDropped: _dropped_segments,
+    ev.Checkpointed: _checkpointed,
+}
+
+
+def settle(history: AuditHistory, oldest: int | None) -> None:
+    """Draw what only the end of the pass can tell.
+
+    Args:
+        oldest: First segment of the jobs log at hand; None when there is none.
+    """
+    history.is_partial = oldest is not None and oldest > 1
+    history.note_set_back()
+    for number, problem in history._suspects.items():
+        # Nothing was appended behind the damage: where the topic stood is not known.
+        inst = history.instances[number]
+        if len(history.instances) == 1:
+            problem.lost.setdefault(number, (inst.head + 1, None))

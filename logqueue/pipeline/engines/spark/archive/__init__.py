@@ -1,0 +1,1 @@
+"""The archive job: a stream into Parquet or Delta tables, compaction, reading back."""

@@ -1,0 +1,156 @@
+"""A Delta table beside each table of an archive, made of the very same files.
+
+Owns: which epochs a Delta table has taken in, and the commits that bring it up to date. Must not
+know: pyspark, how files are written.
+
+The table's log lies in `<root>/<table>/_delta_log`. Each commit carries the archive id and the
+epoch as an application transaction, so an epoch is never taken in twice, and one that a crash kept
+out is taken in by the next. Nothing is rewritten; statistics for skipping files are those of the
+manifests.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.archive.manifests import PLACE_COLUMNS, FileEntry, Table
+from logqueue.pipeline.errors import PipelineError
+
+INSTALL: Final = "a Delta table needs another package: pip install 'logqueue[delta]'"
+
+
+def require_deltalake() -> None:
+    """Refuse where the package is missing.
+
+    Raises:
+        PipelineError: Says what to install.
+    """
+    if importlib.util.find_spec("deltalake") is None:
+        raise PipelineError(INSTALL)
+
+
+def sync(root: Path, table: Table) -> int:
+    """Bring the Delta table up to what the manifests say; returns how many commits that took.
+
+    Call it as often as you like: what is in it is in it once.
+
+    Raises:
+        PipelineError: The package is missing, or the table is damaged.
+    """
+    require_deltalake()
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    place = str(root / table)
+    try:
+        if not DeltaTable.is_deltatable(place):
+            return _begin(root, table, place)
+        return _go_on(root, table, DeltaTable(place))
+    except DeltaError as error:
+        raise PipelineError(
+            f"the Delta table {place} cannot be brought up to date: {error}; it can be made anew "
+            f"from the archive: delete {place}/_delta_log and archive with delta again"
+        ) from error
+
+
+def _begin(root: Path, table: Table, place: str) -> int:
+    from deltalake.transaction import create_table_with_add_actions
+
+    entries = manifests.live_entries(root, table)
+    if not entries:
+        return 0
+    create_table_with_add_actions(
+        place,
+        _schema(root, entries),
+        _actions(root, table, entries),
+        mode="error",
+        name=table,
+        commit_properties=_properties(_latest(root, table)),
+    )
+    return 1
+
+
+def _go_on(root: Path, table: Table, delta: Any) -> int:
+    compacted = manifests.compaction_id(table)
+    latest = _latest(root, table)
+    if latest.get(compacted, -1) > _version(delta, compacted):
+        # Files went, others came: the table is told anew what it consists of.
+        entries = manifests.live_entries(root, table)
+        _commit(root, table, delta, entries, "overwrite", latest)
+        return 1
+    commits = 0
+    for archive in manifests.archive_ids(root, table):
+        known = _version(delta, archive)
+        for epoch in manifests.epochs(root, archive):
+            if epoch > known:
+                manifest = manifests.load(manifests.manifest_path(root, archive, epoch))
+                _commit(root, table, delta, manifest.files, "append", {archive: epoch})
+                commits += 1
+    return commits
+
+
+def _version(delta: Any, archive: str) -> int:
+    version: int | None = delta.transaction_version(archive)
+    return -1 if version is None else version
+
+
+def _latest(root: Path, table: Table) -> dict[str, int]:
+    """The last epoch of each archive id, compactions counted in."""
+    ids = [*manifests.archive_ids(root, table), manifests.compaction_id(table)]
+    found = {archive: manifests.epochs(root, archive) for archive in ids}
+    return {archive: epochs[-1] for archive, epochs in found.items() if epochs}
+
+
+def _commit(
+    root: Path,
+    table: Table,
+    delta: Any,
+    entries: Sequence[FileEntry],
+    mode: str,
+    versions: dict[str, int],
+) -> None:
+    delta.create_write_transaction(
+        _actions(root, table, entries),
+        mode=mode,
+        schema=delta.schema(),
+        partition_by=[],
+        commit_properties=_properties(versions),
+    )
+
+
+def _properties(versions: dict[str, int]) -> Any:
+    from deltalake import CommitProperties, Transaction
+
+    told = [Transaction(archive, epoch) for archive, epoch in sorted(versions.items())]
+    return CommitProperties(app_transactions=told)
+
+
+def _schema(root: Path, entries: Sequence[FileEntry]) -> Any:
+    import pyarrow.parquet as pq
+    from deltalake import Schema
+
+    schema = pq.read_schema(root / entries[-1].path)
+    return Schema.from_arrow(schema.remove_metadata())
+
+
+def _actions(root: Path, table: Table, entries: Sequence[FileEntry]) -> list[Any]:
+    from deltalake.transaction import AddAction
+
+    place = PLACE_COLUMNS[table]
+    actions = []
+    for entry in entries:
+        stats = {
+            "numRecords": entry.rows,
+            "minValues": {place: entry.first},
+            "maxValues": {place: entry.last},
+            "nullCount": {place: 0},
+        }
+        # In the log paths are URLs; the package escapes them itself.
+        path = entry.path.removeprefix(f"{table}/")
+        actions.append(AddAction(path, entry.bytes, {}, entry.max_ts, True, json.dumps(stats)))
+    return actions

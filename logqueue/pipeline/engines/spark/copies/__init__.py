@@ -1,0 +1,1 @@
+"""Bulk copies: backfill into a topic, redrive of dead letters."""

@@ -1,0 +1,1 @@
+"""The data sources `logqueue` and `logqueue-wal`, and the sink."""

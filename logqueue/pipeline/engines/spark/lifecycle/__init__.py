@@ -1,0 +1,1 @@
+"""The lifecycle job: one row per job and per attempt."""

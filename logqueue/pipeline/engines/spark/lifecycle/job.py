@@ -1,0 +1,381 @@
+"""From records and events to what became of every job: the tables `jobs` and `attempts`.
+
+Owns: the DataFrame side of it, and the job that writes both tables, all of them or those days that
+have changed. Must not know: what a job's events mean (`job_history`), where they come from.
+
+One shuffle brings the record and all events of a job together; they are sorted in Spark and folded
+in Python, in Arrow batches. Both tables are partitioned by the day a job was appended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from logqueue.pipeline.engines.spark.lifecycle.history_range import (
+    RANGE_FILE,
+    HistorySource,
+    Span,
+    moment_text,
+    read_span,
+)
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS, OPEN_STATES, TRIMMED
+from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.reading.options import parse_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+LAST = "last"
+"""As `since`: what has come since the last run."""
+
+ROWS_PER_TASK = 200_000
+"""Records and events that one task folds: some tens of MB, a second or two."""
+
+_KEYS = ["log_id", "seq"]
+
+
+def histories(records: DataFrame, events: DataFrame, span: Span) -> DataFrame:
+    """A row per job: the columns of `jobs`, and its attempts as structs in `leases`.
+
+    Args:
+        records, events: As the tables `records` and `lease_events`; more than the range is fine.
+        span: The range, from `read_span`. Records of topics that are no queues are left out.
+    """
+    from logqueue.pipeline.rows.history_batches import HISTORY_DDL, folder
+
+    topics = {queue.log_id: queue.topic for queue in span.queues}
+    return _sorted_rows(records, events, span).mapInArrow(folder(span.end, topics), HISTORY_DDL)
+
+
+def _sorted_rows(records: DataFrame, events: DataFrame, span: Span) -> DataFrame:
+    """What goes into the fold: all of a job in one partition, in the order in which it happened."""
+    rows = _record_rows(records, span).unionAll(_event_rows(events, span))
+    if any(queue.floors and queue.records for queue in span.queues):
+        rows = rows.unionAll(_floor_rows(events, span))
+    parts = max(1, -(-(sum(q.records + q.events for q in span.queues)) // ROWS_PER_TASK))
+    # By seq first: a number compares faster than a text that begins alike in all rows.
+    return (
+        rows.repartition(parts, "log_id", "seq")
+        .sortWithinPartitions("seq", "log_id", "lseq", "kind")
+        .drop("lseq")
+    )
+
+
+def jobs(folded: DataFrame) -> DataFrame:
+    """The table `jobs`, from `histories`."""
+    return folded.select(*tables.JOBS.names)
+
+
+def attempts(folded: DataFrame) -> DataFrame:
+    """The table `attempts`, from `histories`."""
+    from pyspark.sql import functions as F
+
+    kept = ("topic", "seq", "tag", "key", "date", "log_id")
+    return folded.select(*kept, F.inline("leases")).select(
+        *(
+            F.col("seq").alias(name) if name == "job_seq" else F.col(name)
+            for name in tables.ATTEMPTS.names
+        )
+    )
+
+
+# -- rows that go into the fold --------------------------------------------------------------------
+
+
+def _millis(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.unix_millis(F.col(name))
+
+
+def _within(rows: DataFrame, span: Span) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    end = F.timestamp_millis(F.lit(span.end).cast("long"))
+    return rows.where(F.col("ts") <= end)
+
+
+def _record_rows(records: DataFrame, span: Span) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    kept = _within(records, span)
+    if span.others:
+        kept = kept.where(F.col("log_id").isin([queue.log_id for queue in span.queues]))
+    none = F.lit(None).cast("string")
+    return kept.select(
+        "log_id",
+        "seq",
+        F.lit(-1).cast("long").alias("lseq"),
+        F.lit(APPENDED).cast("long").alias("kind"),
+        _millis("ts").alias("ts"),
+        F.coalesce(_millis("not_before"), F.lit(0)).alias("due"),
+        none.alias("who"),
+        F.col("key").alias("lease"),
+        none.alias("reason"),
+        F.col("tag").alias("detail"),
+    )
+
+
+def _event_rows(events: DataFrame, span: Span) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    known = F.array(*(F.lit(name) for name in EVENTS[:TRIMMED]))
+    return (
+        _within(events, span)
+        .select(
+            "log_id",
+            F.col("job_seq").alias("seq"),
+            "lseq",
+            (F.array_position(known, F.col("event")) - 1).alias("kind"),
+            _millis("ts").alias("ts"),
+            F.coalesce(_millis("deadline"), _millis("ready_at"), F.lit(0)).alias("due"),
+            F.col("worker").alias("who"),
+            F.col("lease_id").alias("lease"),
+            "reason",
+            "detail",
+        )
+        .where(F.col("kind") > APPENDED)
+    )
+
+
+def _floor_rows(events: DataFrame, span: Span) -> DataFrame:
+    """A `trimmed` row for each seq that a floor passed over when it rose; most of them are about
+    jobs that had ended, and change nothing."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    first = {queue.log_id: queue.first_seq for queue in span.queues if queue.floors}
+    lowest = F.create_map(*(F.lit(part) for pair in first.items() for part in pair))
+    before = (
+        Window.partitionBy("log_id")
+        .orderBy("lseq", "job_seq")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    risen = (
+        _within(events, span)
+        .where(F.col("event") == "trimmed")
+        .select(
+            "log_id",
+            F.greatest(
+                F.coalesce(F.max("job_seq").over(before) + 1, F.lit(1)),
+                F.element_at(lowest, F.col("log_id")),
+            ).alias("low"),
+            F.col("job_seq").alias("high"),
+            "lseq",
+            _millis("ts").alias("ts"),
+            "reason",
+        )
+        .where(F.col("low") <= F.col("high"))
+    )
+    none = F.lit(None).cast("string")
+    return risen.select(
+        "log_id",
+        F.explode(F.sequence("low", "high")).alias("seq"),
+        "lseq",
+        F.lit(TRIMMED).cast("long").alias("kind"),
+        "ts",
+        F.lit(0).cast("long").alias("due"),
+        none.alias("who"),
+        none.alias("lease"),
+        "reason",
+        none.alias("detail"),
+    )
+
+
+# -- the job ---------------------------------------------------------------------------------------
+
+
+def run_lifecycle(
+    spark: SparkSession,
+    input: HistorySource,
+    to: str,
+    *,
+    since: str | None = None,
+    end: str | None = None,
+    note: Note = silent,
+) -> dict[str, Any]:
+    """Write the tables `jobs` and `attempts`.
+
+    Args:
+        input: Where records and events come from.
+        to: Directory for both tables and the range they stand for.
+        since: None makes everything anew. "last" takes up what has come since the last run, and a
+            time (ISO 8601, or ms since the epoch) what has come since then: only jobs that were
+            touched, or were open, are looked at again, and only days that hold such jobs are
+            written. The tables are the same either way.
+        end: Where the range ends, as a time; None for the last record or event.
+        note: Told what is done at present.
+
+    Raises:
+        PipelineError: There is nothing to read, or no run before this to go on from.
+    """
+    records, events = input.records(spark, data="none"), input.events(spark)
+    note("looking what there is", 0.0)
+    span = read_span(records, events, None if end is None else parse_time(end, "end"))
+    if not span.end:
+        raise PipelineError("there is neither a record nor an event to read; check the topics")
+    if since is not None:
+        before = _run_before(to, span)
+        threshold = _threshold(before, since)
+        note("looking which jobs were touched", 0.1)
+        written = _renew(spark, records, events, span, before, to, threshold, note)
+        span = span.since(before.start)
+    else:
+        written = _write_all(records, events, span, to, note)
+    span.write(to)
+    note("done", 1.0)
+    return {
+        "job": "lifecycle",
+        "range": span.told(),
+        "since": moment_text(threshold) if since is not None else None,
+        "topics": sorted({queue.topic for queue in span.queues}),
+        "read": {
+            "records": sum(queue.records for queue in span.queues),
+            "events": sum(queue.events for queue in span.queues),
+        },
+        "rows": written,
+        "output": to,
+    }
+
+
+def read_table(spark: SparkSession, folder: str, kind: tables.TableKind) -> DataFrame:
+    """The table `jobs` or `attempts` as a run has written it.
+
+    Raises:
+        PipelineError: The last run there did not finish, or there was none.
+    """
+    if not os.path.exists(os.path.join(folder, RANGE_FILE)):
+        raise PipelineError(
+            f"{folder} holds no finished tables of jobs; run `logqueue pipeline lifecycle` first"
+        )
+    path = os.path.join(folder, kind.name)
+    return spark.read.schema(kind.ddl).parquet(path).select(*kind.names)
+
+
+def _run_before(to: str, span: Span) -> Span:
+    before = Span.read(to)
+    if before is None:
+        raise PipelineError(f"{to} holds no finished run to go on from; run once without `since`")
+    if span.end < before.end:
+        raise PipelineError(
+            f"the history ends at {moment_text(span.end)}, before the last run did "
+            f"({moment_text(before.end)}); run once without `since`"
+        )
+    return before
+
+
+def _threshold(before: Span, since: str) -> int:
+    threshold = before.end if since == LAST else parse_time(since, "since")
+    if threshold > before.end:
+        raise PipelineError(
+            f"since {moment_text(threshold)} leaves a hole behind the last run, which ended at "
+            f"{moment_text(before.end)}; give that time, an earlier one, or `last`"
+        )
+    return threshold
+
+
+def _write_all(
+    records: DataFrame, events: DataFrame, span: Span, to: str, note: Note
+) -> dict[str, int]:
+    from logqueue.pipeline.engines.spark.lifecycle import history_files as files
+
+    files.clear_staging(to)
+    note("following every job", 0.2)
+    written = _write_folded(records, events, span, to)
+    Span.forget(to)
+    files.put_in_place(to, None)
+    return _counts(written)
+
+
+def _write_folded(records: DataFrame, events: DataFrame, span: Span, to: str) -> list[Row]:
+    """Fold and stage; gives what the tasks tell."""
+    from logqueue.pipeline.engines.spark.lifecycle import history_files as files
+
+    topics = {queue.log_id: queue.topic for queue in span.queues}
+    task = files.write_folded(to, span.end, topics)
+    rows = _sorted_rows(records, events, span)
+    return rows.mapInArrow(task, files.WRITTEN_DDL).collect()
+
+
+def _renew(
+    spark: SparkSession,
+    records: DataFrame,
+    events: DataFrame,
+    span: Span,
+    before: Span,
+    to: str,
+    threshold: int,
+    note: Note,
+) -> dict[str, int]:
+    """Follow the touched jobs again, and write those days anew that hold any of them."""
+    from pyspark.sql import functions as F
+
+    from logqueue.pipeline.engines.spark.lifecycle import history_files as files
+
+    old = {kind: read_table(spark, to, kind) for kind in (tables.JOBS, tables.ATTEMPTS)}
+    touched = _touched(records, events, span, before, old, threshold).persist()
+    try:
+        files.clear_staging(to)
+        note("following the touched jobs", 0.3)
+        floors = F.col("event") == "trimmed"
+        its_events = events.where(~floors).withColumnRenamed("job_seq", "seq")
+        again = its_events.join(touched, _KEYS, "left_semi").withColumnRenamed("seq", "job_seq")
+        written = _write_folded(
+            records.join(touched, _KEYS, "left_semi").select(*records.columns),
+            again.select(*events.columns).unionAll(events.where(floors)),
+            span,
+            to,
+        )
+        gone = old[tables.JOBS].join(touched, _KEYS, "left_semi").select("date").distinct()
+        days = sorted({row["day"] for row in written} | {row["date"] for row in gone.collect()})
+        note(f"writing {len(days)} days anew", 0.7)
+        for kind, rows in old.items():
+            seq = "seq" if kind is tables.JOBS else "job_seq"
+            others = touched.withColumnRenamed("seq", seq)
+            kept = rows.where(F.col("date").isin(days)).join(others, ["log_id", seq], "left_anti")
+            task = files.write_kept(to, kind)
+            kept.select(*kind.names).mapInArrow(task, files.WRITTEN_DDL).collect()
+        Span.forget(to)
+        files.put_in_place(to, days)
+        return _counts(written)
+    finally:
+        touched.unpersist()
+
+
+def _touched(
+    records: DataFrame,
+    events: DataFrame,
+    span: Span,
+    before: Span,
+    old: Mapping[tables.TableKind, DataFrame],
+    threshold: int,
+) -> DataFrame:
+    """The jobs (log_id, seq) to be followed again: something happened to them since the threshold,
+    or time alone may have changed them."""
+    from pyspark.sql import functions as F
+
+    # Of a topic in which nothing had ever happened it was not known that it is a queue.
+    known = {queue.log_id for queue in before.queues}
+    new_queues = [queue.log_id for queue in span.queues if queue.log_id not in known]
+    later = F.col("ts") >= F.timestamp_millis(F.lit(threshold).cast("long"))
+    its_events = events.withColumnRenamed("job_seq", "seq")
+    attempts = old[tables.ATTEMPTS].withColumnRenamed("job_seq", "seq")
+    return (
+        records.where(later | F.col("log_id").isin(new_queues)).select(*_KEYS)
+        .unionAll(its_events.where(later & (F.col("event") != "trimmed")).select(*_KEYS))
+        .unionAll(old[tables.JOBS].where(F.col("state").isin(*OPEN_STATES)).select(*_KEYS))
+        .unionAll(attempts.where(F.col("outcome") == "open").select(*_KEYS))
+        .distinct()
+    )  # fmt: skip
+
+
+def _counts(written: list[Row]) -> dict[str, int]:
+    """Rows of both tables, by what the tasks tell."""
+    counts = {tables.JOBS.name: 0, tables.ATTEMPTS.name: 0}
+    for row in written:
+        counts[row["name"]] += row["rows"]
+    return counts

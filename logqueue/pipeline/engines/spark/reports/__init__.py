@@ -1,0 +1,1 @@
+"""Reports as Spark queries, and the report job."""

@@ -1,0 +1,1 @@
+"""Spark sessions: Java, the class archive, code for executors, and the doctor."""

@@ -1,0 +1,1 @@
+"""What is read: options, offsets, plans of segments. Nothing here runs on an engine."""

@@ -1,0 +1,201 @@
+"""What a source holds of its topics at one moment, and what of a range that misses.
+
+Owns: the description that planning stands on, its weights, the words for losses. Must not know:
+pyspark, where the data is, how it is read.
+
+What counts as a loss. A log tells of a seq as long as a segment at hand says what became of it: the
+record is there, or the seq was never handed out. When segments are dropped, the live records in
+them are written anew before, so live records are always there; of jobs that had ended nothing is
+kept but in a log archive. So the seqs of dropped segments are *untold*: some have a row, of the
+others nobody knows. A reader loses something
+
+- if untold seqs lie in a range that it was about to read, unless it found them untold already when
+  it first saw the topic (a batch from `earliest`, a new stream: no reader was there to lose them);
+- if the topic was deleted or made anew behind its back, or the log is another one;
+- if the log ends before the place where the reader already was (restored from an older backup).
+
+Seqs that were never handed out to a record (promised before a crash, skipped by a router) have no
+row, and that is no loss.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from logqueue.errors import quoted
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reading.offsets import DataLossError
+from logqueue.segments import ranges as rg
+
+logger = logging.getLogger("logqueue.spark")
+
+
+class Piece(NamedTuple):
+    """Neighbouring seqs of a topic, and about what they weigh.
+
+    Attributes:
+        first, last: The seqs.
+        rows: Records among them, at most.
+        bytes: Of these.
+    """
+
+    first: int
+    last: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRange:
+    """What is held of one topic.
+
+    Attributes:
+        log: Its `log_id`.
+        next: One behind its highest seq.
+        pieces: Where its records are, ascending, not overlapping.
+        untold: Seqs of which nobody knows what became of them, unless there is a record.
+        is_paged: Whether only live records can be read.
+        first: Where reading from the earliest begins: the first live record when it is paged.
+    """
+
+    name: str
+    log: str
+    next: int
+    pieces: Sequence[Piece] = ()
+    untold: rg.Ranges = field(default_factory=list)
+    is_paged: bool = False
+    first: int = 1
+
+    @property
+    def told(self) -> int:
+        """The first seq from which all is told."""
+        return self.untold[-1][1] + 1 if self.untold else self.first
+
+    def rows(self, first: int, end: int) -> int:
+        """Rows from `first` up to `end`, that one not included, at most."""
+        return sum(_rows(piece, first, end) for piece in self.pieces)
+
+    def bytes(self, first: int, end: int) -> int:
+        """About the bytes of the same."""
+        return sum(_bytes(piece, first, end) for piece in self.pieces)
+
+    def after_rows(self, first: int, end: int, rows: int) -> int:
+        """The furthest place up to `end` that leaves at most so many rows behind it."""
+        return self._after(first, end, rows, in_bytes=False)
+
+    def after_bytes(self, first: int, end: int, size: int) -> int:
+        """The same for bytes."""
+        return self._after(first, end, size, in_bytes=True)
+
+    def _after(self, first: int, end: int, bound: int, *, in_bytes: bool) -> int:
+        weigh = _bytes if in_bytes else _rows
+        for piece in self.pieces:
+            weight = weigh(piece, first, end)
+            if weight <= bound:
+                bound -= weight
+                continue
+            begin = max(first, piece.first)
+            seqs = min(end, piece.last + 1) - begin
+            # Where rows are sparse, nobody knows where in the piece they are.
+            fits = bound * seqs // weight if in_bytes else bound
+            return begin + fits
+        return end
+
+
+def _part(piece: Piece, first: int, end: int) -> int:
+    return max(0, min(end, piece.last + 1) - max(first, piece.first))
+
+
+def _rows(piece: Piece, first: int, end: int) -> int:
+    return min(piece.rows, _part(piece, first, end))
+
+
+def _bytes(piece: Piece, first: int, end: int) -> int:
+    part, whole = _part(piece, first, end), piece.last - piece.first + 1
+    return piece.bytes if part == whole else -(-piece.bytes * part // whole)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEvents:
+    """What is held of the job events of a log.
+
+    Attributes:
+        log: Its identity.
+        next: One behind the highest order that is certain to be told in full.
+        pieces: As of seqs, of orders.
+        untold: Orders whose events may be gone with a dropped segment.
+    """
+
+    log: str
+    next: int
+    pieces: Sequence[Piece] = ()
+    untold: rg.Ranges = field(default_factory=list)
+
+    @property
+    def told(self) -> int:
+        """The first order from which all is told."""
+        return self.untold[-1][1] + 1 if self.untold else 0
+
+
+class Range(NamedTuple):
+    """Seqs of one topic to be read: from `first` up to `end`, that one not included. With lease
+    events the topic is "" and these are orders."""
+
+    topic: str
+    log: str
+    first: int
+    end: int
+
+
+class Losses:
+    """What to do about lost data: refuse to go on, or note it and go on."""
+
+    def __init__(self, fail: bool) -> None:
+        self.fail = fail
+
+    def report(self, what: str) -> None:
+        """Say what is lost.
+
+        Raises:
+            DataLossError: Losses are not accepted.
+        """
+        if self.fail:
+            raise DataLossError(
+                f"{what}. Set failOnDataLoss=false to go on without it; a log archive "
+                "(LOGQUEUE_ARCHIVE_DIR) would have kept it"
+            )
+        logger.warning("%s; going on without it (failOnDataLoss=false)", what)
+
+    def of_range(self, range: Range, untold: rg.Ranges, known: int = 0) -> None:
+        """Report what is untold in a range.
+
+        Args:
+            untold: Of the topic.
+            known: What is untold below this was so when the reader first came.
+
+        Raises:
+            DataLossError: Something is, and losses are not accepted.
+        """
+        begin = max(range.first, known)
+        for first, last in rg.cut(untold, begin, range.end - 1) if begin < range.end else []:
+            what = f"seqs {first} to {last} of topic {quoted(range.topic)}"
+            if not range.topic:
+                what = f"job events of orders {first} to {last}"
+            self.report(f"{what} are gone: the log has dropped the segments that told of them")
+
+
+def require_topics(names: Sequence[str], held: Mapping[str, HeldRange], where: str) -> None:
+    """Refuse a batch over topics that are not there.
+
+    Raises:
+        PipelineError: Names them.
+    """
+    absent = [name for name in names if name not in held]
+    if absent:
+        raise PipelineError(
+            f"there is no topic {', '.join(map(repr, absent))} in {where}: look at the spelling, "
+            "or read all topics with topicPattern=.*"
+        )

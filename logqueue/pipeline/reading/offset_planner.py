@@ -1,0 +1,434 @@
+"""Where a read begins, how far a micro-batch goes, and which ranges that makes.
+
+Owns: starts, ends and micro-batches as pure functions of options, offsets and what is held. Must
+not know: pyspark, segments, HTTP. The two kinds of events have the same functions, told apart by
+their classes: `RecordsCourse` over a vector of topics, `EventsCourse` over the orders of a log.
+
+A topic that appears later begins at its earliest seq. What was held when a stream first saw a topic
+is noted in its offset (`told`), so that a micro-batch that is repeated is judged in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from logqueue.errors import quoted
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reading.available import HeldEvents, HeldRange, Losses, Piece, Range
+from logqueue.pipeline.reading.offsets import EventsOffset, Place, RecordsOffset, share
+from logqueue.pipeline.reading.options import Bound, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The bound of one micro-batch; without numbers there is none."""
+
+    rows: int | None = None
+    bytes: int | None = None
+
+
+SeqAt = Callable[[HeldRange, int], int]
+"""The first seq of a topic that was taken in at a time (ms since the epoch) or later; one behind
+the highest when there is none."""
+
+
+class Course(Protocol):
+    """What both kinds of reading can say of offsets. Offsets are plain JSON values."""
+
+    def initial(self, held: Any) -> dict[str, Any]:
+        """Where a stream begins."""
+
+    def end(self, held: Any) -> dict[str, Any]:
+        """The end of what is held now."""
+
+    def latest(
+        self, start: dict[str, Any], held: Any, limit: Limit, target: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Where a micro-batch from `start` ends, `target` at most."""
+
+    def between(self, start: dict[str, Any], end: dict[str, Any], held: Any) -> list[Range]:
+        """What a micro-batch reads."""
+
+
+class RecordsCourse:
+    """Offsets and ranges of records."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._losses = Losses(reading.fail_on_data_loss)
+
+    # -- starts and ends of what options say -----------------------------------------------------
+
+    def initial(self, held: Mapping[str, HeldRange]) -> dict[str, Any]:
+        """Where a stream begins.
+
+        Raises:
+            PipelineError: An explicit offset names a topic that is not read, or not there.
+            DataLossError: It is of another log.
+        """
+        start = self._reading.start
+        self._check_names(start, "startingOffsets", held)
+        places = {name: self._first(topic, start) for name, topic in held.items()}
+        return RecordsOffset(places).json()
+
+    def _first(self, topic: HeldRange, start: Bound) -> Place:
+        given = start.places.get(topic.name, -2)
+        if given == -2:
+            return Place(topic.log, topic.first, topic.told)
+        log, told = start.logs.get(topic.name, topic.log), start.told.get(topic.name, 0)
+        return Place(log, max(given, 1), told)
+
+    def end(self, held: Mapping[str, HeldRange]) -> dict[str, Any]:
+        """The end of what is held now."""
+        return RecordsOffset({name: _end(topic) for name, topic in held.items()}).json()
+
+    def batch(
+        self, held: Mapping[str, HeldRange], seq_at: SeqAt, older: Sequence[HeldRange] = ()
+    ) -> list[Range]:
+        """What a batch reads.
+
+        Args:
+            seq_at: Finds seqs by time.
+            older: Instances that were deleted and made anew since; they are read unless a number
+                says where to begin.
+
+        Raises:
+            PipelineError: An explicit offset is of no topic that is read, or behind the end.
+            DataLossError: What was named explicitly is gone.
+        """
+        start, end = self._reading.start, self._reading.end
+        self._check_names(start, "startingOffsets", held)
+        self._check_names(end, "endingOffsets", held)
+        ranges = []
+        for name in sorted(held):
+            topic = held[name]
+            for bound in (start, end):
+                log = bound.logs.get(name, topic.log)
+                if log != topic.log:
+                    self._losses.report(_recreated(name, log, topic.log, bound.places[name]))
+            first, last = self._batch_first(topic, seq_at), self._batch_end(topic, seq_at)
+            if first < last:
+                range = Range(name, topic.log, first, last)
+                if start.places.get(name, -2) > 0:
+                    self._losses.of_range(range, topic.untold, start.told.get(name, 0))
+                ranges.append(range)
+        for topic in older:
+            if start.places.get(topic.name, -2) == -2:
+                begin = seq_at(topic, start.at_ms) if start.at_ms is not None else topic.first
+                stop = self._reading.end.at_ms
+                last = topic.next if stop is None else seq_at(topic, stop)
+                ranges.append(Range(topic.name, topic.log, begin, last))
+        return [range for range in ranges if range.first < range.end]
+
+    def _batch_first(self, topic: HeldRange, seq_at: SeqAt) -> int:
+        start = self._reading.start
+        if start.at_ms is not None:
+            return seq_at(topic, start.at_ms)
+        given = start.places.get(topic.name, -2)
+        if given > topic.next:
+            self._losses.report(_ahead(topic, given))
+        return topic.first if given == -2 else max(given, 1)
+
+    def _batch_end(self, topic: HeldRange, seq_at: SeqAt) -> int:
+        end = self._reading.end
+        if end.at_ms is not None:
+            return seq_at(topic, end.at_ms)
+        given = end.places.get(topic.name, -1)
+        return topic.next if given == -1 else min(given, topic.next)
+
+    def _check_names(self, bound: Bound, option: str, held: Mapping[str, HeldRange]) -> None:
+        for name in bound.places:
+            if not self._reading.selection.fits(name):
+                raise PipelineError(
+                    f"option {option} names topic '{name}', which topics or topicPattern leave out"
+                )
+            if name not in held:
+                raise PipelineError(
+                    f"option {option} names topic {quoted(name)}, and there is no such topic"
+                )
+
+    # -- micro-batches ---------------------------------------------------------------------------
+
+    def latest(
+        self,
+        start: dict[str, Any],
+        held: Mapping[str, HeldRange],
+        limit: Limit,
+        target: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """Where a micro-batch ends.
+
+        Args:
+            start: Where it begins.
+            target: The furthest that may be gone, and no other topics; None for no such bound.
+
+        Raises:
+            DataLossError: A topic was made anew, is gone, or ends before `start`.
+        """
+        begun = RecordsOffset.parse(start).topics
+        targets = RecordsOffset.parse(target).topics if target is not None else None
+        places = dict(begun)
+        steps: list[tuple[HeldRange, Place, int]] = []
+        for name in sorted({*begun, *held}):
+            step = self._step(name, begun.get(name), held.get(name), targets)
+            if step is not None:
+                places[name] = step[1]
+                steps.append(step)
+        turn = sum(place.next for place in begun.values())
+        ends = _divide(steps, limit, turn)
+        for (topic, place, _), next in zip(steps, ends, strict=True):
+            is_new = topic.name not in begun or begun[topic.name].log != place.log
+            # An offset changes only when something was read.
+            keeps_told = is_new or next < place.told or next == place.next
+            told = place.told if keeps_told else 0
+            if is_new and next == topic.first:
+                # Nothing of it is read yet, so it is new in the next micro-batch, too.
+                places.pop(topic.name)
+                if topic.name in begun:
+                    places[topic.name] = begun[topic.name]
+                continue
+            places[topic.name] = Place(place.log, next, told)
+        return RecordsOffset(places).json()
+
+    def _step(
+        self,
+        name: str,
+        begun: Place | None,
+        topic: HeldRange | None,
+        targets: Mapping[str, Place] | None,
+    ) -> tuple[HeldRange, Place, int] | None:
+        """A topic, where it is read from, and up to where; None when it stays as it is."""
+        if topic is None:
+            assert begun is not None
+            self._losses.report(
+                f"topic {quoted(name)} was deleted; seqs from {begun.next} on cannot be read"
+            )
+            return None
+        place = begun
+        if place is None:
+            place = Place(topic.log, topic.first, topic.told)
+        elif place.log != topic.log:
+            self._losses.report(_recreated(name, place.log, topic.log, place.next))
+            place = Place(topic.log, topic.first, topic.told)
+        elif place.next > topic.next:
+            self._losses.report(_ahead(topic, place.next))
+            return None
+        end = topic.next
+        if targets is not None:
+            aim = targets.get(name)
+            if aim is None or aim.log != topic.log:
+                return None
+            end = min(end, aim.next)
+        return topic, place, max(end, place.next)
+
+    def between(
+        self, start: dict[str, Any], end: dict[str, Any], held: Mapping[str, HeldRange]
+    ) -> list[Range]:
+        """What a micro-batch reads, from its offsets alone.
+
+        Raises:
+            PipelineError: It ends before it begins.
+            DataLossError: Something of it is gone.
+        """
+        begun, ended = RecordsOffset.parse(start).topics, RecordsOffset.parse(end).topics
+        ranges = []
+        for name in sorted(ended):
+            place, last, topic = begun.get(name), ended[name], held.get(name)
+            if place is None or place.log != last.log:
+                is_paged = topic is not None and topic.is_paged
+                place = replace(last, next=max(last.told, 1) if is_paged else 1)
+            if place.next > last.next:
+                raise PipelineError(
+                    f"the micro-batch ends at seq {last.next} of topic '{name}', before its begin "
+                    f"{place.next}: the checkpoint was changed or mixed with another one"
+                )
+            if place.next == last.next:
+                continue
+            range = Range(name, last.log, place.next, last.next)
+            if topic is None or topic.log != last.log:
+                what = f"seqs {range.first} to {range.end - 1} of topic {quoted(name)}"
+                self._losses.report(f"{what} are gone: the topic was deleted or made anew")
+                continue
+            if range.end > topic.next:
+                self._losses.report(_ahead(topic, range.end))
+                range = range._replace(end=topic.next)
+                if range.first >= range.end:
+                    continue
+            self._losses.of_range(range, topic.untold, place.told)
+            ranges.append(range)
+        return ranges
+
+
+def _end(topic: HeldRange) -> Place:
+    return Place(topic.log, topic.next)
+
+
+def _recreated(name: str, before: str, now: str, next: int) -> str:
+    return (
+        f"topic '{name}' is another one now (log {now}, the offset is of {before}): seqs from "
+        f"{next} on of the one before cannot be read"
+    )
+
+
+def _ahead(topic: HeldRange, next: int) -> str:
+    return (
+        f"seqs {topic.next} to {next - 1} of topic '{topic.name}' are gone: the log ends before "
+        "the place to read from; was it restored from an older backup?"
+    )
+
+
+def _divide(steps: Sequence[tuple[HeldRange, Place, int]], limit: Limit, turn: int) -> list[int]:
+    """The end of each step under a bound, shared fairly."""
+    if limit.rows is None and limit.bytes is None:
+        return [end for _, _, end in steps]
+    if limit.rows is not None:
+        wanted = [topic.rows(place.next, end) for topic, place, end in steps]
+        budgets = share(limit.rows, wanted, turn)
+        return [
+            topic.after_rows(place.next, end, budget)
+            for (topic, place, end), budget in zip(steps, budgets, strict=True)
+        ]
+    assert limit.bytes is not None
+    wanted = [topic.bytes(place.next, end) for topic, place, end in steps]
+    budgets = share(limit.bytes, wanted, turn)
+    ends = [
+        topic.after_bytes(place.next, end, budget)
+        for (topic, place, end), budget in zip(steps, budgets, strict=True)
+    ]
+    if all(end == place.next for end, (_, place, _) in zip(ends, steps, strict=True)):
+        # A record larger than the bound must not stop everything.
+        order = sorted(range(len(steps)), key=lambda index: (index - turn) % len(steps))
+        for index in order:
+            if ends[index] < steps[index][2]:
+                ends[index] += 1
+                break
+    return ends
+
+
+class EventsCourse:
+    """Offsets and ranges of lease events: orders of the whole log."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._losses = Losses(reading.fail_on_data_loss)
+
+    def initial(self, held: HeldEvents) -> dict[str, Any]:
+        """Where a stream begins."""
+        start = self._reading.start
+        if start.places:
+            log = start.logs.get("", held.log)
+            return EventsOffset(log, start.places[""], start.told.get("", 0)).json()
+        return EventsOffset(held.log, 0, held.told).json()
+
+    def end(self, held: HeldEvents) -> dict[str, Any]:
+        """The end of what is held now."""
+        return EventsOffset(held.log, held.next).json()
+
+    def batch(self, held: HeldEvents) -> list[Range]:
+        """What a batch reads; times are for whoever reads the rows.
+
+        Raises:
+            DataLossError: What was named explicitly is gone.
+        """
+        start, end = self._reading.start, self._reading.end
+        for bound in (start, end):
+            self._same_log(bound.logs.get("", held.log), held)
+        first = start.places.get("", 0)
+        last = min(end.places.get("", held.next), held.next)
+        if first > held.next:
+            self._losses.report(_events_ahead(held, first))
+        if first >= last:
+            return []
+        range = Range("", held.log, first, last)
+        if "" in start.places:
+            self._losses.of_range(range, held.untold, start.told.get("", 0))
+        return [range]
+
+    def latest(
+        self,
+        start: dict[str, Any],
+        held: HeldEvents,
+        limit: Limit,
+        target: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """Where a micro-batch ends; bounds are kept in whole transactions, one at least.
+
+        Raises:
+            DataLossError: The log is another one, or ends before `start`.
+        """
+        begun = EventsOffset.parse(start)
+        end = held.next
+        if target is not None:
+            end = min(end, EventsOffset.parse(target).next)
+        if not self._same_log(begun.log, held):
+            begun = EventsOffset(held.log, 0, held.told)
+        if end < begun.next:
+            if held.next < begun.next:
+                self._losses.report(_events_ahead(held, begun.next))
+            return start
+        kind: Literal["rows", "bytes"] = "rows" if limit.rows is not None else "bytes"
+        bound = limit.rows if limit.rows is not None else limit.bytes
+        if bound is not None and begun.next < end:
+            end = max(_orders(held.pieces, begun.next, end, bound, kind), begun.next + 1)
+        return EventsOffset(held.log, end, begun.told).json()
+
+    def between(self, start: dict[str, Any], end: dict[str, Any], held: HeldEvents) -> list[Range]:
+        """What a micro-batch reads, from its offsets alone.
+
+        Raises:
+            PipelineError: It ends before it begins.
+            DataLossError: Something of it is gone.
+        """
+        begun, ended = EventsOffset.parse(start), EventsOffset.parse(end)
+        if not self._same_log(ended.log, held):
+            return []
+        if begun.log != ended.log:
+            begun = EventsOffset(ended.log, 0, held.told)
+        if begun.next > ended.next:
+            raise PipelineError(
+                f"the micro-batch ends at order {ended.next}, before its begin {begun.next}: the "
+                "checkpoint was changed or mixed with another one"
+            )
+        if ended.next > held.next:
+            self._losses.report(_events_ahead(held, ended.next))
+        last = min(ended.next, held.next)
+        if begun.next >= last:
+            return []
+        range = Range("", ended.log, begun.next, last)
+        self._losses.of_range(range, held.untold, begun.told)
+        return [range]
+
+    def _same_log(self, log: str, held: HeldEvents) -> bool:
+        if log == held.log:
+            return True
+        self._losses.report(
+            f"the log is another one now ({held.log}, the offset is of {log}): job events of the "
+            "one before cannot be read"
+        )
+        return False
+
+
+def _events_ahead(held: HeldEvents, next: int) -> str:
+    return (
+        f"job events of orders {held.next} to {next - 1} are gone: the log ends before the place "
+        "to read from; was it restored from an older backup?"
+    )
+
+
+def _orders(
+    pieces: Sequence[Piece], first: int, end: int, bound: int, kind: Literal["rows", "bytes"]
+) -> int:
+    """The furthest order up to `end` that about keeps the bound, by the average of each piece."""
+    weights: list[tuple[int, int, int]] = []
+    for piece in pieces:
+        low, high = max(first, piece.first), min(end, piece.last + 1)
+        if low < high:
+            whole = piece.rows if kind == "rows" else piece.bytes
+            weights.append((low, high, -(-whole * (high - low) // (piece.last + 1 - piece.first))))
+    for low, high, weight in sorted(weights):
+        if weight > bound:
+            return low + bound * (high - low) // weight
+        bound -= weight
+    return end

@@ -1,0 +1,327 @@
+"""Sections about what flows through: is it backing up, is it slower, were promises kept.
+
+Owns: these three questions. Must not know: how anything is drawn or gathered.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from logqueue.pipeline.reports import charts
+from logqueue.pipeline.reports.charts import Line
+from logqueue.pipeline.reports.page import numbers
+from logqueue.pipeline.reports.page.figures import HIGHEST, SUMMED
+from logqueue.pipeline.reports.page.markup import foreign, table, text
+from logqueue.pipeline.reports.page.steps import Values
+from logqueue.pipeline.reports.page.view import (
+    BAD,
+    GOOD,
+    NEITHER,
+    PageView,
+    Section,
+    flag,
+    known,
+    many,
+    number,
+    panel,
+)
+
+FLOWS = ("appended", "acked", "dead", "dropped", "released", "expired")
+OUT = ("acked", "dead", "dropped")
+SLOWER = 1.5
+"""How many times longer counts as slower."""
+FEWEST_PER_HALF = 3
+MOST_ROWS = 20
+Series = dict[str, Values]
+
+
+def backing_up(view: PageView) -> Section:
+    """Throughput, depth and the age of the oldest job."""
+    figures = view.figures
+    of_depth = dict.fromkeys(("ready", "delayed", "in_flight", "held", "oldest_age_ms"), HIGHEST)
+    flows = figures.over_time("report_throughput", ["topic"], dict.fromkeys(FLOWS, SUMMED))
+    depths = figures.over_time("report_backlog", ["topic"], of_depth)
+    flow = figures.over_time("report_throughput", [], dict.fromkeys(FLOWS, SUMMED)).get((), {})
+    added = dict.fromkeys(("ready", "delayed", "in_flight", "held"), SUMMED)
+    depth = figures.over_time_for_all(
+        "report_backlog", {**added, "oldest_age_ms": HIGHEST}, of_depth
+    )
+
+    def charts_of(topic: str) -> str:
+        return _flow_charts(view, flows.get((topic,), {}), depths.get((topic,), {}), topic)
+
+    def said(topic: str) -> str:
+        waiting = known(depths.get((topic,), {}).get("ready", []))
+        return f"{numbers.count(waiting[-1])} ready at the end" if waiting else ""
+
+    body = view.for_all_then_each(_flow_charts(view, flow, depth, ""), charts_of, said)
+    answer = _backlog_answer(view, flow, depth)
+    return Section("backlog", "Backlog", "Is it backing up?", answer, body)
+
+
+def _flow_charts(view: PageView, flow: Series, depth: Series, topic: str) -> str:
+    nothing: Values = [None] * view.figures.steps.count
+    lines = [
+        Line("in: appended", flow.get("appended", nothing), "a", "area"),
+        Line("out: ended", _plus(flow, OUT), "b", "stairs"),
+    ]
+    back = _plus(flow, ("released", "expired"))
+    if any(known(back)):
+        lines.append(Line("came back: handed back or expired", back, "e", "stairs"))
+    through = view.chart("In and out", view.per_step("jobs"), topic).over_time(
+        lines,
+        charts.COUNTS,
+        note=view.gathered("holds the sum"),
+        empty="No job came in, ended or came back in this time.",
+        is_wide=True,
+    )
+    stacks = [Line("ready", depth.get("ready", nothing), "a", "stack")]
+    for name, column, look in (("in flight", "in_flight", "b"), ("held", "held", "d")):
+        if column == "in_flight" or any(known(depth.get(column, []))):
+            stacks.append(Line(name, depth.get(column, nothing), look, "stack"))
+    deep = view.chart("Backlog", "jobs at the end of a bucket", topic).over_time(
+        stacks,
+        charts.COUNTS,
+        note=view.gathered("shows the highest"),
+        empty="Whenever a bucket ended, no job was waiting, in flight or held.",
+    )
+    old = view.chart("Age of the oldest ready job", "at the end of a bucket", topic).over_time(
+        [Line("oldest", depth.get("oldest_age_ms", nothing), "d", "stairs")],
+        charts.AGES,
+        note=view.gathered("shows the highest"),
+        empty="Whenever a bucket ended, no job was waiting.",
+    )
+    return view.grid([through, deep, old])
+
+
+def _plus(flow: Series, names: tuple[str, ...]) -> Values:
+    return [
+        sum(known(at)) for at in zip(*(flow[name] for name in names if name in flow), strict=True)
+    ]
+
+
+def _backlog_answer(view: PageView, flow: Series, depth: Series) -> str:
+    ready = known(depth.get("ready", []))
+    if not ready:
+        return flag(NEITHER, "Not known") + " There are no events of queues in this range."
+    came = sum(known(flow.get("appended", [])))
+    went = sum(known(_plus(flow, OUT)))
+    flows = f"{many(came, 'job')} came in, {numbers.count(went)} ended."
+    peak = max(ready)
+    when = view.figures.steps.names()[depth["ready"].index(peak)]
+    last = _last_backlog(view)
+    if not last[0]:
+        deepest = f" At most {numbers.count(peak)} were ready, at {when}." if peak else ""
+        return flag(GOOD, "No") + f" {flows} Nothing waits at the end.{deepest}"
+    waits = (
+        f"<b>{many(last[0], 'job')}</b> waited at the end, the oldest for "
+        f"<b>{numbers.duration(last[1])}</b>."
+    )
+    half = ready[: len(ready) // 2]
+    if half and last[0] > max(half):
+        return flag(BAD, "Yes") + f" {waits} {flows} It never stood so high in the first half."
+    most = f" The most was {numbers.count(peak)}, at {when}." if peak > last[0] else ""
+    return flag(NEITHER, "Not growing") + f" {waits} {flows}{most}"
+
+
+def _last_backlog(view: PageView) -> tuple[float, float]:
+    """Ready jobs and the age of the oldest in the last bucket there is, over all topics."""
+    totals = view.figures.totals(
+        "report_backlog", ["bucket"], {"ready": SUMMED, "oldest_age_ms": HIGHEST}
+    )
+    last = max(totals, key=lambda key: int(key[0]))
+    return number(totals[last], "ready"), number(totals[last], "oldest_age_ms")
+
+
+PERCENTILES = ("p50", "p95", "p99")
+_METRICS = {
+    "wait": ("Waiting", "from ready to the first claim", "No job was claimed in this time."),
+    "run": ("Running", "from claim to ack", "No run ended in an ack in this time."),
+}
+
+
+def slower(view: PageView) -> Section:
+    """How long jobs wait and run, over time and per topic."""
+    found = view.figures.over_time(
+        "report_latency", ["topic", "metric"], dict.fromkeys(PERCENTILES, HIGHEST)
+    )
+
+    def charts_of(topic: str) -> str:
+        made = [
+            _latency_chart(view, found.get((topic, metric), {}), topic, words)
+            for metric, words in _METRICS.items()
+        ]
+        return view.grid(made)
+
+    def said(topic: str) -> str:
+        highest = known(found.get((topic, "run"), {}).get("p95", []))
+        return f"p95 of running at most {numbers.duration(max(highest))}" if highest else ""
+
+    tables = _latency_tables(view)
+    body = view.for_all_then_each(tables or charts_of(""), charts_of, said)
+    if view.is_one and tables:
+        body = charts_of(view.topics[0]) + f'<div class="after">{tables}</div>'
+    return Section("speed", "Speed", "Is it slower, and why?", _slower_answer(view, found), body)
+
+
+def _latency_chart(view: PageView, series: Series, topic: str, words: tuple[str, str, str]) -> str:
+    title, unit, empty = words
+    nothing: Values = [None] * view.figures.steps.count
+    looks = zip(PERCENTILES, ("a", "b", "e"), strict=True)
+    return view.chart(title, unit, topic).over_time(
+        [Line(name, series.get(name, nothing), look) for name, look in looks],
+        charts.DURATIONS,
+        note=view.gathered("shows the highest"),
+        empty=empty,
+    )
+
+
+def _slower_answer(view: PageView, found: dict[tuple[str, ...], Series]) -> str:
+    worst: tuple[float, str, str, float, float] | None = None
+    for topic in view.topics:
+        for metric in _METRICS:
+            halves = _halves(found.get((topic, metric), {}).get("p95", []))
+            if halves and (worst is None or halves[1] / halves[0] > worst[0]):
+                worst = (halves[1] / halves[0], topic, metric, *halves)
+    if worst is None:
+        return flag(NEITHER, "Not known") + " There is too little to compare early with late."
+    times, topic, metric, before, after = worst
+    doing = {"wait": "waiting", "run": "running"}[metric]
+    of = "" if view.is_one else f" in {foreign(topic, 60)}"
+    change = f"from {numbers.duration(before)} to {numbers.duration(after)}"
+    if times < SLOWER:
+        return (
+            flag(GOOD, "No") + " The usual p95 of waiting and of running is about what it was. The "
+            f"largest change from the first half to the second is that of {doing}{of}: {change}."
+        )
+    why = {
+        "wait": "Jobs wait for workers: see the backlog, and how many workers were needed.",
+        "run": "The work itself takes longer: see who is slow, and what the jobs depend on.",
+    }[metric]
+    return (
+        flag(BAD, "Yes")
+        + f" The usual p95 of {doing}{of} went {change} between the first half and the second. "
+        + why
+    )
+
+
+def _halves(values: Values) -> tuple[float, float] | None:
+    """The usual value before and after the middle; None when there is too little to compare."""
+    middle = len(values) // 2
+    before, after = known(values[:middle]), known(values[middle:])
+    if min(len(before), len(after)) < FEWEST_PER_HALF or not median(before):
+        return None
+    return median(before), median(after)
+
+
+def _latency_tables(view: PageView) -> str:
+    """Percentiles over the whole range, the slowest topics first."""
+    rows = view.figures.whole_range("report_latency")
+    tables = []
+    names = {**{metric: words[:2] for metric, words in _METRICS.items()}, "e2e": _WHOLE}
+    for metric, (title, unit) in names.items():
+        mine = [row for row in rows if row["metric"] == metric and row["n"]]
+        mine.sort(key=lambda row: (-number(row, "p95"), row["topic"]))
+        if not mine:
+            continue
+        top = number(mine[0], "p95")
+        made = table(
+            ["topic", "#jobs", "#p50", "p95", "#p99", "#max"],
+            (
+                [
+                    foreign(row["topic"], 60),
+                    numbers.count(row["n"]),
+                    numbers.duration(row["p50"]),
+                    charts.bar(number(row, "p95"), top, numbers.duration(row["p95"])),
+                    numbers.duration(row["p99"]),
+                    numbers.duration(row["max"]),
+                ]
+                for row in mine[:MOST_ROWS]
+            ),
+            caption=view.cut(len(mine), MOST_ROWS, "topics, the slowest first"),
+        )
+        tables.append(panel(title, made, f"{unit}, whole range"))
+    return view.grid(tables) if tables else ""
+
+
+_WHOLE = ("From end to end", "from ready to ack")
+
+
+def promises(view: PageView) -> Section:
+    """Breaches of limits on waiting, running or the whole way."""
+    question = "Were promises kept?"
+    limits = view.figures.rows(
+        "report_sla_summary", order=[("kept_share", "ascending"), ("breaches", "descending")]
+    )
+    if not limits:
+        return Section(
+            "promises",
+            "Promises",
+            question,
+            flag(NEITHER, "Not known") + " This report was made without limits.",
+            view.empty(
+                "Name limits, such as <code>--sla wait=30s,e2e=5m</code>, and every job is held "
+                "against them."
+            ),
+        )
+    breaches = int(sum(number(row, "breaches") for row in limits))
+    measured = int(sum(number(row, "measured") for row in limits))
+    parts = [_limits_panel(view, limits)]
+    if not breaches:
+        answer = flag(GOOD, "Yes") + f" All {many(measured, 'measurement')} kept to their limits."
+    else:
+        worst = max(
+            limits, key=lambda row: number(row, "worst_ms") / max(number(row, "limit_ms"), 1)
+        )
+        answer = (
+            flag(BAD, "Not all")
+            + f" {many(breaches, 'breach', 'breaches')} in {many(measured, 'measurement')} "
+            f"({numbers.share(breaches / max(measured, 1))}). The worst took "
+            f"<b>{numbers.duration(worst['worst_ms'])}</b> where "
+            f"{numbers.duration(worst['limit_ms'])} were allowed."
+        )
+        parts.append(_breaches_panel(view, breaches))
+    return Section("promises", "Promises", question, answer, view.grid(parts))
+
+
+def _limits_panel(view: PageView, limits: list[dict[str, Any]]) -> str:
+    top = max(number(row, "breaches") for row in limits)
+    made = table(
+        ["topic", "rule", "#limit", "#kept", "breaches", "#worst"],
+        (
+            [
+                foreign(row["topic"], 60),
+                text(row["rule"]),
+                numbers.duration(row["limit_ms"]),
+                numbers.share(row["kept_share"]),
+                charts.bar(number(row, "breaches"), top, numbers.count(row["breaches"]), "b"),
+                numbers.duration(row["worst_ms"]),
+            ]
+            for row in limits[:MOST_ROWS]
+        ),
+        caption=view.cut(len(limits), MOST_ROWS, "limits, the worst kept first"),
+    )
+    return panel("Limits", made)
+
+
+def _breaches_panel(view: PageView, breaches: int) -> str:
+    worst = view.figures.rows(
+        "report_sla", order=[("value_ms", "descending"), ("topic", "ascending")], most=MOST_ROWS
+    )
+    made = table(
+        ["topic", "rule", "#job", "#took", "#limit", "#passed at (UTC)"],
+        (
+            [
+                foreign(row["topic"], 60),
+                text(row["rule"]),
+                str(row["seq"]),
+                numbers.duration(row["value_ms"]),
+                numbers.duration(row["limit_ms"]),
+                numbers.moment(row["at"]),
+            ]
+            for row in worst
+        ),
+        caption=view.cut(breaches, MOST_ROWS, "breaches, the longest first"),
+    )
+    return panel("The longest breaches", made)

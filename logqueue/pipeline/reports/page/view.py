@@ -1,0 +1,145 @@
+"""What every section of a page is given, and the shape it gives back.
+
+Owns: the section, which topics are drawn, a part per topic. Must not know: any question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from logqueue.pipeline.reports.charts import Chart, Numbering
+from logqueue.pipeline.reports.page import numbers
+from logqueue.pipeline.reports.page.figures import Figures
+from logqueue.pipeline.reports.page.markup import foreign, text
+
+GOOD, BAD, NEITHER = "good", "bad", "none"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question of an operator and what the numbers say to it.
+
+    Attributes:
+        anchor: Its id.
+        menu: What the menu calls it.
+        question: As a person would ask.
+        answer: One or two sentences, HTML.
+        body: Charts and tables, HTML.
+    """
+
+    anchor: str
+    menu: str
+    question: str
+    answer: str
+    body: str
+
+    def html(self) -> str:
+        """The section as it stands on the page."""
+        return (
+            f'<section id="{self.anchor}" aria-labelledby="{self.anchor}-q">'
+            f'<h2 id="{self.anchor}-q">{text(self.question)}</h2>'
+            f'<p class="answer">{self.answer}</p>{self.body}</section>'
+        )
+
+
+@dataclass(frozen=True)
+class PageView:
+    """A page in the making.
+
+    Attributes:
+        figures: The numbers.
+        topics: All topics, the busiest first.
+        drawn: Those that get charts of their own.
+        ids: Numbers the drawings.
+    """
+
+    figures: Figures
+    topics: Sequence[str]
+    drawn: Sequence[str]
+    ids: Numbering = field(default_factory=Numbering)
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is no more than one topic, so that "all" and "each" are the same."""
+        return len(self.topics) <= 1
+
+    def chart(self, title: str, unit: str, topic: str = "") -> Chart:
+        """A chart on the page's time axis."""
+        return Chart(self.ids, self.figures.steps, title, unit, topic)
+
+    def per_step(self, what: str) -> str:
+        """The unit of something counted in each step."""
+        return f"{what} per {numbers.span(self.figures.steps.width)}"
+
+    def gathered(self, said: str) -> str:
+        """A note on how buckets were gathered, when they were."""
+        steps = self.figures.steps
+        if not steps.is_gathered:
+            return ""
+        wide, narrow = numbers.span(steps.width), numbers.span(steps.bucket)
+        return f"Each step of {wide} {said} of its buckets of {narrow}."
+
+    def grid(self, parts: Sequence[str]) -> str:
+        """Charts side by side where there is room."""
+        return f'<div class="grid2">{"".join(parts)}</div>'
+
+    def empty(self, why: str) -> str:
+        """Said where there is nothing to show."""
+        return f'<div class="panel"><p class="empty">{why}</p></div>'
+
+    def cut(self, there_are: int, shown: int, what: str) -> str:
+        """Below a table that does not show all: how much of what."""
+        return f"{shown} of {numbers.count(there_are)} {what}." if there_are > shown else ""
+
+    def for_all_then_each(
+        self, for_all: str, make: Callable[[str], str], said: Callable[[str], str]
+    ) -> str:
+        """What all topics are together, then a part per drawn topic that can be opened.
+
+        With one topic, or none, both are the same and only one of them is there.
+        """
+        if self.is_one:
+            return "".join(make(topic) for topic in self.drawn) or for_all
+        parts = "".join(
+            f'<details class="topic" data-topic="{text(topic)}"><summary>{foreign(topic, 80)} '
+            f"<span>{said(topic)}</span></summary>{make(topic)}</details>"
+            for topic in self.drawn
+        )
+        left = len(self.topics) - len(self.drawn)
+        more = (
+            f'<p class="note">The {len(self.drawn)} topics with the most jobs have charts of their '
+            f"own; {numbers.count(left)} more are in the tables.</p>"
+            if left
+            else ""
+        )
+        return f'<div data-topic="*">{for_all}</div><div class="topics">{parts}{more}</div>'
+
+
+def panel(heading: str, content: str, said: str = "") -> str:
+    """A framed part with a heading, HTML all three; `said` explains the heading."""
+    more = f" <span>{said}</span>" if said else ""
+    return f'<div class="panel"><h3>{heading}{more}</h3>{content}</div>'
+
+
+def flag(kind: str, words: str) -> str:
+    """A verdict in one or two words."""
+    return f'<span class="flag {kind}">{words}</span>'
+
+
+def known(values: Sequence[float | None]) -> list[float]:
+    """The values that are there."""
+    return [value for value in values if value is not None]
+
+
+def many(number: float | None, one: str, more: str = "") -> str:
+    """A number with its noun."""
+    noun = one if number == 1 else more or f"{one}s"
+    return f"{numbers.count(number)} {noun}"
+
+
+def number(row: dict[str, Any], column: str) -> float:
+    """A number of a row, 0 where there is none."""
+    value = row.get(column)
+    return 0.0 if value is None else float(value)

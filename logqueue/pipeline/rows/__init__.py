@@ -1,0 +1,1 @@
+"""Segments and job histories as Arrow record batches, for any engine. Needs pyarrow, not Spark."""
