@@ -14,6 +14,7 @@ import msgspec
 from logqueue.core import commands as cmd
 from logqueue.core.decide.claims import oldest_ready_ms
 from logqueue.core.job_views import JobListing, JobSummary
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.reading import ReadPage
 from logqueue.core.staging import ProducerState
 from logqueue.core.topic import Topic
@@ -234,9 +235,9 @@ def topic_entry(topic: Topic, now: int) -> dict[str, Any]:
 
 def queue_counters(topic: Topic, now: int) -> dict[str, int | bool] | None:
     """The queue sub-object, None for logs."""
-    queue = topic.queue
-    if queue is None:
+    if not isinstance(topic, QueueTopic):
         return None
+    queue = topic.queue
     return {
         "ready": topic.ready,
         "in_flight": queue.leased,

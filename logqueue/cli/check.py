@@ -12,6 +12,7 @@ from typing import Any
 
 from logqueue.cli.overlay_fs import UnchangingFileSystem
 from logqueue.core.invariants import Contradiction, check
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.server.storage.journal import Journal
 from wal import OsFileSystem, WalCorrupt
@@ -148,14 +149,14 @@ def _examine_log(directory: Path) -> LogReport:
 def _held(state: State) -> dict[str, int]:
     """What is there, counted as a server would right after its start."""
     topics = [*state.instances.values()]
-    queues = [topic.queue for topic in topics if topic.queue is not None]
+    queues = [topic.queue for topic in topics if isinstance(topic, QueueTopic)]
     return {
         "topics": len(topics),
         "queues": len(queues),
         "routers": len(state.routers),
         "records": sum(topic.live for topic in topics),
         "bytes": sum(topic.live_bytes for topic in topics),
-        "jobs": sum(topic.live for topic in topics if topic.queue is not None),
+        "jobs": sum(topic.live for topic in topics if isinstance(topic, QueueTopic)),
         "jobs_in_flight": sum(queue.leased for queue in queues),
         "jobs_delayed": sum(len(queue.delayed) for queue in queues),
     }

@@ -17,6 +17,7 @@ from logqueue.core import record_times
 from logqueue.core.batches import live_size
 from logqueue.core.leases import Grant, JobEntry
 from logqueue.core.queue_state import QueueState
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import moment
 from logqueue.core.routers import RouterState
 from logqueue.core.state import State
@@ -51,10 +52,10 @@ def check(state: State) -> None:
         _check_records(topic)
         _check_chunks(topic)
         _check_tags(topic)
-        if (topic.queue is not None) != topic.config.is_queue:
+        if isinstance(topic, QueueTopic) != topic.config.is_queue:
             raise Contradiction(name)
-        if topic.queue is not None:
-            _check_queue(topic, topic.queue, state.next_lease)
+        if isinstance(topic, QueueTopic):
+            _check_queue(topic, state.next_lease)
     _check_routers(state)
 
 
@@ -220,8 +221,8 @@ def _check_tags(topic: Topic) -> None:
         raise Contradiction(f"{where}: {index.entries} entries, {entries} are")
 
 
-def _check_queue(topic: Topic, queue: QueueState, next_lease: int) -> None:
-    where = topic.name
+def _check_queue(topic: QueueTopic, next_lease: int) -> None:
+    where, queue = topic.name, topic.queue
     reclaim, delayed, held = set[int](), set[int](), set[int]()
     leases: list[int] = []
     streams: dict[int, set[int]] = {}
@@ -280,7 +281,7 @@ def _check_queue(topic: Topic, queue: QueueState, next_lease: int) -> None:
     _check_grants(where, queue, grants)
     if not (1 <= queue.cursor <= topic.head + 1):
         raise Contradiction(f"{where}: cursor {queue.cursor} {topic.head}")
-    _check_places(topic, queue, timed)
+    _check_places(topic, timed)
     if not all(count >= 0 for count in queue.finished.values()):
         raise Contradiction(where)
 
@@ -298,9 +299,9 @@ def _timed(topic: Topic) -> dict[int, int]:
     return found
 
 
-def _check_places(topic: Topic, queue: QueueState, timed: Container[int]) -> None:
+def _check_places(topic: QueueTopic, timed: Container[int]) -> None:
     """Every live job is in exactly one place, and the claim cursor finds the fresh ones."""
-    where = topic.name
+    where, queue = topic.name, topic.queue
     live = [seq for batch in topic.batches for seq in batch.live_seqs()]
     for seq in live:
         known = seq in queue.jobs or seq in timed or queue.has_overdue
@@ -383,7 +384,7 @@ def _topic_portrait(topic: Topic, now: int | None) -> dict[str, Any]:
     }
     if topic.particulars is not None:
         picture["particulars"] = _particulars_portrait(topic)
-    if topic.queue is not None:
+    if isinstance(topic, QueueTopic):
         picture["queue"] = _queue_portrait(topic.queue)
     return picture
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from logqueue.core import record_times
 from logqueue.core.commands import JobState
 from logqueue.core.decide.job_admin import state_of
-from logqueue.core.topic import Topic
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.events.block import DATA, KEY, MAX_DELIVERIES, META, TAG, UPDATED_AT, BlockView
 from logqueue.model import limits
 from logqueue.model.tag_predicate import Predicate
@@ -67,7 +67,7 @@ class JobListing(NamedTuple):
 
 
 def list_jobs(
-    topic: Topic,
+    topic: QueueTopic,
     *,
     states: Collection[JobState] = (),
     match: Predicate | None = None,
@@ -114,10 +114,9 @@ def list_jobs(
     return JobListing(jobs, None, scanned)
 
 
-def _candidates(topic: Topic, states: Collection[JobState], after: int) -> Iterator[int]:
+def _candidates(topic: QueueTopic, states: Collection[JobState], after: int) -> Iterator[int]:
     """Live seqs behind one that may be in these states, ascending; few when few can be."""
     queue = topic.queue
-    assert queue is not None
     few = len(queue.held) if "in_flight" not in states else len(queue.jobs)
     # Sorting many takes longer than a look through as many as one page looks at.
     if states and {*states} <= {"held", "in_flight"} and few <= limits.JOBS_SCANNED_MAX:
@@ -127,9 +126,8 @@ def _candidates(topic: Topic, states: Collection[JobState], after: int) -> Itera
     return (seq for batch in topic.batches_from(after + 1) for seq in batch.live_seqs(after + 1))
 
 
-def _view(topic: Topic, seq: int, *, with_data: bool = True) -> JobSummary:
+def _view(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary:
     queue = topic.queue
-    assert queue is not None
     batch = topic.batch_of(seq)
     assert batch is not None
     view, index = BlockView(batch.block), batch.index_of(seq)
@@ -164,6 +162,6 @@ def _view(topic: Topic, seq: int, *, with_data: bool = True) -> JobSummary:
     )
 
 
-def describe_job(topic: Topic, seq: int) -> JobSummary | None:
+def describe_job(topic: QueueTopic, seq: int) -> JobSummary | None:
     """One job of a queue, or None when it is not there (any more)."""
     return _view(topic, seq) if topic.holds(seq) else None

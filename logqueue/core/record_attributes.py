@@ -121,6 +121,10 @@ class RecordAttributeIndex:
             if own.is_timed:
                 queue.unschedule(own.seq, own.due_at)
 
+    def forget_jobs(self) -> None:
+        """The topic is no longer a queue."""
+        self._queue = None
+
     def weigh(self, batch: Batch, indexes: Sequence[int], sign: int) -> None:
         """Count the bytes of some records' columns in (1) or out (-1)."""
         view = BlockView(batch.block)

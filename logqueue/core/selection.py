@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from logqueue.core.commands import JobState
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import seq_of
 from logqueue.core.topic import Topic
 from logqueue.model import limits
@@ -37,10 +38,9 @@ def matching_parts(topic: Topic, match: Predicate | None, before: int) -> Iterat
             yield topic.batches.live_among(part)
 
 
-def parts_in_state(topic: Topic, wanted: JobState, before: int) -> Iterator[list[int]]:
+def parts_in_state(topic: QueueTopic, wanted: JobState, before: int) -> Iterator[list[int]]:
     """Seqs below one of jobs that may be in a state."""
     queue = topic.queue
-    assert queue is not None
     if wanted == "ready":
         yield from live_parts(topic, before)
     elif wanted == "delayed":

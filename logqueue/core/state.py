@@ -9,6 +9,7 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.routers import RouterState
 from logqueue.core.staging import ProducerState
 from logqueue.core.topic import Topic
@@ -73,7 +74,7 @@ class State:
             raise TopicNotFound.named(name, by_writing=self.quotas.auto_create)
         return topic
 
-    def queue(self, name: str) -> Topic:
+    def queue(self, name: str) -> QueueTopic:
         """A queue by name.
 
         Raises:
@@ -81,9 +82,14 @@ class State:
             NotAQueue: It is a log.
         """
         topic = self.topic(name)
-        if topic.queue is None:
+        if not isinstance(topic, QueueTopic):
             raise NotAQueue.named(name)
         return topic
+
+    def queue_instance(self, number: int) -> QueueTopic | None:
+        """A queue by instance number; None when there is none, or it is a log."""
+        topic = self.instances.get(number)
+        return topic if isinstance(topic, QueueTopic) else None
 
     def router(self, name: str) -> RouterState:
         """A router by name.

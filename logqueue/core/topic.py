@@ -1,7 +1,7 @@
 """One topic: its live batches, its floors, its idempotency keys.
 
 Owns: the structures and the few ways they change (called from `apply` only) or are looked at.
-Must not know: commands, leases beyond telling the queue which records are gone, the log.
+Must not know: commands, jobs and leases (see `queue_topic`), the log.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 from logqueue.core.batch import Batch, Record
 from logqueue.core.batches import Batches, live_size
-from logqueue.core.queue_state import QueueState
 from logqueue.core.record_attributes import RecordAttributeIndex
 from logqueue.core.record_times import due_at, expires_at, is_timed, time_of, written_at
 from logqueue.core.tags import TagIndex
@@ -47,7 +46,7 @@ class Remembered(NamedTuple):
 
 
 class Topic:
-    """The state of one topic instance.
+    """The state of one topic instance. A queue is a `QueueTopic`; what is not one is a log.
 
     Attributes:
         number: Identity of the instance; a recreated topic gets another one.
@@ -57,7 +56,6 @@ class Topic:
             ascending; readers are told of them.
         seqs_reserved: Seqs up to here were promised durably (class `disk` only).
         tags: Which records have which tag; None while no record had one.
-        queue: The lease projection, for queues.
         particulars: Indexes over records with columns of their own; None while there never was one.
         due_again_at: When what is due is to be looked at again, after it could not go where it has
             to; an observation, not part of the replayed state.
@@ -76,8 +74,10 @@ class Topic:
         "batches", "cap_floor", "config", "due_again_at", "head", "holes", "is_on_disk",
         "is_trimming", "keys",
         "last_read_at", "last_write_at", "mark_durable", "mark_written", "name", "number",
-        "particulars", "queue", "replaced_at", "replacing", "seqs_reserved",
-        "tags", "touched_at", "ttl_floor",
+        "particulars",
+        # Set in a `QueueTopic` only; the slot is here so that a log can become a queue in place.
+        "queue",
+        "replaced_at", "replacing", "seqs_reserved", "tags", "touched_at", "ttl_floor",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, config: TopicConfig) -> None:
@@ -99,7 +99,6 @@ class Topic:
         self.batches = Batches()
         self.tags: TagIndex | None = None
         self.keys: dict[str, Remembered] = {}
-        self.queue: QueueState | None = QueueState() if config.is_queue else None
         self.particulars: RecordAttributeIndex | None = None
         self.due_again_at = 0
         self.replacing: list[tuple[Batch, int]] = []
@@ -139,23 +138,12 @@ class Topic:
     def evicted_max(self) -> int | None:
         """How many records may go from the front at once; None when any number is cheap, since
         nothing but whole batches has to go."""
-        if self.particulars is None and (self.queue is None or not self.queue.jobs):
-            return None
-        return self.removed_max
+        return None if self.particulars is None else self.removed_max
 
     @property
     def earliest_seq(self) -> int:
         """Lowest seq not yet removed from the front; head + 1 when the topic is empty."""
         return self.batches.first.first_live_seq() if self.batches else self.head + 1
-
-    @property
-    def ready(self) -> int:
-        """Jobs claimable now. Only for queues, and only as of the last `elapse`."""
-        queue = self.queue
-        assert queue is not None
-        ready = self.live - queue.leased - len(queue.delayed) - len(queue.held)
-        assert ready >= 0, "more jobs leased, delayed or held than there are"
-        return ready
 
     def effective_priority(self, now: int) -> int:
         """Advisory priority, -1000 to 1000: as configured, else decaying since the last read."""
@@ -377,8 +365,11 @@ class Topic:
 
     def _particulars(self) -> RecordAttributeIndex:
         if self.particulars is None:
-            self.particulars = RecordAttributeIndex(self.queue, self.key_of, self.is_bare)
+            self.particulars = self._new_attributes()
         return self.particulars
+
+    def _new_attributes(self) -> RecordAttributeIndex:
+        return RecordAttributeIndex(None, self.key_of, self.is_bare)
 
     def remove(self, seqs: Sequence[int]) -> list[int]:
         """Remove records; seqs that are not live are passed over.
@@ -436,17 +427,18 @@ class Topic:
         seqs: list[int] = []
         if self.batches and self.batches.first.first_seq <= floor:
             seqs = self.remove([s for s in self.batches.first.live_seqs() if s <= floor])
-        if self.queue is not None and before > self.live:
-            jobs = self.queue.jobs
-            if len(jobs) < before - self.live:
-                self.queue.forget([seq for seq in jobs if seq <= floor])
-            else:
-                cut = chain.from_iterable(chunk.batches for chunk in gone)
-                self.queue.forget([*chain.from_iterable(b.live_seqs() for b in cut), *seqs])
-        return [chunk.batches for chunk in gone]
+        cut = [chunk.batches for chunk in gone]
+        if before > self.live:
+            self._evicted(floor, before - self.live, cut, seqs)
+        return cut
+
+    def _evicted(
+        self, floor: int, count: int, cut: Sequence[Sequence[Batch]], seqs: Sequence[int]
+    ) -> None:
+        """So many records up to a floor are gone: those of whole batches, and those with seqs."""
 
     def release(self) -> list[list[Any] | dict[Any, Any]]:
-        """Let go of all records, keys and leases, because the topic itself is gone.
+        """Let go of all that it holds, because the topic itself is gone.
 
         Returns:
             What held them, to be freed bit by bit.
@@ -456,9 +448,6 @@ class Topic:
         held.append(self.replacing)
         if self.tags is not None:
             held.extend(self.tags.release())
-        if self.queue is not None:
-            held.extend(self.queue.large_parts())
-            self.queue = QueueState()
         if self.particulars is not None:
             held.extend(self.particulars.release())
             self.particulars = None

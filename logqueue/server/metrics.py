@@ -27,6 +27,7 @@ from prometheus_client.core import (
 from logqueue import events as ev
 from logqueue.core.commands import DeadLetterReason
 from logqueue.core.decide.endings import Outcome
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events.block import BlockView
@@ -110,8 +111,8 @@ class Totals:
         for topic in topics:
             self.by_class[topic.config.durability] += 1
             self.records += topic.live
-            queue = topic.queue
-            if queue is not None:
+            if isinstance(topic, QueueTopic):
+                queue = topic.queue
                 self.queues += 1
                 self.leased += queue.leased
                 self.delayed += len(queue.delayed)
@@ -165,7 +166,7 @@ class Metrics:
 
     def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
         """Count what one applied event stands for."""
-        is_queue = topic is not None and topic.queue is not None
+        is_queue = isinstance(topic, QueueTopic)
         if isinstance(event, ev.RecordsAppended):
             self.records_appended += event.count
             if is_queue:
@@ -207,7 +208,7 @@ class Metrics:
         for _, _, _, seqs in event.grants:
             self.jobs_claimed += len(seqs)
             counts.claimed += len(seqs)
-            if topic is not None and topic.queue is not None:
+            if isinstance(topic, QueueTopic):
                 jobs = topic.queue.jobs
                 again = sum(jobs[seq].deliveries > 1 for seq in seqs)
                 self.jobs_redelivered += again

@@ -18,6 +18,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as _generat
 
 from logqueue.api.paging import names_from
 from logqueue.core.decide.claims import oldest_ready_ms
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.topic import Topic
 from logqueue.server.auth import Key
 from logqueue.server.engine.engine import Engine
@@ -133,8 +134,8 @@ def _gauges_of(topic: Topic, now: int) -> Iterator[tuple[str, float]]:
     yield "earliest_seq", topic.earliest_seq
     yield "records_live", topic.live
     yield "bytes_live", topic.live_bytes
-    queue = topic.queue
-    if queue is not None:
+    if isinstance(topic, QueueTopic):
+        queue = topic.queue
         yield "queue_ready", topic.ready
         yield "queue_in_flight", queue.leased
         yield "queue_delayed", len(queue.delayed)

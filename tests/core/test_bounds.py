@@ -86,7 +86,7 @@ def test_a_pass_over_a_cohort_is_bounded_and_says_so(
 
 def test_a_page_of_jobs_ends_at_its_bytes(world: World) -> None:
     world.write("q", LARGE, LARGE, job("t", tag="a"), LARGE)
-    topic = world.topic("q")
+    topic = world.queue("q")
     seen = []
     after: int | None = 0
     while after is not None:

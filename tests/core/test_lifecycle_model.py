@@ -80,7 +80,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         world, model, now = self.world, self.model, self.world.now
         self.tick()
         check(world.state)
-        topic = world.topic("q")
+        topic = world.queue("q")
         found = {j.seq: j for j in list_jobs(topic, limit=10**6).jobs}
         assert found.keys() == model.jobs.keys()
         for seq, job in found.items():

@@ -139,7 +139,7 @@ def pages(world: World, limit: int, **filters: Any) -> list[JobListing]:
     found = []
     after: int | None = 0
     while after is not None:
-        page = list_jobs(world.topic("q"), after=after, limit=limit, **filters)
+        page = list_jobs(world.queue("q"), after=after, limit=limit, **filters)
         found.append(page)
         after = page.next_after
     return found
@@ -169,8 +169,8 @@ def test_jobs_are_listed_with_all_there_is_to_say(world: World) -> None:
         b'"newer"',
     )
     assert (nacked.state, nacked.not_before, nacked.error) == ("delayed", now + 20, "later")
-    assert describe_job(world.topic("q"), 2) == leased
-    assert describe_job(world.topic("q"), 9) is None
+    assert describe_job(world.queue("q"), 2) == leased
+    assert describe_job(world.queue("q"), 9) is None
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ def test_a_long_run_of_delayed_jobs_is_passed_over(world: World) -> None:
     for _ in range(50):
         world.write("q", wish("later", delay_ms=1000))
     world.write("q", "z")
-    queue = world.topic("q").queue
-    assert queue is not None and queue.passed.behind(2) == 52
+    queue = world.queue("q").queue
+    assert queue.passed.behind(2) == 52
     assert world.take(9) == [1, 52] and not queue.jobs.keys() & range(2, 52)
     assert world.counters() == (0, 2, 0) and len(queue.delayed) == 50
     world.wait(1000)
@@ -316,7 +316,7 @@ def test_an_empty_claim_says_why(world: World) -> None:
 
 def test_the_oldest_claimable_job(world: World) -> None:
     def age() -> int:
-        return oldest_ready_ms(world.topic("q"), world.now)
+        return oldest_ready_ms(world.queue("q"), world.now)
 
     assert age() == 0
     world.write("q", wish("later", delay_ms=500))

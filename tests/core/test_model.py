@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.model.config import TopicConfig
@@ -374,7 +375,7 @@ class CoreMachine(RuleBasedStateMachine):
             topic = self.world.topic(name)
             self.model.tick(name, self.world.now)
             wanted = self.model.topics[name]
-            if topic.queue is not None:
+            if isinstance(topic, QueueTopic):
                 assert (topic.ready, topic.queue.leased) == wanted.counters
             self.snap()
 
@@ -446,7 +447,7 @@ class CoreMachine(RuleBasedStateMachine):
                 elif durability == "ephemeral":
                     assert found.head <= topic.head
                     topic.head, topic.removed_to = found.head, 0
-            if found.queue is not None:
+            if isinstance(found, QueueTopic):
                 if durability == "ephemeral":
                     topic.dead_lettered = found.queue.dead_lettered
                     topic.finished = Counter(found.queue.finished)

@@ -55,8 +55,8 @@ def test_a_queue_that_nobody_claims_from_stays_small(front: bool) -> None:
         if len(seqs) > 6:
             for seq in seqs[:2]:
                 world.cancel(seq)
-    queue = world.topic("q").queue
-    assert queue is not None and len(queue.passed) < 20
+    queue = world.queue("q").queue
+    assert len(queue.passed) < 20
     check(world.state)
 
 
@@ -71,6 +71,6 @@ def test_a_queue_that_is_worked_on_stays_small() -> None:
         seqs = world.take(9)
         assert len(seqs) == 4
         world.ack(*seqs)
-    queue = world.topic("q").queue
-    assert queue is not None and len(queue.passed) < 10
+    queue = world.queue("q").queue
+    assert len(queue.passed) < 10
     check(world.state)

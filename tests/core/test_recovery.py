@@ -276,9 +276,8 @@ def test_a_leases_checkpoint_tells_of_leases_that_ran_out_by_the_backoff_of_then
     world.fill(3)
     world.take(3)
     world.wait(1001)
-    topic = world.state.topics["q"]
+    topic = world.state.queue("q")
     queue = topic.queue
-    assert queue is not None
     monkeypatch.setattr(QueueState, "elapse", lambda *_: True)
     world.patch(retry_backoff=None)
     world.tidy()

@@ -45,10 +45,10 @@ def act(world: World, rng: Random, number: int) -> None:
     elif kind < 8:
         world.claim(rng.randrange(1, 5), topic=name)
     elif kind == 8:
-        held = [seq for seq, one in world.topic(name).queue.jobs.items() if one.grant]  # type: ignore[union-attr]
+        held = [seq for seq, one in world.queue(name).queue.jobs.items() if one.grant]
         world.ack(*held[:3], topic=name)
     elif kind == 9:
-        held = [seq for seq, one in world.topic(name).queue.jobs.items() if one.grant]  # type: ignore[union-attr]
+        held = [seq for seq, one in world.queue(name).queue.jobs.items() if one.grant]
         world.nack(*held[-2:], topic=name, delay_ms=rng.choice([0, 5000]))
     elif kind == 10:
         world.delete(name, match=rng.choice("ab"))

@@ -19,6 +19,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.batch import Record
 from logqueue.core.invariants import check
 from logqueue.core.job_views import list_jobs
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageReadOnly
@@ -186,10 +187,13 @@ class World:
         """A topic as of now."""
         return self.engine.look(name)
 
+    def queue(self, name: str = "q") -> QueueTopic:
+        """A queue as of now."""
+        return self.engine.queue_now(name)
+
     def counters(self, name: str = "q") -> tuple[int, int, int]:
         """(ready, in flight, dead-lettered) as of now."""
-        topic = self.topic(name)
-        assert topic.queue is not None
+        topic = self.queue(name)
         return topic.ready, topic.queue.leased, topic.queue.dead_lettered
 
     def records(self, name: str = "q") -> list[Record]:
@@ -390,7 +394,7 @@ class World:
 
     def states(self, name: str = "q") -> dict[int, cmd.JobState]:
         """The state of every live job as of now."""
-        topic = self.topic(name)
+        topic = self.queue(name)
         return {job.seq: job.state for job in list_jobs(topic, limit=10**6).jobs}
 
     def data(self, name: str = "q") -> dict[int, bytes]:
@@ -403,8 +407,7 @@ class World:
 
     def finished(self, name: str = "q") -> dict[str, int]:
         """Jobs that came to an end, by outcome."""
-        queue = self.topic(name).queue
-        assert queue is not None
+        queue = self.queue(name).queue
         return {outcome: jobs for outcome, jobs in queue.finished.items() if jobs}
 
     def tidy(self) -> None:

@@ -227,8 +227,7 @@ class History:
             world.wait(rng.choice([1, 5000, 120_000]))
 
     def _settle(self, world: World, kind: int) -> None:
-        queue = world.topic("q").queue
-        assert queue is not None
+        queue = world.queue("q").queue
         held = [seq for seq, one in queue.jobs.items() if one.grant]
         if kind == 6:
             world.ack(*held[:2])

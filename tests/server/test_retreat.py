@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 from logqueue.core.invariants import check, portrait
-from logqueue.errors import NotReady, StorageReadOnly
+from logqueue.core.queue_topic import QueueTopic
+from logqueue.errors import NotAQueue, NotReady, StorageReadOnly
 from tests.core.world import World, fall_back, wish
 from tests.effort import scaled
 from tests.server.memory import Memory, claimed, pushed
@@ -123,7 +124,7 @@ def test_leases_counts_delays_and_errors_outlive_the_disk(
     retreat(world)
     assert portrait(world.state)["q"] == before
     assert world.take(9) == [4, 6, 7, 8], "what others hold is theirs"
-    assert world.state.queue("q").queue.held_by(7) == 2  # type: ignore[union-attr]
+    assert world.state.queue("q").queue.held_by(7) == 2
     assert world.release(7) == 2
     assert world.take(9) == [1, 3]
     world.wait(30_001)
@@ -358,7 +359,7 @@ def test_no_step_of_the_loop_grows_with_the_leases(keyed: bool) -> None:
             done = carry is None
             if carry is not None:
                 carry()
-        assert len(world.topic("q").queue.jobs) == size // 2  # type: ignore[union-attr]
+        assert len(world.queue("q").queue.jobs) == size // 2
     assert longest[2000] <= 1.3 * longest[500], longest
 
 
@@ -382,12 +383,11 @@ def test_whatever_happened_leases_stay_with_those_who_have_them(seed: int) -> No
             if job.live and job.grant is not None and job.grant.deadline >= world.now
         }
         for name, topic in world.state.topics.items()
-        if topic.queue is not None
+        if isinstance(topic, QueueTopic)
     }
     retreat(world)
     for name, leases in before.items():
-        topic = world.state.topics[name]
-        assert topic.queue is not None
+        topic = world.state.queue(name)
         for seq, known in leases.items():
             job = topic.queue.jobs.get(seq)
             if not topic.holds(seq) or seq in topic.queue.held:
@@ -395,3 +395,26 @@ def test_whatever_happened_leases_stay_with_those_who_have_them(seed: int) -> No
             assert job is not None and job.grant is not None, f"{name}: {seq} is free"
             grant = job.grant
             assert (job.deliveries, job.error, grant.node, grant.deadline, job.lease) == known
+
+
+def test_a_queue_that_the_log_knows_as_a_log_is_one_again() -> None:
+    world = World()
+    world.put("t", type="log", durability="ephemeral")
+    world.step()
+    fail_syncs(world)
+    before = world.topic("t")
+    with suppress(StorageReadOnly):
+        world.put("t", durability="ephemeral")
+    queue = world.queue("t")
+    assert queue is before, "whoever refers to the topic sees its new type"
+    with suppress(StorageReadOnly):
+        world.write("t", wish("keyed", key="k", ttl_ms=60_000), "plain")
+    fall_back(world.engine)
+    check(world.state)
+    topic = world.topic("t")
+    assert not isinstance(topic, QueueTopic) and world.seqs("t") == [1, 2]
+    assert not queue.queue.jobs, "who waits for jobs of the queue finds none"
+    with pytest.raises(NotAQueue):
+        world.take(1, topic="t")
+    world.wait(60_001)
+    assert world.seqs("t") == [2], "what single records ask for still holds"

@@ -293,7 +293,7 @@ def longer_ttl(world: World, n: int) -> Steps:
         world.patch(ttl_ms=60_000)
         yield None
         yield from elapsing(world)
-        assert len(world.topic("q").queue.reclaim) == n  # type: ignore[union-attr]
+        assert len(world.queue("q").queue.reclaim) == n
 
     return steps()
 
@@ -387,9 +387,9 @@ def test_claims_wait_for_jobs_that_are_still_to_come_back() -> None:
     world.put(durability="ephemeral", lease_ms=1000)
     passed_over(world, 2000)
     world.patch(ttl_ms=60_000)
-    queue = world.topic("q").queue
-    assert queue is not None and 0 < len(queue.reclaim) < 500
-    assert world.topic("q").ready == 2000, "those that are to come back count"
+    queue = world.queue("q").queue
+    assert 0 < len(queue.reclaim) < 500
+    assert world.queue("q").ready == 2000, "those that are to come back count"
     while world.engine.is_far_behind("q"):
         world.engine.catch_up("q")
     assert world.take(300) == [*range(1, 101)]
@@ -411,6 +411,6 @@ def test_a_claim_that_a_replay_meets_finds_jobs_that_had_not_come_back_yet() -> 
     world.take(100)
     world.step()
     world.kill()
-    queue = world.topic("q").queue
-    assert queue is not None and queue.leased == 101 and not queue.returning
-    assert world.topic("q").ready == 900 == len(queue.reclaim)
+    queue = world.queue("q").queue
+    assert queue.leased == 101 and not queue.returning
+    assert world.queue("q").ready == 900 == len(queue.reclaim)

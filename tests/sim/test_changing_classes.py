@@ -253,7 +253,7 @@ def test_what_becomes_of_logged_jobs_while_a_queue_is_ephemeral_is_logged(
         world.patch("q", durability=back)
     world.step()
     world.kill() if ending == "kill" else world.restart()
-    found = list_jobs(world.topic("q"), limit=9).jobs
+    found = list_jobs(world.queue("q"), limit=9).jobs
     jobs = {job.seq: (job.state, job.deliveries) for job in found}
     assert jobs == {1: ("delayed", 2), 3: ("in_flight", 1), 4: ("in_flight", 1)}
     assert world.ack(4, node="v") == (1, [])

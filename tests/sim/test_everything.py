@@ -392,8 +392,7 @@ class Everything:
         state = self.world.state
         finished = Counter[tuple[str, str]]()
         for name in QUEUES:
-            queue = state.topics[name].queue
-            assert queue is not None
+            queue = state.queue(name).queue
             finished.update({(name, outcome): n for outcome, n in queue.finished.items() if n})
         copies = Counter[tuple[str, str]]()
         for batch in state.topics["done"].batches:

@@ -91,7 +91,7 @@ class Workload:
         stream = rng.choice((0, 0, 7))
         if name == "poison":
             # Diversion is decided in the pass: all that was delivered once may go.
-            promises.gone.update(world.state.topics[name].queue.jobs)
+            promises.gone.update(world.state.queue(name).queue.jobs)
         cohort = [cmd.Claimer(f"w{i}", rng.randrange(1, 4), None, stream) for i in range(2)]
         reply: cmd.ClaimResult = world.run(cmd.ClaimJobs(name, tuple(cohort)))
         for claimer, jobs in zip(cohort, reply.jobs, strict=True):

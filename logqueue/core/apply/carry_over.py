@@ -12,9 +12,8 @@ from typing import Any
 
 from logqueue.core.apply.dispatch import settle_particulars
 from logqueue.core.leases import JobEntry
-from logqueue.core.queue_state import QueueState
+from logqueue.core.queue_topic import QueueTopic, as_log
 from logqueue.core.state import State
-from logqueue.core.topic import Topic
 from logqueue.events import JobKept
 
 
@@ -35,14 +34,13 @@ def carry_leases(present: State, promised: State) -> None:
         promised: What the log still stands for; changed in place, nobody else may look at it.
     """
     for topic, known in _settled(present, promised):
-        assert topic.queue is not None and known.queue is not None
-        promised.discarded.extend(_settle(topic, topic.queue, known, known.queue))
+        promised.discarded.extend(_settle(topic, known))
 
 
-def _settled(present: State, promised: State) -> Iterator[tuple[Topic, Topic]]:
+def _settled(present: State, promised: State) -> Iterator[tuple[QueueTopic, QueueTopic]]:
     for topic in promised.instances.values():
         known = present.instances.get(topic.number)
-        if known is None or topic.queue is None or known.queue is None:
+        if not isinstance(topic, QueueTopic) or not isinstance(known, QueueTopic):
             continue
         if topic.config.is_logged:
             yield topic, known
@@ -67,8 +65,9 @@ def carry_over(present: State, promised: State, written: int, durable: int) -> N
             # Its config is what the log says: a change that was refused has not happened.
             known.config = topic.config
             known.is_on_disk = topic.is_on_disk
-            if topic.queue is None:
-                known.queue = None
+            if isinstance(known, QueueTopic) and not isinstance(topic, QueueTopic):
+                promised.discarded.extend(known.queue.large_parts())
+                known = as_log(known)
             known.mark_written = min(known.mark_written, written)
             known.mark_durable = min(known.mark_durable, durable)
             promised.topics[known.name] = promised.instances[known.number] = known
@@ -90,9 +89,7 @@ def carry_over(present: State, promised: State, written: int, durable: int) -> N
             router.forwarded = max(router.forwarded, before.forwarded)
 
 
-def _settle(
-    topic: Topic, queue: QueueState, known: Topic, before: QueueState
-) -> list[list[Any] | dict[Any, Any]]:
+def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, Any]]:
     """Give the jobs of a queue the leases, counts, delays and errors that memory knows.
 
     A job that memory thinks done, but whose end the log does not have, keeps what the leases log
@@ -101,6 +98,7 @@ def _settle(
     Returns:
         What held what nobody needs any more, to be freed bit by bit.
     """
+    queue, before = topic.queue, known.queue
     cursor = min(max(before.cursor, queue.cursor), topic.head + 1)
     kept: dict[int, JobKept] = {}
     for seq, job in queue.jobs.items():
@@ -127,7 +125,7 @@ def _settle(
     queue.restore(cursor, kept.values())
     queue.take_observations(before)
     if topic.particulars is not None:
-        settle_particulars(topic, topic.particulars, queue)
+        settle_particulars(topic, topic.particulars)
     for seq in given_up:
         if seq in kept:
             # Nobody was told that it is held, but it is not for anybody else to try again.

@@ -17,7 +17,7 @@ from logqueue import events as ev
 from logqueue.core.apply import replacing, staging
 from logqueue.core.batch import Batch
 from logqueue.core.leases import Grant
-from logqueue.core.queue_state import QueueState
+from logqueue.core.queue_topic import QueueTopic, become_queue, topic_of
 from logqueue.core.record_attributes import RecordAttributeIndex
 from logqueue.core.routers import RouterState, copies, origin
 from logqueue.core.state import State
@@ -56,11 +56,11 @@ def elapse(topic: Topic, now: int, jobs_max: int | None = limits.LAPSED_PER_PASS
     Returns:
         Whether there are more.
     """
-    queue = topic.queue
-    if queue is None:
+    if not isinstance(topic, QueueTopic):
         return False
+    queue = topic.queue
     if queue.returning:
-        _put_some_back(topic, queue, jobs_max)
+        _put_some_back(topic, jobs_max)
     return queue.elapse(now, topic.config.retry_backoff, jobs_max) or queue.returning > 0
 
 
@@ -77,9 +77,9 @@ def end_alone(topic: Topic, event: ev.AnyEvent) -> None:
     without this a finished job would merely take memory until the end of the replay, and a job that
     was held and released would come back under its old lease.
     """
-    queue = topic.queue
-    if queue is None:
+    if not isinstance(topic, QueueTopic):
         return
+    queue = topic.queue
     if isinstance(event, ev.JobsAcked):
         queue.finish(event.seqs)
     elif isinstance(event, ev.JobsHeld):
@@ -104,20 +104,20 @@ def finish_replay(state: State, clean: bool) -> None:
         clean: Whether the log ends in an orderly shutdown.
     """
     for topic in state.instances.values():
-        queue = topic.queue
         if clean:
             topic.let_go_of_reserved()
         elif topic.config.durability == "disk":
             topic.head = max(topic.head, topic.seqs_reserved)
-        if queue is not None:
-            _settle_leases(topic, queue)
+        if isinstance(topic, QueueTopic):
+            _settle_leases(topic)
     for router in state.routers_by_number.values():
         # A source that is not logged has lost its head; what it gets from now on is to be copied.
         router.cursor = min(router.cursor, state.instances[router.source].head)
 
 
-def _settle_leases(topic: Topic, queue: QueueState) -> None:
+def _settle_leases(topic: QueueTopic) -> None:
     """Bring the projection in line with the records there are."""
+    queue = topic.queue
     queue.drop_holds([seq for seq in queue.held if not topic.holds(seq)])
     cursor = min(queue.cursor, topic.head + 1)
     kept = [
@@ -128,22 +128,24 @@ def _settle_leases(topic: Topic, queue: QueueState) -> None:
     queue.restore(cursor, kept)
     # A claim may be in no log.
     queue.returning = 1
-    _put_some_back(topic, queue, None)
+    _put_some_back(topic, None)
     if topic.particulars is not None:
-        settle_particulars(topic, topic.particulars, queue)
+        settle_particulars(topic, topic.particulars)
 
 
-def _put_some_back(topic: Topic, queue: QueueState, jobs_max: int | None) -> None:
+def _put_some_back(topic: QueueTopic, jobs_max: int | None) -> None:
     """Have some of the jobs come back that are below the cursor, that nobody was given and that do
     not come by their own time."""
+    queue = topic.queue
     found: list[int] = []
     scanned_max = limits.SCANNED_PER_PASS_MAX if jobs_max is not None else limits.U64_MAX
-    goes_on_at = _find_passed(topic, queue, found, scanned_max)
+    goes_on_at = _find_passed(topic, found, scanned_max)
     queue.put_back(found, goes_on_at)
 
 
-def _find_passed(topic: Topic, queue: QueueState, found: list[int], scanned_max: int) -> int:
+def _find_passed(topic: QueueTopic, found: list[int], scanned_max: int) -> int:
     """The jobs of `_put_some_back`; returns where to go on, 0 when that is nowhere."""
+    queue = topic.queue
     start = queue.returning
     left = scanned_max
     for batch in topic.batches_from(start):
@@ -170,12 +172,13 @@ def introduce(state: State, event: ev.Checkpointed) -> None:
     """Make the topics of a checkpoint known, empty when they were not."""
     for kept in event.topics:
         if kept.topic not in state.instances:
-            topic = Topic(kept.topic, kept.name, kept.config)
+            topic = topic_of(kept.topic, kept.name, kept.config)
             state.topics[kept.name] = state.instances[kept.topic] = topic
 
 
-def settle_particulars(topic: Topic, particulars: RecordAttributeIndex, queue: QueueState) -> None:
+def settle_particulars(topic: QueueTopic, particulars: RecordAttributeIndex) -> None:
     """Schedule what the leases do not know, and find out anew which waiting job has which key."""
+    queue = topic.queue
     if queue.keys is not None:
         queue.keys.clear()
     for batch in topic.batches:
@@ -188,7 +191,7 @@ def settle_particulars(topic: Topic, particulars: RecordAttributeIndex, queue: Q
 
 
 def _topic_created(state: State, event: ev.TopicCreated, segment: int) -> None:
-    topic = Topic(event.topic, event.name, event.config)
+    topic = topic_of(event.topic, event.name, event.config)
     state.topics[event.name] = topic
     state.instances[event.topic] = topic
     state.next_topic = max(state.next_topic, event.topic + 1)
@@ -197,19 +200,19 @@ def _topic_created(state: State, event: ev.TopicCreated, segment: int) -> None:
 def _topic_configured(state: State, event: ev.TopicConfigured, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None:
-        if topic.queue is not None:
+        if isinstance(topic, QueueTopic):
             topic.queue.change_rate(topic.config.claim_rate, event.config.claim_rate, event.at)
-        if topic.queue is not None and topic.queue.has_overdue and _lives_longer(topic, event):
-            # Bit by bit, as time acts: see `elapse`.
-            topic.queue.returning = 1
+            if topic.queue.has_overdue and _lives_longer(topic, event):
+                # Bit by bit, as time acts: see `elapse`.
+                topic.queue.returning = 1
         topic.config = event.config
         topic.head = max(topic.head, event.head)
         if event.cap_floor > topic.cap_floor:
             topic.cap_floor = event.cap_floor
             state.discarded.extend(topic.evict(topic.floor))
         topic.is_trimming = topic.is_over
-        if topic.queue is None and event.config.is_queue:
-            topic.queue = QueueState()
+        if event.config.is_queue and not isinstance(topic, QueueTopic):
+            become_queue(topic)
         # Records once logged need their removal logged, whatever the class is later.
         topic.is_on_disk = topic.is_on_disk or event.config.is_logged
         # A window that is shortened and lengthened again must not bring keys back.
@@ -249,7 +252,7 @@ def _take_in(
     state: State, topic: Topic, event: ev.RecordsAppended | ev.RecordsForwarded, batch: Batch | None
 ) -> None:
     """Add a batch at the head; without one, only its seqs are taken."""
-    if topic.queue is not None and topic.queue.cursor > event.first_seq:
+    if isinstance(topic, QueueTopic) and topic.queue.cursor > event.first_seq:
         topic.queue.rewind(event.first_seq)
     if batch is not None:
         # Logs from before the event had its size are still read.
@@ -261,7 +264,7 @@ def _take_in(
         topic.cap_floor = event.cap_floor
         state.discarded.extend(topic.evict(event.cap_floor))
         topic.is_trimming = topic.is_over
-        if topic.queue is not None:
+        if isinstance(topic, QueueTopic):
             topic.queue.count("dropped", event.dropped)
 
 
@@ -304,7 +307,7 @@ def _records_trimmed(state: State, event: ev.RecordsTrimmed, segment: int) -> No
         # At replay the floor may be above seqs that were only ever in memory; they were given.
         topic.head = max(topic.head, topic.floor)
         state.discarded.extend(topic.evict(topic.floor))
-        if topic.queue is not None:
+        if isinstance(topic, QueueTopic):
             topic.queue.count("expired", event.expired)
             topic.queue.count("dropped", event.dropped)
 
@@ -314,7 +317,7 @@ def _records_deleted(state: State, event: ev.RecordsRemoved, segment: int) -> No
     if topic is None:
         return
     removed = topic.remove(event.seqs)
-    if topic.queue is not None:
+    if isinstance(topic, QueueTopic):
         if event.dead_lettered:
             topic.queue.finish(event.seqs)
             topic.queue.dead_lettered += event.dead_lettered
@@ -328,13 +331,14 @@ def _records_finished(state: State, event: ev.RecordsFinished, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is None:
         return
-    queue = topic.queue
-    if queue is not None and event.outcome != "expired":
-        queue.finish(event.seqs)
+    if not isinstance(topic, QueueTopic):
+        topic.remove(sorted(event.seqs))
+        return
+    if event.outcome != "expired":
+        topic.queue.finish(event.seqs)
     removed = topic.remove(sorted(event.seqs))
-    if queue is not None:
-        queue.forget(removed)
-        queue.count(event.outcome, len(event.seqs))
+    topic.queue.forget(removed)
+    topic.queue.count(event.outcome, len(event.seqs))
 
 
 def _keys_remembered(state: State, event: ev.KeysRemembered, segment: int) -> None:
@@ -416,8 +420,8 @@ def _seqs_skipped(state: State, event: ev.SeqsSkipped, segment: int) -> None:
 
 def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
     lease = event.first_lease
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
         queue = topic.queue
         queue.cursor = max(queue.cursor, event.cursor)
         queue.has_overdue = queue.has_overdue or event.overdue
@@ -430,30 +434,30 @@ def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
 
 
 def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
         topic.queue.finish(event.seqs)
         topic.remove(sorted(event.seqs))
         topic.queue.count("acked", len(event.seqs) - event.orphans)
 
 
 def _jobs_held(state: State, event: ev.JobsHeld, segment: int) -> None:
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
         for seq, deliveries, error in event.jobs:
             topic.queue.hold(seq, deliveries, error, segment)
 
 
 def _holds_released(state: State, event: ev.HoldsReleased, segment: int) -> None:
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
         for seq in event.seqs:
             topic.queue.let_go(seq, timed=topic.is_timed(seq))
 
 
 def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
         dues = event.dues or repeat(event.ready_at, len(event.seqs))
         topic.queue.release(
             event.seqs,
@@ -465,20 +469,20 @@ def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:
 
 
 def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
         topic.queue.extend(event.node, event.deadline, event.seqs)
 
 
 def _backoff_changed(state: State, event: ev.BackoffChanged, segment: int) -> None:
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
         topic.queue.change_backoff(event.before, event.at)
 
 
 def _jobs_rescheduled(state: State, event: ev.JobsRescheduled, segment: int) -> None:
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None and not topic.replacing:
+    topic = state.queue_instance(event.topic)
+    if topic is not None and not topic.replacing:
         # Live, it follows from the new content, bit by bit; the event is for the leases log.
         # At replay the lease before may not have been seen to run out.
         topic.queue.release(event.seqs, event.dues)
@@ -499,7 +503,7 @@ def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
         state.live_bytes += topic.live_bytes - before
         topic.last_write_at = max(topic.last_write_at, kept.last_write_at)
         topic.holes = list(kept.holes)
-        if topic.queue is not None:
+        if isinstance(topic, QueueTopic):
             queue = topic.queue
             queue.dead_lettered = max(queue.dead_lettered, kept.dead_lettered)
             for outcome, jobs in kept.finished.items():
@@ -525,8 +529,8 @@ def _segments_dropped(state: State, event: ev.SegmentsDropped, segment: int) -> 
 
 
 def _leases_checkpointed(state: State, event: ev.LeasesCheckpointed, segment: int) -> None:
-    topic = state.instances.get(event.topic)
-    if topic is not None and topic.queue is not None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
         topic.queue.adopt(event.cursor, event.jobs)
         highest = max((entry.lease for entry in event.jobs), default=0)
         state.next_lease = max(state.next_lease, highest + 1)

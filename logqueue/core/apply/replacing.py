@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from logqueue import events as ev
 from logqueue.core.batch import Batch
-from logqueue.core.queue_state import QueueState
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import due_at, written_at
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -52,9 +52,9 @@ def go_on(
     before = topic.batches.size
     fresh = _take(topic.replacing, runs_max, records_max)
     topic.supersede(fresh)
-    if topic.queue is not None:
+    if isinstance(topic, QueueTopic):
         for batch in fresh:
-            _reschedule(topic, topic.queue, batch, topic.replaced_at)
+            _reschedule(topic, batch, topic.replaced_at)
     state.live_bytes += topic.batches.size - before
     if not topic.replacing:
         state.replacing.pop(topic.number, None)
@@ -82,9 +82,9 @@ def _take(
     return fresh
 
 
-def _reschedule(topic: Topic, queue: QueueState, batch: Batch, at: int) -> None:
+def _reschedule(topic: QueueTopic, batch: Batch, at: int) -> None:
     """Waiting jobs got new content, and with it their own time."""
-    view = BlockView(batch.block)
+    queue, view = topic.queue, BlockView(batch.block)
     for index, seq in enumerate(batch.live_seqs()):
         if seq in queue.jobs:
             ts = batch.ts_at(index)

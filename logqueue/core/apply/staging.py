@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from logqueue import events as ev
 from logqueue.core.batch import Batch
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.staging import ChunkId, Epoch, ProducerState, StagedChunk, digest_of
 from logqueue.core.state import State
 
@@ -33,7 +34,7 @@ def chunks_committed(state: State, event: ev.ChunksCommitted, segment: int) -> N
     last_seq = event.first_seq + sum(event.counts) - 1
     if topic is None or event.first_seq <= topic.head:
         return
-    if topic.queue is not None and topic.queue.cursor > event.first_seq:
+    if isinstance(topic, QueueTopic) and topic.queue.cursor > event.first_seq:
         topic.queue.rewind(event.first_seq)
     producer = _touch(state, event.producer, event.at)
     staged = producer.chunks(event.epoch)
@@ -49,7 +50,7 @@ def chunks_committed(state: State, event: ev.ChunksCommitted, segment: int) -> N
     topic.last_write_at = event.at
     topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)
     if event.cap_floor > topic.cap_floor:
-        if topic.queue is not None:
+        if isinstance(topic, QueueTopic):
             topic.queue.count("dropped", event.dropped)
         topic.cap_floor = event.cap_floor
         state.discarded.extend(topic.evict(event.cap_floor))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from logqueue import events as ev
 from logqueue.core.batch import Record
 from logqueue.core.edges import require_no_loop_by_config
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
@@ -144,7 +145,7 @@ def _front_over(
 ) -> tuple[int, int, int, int]:
     """The floor that makes good an overrun, or as much of it as may go at once; how many records
     that takes; and what is left of the overrun of records and bytes."""
-    is_copied = config.archive is not None and topic.queue is not None
+    is_copied = config.archive is not None and isinstance(topic, QueueTopic)
     limit = limits.COPIED_PER_PASS_MAX if is_copied else topic.evicted_max
     floor, records_left, bytes_left = topic.batches.front_over(records_over, bytes_over, limit)
     gone = records_over - records_left

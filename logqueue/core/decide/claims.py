@@ -14,7 +14,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
 from logqueue.core.decide.dead_letters import exhaust
 from logqueue.core.decide.decision import Decision
-from logqueue.core.queue_state import QueueState
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import due_at, is_timed
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -29,9 +29,8 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision:
     """One coordinator pass: pick jobs, take the exhausted out, share the rest evenly."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    assert queue is not None
     wanted = sum(claimer.jobs_max for claimer in command.cohort)
-    allowed, limit = _allowed(topic, queue, now)
+    allowed, limit = _allowed(topic, now)
     wanted = min(wanted, allowed)
     is_cut = False
     events: list[ev.AnyEvent] = []
@@ -39,7 +38,7 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision:
     cursor = queue.cursor
     if wanted:
         bounded = min(wanted, limits.CLAIMED_PER_PASS_MAX)
-        picked, cursor, exhausted, is_cut = _pick(topic, queue, bounded, now)
+        picked, cursor, exhausted, is_cut = _pick(topic, bounded, now)
         is_cut = is_cut or len(picked) == bounded < wanted
         if exhausted and command.divert:
             events.extend(exhaust(state, topic, exhausted, now))
@@ -59,14 +58,15 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision:
     stopped_by = limit if len(picked) == allowed else None
 
     def answer() -> cmd.ClaimResult:
-        claimed = _claimed(topic, queue, shares, leases, stopped_by, now)
+        claimed = _claimed(topic, shares, leases, stopped_by, now)
         return claimed._replace(is_cut=True) if is_cut else claimed
 
     return Decision(events, answer)
 
 
-def _allowed(topic: Topic, queue: QueueState, now: int) -> tuple[int, cmd.NoneReason | None]:
+def _allowed(topic: QueueTopic, now: int) -> tuple[int, cmd.NoneReason | None]:
     """How many jobs the queue's limits let go now, and the limit that says so."""
+    queue = topic.queue
     config = topic.config
     if config.paused:
         return 0, "paused"
@@ -82,13 +82,13 @@ def _allowed(topic: Topic, queue: QueueState, now: int) -> tuple[int, cmd.NoneRe
 
 
 def _claimed(
-    topic: Topic,
-    queue: QueueState,
+    topic: QueueTopic,
     shares: list[list[int]],
     leases: list[tuple[int, int]],
     stopped_by: cmd.NoneReason | None,
     now: int,
 ) -> cmd.ClaimResult:
+    queue = topic.queue
     jobs: list[list[cmd.ClaimedJob]] = []
     held = queue.jobs
     for seqs, (lease, deadline) in zip(shares, leases, strict=True):
@@ -100,14 +100,15 @@ def _claimed(
             ]
         )
     if queue.has_errors or queue.has_given_back or topic.particulars is not None:
-        jobs = [[_with_particulars(topic, queue, job) for job in part] for part in jobs]
+        jobs = [[_with_particulars(topic, job) for job in part] for part in jobs]
     if all(shares):
         return cmd.ClaimResult(jobs, topic.ready)
-    reason = _why_none(topic, queue, stopped_by)
-    return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, queue, reason, now))
+    reason = _why_none(topic, stopped_by)
+    return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, reason, now))
 
 
-def _with_particulars(topic: Topic, queue: QueueState, job: cmd.ClaimedJob) -> cmd.ClaimedJob:
+def _with_particulars(topic: QueueTopic, job: cmd.ClaimedJob) -> cmd.ClaimedJob:
+    queue = topic.queue
     known = queue.jobs[job.seq]
     if known.error is not None or known.given_back:
         job = job._replace(error=known.error, given_back=known.given_back)
@@ -119,7 +120,8 @@ def _with_particulars(topic: Topic, queue: QueueState, job: cmd.ClaimedJob) -> c
     return job._replace(key=view.text(blocks.KEY, index), updated_at=updated_at)
 
 
-def _why_none(topic: Topic, queue: QueueState, stopped_by: cmd.NoneReason | None) -> cmd.NoneReason:
+def _why_none(topic: QueueTopic, stopped_by: cmd.NoneReason | None) -> cmd.NoneReason:
+    queue = topic.queue
     if stopped_by is not None and (topic.ready or stopped_by == "paused"):
         return stopped_by
     if queue.delayed:
@@ -127,8 +129,9 @@ def _why_none(topic: Topic, queue: QueueState, stopped_by: cmd.NoneReason | None
     return "in_flight" if queue.leased else "empty"
 
 
-def _retry_after(topic: Topic, queue: QueueState, reason: cmd.NoneReason, now: int) -> int | None:
+def _retry_after(topic: QueueTopic, reason: cmd.NoneReason, now: int) -> int | None:
     """Milliseconds until time alone may yield a job; None when it never does."""
+    queue = topic.queue
     if reason == "paused":
         return None
     if reason == "rate_limited":
@@ -148,21 +151,20 @@ def _retry_after(topic: Topic, queue: QueueState, reason: cmd.NoneReason, now: i
 # -- which jobs ------------------------------------------------------------------------------------
 
 
-def _pick(
-    topic: Topic, queue: QueueState, wanted: int, now: int
-) -> tuple[list[int], int, list[int], bool]:
+def _pick(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], int, list[int], bool]:
     """Claimable jobs, lowest seq first; the cursor behind them; those met on the way that were
     delivered too often; and whether jobs were left for their size."""
-    reclaimed, exhausted = _reclaimed(topic, queue, wanted, now)
+    queue = topic.queue
+    reclaimed, exhausted = _reclaimed(topic, wanted, now)
     if reclaimed and reclaimed[-1] >= queue.cursor:
         # Timed jobs have no place before the fresh ones: both come in the order of their seqs.
-        fresh = _fresh(topic, queue, wanted, now)
+        fresh = _fresh(topic, wanted, now)
         picked = sorted(reclaimed + fresh)[:wanted]
         known = set(reclaimed)
         taken = [seq for seq in picked if seq not in known]
         more = len(taken) < len(fresh) or len(fresh) == wanted
     else:
-        taken = _fresh(topic, queue, wanted - len(reclaimed), now)
+        taken = _fresh(topic, wanted - len(reclaimed), now)
         picked = reclaimed + taken
         more = len(picked) == wanted
     fitting = topic.fitting(picked, limits.CLAIM_BYTES_MAX) if len(picked) > 1 else len(picked)
@@ -178,10 +180,9 @@ def _pick(
     return picked, taken[-1] + 1 if taken else queue.cursor, exhausted, is_cut
 
 
-def _reclaimed(
-    topic: Topic, queue: QueueState, wanted: int, now: int
-) -> tuple[list[int], list[int]]:
+def _reclaimed(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], list[int]]:
     """Reclaimed jobs to hand out, lowest seq first, and those met that were delivered too often."""
+    queue = topic.queue
     particulars = topic.particulars
     bounded = topic.config.when_exhausted is not None and (
         topic.config.max_deliveries or (particulars is not None and particulars.has_bounds)
@@ -189,7 +190,7 @@ def _reclaimed(
     expired_before = topic.expired_before(now)
     if not bounded and not expired_before and particulars is None:
         return list(islice(queue.reclaim, wanted)), []
-    is_gone = _passed_over(topic, queue, now)
+    is_gone = _passed_over(topic, now)
     taken: list[int] = []
     exhausted: list[int] = []
     for scanned, seq in enumerate(queue.reclaim):
@@ -209,9 +210,10 @@ def _reclaimed(
     return taken, exhausted
 
 
-def _passed_over(topic: Topic, queue: QueueState, now: int) -> Callable[[int], bool]:
+def _passed_over(topic: QueueTopic, now: int) -> Callable[[int], bool]:
     """Finds jobs that are to end and could not yet: time has not got to them, or there was no room
     where their copies go."""
+    queue = topic.queue
     superseded = queue.keys.superseded if queue.keys is not None else ()
     if topic.particulars is None or not topic.particulars.has_expired(now):
         return superseded.__contains__
@@ -223,13 +225,14 @@ def _is_expired(topic: Topic, seq: int, expired_before: int) -> bool:
     return batch is not None and batch.ts_at(batch.index_of(seq)) < expired_before
 
 
-def _fresh(topic: Topic, queue: QueueState, wanted: int, now: int) -> list[int]:
+def _fresh(topic: QueueTopic, wanted: int, now: int) -> list[int]:
+    queue = topic.queue
     if wanted <= 0:
         return []
     expired_before = topic.expired_before(now)
     if topic.particulars is None and not queue.held:
         return topic.live_seqs(queue.cursor, wanted, expired_before)
-    is_gone, held = _passed_over(topic, queue, now), queue.held
+    is_gone, held = _passed_over(topic, now), queue.held
     taken: list[int] = []
     start = queue.cursor
     while len(taken) < wanted and start <= topic.head:
@@ -298,13 +301,12 @@ def share_evenly(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
     return shares
 
 
-def oldest_ready_ms(topic: Topic, now: int) -> int:
+def oldest_ready_ms(topic: QueueTopic, now: int) -> int:
     """How long the oldest claimable job has been waiting, in ms; 0 when there is none."""
     queue = topic.queue
-    assert queue is not None
     if not topic.ready:
         return 0
-    seqs = [*islice(queue.reclaim, 1), *_fresh(topic, queue, 1, now)]
+    seqs = [*islice(queue.reclaim, 1), *_fresh(topic, 1, now)]
     if not seqs:
         return 0
     seq = min(seqs)

@@ -13,6 +13,7 @@ from logqueue.core.commands import DeadLetterReason
 from logqueue.core.decide.appends import new_topic
 from logqueue.core.decide.copies import as_many_as_fit, hops_of, removable, stamped
 from logqueue.core.decide.endings import append_copies, finish
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import Throttled
@@ -27,7 +28,7 @@ STRAY_META = STAMP + "meta"
 """Where a copy keeps the original meta when that was not an object."""
 
 
-def exhaust(state: State, topic: Topic, seqs: list[int], now: int) -> list[ev.AnyEvent]:
+def exhaust(state: State, topic: QueueTopic, seqs: list[int], now: int) -> list[ev.AnyEvent]:
     """The events that take waiting jobs, delivered too often, out of rotation.
 
     Returns:
@@ -35,8 +36,8 @@ def exhaust(state: State, topic: Topic, seqs: list[int], now: int) -> list[ev.An
         they have to go; or nothing when that topic cannot be created now (the jobs stay ready and
         are looked at again next time).
     """
-    config, queue = topic.config, topic.queue
-    assert queue is not None and seqs
+    config = topic.config
+    assert seqs
     if config.when_exhausted == "hold":
         return [hold(topic, seqs, now, "max_deliveries")]
     divert = config.when_exhausted == "dead_letter"
@@ -62,7 +63,7 @@ def exhaust(state: State, topic: Topic, seqs: list[int], now: int) -> list[ev.An
 
 def dead_letter(
     state: State,
-    topic: Topic,
+    topic: QueueTopic,
     seqs: Sequence[int],
     reason: DeadLetterReason,
     now: int,
@@ -86,7 +87,7 @@ def dead_letter(
         RecordTooLarge, TopicFull, Throttled: The dead-letter topic cannot take the copies.
     """
     queue, target = topic.queue, topic.config.dead_letter
-    assert queue is not None and target is not None
+    assert target is not None
     records = [*topic.records(seqs)]
     metas = []
     for seq, _, texts in records:
@@ -113,7 +114,7 @@ def dead_letter(
 
 
 def hold(
-    topic: Topic,
+    topic: QueueTopic,
     seqs: Sequence[int],
     now: int,
     reason: str,
@@ -122,7 +123,6 @@ def hold(
 ) -> ev.JobsHeld:
     """The event that parks jobs which have been delivered."""
     queue = topic.queue
-    assert queue is not None
     jobs = [(seq, queue.jobs[seq]) for seq in seqs]
     return ev.JobsHeld(
         now,

@@ -16,6 +16,7 @@ from logqueue.core.batch import Record
 from logqueue.core.decide.appends import append_event, evicted_with, new_topic
 from logqueue.core.decide.copies import hops_of, stamped
 from logqueue.core.decide.multi_part import InLine
+from logqueue.core.queue_topic import QueueTopic, topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events import block as blocks
@@ -66,15 +67,15 @@ def archive(
     Raises:
         RecordTooLarge, TopicFull, Throttled: The archive cannot take the copies.
     """
-    target, queue = target or topic.config.archive, topic.queue
-    if target is None or queue is None or target in via:
+    target = target or topic.config.archive
+    if target is None or not isinstance(topic, QueueTopic) or target in via:
         return []
     records = [*finished]
     if not records:
         return []
     metas = []
     for seq, ts, texts in records:
-        job = queue.jobs.get(seq)
+        job = topic.queue.jobs.get(seq)
         stamps = (
             ("$outcome", outcome),
             ("$archived_from", topic.name),
@@ -120,7 +121,7 @@ def append_copies(
     if topic is None:
         created = new_topic(state, target, TopicConfig().resolved(), now)
         line.add([created])
-        topic = Topic(created.topic, created.name, created.config)
+        topic = topic_of(created.topic, created.name, created.config)
     start = 0
     added: list[bytes] = []
     for alike in range(1, len(records) + 1):

@@ -16,6 +16,7 @@ from logqueue.core.decide.copies import as_many_as_fit, removable
 from logqueue.core.decide.dead_letters import dead_letter
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.endings import archive, finish
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
@@ -28,7 +29,7 @@ from logqueue.model.config import TopicConfig
 
 def copies_expired(topic: Topic, config: TopicConfig) -> bool:
     """Whether expired records leave a copy somewhere."""
-    return topic.queue is not None and (
+    return isinstance(topic, QueueTopic) and (
         config.on_expire == "dead_letter" or config.archive is not None
     )
 
@@ -40,16 +41,17 @@ def expire(state: State, command: cmd.Expire, now: int) -> Decision:
         RecordTooLarge, TopicFull, Throttled: Not one of the copies finds room.
     """
     topic = state.topic(command.topic)
-    queue = topic.queue
-    if queue is not None and queue.keys is not None and queue.keys.superseded:
-        seqs = sorted(islice(queue.keys.superseded, topic.removed_max))
-        return Decision(_copied(state, topic, seqs, "superseded", now), cmd.Done)
+    if isinstance(topic, QueueTopic):
+        keys = topic.queue.keys
+        if keys is not None and keys.superseded:
+            seqs = sorted(islice(keys.superseded, topic.removed_max))
+            return Decision(_copied(state, topic, seqs, "superseded", now), cmd.Done)
     before = topic.expired_before(now)
     own: list[int] = []
     if topic.particulars is not None:
         own = topic.particulars.expired(now, topic.removed_max)
     events: list[ev.AnyEvent] = []
-    if not copies_expired(topic, topic.config):
+    if not isinstance(topic, QueueTopic) or not copies_expired(topic, topic.config):
         events = _silently(topic, before, own, now)
     else:
         seqs = topic.front_expired(before, limits.COPIED_PER_PASS_MAX) if before else []
@@ -68,7 +70,7 @@ def _over_caps(state: State, topic: Topic, now: int) -> list[ev.AnyEvent]:
     """
     floor, dropped = cap_floor(topic, topic.config)
     events: list[ev.AnyEvent] = []
-    if topic.config.archive is not None and topic.queue is not None:
+    if topic.config.archive is not None and isinstance(topic, QueueTopic):
         seqs = topic.live_seqs(1, dropped)
 
         def attempt(some: Sequence[int]) -> list[ev.AnyEvent]:
@@ -102,7 +104,7 @@ def _silently(topic: Topic, before: int, own: list[int], now: int) -> list[ev.An
 
 
 def _copied(
-    state: State, topic: Topic, seqs: list[int], outcome: str, now: int
+    state: State, topic: QueueTopic, seqs: list[int], outcome: str, now: int
 ) -> list[ev.AnyEvent]:
     """As many as find room where their copies go.
 

@@ -10,14 +10,13 @@ from logqueue.core import commands as cmd
 from logqueue.core.decide.copies import removable
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.endings import finish
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
-from logqueue.core.topic import Topic
 
 
-def state_of(topic: Topic, seq: int) -> cmd.JobState:
+def state_of(topic: QueueTopic, seq: int) -> cmd.JobState:
     """The state of a live job, as of the last `elapse`."""
     queue = topic.queue
-    assert queue is not None
     job = queue.jobs.get(seq)
     if job is None:
         return "delayed" if queue.is_delayed(seq, topic.due_of(seq)) else "ready"
@@ -53,7 +52,6 @@ def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
     """
     topic = state.queue(command.topic)
     queue = topic.queue
-    assert queue is not None
     seq = queue.keys.find(command.key) if queue.keys is not None else None
     if seq is None:
         return Decision([], lambda: cmd.CancelResult(0, None, False))
@@ -88,7 +86,6 @@ def release(state: State, command: cmd.Release, now: int) -> Decision:
     """Let held jobs be claimed again."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    assert queue is not None
     asked = dict.fromkeys(command.seqs)
     seqs = sorted(seq for seq in asked if seq in queue.held)
     skipped = [seq for seq in asked if seq not in queue.held]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.decide.writes import write
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
@@ -64,14 +65,15 @@ def upsert(
     head = topic.head + len(fate.new)
     if fresh or command.key is not None:
         events.append(ev.RecordsReplaced(now, topic.number, fresh, command.key, fate.results, head))
-        events.extend(_rescheduled(topic, fresh, now))
+        if isinstance(topic, QueueTopic):
+            events.extend(_rescheduled(topic, fresh, now))
     first_seq = min(seq for seq, _ in fate.results)
     reply = cmd.AppendResult(first_seq, command.count, head, False, False, _named(fate.results))
     return events, reply
 
 
 def _fate(topic: Topic, command: cmd.Append) -> Upsert:
-    keys = topic.queue.keys if topic.queue is not None else None
+    keys = topic.queue.keys if isinstance(topic, QueueTopic) else None
     keyed = {record.index: record for record in command.keyed}
     fate = Upsert([], {}, [])
     seq_of_new: dict[bytes, int] = {}
@@ -143,17 +145,15 @@ def _times(topic: Topic, seqs: Sequence[int]) -> Iterator[int]:
         yield batch.ts_at(batch.index_of(seq))
 
 
-def _rescheduled(topic: Topic, fresh: Sequence[bytes], now: int) -> list[ev.AnyEvent]:
+def _rescheduled(topic: QueueTopic, fresh: Sequence[bytes], now: int) -> list[ev.AnyEvent]:
     """What the leases log is to know of replaced jobs: it has entries of some."""
-    queue = topic.queue
-    assert queue is not None
     seqs: list[int] = []
     dues: list[int] = []
     for view in map(blocks.BlockView, fresh):
         # As `due_at`, by whole columns.
         delays, moments = view.numbers(blocks.DELAY), view.numbers(blocks.NOT_BEFORE)
         for index, seq in enumerate(view.numbers(blocks.SEQ) or ()):
-            if seq in queue.jobs:
+            if seq in topic.queue.jobs:
                 delay = delays[index] if delays else 0
                 due = max(now, 1) + delay if delay else moments[index] if moments else 0
                 seqs.append(seq)

@@ -15,8 +15,8 @@ from logqueue.core.decide.dead_letters import dead_letter, hold
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.endings import archive, finish
 from logqueue.core.queue_state import QueueState
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
-from logqueue.core.topic import Topic
 from logqueue.model import limits
 
 
@@ -59,7 +59,6 @@ def ack(state: State, command: cmd.AckJobs, now: int) -> Decision:
     """Complete the jobs that this node holds: one event, so all of them or none."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    assert queue is not None
     held, skipped = _held(queue, command, now, each_once=True)
     events: list[ev.AnyEvent] = []
     if held:
@@ -75,7 +74,6 @@ def nack(state: State, command: cmd.NackJobs, now: int) -> Decision:
     """Give back the jobs that this node holds."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    assert queue is not None
     held, skipped = _held(queue, command, now, each_once=True)
     events: list[ev.AnyEvent] = []
     if held:
@@ -98,7 +96,7 @@ def nack(state: State, command: cmd.NackJobs, now: int) -> Decision:
     return Decision(events, lambda: cmd.SettleResult(len(held), skipped, topic.ready, queue.leased))
 
 
-def _backed_off(topic: Topic, queue: QueueState, seqs: list[int], now: int) -> list[int]:
+def _backed_off(topic: QueueTopic, queue: QueueState, seqs: list[int], now: int) -> list[int]:
     """When each job is claimable again by the queue's retry_backoff; empty when it has none."""
     backoff = topic.config.retry_backoff
     if backoff is None:
@@ -115,7 +113,6 @@ def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision:
     """
     topic = state.queue(command.topic)
     queue = topic.queue
-    assert queue is not None
     held, skipped = _held(queue, command, now, each_once=True)
     live = sorted(seq for seq in held if queue.jobs[seq].live)
     orphans = [seq for seq in held if not queue.jobs[seq].live]
@@ -136,7 +133,6 @@ def extend(state: State, command: cmd.ExtendLeases, now: int) -> Decision:
     """Set a new deadline for the jobs that this node holds. Repeats of a seq each count."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    assert queue is not None
     held, skipped = _held(queue, command, now, each_once=False)
     deadline = now + command.lease_ms
     events: list[ev.AnyEvent] = []
@@ -150,7 +146,6 @@ def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decisi
     """Give back, at once, every job still leased over one work stream."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    assert queue is not None
     counted: list[int] = []
     given_back: list[int] = []
     node = ""
@@ -170,7 +165,7 @@ def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decisi
     return Decision(released, lambda: cmd.Done(len(counted) + len(given_back)))
 
 
-def end_leases(topic: Topic, now: int) -> Iterator[ev.JobsReleased]:
+def end_leases(topic: QueueTopic, now: int) -> Iterator[ev.JobsReleased]:
     """The events that a restart begins with on a queue whose leases do not outlive it.
 
     Each job under a lease is claimable at once, as if the lease had expired. It was delivered, so
@@ -181,7 +176,6 @@ def end_leases(topic: Topic, now: int) -> Iterator[ev.JobsReleased]:
         now: The clock.
     """
     queue = topic.queue
-    assert queue is not None
     by_node: dict[str, list[int]] = {}
     for seq, job in queue.jobs.items():
         if job.grant is not None:

@@ -13,6 +13,7 @@ import msgspec
 
 from logqueue import events as ev
 from logqueue.core.decide.appends import batches_floor, seqs_reserved
+from logqueue.core.queue_topic import topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events.block import BlockView
@@ -38,7 +39,7 @@ class InLine:
         for event in part:
             self.events.append(event)
             if type(event) is ev.TopicCreated:
-                topic = Topic(event.topic, event.name, event.config)
+                topic = topic_of(event.topic, event.name, event.config)
                 self._created[event.name] = topic
             elif type(event) is ev.RecordsAppended:
                 self.note(event.topic, [event.block], event.dropped)
@@ -61,7 +62,7 @@ class InLine:
             if type(event) is ev.TopicCreated:
                 known = self._created.get(event.name)
                 number = self._state.next_topic + len(self._created)
-                topic = known or Topic(number, event.name, event.config)
+                topic = known or topic_of(number, event.name, event.config)
                 created[event.topic] = topic
                 if known is None:
                     placed.append(msgspec.structs.replace(event, topic=number))

@@ -21,6 +21,8 @@ from logqueue.core.decide.dead_letters import STAMP, STRAY_META
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.multi_part import InLine
 from logqueue.core.decide.writes import write
+from logqueue.core.queue_state import QueueState
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.selection import matching_parts
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -52,7 +54,7 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision:
         if wanted.check_target is not None and target is not None and target not in checked:
             wanted.check_target(target)
             checked.add(target)
-        leased = source.queue is not None and not source.queue.is_waiting(seq)
+        leased = isinstance(source, QueueTopic) and not source.queue.is_waiting(seq)
         if target is not None and target != source.name and not leased and target in state.topics:
             by_target.setdefault(target, []).append(seq)
     line = InLine(state)
@@ -133,25 +135,24 @@ class _Copies:
         metas = columns[blocks.META]
         columns[blocks.META] = [_unstamped(meta) for meta in metas]
         numbers = {}
-        if self.target.queue is not None:
-            columns.append(list(self._keys(metas)))
+        if isinstance(self.target, QueueTopic):
+            columns.append(list(_keys(self.target.queue, metas)))
             bounds = [_bound(meta) for meta in metas]
             if any(bounds):
                 numbers[blocks.MAX_DELIVERIES] = bounds
         block = blocks.pack([c if any(c) else None for c in columns], numbers=numbers)
         return self.line.behind(write(self.state, self.target, block, len(records), self.now))
 
-    def _keys(self, metas: Sequence[bytes]) -> Iterator[bytes]:
-        """Each job gets its key back, unless a waiting job or an earlier copy has it by now."""
-        queue = self.target.queue
-        assert queue is not None
-        given: set[bytes] = set()
-        for meta in metas:
-            key = _stamp(meta, "key")
-            fragment = b"" if key is None else blocks.write_string(key)
-            taken = queue.keys is not None and queue.keys.find(fragment) is not None
-            yield b"" if taken or fragment in given else fragment
-            given.add(fragment)
+
+def _keys(queue: QueueState, metas: Sequence[bytes]) -> Iterator[bytes]:
+    """Each job gets its key back, unless a waiting job or an earlier copy has it by now."""
+    given: set[bytes] = set()
+    for meta in metas:
+        key = _stamp(meta, "key")
+        fragment = b"" if key is None else blocks.write_string(key)
+        taken = queue.keys is not None and queue.keys.find(fragment) is not None
+        yield b"" if taken or fragment in given else fragment
+        given.add(fragment)
 
 
 def _bound(meta: bytes) -> int:

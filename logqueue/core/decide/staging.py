@@ -15,6 +15,7 @@ from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.endings import archive
 from logqueue.core.decide.multi_part import InLine
 from logqueue.core.decide.topics import require_queue_for
+from logqueue.core.queue_topic import topic_of
 from logqueue.core.staging import ChunkId, ProducerState, StagedChunk, digest_of, digest_of_all
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -56,7 +57,7 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
         created = new_topic(state, command.topic, _DEFAULT_CONFIG, now)
         events.append(created)
         # A stand-in with the new topic's config, so that one set of rules decides both cases.
-        topic = Topic(created.topic, created.name, created.config)
+        topic = topic_of(created.topic, created.name, created.config)
     if not is_plain(command.block):
         require_queue_for(topic, command.block)
     events.append(

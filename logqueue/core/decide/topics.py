@@ -18,6 +18,7 @@ from logqueue.core.decide.expiry import copies_expired
 from logqueue.core.decide.keyed_writes import remembered, upsert
 from logqueue.core.decide.writes import write
 from logqueue.core.edges import require_no_loop_by_config
+from logqueue.core.queue_topic import QueueTopic, topic_of
 from logqueue.core.selection import still_matching
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
@@ -107,7 +108,7 @@ def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
 def _reconfigured(topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
     events: list[ev.AnyEvent] = []
     before = topic.config.retry_backoff
-    if topic.queue is not None and before != config.retry_backoff:
+    if isinstance(topic, QueueTopic) and before != config.retry_backoff:
         events.append(ev.BackoffChanged(now, topic.number, before))
     events.append(ev.TopicConfigured(now, topic.number, config, topic.head, topic.cap_floor))
     return events
@@ -166,7 +167,7 @@ def append(state: State, command: cmd.Append, now: int) -> Decision:
         created_event = _lazy_topic(state, command, now)
         events.append(created_event)
         # A stand-in with the new topic's config, so that one set of rules decides both cases.
-        topic = Topic(created_event.topic, created_event.name, created_event.config)
+        topic = topic_of(created_event.topic, created_event.name, created_event.config)
     elif command.key is not None:
         earlier = topic.remembered(command.key, now)
         if earlier is not None:
@@ -196,7 +197,7 @@ def require_queue_for(topic: Topic, block: bytes, keyed: Sequence[cmd.Keyed] = (
     Raises:
         NotAQueue: The topic is a log, and some record has one.
     """
-    if topic.queue is not None:
+    if isinstance(topic, QueueTopic):
         return
     view = blocks.BlockView(block)
     asked = ["key"] if keyed else []

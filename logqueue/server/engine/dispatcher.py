@@ -17,6 +17,7 @@ from logqueue import events as ev
 from logqueue.api.record_texts import RecordTexts
 from logqueue.core import commands as cmd
 from logqueue.core.commands import Claimer
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, NotReady, TopicNotFound
@@ -108,7 +109,8 @@ class Dispatcher:
         """The engine has retreated to another state; everybody here stands on that one, too."""
         instances = self.engine.state.instances
         for number, cohort in list(self._cohorts.items()):
-            cohort.topic = instances.get(number, cohort.topic)
+            queue = self.engine.state.queue_instance(number)
+            cohort.topic = queue or cohort.topic
             self._schedule(cohort)
         self.subscriptions.stand_on(instances)
         put_off, self._put_off = self._put_off, []
@@ -369,13 +371,12 @@ class Dispatcher:
         self._schedule(cohort)
         self._arm(queue)
 
-    def _take_over(self, queue: Topic, stream: WorkStream) -> None:
+    def _take_over(self, queue: QueueTopic, stream: WorkStream) -> None:
         """A worker is back after a restart of the server: the leases that came over its earlier
         stream fill slots of the new one, and end with it. One stream takes no more of them than it
         has slots, so that several of one node share them."""
         place = (queue.number, stream.node)
         earlier = self._earlier_streams.pop(place, [])
-        assert queue.queue is not None
         held = 0
         while earlier and held < stream.jobs_max:
             identity = earlier.pop(0)
@@ -425,7 +426,7 @@ class Dispatcher:
         """Who wants jobs of a queue now, None when nobody does."""
         return self._cohorts.get(queue.number)
 
-    def _cohort(self, queue: Topic) -> Waitlist:
+    def _cohort(self, queue: QueueTopic) -> Waitlist:
         cohort = self._cohorts.get(queue.number)
         if cohort is None:
             cohort = self._cohorts[queue.number] = Waitlist(queue)
@@ -453,7 +454,7 @@ class Dispatcher:
             cohort = self._cohorts.get(topic.number)
             if cohort is None:
                 continue
-            if topic.number not in self.engine.state.instances or topic.ready:
+            if topic.number not in self.engine.state.instances or cohort.topic.ready:
                 self._schedule(cohort)
             self._arm(topic)
 
@@ -652,9 +653,10 @@ def _earlier_streams(state: State) -> dict[tuple[int, str], list[int]]:
     instance and node."""
     found: dict[tuple[int, str], list[int]] = {}
     for topic in state.instances.values():
+        if not isinstance(topic, QueueTopic):
+            continue
         queue = topic.queue
-        for identity in sorted(queue.streams) if queue is not None else ():
-            assert queue is not None
+        for identity in sorted(queue.streams):
             grant = queue.jobs[next(iter(queue.streams[identity]))].grant
             assert grant is not None
             found.setdefault((topic.number, grant.node), []).append(identity)

@@ -20,6 +20,7 @@ from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.dispatch import decide
 from logqueue.core.decide.leases import end_leases
 from logqueue.core.decide.staging import restaged_ahead
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import (
@@ -127,7 +128,7 @@ class Engine:
         for topic in state.instances.values():
             elapse(topic, now, jobs_max=None)
             self._note_routers(topic)
-            if topic.queue is not None and not topic.config.leases_durable:
+            if isinstance(topic, QueueTopic) and not topic.config.leases_durable:
                 for released in [*end_leases(topic, now)]:
                     self._commit([released])
         self.journal.flush_leases()
@@ -202,7 +203,7 @@ class Engine:
         if topic is not None:
             if topic not in changed:
                 changed = (*changed, topic)
-            if topic.replacing or (topic.queue is not None and topic.queue.returning):
+            if topic.replacing or (isinstance(topic, QueueTopic) and topic.queue.returning):
                 self._advance_time(topic, now)
             if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before anybody sees it.
@@ -216,11 +217,24 @@ class Engine:
             TopicNotFound: There is none.
         """
         topic = self.state.topic(name)
+        self._bring_up_to_date(topic)
+        return topic
+
+    def queue_now(self, name: str) -> QueueTopic:
+        """A queue as of now, for reads.
+
+        Raises:
+            TopicNotFound, NotAQueue: There is no such queue.
+        """
+        queue = self.state.queue(name)
+        self._bring_up_to_date(queue)
+        return queue
+
+    def _bring_up_to_date(self, topic: Topic) -> None:
         replacing.finish(self.state, topic)
         if self._behind:
             self._catch_up(topic)
         self._advance_time(topic, self.clock.now_ms())
-        return topic
 
     def lapse(self, topic: Topic) -> None:
         """Let time act on leases and delays only."""
@@ -245,9 +259,9 @@ class Engine:
 
     def _elapse(self, topic: Topic, now: int) -> bool:
         """Let time act on leases and delays, and count the leases that have expired."""
-        queue = topic.queue
-        if queue is None:
+        if not isinstance(topic, QueueTopic):
             return False
+        queue = topic.queue
         before = queue.lapses
         is_more = elapse(topic, now)
         if queue.lapses != before and self.on_expired is not None:
@@ -601,9 +615,8 @@ class Engine:
 
 def _is_short_of_returning(topic: Topic) -> bool:
     """Whether jobs are still to come back, and those that have could be fewer than a pass takes."""
-    queue = topic.queue
     return (
-        queue is not None
-        and queue.returning > 0
-        and len(queue.reclaim) < limits.CLAIMED_PER_PASS_MAX
+        isinstance(topic, QueueTopic)
+        and topic.queue.returning > 0
+        and len(topic.queue.reclaim) < limits.CLAIMED_PER_PASS_MAX
     )

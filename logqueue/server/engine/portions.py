@@ -101,8 +101,7 @@ def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions:
 
 
 def _purge(engine: Engine, command: cmd.Purge) -> Portions:
-    engine.state.queue(command.topic)
-    topic = engine.look(command.topic)
+    topic = engine.queue_now(command.topic)
     before = topic.head + 1
     counts: Counter[cmd.JobState] = Counter(dict.fromkeys(sorted(command.states), 0))
     # Whoever is found in a state is purged in any of those asked for: jobs go from one to the other

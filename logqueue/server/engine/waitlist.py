@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from logqueue.core import commands as cmd
 from logqueue.core.commands import Claimer
-from logqueue.core.topic import Topic
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import LogqueueError
 from logqueue.model import limits
 from logqueue.server.auth import Key
@@ -122,7 +122,7 @@ class Waitlist:
         is_cut: The last line left out claims that jobs are there for.
     """
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: QueueTopic) -> None:
         self.topic = topic
         self.waiting: list[Waiting] = []
         self.streams: list[WorkStream] = []
@@ -140,7 +140,6 @@ class Waitlist:
             (waiting, waiting.claimer) for waiting in self.waiting if not waiting.future.done()
         ]
         queue = self.topic.queue
-        assert queue is not None
         for stream in self.streams:
             if stream.has_ended or stream.is_paused:
                 continue
@@ -168,8 +167,7 @@ class Waitlist:
 
     def next_due(self) -> int | None:
         """When time next changes what can be handed out, None when it never does."""
-        queue = self.topic.queue
-        due = queue.next_due() if queue is not None else None
+        due = self.topic.queue.next_due()
         if self.retry_at and (due is None or self.retry_at < due):
             return self.retry_at
         return due

@@ -14,7 +14,7 @@ from logqueue.api import replies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.core import commands as cmd
 from logqueue.core.job_views import describe_job, list_jobs
-from logqueue.core.topic import Topic
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import Forbidden, NotFound, quoted
 from logqueue.events import block as blocks
 from logqueue.model import limits
@@ -43,8 +43,7 @@ class JobRoutes:
         """`GET /v0/topics/:q/jobs`: a page of jobs, never leases."""
         engine = self._service.require_serving().engine
         wanted = job_bodies.read_job_filter(request.query)
-        engine.state.queue(request.name)
-        topic = engine.look(request.name)
+        topic = engine.queue_now(request.name)
         data = request.flag("data", True)
         page = list_jobs(
             topic,
@@ -71,7 +70,7 @@ class JobRoutes:
 
     async def _get(self, request: HttpRequest, coordinator: Dispatcher, seq: int) -> Reply:
         engine = coordinator.engine
-        topic = engine.look(request.name)
+        topic = engine.queue_now(request.name)
         job = describe_job(topic, seq)
         now = engine.clock.now_ms()
         await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
@@ -97,8 +96,7 @@ class JobRoutes:
         return self._workers(request, coordinator)
 
     async def _workers(self, request: HttpRequest, coordinator: Dispatcher) -> Reply:
-        topic = coordinator.engine.look(request.name)
-        assert topic.queue is not None
+        topic = coordinator.engine.queue_now(request.name)
         in_flight: Counter[str] = Counter()
         # As of now, counted bit by bit: leases that end meanwhile are counted or not.
         jobs = [*topic.queue.jobs.values()]
@@ -202,9 +200,10 @@ def _cancelled(request: HttpRequest) -> Callable[[cmd.Reply, float], Reply]:
     return finish
 
 
-def _crew(coordinator: Dispatcher, topic: Topic, in_flight: Counter[str]) -> list[dict[str, Any]]:
+def _crew(
+    coordinator: Dispatcher, topic: QueueTopic, in_flight: Counter[str]
+) -> list[dict[str, Any]]:
     """Every node that was seen, holds a lease, has a stream or waits."""
-    assert topic.queue is not None
     lapsed = topic.queue.lapsed
     streams: Counter[str] = Counter()
     waiting: Counter[str] = Counter()

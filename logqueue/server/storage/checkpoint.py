@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logqueue import events as ev
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.routers import RouterState
 from logqueue.core.staging import ProducerState
 from logqueue.core.state import State
@@ -106,9 +107,9 @@ def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
     settled, and topics may go.
     """
     for topic in [*state.instances.values()]:
-        queue = topic.queue
-        if queue is None or not topic.is_on_disk:
+        if not isinstance(topic, QueueTopic) or not topic.is_on_disk:
             continue
+        queue = topic.queue
         seqs = [*queue.jobs]
         for start in range(0, max(len(seqs), 1), JOBS_PER_PART):
             if state.instances.get(topic.number) is not topic:
@@ -119,6 +120,7 @@ def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
 
 
 def _topic_kept(topic: Topic, config: TopicConfig) -> ev.TopicKept:
+    queue = topic.queue if isinstance(topic, QueueTopic) else None
     return ev.TopicKept(
         topic.number,
         topic.name,
@@ -128,9 +130,9 @@ def _topic_kept(topic: Topic, config: TopicConfig) -> ev.TopicKept:
         topic.cap_floor,
         topic.ttl_floor,
         topic.last_write_at,
-        topic.queue.dead_lettered if topic.queue is not None else 0,
+        queue.dead_lettered if queue is not None else 0,
         topic.holes,
-        dict(topic.queue.finished) if topic.queue is not None else {},
+        dict(queue.finished) if queue is not None else {},
     )
 
 

@@ -19,6 +19,7 @@ from logqueue.core.batches import live_size
 from logqueue.core.decide.dead_letters import hold
 from logqueue.core.decide.dispatch import decide
 from logqueue.core.decide.staging import restaged
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageFull, StorageReadOnly
 from logqueue.server.storage import journal as logs
@@ -211,7 +212,7 @@ def _left_to_move(engine: Engine, kept_from: int) -> Generator[None, None, int]:
             for name, write in topic.keys.items()
             if write.segment < kept_from
         )
-        if topic.queue is not None:
+        if isinstance(topic, QueueTopic):
             size += TOPIC_BYTES * len(topic.queue.held)
         scanned += len(topic.keys) + 1
     for producer in state.producers.values():
@@ -360,9 +361,9 @@ def _carry_keys(engine: Engine, topic: Topic, segment: int, log: _Log) -> Iterat
 
 def _carry_holds(engine: Engine, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
     """Log anew what a segment says of held jobs."""
-    queue = topic.queue
-    if queue is None or not queue.held:
+    if not isinstance(topic, QueueTopic) or not topic.queue.held:
         return
+    queue = topic.queue
     held = [seq for seq, said in queue.held.items() if said == segment]
     for start in range(0, len(held), KEYS_PER_EVENT):
         if engine.state.instances.get(topic.number) is not topic:
@@ -387,7 +388,7 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
         return
     known = 0
     for count, topic in enumerate([*engine.state.instances.values()], 1):
-        if topic.queue is not None and topic.is_on_disk:
+        if isinstance(topic, QueueTopic) and topic.is_on_disk:
             known += len(topic.queue.jobs)
         if count % TOPICS_PER_STEP == 0:
             yield

@@ -1,0 +1,99 @@
+"""A topic of type queue: the records of a topic and the state of its jobs, always together.
+
+Owns: what a queue does beyond a topic when records come and go, and how a topic gets its type.
+Must not know: commands, events, the log.
+
+Code about jobs takes a `QueueTopic`; code about both types narrows a `Topic` with `isinstance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from logqueue.core.batch import Batch
+from logqueue.core.queue_state import QueueState
+from logqueue.core.record_attributes import RecordAttributeIndex
+from logqueue.core.topic import Topic
+from logqueue.model.config import TopicConfig
+
+
+class QueueTopic(Topic):
+    """The state of one queue instance.
+
+    Attributes:
+        queue: Its jobs: leases, delays, holds, the cursor.
+    """
+
+    # No slots of its own: see `become_queue`.
+    __slots__ = ()
+
+    queue: QueueState
+
+    def __init__(self, number: int, name: str, config: TopicConfig) -> None:
+        super().__init__(number, name, config)
+        self.queue = QueueState()
+
+    @property
+    def ready(self) -> int:
+        """Jobs claimable now, as of the last `elapse`."""
+        queue = self.queue
+        ready = self.live - queue.leased - len(queue.delayed) - len(queue.held)
+        assert ready >= 0, "more jobs leased, delayed or held than there are"
+        return ready
+
+    @property
+    def evicted_max(self) -> int | None:
+        """As for a log, unless there are jobs with a state of their own."""
+        return super().evicted_max if not self.queue.jobs else self.removed_max
+
+    def _new_attributes(self) -> RecordAttributeIndex:
+        return RecordAttributeIndex(self.queue, self.key_of, self.is_bare)
+
+    def _evicted(
+        self, floor: int, count: int, cut: Sequence[Sequence[Batch]], seqs: Sequence[int]
+    ) -> None:
+        jobs = self.queue.jobs
+        if len(jobs) < count:
+            self.queue.forget([seq for seq in jobs if seq <= floor])
+        else:
+            batches = chain.from_iterable(cut)
+            self.queue.forget([*chain.from_iterable(b.live_seqs() for b in batches), *seqs])
+
+    def release(self) -> list[list[Any] | dict[Any, Any]]:
+        """As for a log; the state of the jobs goes, too."""
+        parts = [*super().release(), *self.queue.large_parts()]
+        self.queue = QueueState()
+        return parts
+
+
+def topic_of(number: int, name: str, config: TopicConfig) -> Topic:
+    """A new topic, of the type that its config says."""
+    return (QueueTopic if config.is_queue else Topic)(number, name, config)
+
+
+def become_queue(topic: Topic) -> None:
+    """Turn a log that was never written to into a queue, in place.
+
+    Subscriptions and followers keep the topic itself, so it must stay the same object.
+    """
+    assert topic.particulars is None, "a log with records cannot become a queue"
+    topic.__class__ = QueueTopic
+    assert isinstance(topic, QueueTopic)
+    topic.queue = QueueState()
+
+
+def as_log(topic: QueueTopic) -> Topic:
+    """A log with the records of a queue, when the server's log does not have its `become_queue`.
+
+    The queue is left without jobs, for whoever still refers to it.
+    """
+    log = Topic(topic.number, topic.name, topic.config)
+    for slot in Topic.__slots__:
+        if slot != "queue":
+            setattr(log, slot, getattr(topic, slot))
+    topic.queue = QueueState()
+    if log.particulars is not None:
+        log.particulars.forget_jobs()
+    return log
