@@ -123,6 +123,7 @@ FOREIGN = {
     "extras": set(),
     "client": {"httpx", "msgspec"},
     "segments": {"msgspec"},
+    "server.http": {"websockets"},
     "wal": set(),
 }
 """Packages of others that a room may import, where that is bounded."""

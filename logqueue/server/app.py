@@ -1,14 +1,9 @@
-"""The table of routes, and the application made of it.
+"""The table of routes.
 
-Owns: which handler serves which path. The API is served without passing through the framework's
-router (a request costs tens of microseconds, and that is what a router costs too); Starlette keeps
-the rest of the ASGI life: lifespan and WebSockets.
+Owns: which handler serves which path.
 """
 
 from __future__ import annotations
-
-from starlette.applications import Starlette
-from starlette.types import Receive, Scope, Send
 
 from logqueue.api.bodies.large import read_packed_append, read_packed_stage
 from logqueue.api.openapi import OpenApiRoute
@@ -104,16 +99,6 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
     return table
 
 
-class LogqueueApp(Starlette):
-    """The ASGI application."""
-
-    def __init__(self, service: Service, metrics: Metrics) -> None:
-        super().__init__()
-        self.api = HttpApi(service, RouteTable(routes(service, metrics)), metrics)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection scope."""
-        if scope["type"] == "http":
-            await self.api(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+def http_api(service: Service, metrics: Metrics) -> HttpApi:
+    """What answers the requests of one server."""
+    return HttpApi(service, RouteTable(routes(service, metrics)), metrics)

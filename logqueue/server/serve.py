@@ -18,21 +18,24 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
+import uvloop
 
 from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
 from logqueue.events import AnyEvent
 from logqueue.model.clock import SystemClock
 from logqueue.model.limits import Quotas
-from logqueue.server.app import LogqueueApp
+from logqueue.server.app import http_api
 from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, KeyRing, parse_keys_file
 from logqueue.server.engine.background import archive_forever
 from logqueue.server.engine.cooperative import SteppingThread
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
-from logqueue.server.http.connection import LogqueueHttpProtocol
+from logqueue.server.http.api import HttpApi
+from logqueue.server.http.connection import KEEP_ALIVE_S, HttpConnection
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Phase, Service
 from logqueue.server.settings import Settings
@@ -50,7 +53,6 @@ EXIT_CORRUPT = 4
 EXIT_PORT = 5
 
 DRAIN_S = 10.0
-KEEP_ALIVE_S = 75
 
 logger = logging.getLogger("logqueue.serve")
 
@@ -175,9 +177,9 @@ class _Server:
         self.status = EXIT_OK
         self.archiving: asyncio.Task[None] | None = None
         config = uvicorn.Config(
-            LogqueueApp(self.service, self.metrics),
-            loop="uvloop",
-            http=LogqueueHttpProtocol,
+            _no_application,
+            interface="asgi3",
+            http=connection_class(http_api(self.service, self.metrics)),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -185,15 +187,14 @@ class _Server:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=int(KEEP_ALIVE_S),
             timeout_graceful_shutdown=int(DRAIN_S),
             backlog=2048,
         )
         self.http = _Uvicorn(config)
 
     def run(self) -> int:
-        config = self.http.config
-        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._main())
         return self.status
 
@@ -363,6 +364,35 @@ class _Server:
                 self.status = EXIT_FAILURE
             else:
                 logger.info("stopped; everything that was promised is on disk")
+
+
+def connection_class(api: HttpApi) -> type[asyncio.Protocol]:
+    """The class of connections that uvicorn makes one of for each client."""
+
+    class UvicornConnection(HttpConnection):
+        """A connection, made with the arguments that uvicorn gives a protocol of HTTP."""
+
+        def __init__(
+            self,
+            config: uvicorn.Config,
+            server_state: Any,
+            app_state: dict[str, Any],
+            _loop: asyncio.AbstractEventLoop | None = None,
+        ) -> None:
+            super().__init__(
+                api,
+                _loop or asyncio.get_running_loop(),
+                server_state.connections,
+                server_state.tasks,
+                config.timeout_keep_alive,
+            )
+
+    return UvicornConnection
+
+
+async def _no_application(scope: object, receive: object, send: object) -> None:
+    """The ASGI application of a server whose connections answer requests themselves."""
+    raise AssertionError("connections do not call the application")
 
 
 class _Uvicorn(uvicorn.Server):

@@ -15,23 +15,23 @@ ever, and it tidies at most once a virtual second, only when something was asked
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
+
+import httptools
 
 from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
 from logqueue.events import AnyEvent
-from logqueue.server.app import routes
+from logqueue.server.app import http_api
 from logqueue.server.engine.background import TIDY_INTERVAL_S
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
-from logqueue.server.http.api import HttpApi
-from logqueue.server.http.byte_stream import ByteStream
+from logqueue.server.http.connection import HttpConnection
 from logqueue.server.http.heartbeat import Heartbeat
-from logqueue.server.http.routing import RouteTable
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Phase, Service
 from logqueue.server.settings import Settings
@@ -41,6 +41,7 @@ from wal.testing.simfs import SimFileSystem
 
 T = TypeVar("T")
 
+HOST = "logqueue.test"
 EPOCH_MS = 1_700_000_000_000
 SEGMENT_BYTES = 1 << 20
 
@@ -56,7 +57,9 @@ class Exchange:
     """One request and what comes back. Filled in the server's thread, read in any.
 
     Attributes:
+        method: That of the request.
         status: 0 until the head of the reply is there.
+        headers: Those of the reply.
         is_over: The whole reply is there, or the connection broke.
         is_broken: The connection broke.
         is_silent: Nothing more will be heard, and the server does not know.
@@ -66,14 +69,9 @@ class Exchange:
     def __init__(
         self, method: str, raw_path: bytes, query: bytes, headers: list[tuple[bytes, bytes]]
     ) -> None:
-        self.scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": method,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": headers,
-        }
+        self.method = method
+        self._target = raw_path + (b"?" + query if query else b"")
+        self._sent_headers = headers
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.is_over = False
@@ -81,6 +79,18 @@ class Exchange:
         self.is_silent = False
         self.on_change: Callable[[], None] = _nothing
         self._parts: list[bytes] = []
+
+    def wire(self, body: bytes) -> bytes:
+        """The request as bytes."""
+        headers = [*self._sent_headers]
+        names = {name for name, _ in headers}
+        if b"host" not in names:
+            headers.append((b"host", HOST.encode()))
+        if body and not names & {b"content-length", b"transfer-encoding"}:
+            headers.append((b"content-length", b"%d" % len(body)))
+        fields = b"".join([b"%b: %b\r\n" % field for field in headers])
+        line = b"%b %b HTTP/1.1\r\n" % (self.method.encode(), self._target)
+        return line + fields + b"\r\n" + body
 
     def add(self, part: bytes) -> None:
         """A part of the body has come."""
@@ -160,54 +170,78 @@ class _Clock:
         return EPOCH_MS + int(self._time.now() * 1000 + 1e-6)
 
 
-class _Wire:
-    """One connection, seen from the server."""
+class _ClientEnd(asyncio.Transport):
+    """The client's end of one connection, which is the transport of the server's end.
 
-    def __init__(self, exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
-        self.gone = asyncio.Event()
-        self.stream: ByteStream | None = None
-        self.task: asyncio.Task[None] | None = None
+    What the server writes is a reply at once; one connection carries one request.
+    """
+
+    def __init__(self, exchange: Exchange, forget: Callable[[], None]) -> None:
+        super().__init__()
         self._exchange = exchange
+        self._forget = forget
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._server: HttpConnection | None = None
 
-    def open_stream(self, over: Callable[[], None]) -> ByteStream:
-        """See Connection."""
-        self._exchange.head(200, [(b"content-type", b"text/event-stream")])
+    def connect(self, server: HttpConnection, request: bytes) -> None:
+        """Open the connection and send the request."""
+        self._server = server
+        server.connection_made(self)
+        server.data_received(request)
 
-        def ended() -> None:
-            self.stream = None
-            self._exchange.end()
-            over()
+    def close(self) -> None:
+        """See asyncio.Transport; also what the client does to hang up."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        self._forget()
+        server.connection_lost(None)
+        if not self._exchange.is_over:
+            self._exchange.end(is_broken=True)
 
-        self.stream = ByteStream(
-            cast(asyncio.Transport, _Transport(self._exchange)), is_chunked=False, over=ended
-        )
-        return self.stream
-
-    async def send(self, message: MutableMapping[str, Any]) -> None:
-        """See ASGI."""
-        if message["type"] == "http.response.start":
-            self._exchange.head(message["status"], list(message["headers"]))
-        else:
-            self._exchange.add(message.get("body", b""))
-            if not message.get("more_body", False):
-                self._exchange.end()
-
-    def hang_up(self) -> None:
-        """The client is gone."""
-        self.gone.set()
-        if self.stream is not None:
-            self.stream.lose()
-
-
-class _Transport:
-    """Where an endless body is written to."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    def write(self, data: bytes) -> None:
+    def abort(self) -> None:
         """See asyncio.Transport."""
-        self._exchange.add(data)
+        self.close()
+
+    def is_closing(self) -> bool:
+        """See asyncio.Transport."""
+        return self._server is None
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """See asyncio.Transport."""
+        if self._server is not None:
+            self._parser.feed_data(data)
+
+    def write_eof(self) -> None:
+        """See asyncio.Transport."""
+
+    def get_write_buffer_size(self) -> int:
+        """See asyncio.Transport. The client reads at once."""
+        return 0
+
+    # -- what the parser finds -------------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of the reply."""
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head of the reply."""
+        self._exchange.head(self._parser.get_status_code(), self._headers)
+        if self._exchange.method == "HEAD":
+            self.on_message_complete()
+
+    def on_body(self, part: bytes) -> None:
+        """A part of the body, its framing undone."""
+        self._exchange.add(part)
+
+    def on_message_complete(self) -> None:
+        """The whole reply."""
+        self._exchange.end()
+        server = self._server
+        assert server is not None
+        server.loop.call_soon(self.close)
 
 
 class MemoryCore:
@@ -223,7 +257,9 @@ class MemoryCore:
         self._due: float | None = None
         self._tidied = -TIDY_INTERVAL_S
         self._changes = 0
-        self._wires: dict[Exchange, _Wire] = {}
+        self._connections: set[Any] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open_ends: dict[Exchange, _ClientEnd] = {}
         self._run(self._open)
         time.add(self)
 
@@ -249,12 +285,16 @@ class MemoryCore:
     def submit(self, exchange: Exchange, body: bytes) -> None:
         """Hand a request in, and let the server do all it can about it now."""
 
-        if exchange.scope["method"] != "GET":
+        if exchange.method != "GET":
             self._changes += 1
 
         def begin() -> None:
-            wire = self._wires[exchange] = _Wire(exchange, self._loop)
-            wire.task = self._loop.create_task(self._answer(exchange, wire, body))
+            end = _ClientEnd(exchange, lambda: self._forget(exchange))
+            self._open_ends[exchange] = end
+            server = HttpConnection(
+                self._api, self._loop, self._connections, self._tasks, keep_alive_s=DAY_MS
+            )
+            self._loop.call_soon(end.connect, server, exchange.wire(body))
 
         self._run(begin)
 
@@ -262,9 +302,9 @@ class MemoryCore:
         """The client closes the connection of a request that is not over."""
 
         def close() -> None:
-            wire = self._wires.get(exchange)
-            if wire is not None:
-                wire.hang_up()
+            end = self._open_ends.get(exchange)
+            if end is not None:
+                end.close()
 
         self._run(close)
 
@@ -274,27 +314,12 @@ class MemoryCore:
         self._run(self._break)
 
     def _break(self) -> None:
-        for exchange, wire in list(self._wires.items()):
-            wire.hang_up()
+        for exchange, end in list(self._open_ends.items()):
             exchange.end(is_broken=True)
+            end.close()
 
-    async def _answer(self, exchange: Exchange, wire: _Wire, body: bytes) -> None:
-        is_read = False
-
-        async def receive() -> MutableMapping[str, Any]:
-            nonlocal is_read
-            if not is_read:
-                is_read = True
-                return {"type": "http.request", "body": body, "more_body": False}
-            await wire.gone.wait()
-            return {"type": "http.disconnect"}
-
-        try:
-            await self._api(exchange.scope, receive, wire.send, wire)
-        finally:
-            del self._wires[exchange]
-            if not exchange.is_over:
-                exchange.end(is_broken=True)
+    def _forget(self, exchange: Exchange) -> None:
+        del self._open_ends[exchange]
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -319,9 +344,9 @@ class MemoryCore:
         journal = Journal.open("data", segment_bytes_max=SEGMENT_BYTES, fs=self._fs)
         engine = Engine(journal, self._clock)
         engine.recover()
-        service = Service(Settings(data_dir="."))
+        service = Service(Settings(data_dir=".", allow_host=(HOST,)))
         metrics = Metrics(service)
-        self._api = HttpApi(service, RouteTable(routes(service, metrics)), metrics)
+        self._api = http_api(service, metrics)
         self._service = service
 
         async def begin() -> None:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from logqueue.client import AsyncClient, Client
-from logqueue.testing.core import MemoryCore
+from logqueue.testing.core import HOST, MemoryCore
 from logqueue.testing.transport import AwaitingTransport, BlockingTransport, Faults, Link
 from logqueue.testing.virtual import VirtualLoop, VirtualTime
 from logqueue.worker.app import App
@@ -30,7 +30,7 @@ from logqueue.worker.worker import Worker
 
 T = TypeVar("T")
 
-URL = "http://logqueue.test"
+URL = f"http://{HOST}"
 DAY_S = 86_400.0
 LOOK_S = 600.0
 CLEANUP_S = 3600.0

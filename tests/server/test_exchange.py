@@ -17,18 +17,17 @@ class Line:
         self.reply = reply
         self.closing = is_closing
         self.written = b""
-        self.api = self.transport = self
+        self.api = self
 
     def answer(self, request: object, route: object) -> Reply:
         return self.reply
 
     def leave(self, request: object, status: int) -> None: ...
 
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def write_reply(self, wire: bytes) -> None:
-        self.written += wire
+    def write_reply(self, exchange: object, reply: Reply, is_head: bool) -> bool:
+        if not self.closing:
+            self.written += reply.body
+        return not self.closing
 
     def on_response_complete(self, exchange: object) -> None: ...
 

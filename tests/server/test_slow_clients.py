@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from logqueue.server.app import routes
-from logqueue.server.http.api import HttpApi
-from logqueue.server.http.connection import LogqueueHttpProtocol
-from logqueue.server.http.routing import RouteTable
+from logqueue.server.app import http_api
+from logqueue.server.http.connection import HttpConnection
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
 from logqueue.server.settings import Settings
@@ -75,15 +73,10 @@ class Line:
         self.unread = 0
         self.is_closed = self.is_aborted = self.is_paused = False
         service = self.service = Service(Settings(**settings))
-        metrics = Metrics(service)
-        app: Any = type(
-            "App", (), {"api": HttpApi(service, RouteTable(routes(service, metrics)), metrics)}
-        )
-        config: Any = type("Config", (), {"app": app, "timeout_keep_alive": 75})
-        state: Any = type("State", (), {"connections": set(), "tasks": set(), "total_requests": 0})
         loop: Any = self.clock
-        self.protocol = LogqueueHttpProtocol(config, state, {}, loop)
-        self.state = state
+        self.connections: set[Any] = set()
+        api = http_api(service, Metrics(service))
+        self.protocol = HttpConnection(api, loop, self.connections, set())
         self.protocol.connection_made(self)
 
     def write(self, data: bytes) -> None:
@@ -118,7 +111,7 @@ class Line:
     @property
     def is_over(self) -> bool:
         """Whether the connection is gone, and nothing is left of it."""
-        gone = not self.state.connections
+        gone = not self.connections
         assert not gone or (self.clock.pending == 0 and self.service.memory.used == 0)
         return gone
 

@@ -4,8 +4,7 @@ Owns: authentication, caps, scopes, body policy, error mapping. Must not know: w
 how bytes travel. The order of checks, first failing wins: 401 key, 429 requests in progress, 403
 scope and prefix, 404/405 route, 413 size, 415 type, 400 body; then the handler's own.
 
-Requests come from connections (`protocol.py`), or as ASGI calls from the server in memory that
-tests use; both ways share all of this.
+All requests come from connections (`connection.py`), also those of the server in memory.
 """
 
 from __future__ import annotations
@@ -35,21 +34,13 @@ from logqueue.server.auth import Key, bearer, query_token
 from logqueue.server.engine.engine import Engine
 from logqueue.server.http.hosts import HostPolicy
 from logqueue.server.http.requests import (
-    EVENT_STREAM,
     Answer,
     Begin,
-    ClientGone,
-    Connection,
     Download,
     HttpRequest,
     PendingReply,
-    Receive,
     Reply,
-    Scope,
-    Send,
     error_finisher,
-    read_body,
-    read_parts,
 )
 from logqueue.server.http.routing import BODY_BYTES_MAX, Body, Match, Route, RouteTable
 from logqueue.server.http.websocket import WebSocket, accept
@@ -68,7 +59,7 @@ CATCH_UP_TURNS_MAX = 1000
 
 
 class HttpApi:
-    """Admits and answers requests; also an ASGI application for the `http` scope."""
+    """Admits and answers requests."""
 
     def __init__(self, service: Service, router: RouteTable, metrics: Metrics) -> None:
         self.service = service
@@ -231,85 +222,11 @@ class HttpApi:
         self.service.enter_stream(request.key)
         return handshake, begin
 
-    # -- as an ASGI application ------------------------------------------------------------------
-
-    async def __call__(
-        self, scope: Scope, receive: Receive, send: Send, connection: Connection | None = None
-    ) -> None:
-        """Answer one request, whatever happens.
-
-        Args:
-            connection: Where endless replies go; without one they cannot be asked for.
-        """
-
-        request = HttpRequest(
-            scope["method"],
-            scope["raw_path"],
-            scope["query_string"],
-            scope["headers"],
-            _AsgiClient(receive),
-        )
-        status = 0
-        try:
-            reply = await self._reply(request, receive, send, connection)
-            if isinstance(reply, Download):
-                status = reply.status
-                await _send_parts(send, reply, request)
-            elif reply is not None:
-                status = reply.status
-                if request.ignored:
-                    reply.name_ignored(request.ignored)
-                await _send(send, reply)
-        except ClientGone:
-            pass
-        finally:
-            self.leave(request, status)
-
-    async def _reply(
-        self, request: HttpRequest, receive: Receive, send: Send, connection: Connection | None
-    ) -> Reply | Download | None:
-        try:
-            route = self.admit(request)
-            if route.stream is not None:
-                return await self._stream(request, route, send, connection)
-            if route.body is not Body.IGNORED:
-                limit = self.body_bytes_max(route)
-                request.body = await read_body(request, receive, limit)
-            answer = self.answer(request, route)
-            if isinstance(answer, Reply):
-                return answer
-            if isinstance(answer, PendingReply):
-                return await self._when_held(request, answer)
-            return await answer
-        except ClientGone:
-            raise
-        except Exception as error:
-            return self.refuse(request, error)
-
     async def _when_held(self, request: HttpRequest, held: PendingReply) -> Reply:
         gate = self.service.gate
         assert gate is not None, "an answer was held before there was a log"
         waited_ms = await gate.wait(held.written, held.durable)
         return self.finish(request, held, waited_ms)
-
-    async def _stream(
-        self, request: HttpRequest, route: Route, send: Send, connection: Connection | None
-    ) -> Reply | None:
-        begin = self.begin(request, route)
-        if isinstance(begin, PendingReply):
-            return await self._when_held(request, begin)
-        if request.method == "HEAD":
-            await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
-            await send({"type": "http.response.body", "body": b""})
-            return None
-        assert connection is not None, "endless replies need a connection of their own"
-        over = asyncio.get_running_loop().create_future()
-        begin(connection.open_stream(lambda: over.set_result(None)))
-        try:
-            await asyncio.shield(over)
-        finally:
-            self.service.leave_stream(request.key)
-        return None
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -346,21 +263,6 @@ class HttpApi:
         if key is None and (route is None or not route.late_key):
             raise Unauthorized("send a key this server knows: `Authorization: Bearer <key>`")
         return key
-
-
-class _AsgiClient:
-    """The client of a request that came as an ASGI call."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-
-    async def gone(self) -> None:
-        """See Client."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    def wait(self) -> None:
-        """See Client."""
 
 
 def _require_allowed(key: Key, match: Match) -> None:
@@ -417,25 +319,3 @@ async def in_steps(steps: Generator[None, None, T]) -> T:
             except StopIteration as end:
                 return cast(T, end.value)
         await asyncio.sleep(0)
-
-
-async def _send(send: Send, reply: Reply) -> None:
-    await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
-    await send({"type": "http.response.body", "body": reply.body})
-
-
-async def _send_parts(send: Send, download: Download, request: HttpRequest) -> None:
-    """Send a long answer part by part; the next is read when the connection has taken the last."""
-    gone = asyncio.ensure_future(request.gone())
-    start = {"type": "http.response.start", "status": download.status, "headers": download.headers}
-    try:
-        await send(start)
-        if request.method != "HEAD":
-            async for data in read_parts(download):
-                if gone.done():
-                    return
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-    finally:
-        gone.cancel()
-        download.close()

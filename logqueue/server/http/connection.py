@@ -13,10 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
-
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from logqueue.errors import InvalidRequest, LogqueueError, PayloadTooLarge, Throttled
 from logqueue.server.auth import Key
@@ -24,13 +22,15 @@ from logqueue.server.client_memory import MemoryShare
 from logqueue.server.http.api import HttpApi, error_reply
 from logqueue.server.http.body import IncomingBody
 from logqueue.server.http.byte_stream import ByteStream
-from logqueue.server.http.exchange import HttpExchange, encode_head, encode_reply
+from logqueue.server.http.exchange import HttpExchange
 from logqueue.server.http.head import HEAD_BYTES_MAX, RequestHead, parse_head, require_beginning
 from logqueue.server.http.pace import ADVICE, GRACE_S, Pace
-from logqueue.server.http.requests import EVENT_STREAM, HttpRequest
+from logqueue.server.http.requests import Fields, HttpRequest, Reply
 from logqueue.server.http.routing import Body
 from logqueue.server.http.websocket import WebSocket, is_offered
 
+KEEP_ALIVE_S = 75.0
+"""A connection without a request is closed after so long."""
 HEAD_SECONDS_MAX = 60.0
 WRITE_STALL_S = 60.0
 """A client that reads nothing of a complete reply for so long is gone."""
@@ -46,25 +46,43 @@ HEAD_KEPT_BYTES_MAX = 600
 BACKLOG_BYTES_MAX = 256 << 10
 REQUESTS_PER_STEP = 32
 
+_STATUS_LINES = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
+    for status in HTTPStatus
+}
+
 logger = logging.getLogger("logqueue.http")
 
 
-class LogqueueHttpProtocol(asyncio.Protocol):
-    """One connection."""
+class HttpConnection(asyncio.Protocol):
+    """One connection.
+
+    It knows its transport by the interface of asyncio only: a socket, or a buffer in a test.
+    """
 
     def __init__(
         self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
+        api: HttpApi,
+        loop: asyncio.AbstractEventLoop,
+        connections: set[Any],
+        tasks: set[asyncio.Task[None]],
+        keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
-        self.loop = _loop or asyncio.get_event_loop()
-        self.api: HttpApi = config.app.api  # type: ignore[union-attr]
-        self.tasks = server_state.tasks
+        """A connection that is not open yet.
+
+        Args:
+            api: What answers requests.
+            loop: The event loop of the transport.
+            connections: The open connections of the server; this one adds and removes itself.
+            tasks: Requests of the server that are being answered by a task.
+            keep_alive_s: Seconds after which an idle connection is closed.
+        """
+        self.loop = loop
+        self.api = api
+        self.tasks = tasks
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
-        self._state = server_state
-        self._keep_alive_s = config.timeout_keep_alive
+        self._connections = connections
+        self._keep_alive_s = keep_alive_s
         self._running: HttpExchange | None = None
         self._body: IncomingBody | None = None
         self._head = b""
@@ -98,13 +116,13 @@ class LogqueueHttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         """A client has connected; its first request head is awaited."""
         self.transport = transport
-        self._state.connections.add(self)  # type: ignore[arg-type]
+        self._connections.add(self)
         self._idle_since = self.loop.time()
         self._idle_timer = self.loop.call_later(self._keep_alive_s, self._close_if_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: whoever is still being answered learns of it."""
-        self._state.connections.discard(self)
+        self._connections.discard(self)
         self._stop_timers()
         running, self._running = self._running, None
         if running is not None and not running.is_complete:
@@ -429,19 +447,31 @@ class LogqueueHttpProtocol(asyncio.Protocol):
 
     # -- what goes out ---------------------------------------------------------------------------
 
-    def write_reply(self, wire: bytes) -> None:
-        """Write a whole reply."""
+    def write_reply(self, exchange: HttpExchange, reply: Reply, is_head: bool) -> bool:
+        """See `ReplyWriter`."""
+        if self.transport.is_closing():
+            return False
+        wire = encode_reply(reply, exchange.keep_alive, is_head=is_head)
         self._writing_bytes = len(wire)
         self.transport.write(wire)
         self._writing_bytes = 0
+        return True
+
+    def write_head(self, exchange: HttpExchange, status: int, fields: Fields) -> None:
+        """See `ReplyWriter`."""
+        if not self.transport.is_closing():
+            self.transport.write(encode_head(status, fields, exchange.keep_alive))
+
+    def write_part(self, part: bytes) -> None:
+        """See `ReplyWriter`."""
+        self.transport.write(part)
 
     def on_response_complete(self, exchange: HttpExchange) -> None:
-        """A request is answered; the connection is free for what comes next."""
+        """See `ReplyWriter`: the connection is free for what comes next."""
         self._running = None
         if self._request_bytes:
             self._request_bytes = 0
             self._note_memory(is_forced=True)
-        self._state.total_requests += 1
         self._idle_since = self.loop.time()
         if not exchange.keep_alive:
             self._end()
@@ -452,17 +482,18 @@ class LogqueueHttpProtocol(asyncio.Protocol):
                 self._end()
 
     async def drained(self) -> None:
-        """Return once the client takes more, or is gone."""
+        """See `ReplyWriter`."""
         if self._is_write_paused and not self.transport.is_closing():
             self._drained = self.loop.create_future()
             await self._drained
 
-    def open_stream(self, over: Callable[[], None]) -> ByteStream:
-        """Begin the endless reply to the request that is answered now: see `Connection`."""
-        running = self._running
-        assert running is not None and self._stream is None
+    def open_stream(
+        self, running: HttpExchange, status: int, fields: Fields, over: Callable[[], None]
+    ) -> ByteStream:
+        """See `ReplyWriter`. The body is chunked; for HTTP/1.0 the connection ends behind it."""
+        assert self._stream is None
         framing = ((b"transfer-encoding", b"chunked"),) if running.is_http_11 else ()
-        self.transport.write(encode_head(200, (*EVENT_STREAM, *framing), running.keep_alive))
+        self.transport.write(encode_head(status, (*fields, *framing), running.keep_alive))
 
         def close() -> None:
             self._stream = None
@@ -531,7 +562,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
 
     def _hand_over(self, begin: Callable[[WebSocket], object], key: Key | None) -> None:
         """Leave the connection to a WebSocket."""
-        connections = self._state.connections
+        connections = self._connections
 
         def over() -> None:
             connections.discard(socket)
@@ -543,7 +574,7 @@ class LogqueueHttpProtocol(asyncio.Protocol):
         bytes_max = service.settings.max_body_bytes
         socket = WebSocket(self.transport, self.loop, bytes_max, share, over)
         connections.discard(self)
-        connections.add(socket)  # type: ignore[arg-type]
+        connections.add(socket)
         self._stop_timers()
         self._free_memory()
         self.transport.set_protocol(socket)
@@ -615,3 +646,24 @@ class LogqueueHttpProtocol(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._idle_timer = self._slow_timer = self._stall_timer = self._linger_timer = None
+
+
+def encode_head(status: int, fields: Fields, keep_alive: bool) -> bytes:
+    """The head of a reply in HTTP/1.1."""
+    return b"%b%b%b\r\n" % (
+        _STATUS_LINES[status],
+        b"".join([b"%b: %b\r\n" % header for header in fields]),
+        b"" if keep_alive else b"connection: close\r\n",
+    )
+
+
+def encode_reply(reply: Reply, keep_alive: bool, *, is_head: bool = False) -> bytes:
+    """A complete reply in HTTP/1.1; without its body for a HEAD request."""
+    return b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b\r\n%b" % (
+        _STATUS_LINES[reply.status],
+        reply.content_type[1],
+        len(reply.body),
+        b"".join([b"%b: %b\r\n" % header for header in reply.extra_headers]),
+        b"" if keep_alive else b"connection: close\r\n",
+        b"" if is_head else reply.body,
+    )

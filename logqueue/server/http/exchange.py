@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from logqueue.api.bodies.large import LARGE_BYTES
 from logqueue.errors import LogqueueError
+from logqueue.server.http.api import HttpApi
+from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.requests import (
     EVENT_STREAM,
     Begin,
     ClientGone,
     Download,
+    Fields,
     HttpRequest,
     PendingReply,
     Reply,
@@ -28,17 +30,67 @@ from logqueue.server.http.requests import (
 )
 from logqueue.server.http.routing import Route
 
-if TYPE_CHECKING:
-    from logqueue.server.http.connection import LogqueueHttpProtocol
-
-_STATUS_LINES = {
-    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
-    for status in HTTPStatus
-}
-
 WAITING_BYTES = 8 << 10
 """What a request costs that waits, beside its body."""
 LARGE_REPLY_BYTES = 256 << 10
+
+
+class ReplyWriter(Protocol):
+    """What carries the reply of one request at a time: an HTTP/1.1 connection, or one stream of an
+    HTTP/2 connection.
+
+    Attributes:
+        api: What answers requests.
+        loop: The event loop.
+        tasks: Requests of the server that are being answered by a task.
+    """
+
+    api: HttpApi
+    loop: asyncio.AbstractEventLoop
+    tasks: set[asyncio.Task[None]]
+
+    def write_reply(self, exchange: HttpExchange, reply: Reply, is_head: bool) -> bool:
+        """Write a whole reply, without its body for HEAD; False when the client is gone."""
+        ...
+
+    def write_head(self, exchange: HttpExchange, status: int, fields: Fields) -> None:
+        """Write the head of a reply whose body comes in parts."""
+        ...
+
+    def write_part(self, part: bytes) -> None:
+        """Write a part of the body; see `drained`."""
+        ...
+
+    async def drained(self) -> None:
+        """Return once the client takes more, or is gone."""
+        ...
+
+    def open_stream(
+        self, running: HttpExchange, status: int, fields: Fields, over: Callable[[], None]
+    ) -> ByteStream:
+        """Write the head of an endless reply; `over` is called once, when its body has ended or
+        the client is gone."""
+        ...
+
+    def on_response_complete(self, exchange: HttpExchange) -> None:
+        """The whole reply is written."""
+        ...
+
+    def hold_request(self, size: int, *, is_forced: bool) -> None:
+        """The request will wait, and holds so many bytes.
+
+        Raises:
+            Throttled: There is no room, unless forced.
+        """
+        ...
+
+    def require_room(self, request: HttpRequest, size: int) -> None:
+        """Check that a reply may be written, should its client not read it.
+
+        Raises:
+            Throttled: It may not.
+        """
+        ...
 
 
 class HttpExchange:
@@ -57,16 +109,14 @@ class HttpExchange:
 
     __slots__ = (
         "_gone", "disconnected", "is_complete", "is_held", "is_http_11", "is_whole", "keep_alive",
-        "protocol", "refusal", "request", "route",
+        "refusal", "request", "route", "writer",
     )  # fmt: skip
 
     request: HttpRequest
     route: Route
 
-    def __init__(
-        self, protocol: LogqueueHttpProtocol, keep_alive: bool, is_http_11: bool = True
-    ) -> None:
-        self.protocol = protocol
+    def __init__(self, writer: ReplyWriter, keep_alive: bool, is_http_11: bool = True) -> None:
+        self.writer = writer
         self.keep_alive = keep_alive
         self.is_http_11 = is_http_11
         self.refusal: Reply | None = None
@@ -86,7 +136,7 @@ class HttpExchange:
 
     def end(self, status: int) -> None:
         """There is no more to do for the request; 0 for a reply that was never sent."""
-        self.protocol.api.leave(self.request, status)
+        self.writer.api.leave(self.request, status)
         self.is_complete = True
         # The request and this know each other. Left so, every request would be work for the
         # garbage collector, and what it holds would stay: full collections are rare here.
@@ -104,13 +154,13 @@ class HttpExchange:
         size = len(self.request.body)
         # Requests without a body wait for short work only, and whoever looks at metrics wants to
         # see them just when memory is short.
-        self.protocol.hold_request(
+        self.writer.hold_request(
             WAITING_BYTES + min(2 * size, size + LARGE_BYTES), is_forced=not size
         )
 
     def answer(self, body: bytes) -> None:
         """The request is whole: answer it now, or when its answer may leave."""
-        api = self.protocol.api
+        api = self.writer.api
         request = self.request
         self.is_whole = True
         if self.refusal is not None:
@@ -134,9 +184,9 @@ class HttpExchange:
         else:
             # A client that has shut down its sending side still gets its reply.
             self.is_held = not request.is_long
-            task = self.protocol.loop.create_task(self._await(answer))
-            self.protocol.tasks.add(task)
-            task.add_done_callback(self.protocol.tasks.discard)
+            task = self.writer.loop.create_task(self._await(answer))
+            self.writer.tasks.add(task)
+            task.add_done_callback(self.writer.tasks.discard)
 
     def _begin(self, begin: Begin | PendingReply) -> None:
         """Begin an endless reply, which goes on without this request."""
@@ -144,15 +194,16 @@ class HttpExchange:
             self._hold(begin)
             return
         if self.request.method == "HEAD":
-            self._write(encode_head(200, EVENT_STREAM, self.keep_alive), 200)
+            self.writer.write_head(self, 200, EVENT_STREAM)
+            self._complete(200)
             return
-        service = self.protocol.api.service
+        service = self.writer.api.service
         over = partial(service.leave_stream, self.request.key)
         del self.request
-        begin(self.protocol.open_stream(over))
+        begin(self.writer.open_stream(self, 200, EVENT_STREAM, over))
 
     def _hold(self, held: PendingReply) -> None:
-        api = self.protocol.api
+        api = self.writer.api
         began = time.perf_counter()
 
         def release(failure: LogqueueError | None) -> None:
@@ -177,7 +228,7 @@ class HttpExchange:
             except ClientGone:
                 return
             except Exception as error:
-                reply = self.protocol.api.refuse(self.request, error)
+                reply = self.writer.api.refuse(self.request, error)
             if isinstance(reply, Download):
                 await self._send_download(reply)
             else:
@@ -193,73 +244,51 @@ class HttpExchange:
             reply.name_ignored(self.request.ignored)
         if len(reply.body) > LARGE_REPLY_BYTES and not self.disconnected:
             reply = self._fitting(reply)
-        wire = encode_reply(reply, self.keep_alive, is_head=self.request.method == "HEAD")
-        if not self._write(wire, reply.status) and reply.lost is not None:
+        is_head = self.request.method == "HEAD"
+        self.end(0 if self.disconnected else reply.status)
+        self.is_held = False
+        if not self.disconnected and self.writer.write_reply(self, reply, is_head):
+            self.writer.on_response_complete(self)
+        elif reply.lost is not None:
             reply.lost()
 
     def _fitting(self, reply: Reply) -> Reply:
         """A large reply, or a refusal when replies that nobody reads have used up the memory."""
         try:
-            self.protocol.require_room(self.request, len(reply.body))
+            self.writer.require_room(self.request, len(reply.body))
         except LogqueueError as refusal:
             if reply.lost is not None:
                 reply.lost()
-            return self.protocol.api.refuse(self.request, refusal)
+            return self.writer.api.refuse(self.request, refusal)
         return reply
 
-    def _write(self, wire: bytes, status: int) -> bool:
-        """Write the whole reply; returns whether there was a client."""
-        protocol = self.protocol
+    def _complete(self, status: int) -> None:
+        """The whole reply is written, part by part."""
         self.end(0 if self.disconnected else status)
         self.is_held = False
-        if self.disconnected or protocol.transport.is_closing():
-            return False
-        protocol.write_reply(wire)
-        protocol.on_response_complete(self)
-        return True
+        if not self.disconnected:
+            self.writer.on_response_complete(self)
 
     async def _send_download(self, download: Download) -> None:
         """Send a long answer part by part; the next is read when the connection has taken the last.
 
         One that cannot be completed ends with the connection, short of its declared length.
         """
-        protocol = self.protocol
+        writer = self.writer
         is_head = self.request.method == "HEAD"
-        headers = tuple(download.headers)
         try:
             if not self.disconnected:
-                protocol.transport.write(encode_head(download.status, headers, self.keep_alive))
+                writer.write_head(self, download.status, tuple(download.headers))
             if not is_head:
                 async for part in read_parts(download):
                     if self.disconnected:
                         return
-                    protocol.transport.write(part)
-                    await protocol.drained()
-            self._write(b"", download.status)
+                    writer.write_part(part)
+                    await writer.drained()
+            self._complete(download.status)
         except Exception as error:
             self.keep_alive = False
-            protocol.api.refuse(self.request, error)
-            self._write(b"", 500)
+            writer.api.refuse(self.request, error)
+            self._complete(500)
         finally:
             download.close()
-
-
-def encode_head(status: int, headers: tuple[tuple[bytes, bytes], ...], keep_alive: bool) -> bytes:
-    """The head of a reply as it goes over the wire."""
-    return b"%b%b%b\r\n" % (
-        _STATUS_LINES[status],
-        b"".join([b"%b: %b\r\n" % header for header in headers]),
-        b"" if keep_alive else b"connection: close\r\n",
-    )
-
-
-def encode_reply(reply: Reply, keep_alive: bool, *, is_head: bool = False) -> bytes:
-    """A complete reply as it goes over the wire; without its body for a HEAD request."""
-    return b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b\r\n%b" % (
-        _STATUS_LINES[reply.status],
-        reply.content_type[1],
-        len(reply.body),
-        b"".join([b"%b: %b\r\n" % header for header in reply.extra_headers]),
-        b"" if keep_alive else b"connection: close\r\n",
-        b"" if is_head else reply.body,
-    )

@@ -13,21 +13,19 @@ from collections.abc import (
     Callable,
     Coroutine,
     Generator,
-    MutableMapping,
     Sequence,
 )
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from logqueue.api.bodies.unknown_members import header_text
-from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable, PayloadTooLarge
+from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable
 from logqueue.server.auth import Key
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.websocket import WebSocket
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Fields = tuple[tuple[bytes, bytes], ...]
+"""Names (in lower case) and values of headers."""
 
 T = TypeVar("T")
 
@@ -212,36 +210,6 @@ class HttpRequest:
                 future.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
 
-    def declared_bytes(self) -> int | None:
-        """The body's length as declared, None when the client did not say."""
-        declared = self.header(b"content-length")
-        return int(declared[:20]) if declared is not None and declared.isdigit() else None
-
-
-async def read_body(request: HttpRequest, receive: Receive, bytes_max: int) -> bytes:
-    """Read a request's body from ASGI messages, at most `bytes_max` of it.
-
-    Raises:
-        PayloadTooLarge: There is more; found out without reading it where possible.
-        ClientGone: The connection broke first.
-    """
-    too_large = PayloadTooLarge(f"the body is over the limit of {bytes_max} bytes")
-    if (request.declared_bytes() or 0) > bytes_max:
-        raise too_large
-    parts: list[bytes] = []
-    size = 0
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > bytes_max:
-            raise too_large
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
 
 class Reply:
     """A complete answer.
@@ -269,12 +237,6 @@ class Reply:
         """Add the header that names members of the request which the server ignored."""
         self.extra_headers = (*self.extra_headers, (IGNORED_HEADER, header_text(names)))
 
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """All headers, as ASGI wants them."""
-        length = (b"content-length", b"%d" % len(self.body))
-        return [self.content_type, length, *self.extra_headers]
-
 
 class Download(NamedTuple):
     """An answer too long to be held in memory: read while it is sent, as fast as it is taken.
@@ -295,7 +257,7 @@ class Download(NamedTuple):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """All headers, as ASGI wants them."""
+        """All headers."""
         length = (b"content-length", b"%d" % (self.stop - self.start))
         return [self.content_type, length, *self.extra_headers]
 
@@ -360,14 +322,6 @@ StepsReader = Callable[[bytes, Callable[[Sequence[str]], None]], Generator[None,
 
 SocketHandler = Callable[[HttpRequest], Callable[[WebSocket], object]]
 """Checks a request for a WebSocket; what it returns is called to begin, after the upgrade."""
-
-
-class Connection(Protocol):
-    """Where the endless reply of the request that is answered now may be written to."""
-
-    def open_stream(self, over: Callable[[], None]) -> ByteStream:
-        """Write the head and give the body; `over` is called once when that has ended."""
-        ...
 
 
 def require_event_stream(request: HttpRequest) -> None:
