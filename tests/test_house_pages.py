@@ -19,13 +19,10 @@ import httpx
 import pytest
 
 from logqueue import __version__
+from logqueue.api.operations import OPERATIONS as API
 from logqueue.cli.main import parser as cli_parser
 from logqueue.errors import every_error
-from logqueue.server.app import routes
-from logqueue.server.http.routing import Route
-from logqueue.server.metrics import Metrics
-from logqueue.server.service import Service
-from logqueue.server.settings import OPTIONS, Settings
+from logqueue.server.settings import OPTIONS
 from tests import house, readme
 from tests.house import ROOT, broken, page, sources
 from tests.http.process import ServerProcess
@@ -171,12 +168,6 @@ def can_be_meant(arguments: list[str]) -> bool:
     return True
 
 
-def route_table() -> list[Route]:
-    """The server's own table."""
-    service = Service(Settings())
-    return routes(service, Metrics(service))
-
-
 def has_route(text: str, method: str, path: str) -> bool:
     """Whether some line has both; parameters may be written *, :name, {name} or <name>."""
     parts = re.split(r"(?:\*|:\w+|\{\w+\}|<\w+>)", path)
@@ -192,7 +183,7 @@ def test_every_route_is_documented() -> None:
         f"{PROTOCOL} has every route: method and path on one line",
         (
             f"{route.method} {route.pattern}"
-            for route in route_table()
+            for route in API
             if not has_route(text, route.method, route.pattern)
         ),
     )

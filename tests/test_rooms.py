@@ -19,7 +19,7 @@ SPARK = "pipeline.engines.spark"
 
 MODEL = ("errors", "model")
 CORE = (*MODEL, "events", "core", "core.decide", "core.apply")
-API = (*CORE, "shapes", "api", "api.bodies", "api.openapi")
+API = (*CORE, "shapes", "api", "api.bodies", "api.operations", "api.openapi")
 CLIENT = ("errors", "shapes", "client")
 WORKER = (*CLIENT, "worker")
 SEGMENTS = ("wal", "model", "events", "segments")
@@ -38,10 +38,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "core.apply": CORE,
     "shapes": (),
     "segments": SEGMENTS,
-    "api": (*API, "server.auth"),
-    "api.bodies": API,
-    "api.openapi": ("version", *API, "server.auth", "server.http"),
-    "server.auth": ("errors",),
+    "api": (*CORE, "api"),
+    "api.bodies": (*CORE, "api.bodies"),
+    "api.operations": ("version", *CORE, "shapes", "api", "api.bodies", "api.operations"),
+    "api.openapi": ("version", *API),
+    "server.auth": MODEL,
     "server.client_memory": ("errors",),
     "server.settings": ("errors", "server.auth", "server.http"),
     "server.storage": (*CORE, *SEGMENTS, "server.engine"),

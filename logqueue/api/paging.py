@@ -8,21 +8,29 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from sortedcontainers import SortedDict
 
 from logqueue.api import replies
 from logqueue.errors import InvalidRequest
-from logqueue.server.auth import Key
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 
 
+class HasPrefixes(Protocol):
+    """A key that may be limited to names with one of some prefixes; none means every name."""
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """The prefixes."""
+        ...
+
+
 def names_from(
-    known: SortedDict[str, Any], prefix: str, after: str, key: Key | None = None
+    known: SortedDict[str, Any], prefix: str, after: str, key: HasPrefixes | None = None
 ) -> Iterator[str]:
     """Names with a prefix that a key allows, behind a position, ascending.
 

@@ -1,6 +1,6 @@
 """Who may do what: the key list, and the credentials that requests present.
 
-Owns: the grammar of the key list, scopes, name prefixes, and finding the key that a secret belongs
+Owns: the grammar of the key list, name prefixes, and finding the key that a secret belongs
 to. Must not know: requests, routes, sockets. What a route demands is decided where routes live.
 
 A key list is text of comma-separated entries, blanks around them ignored:
@@ -19,11 +19,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, field
-from enum import IntFlag
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from logqueue.errors import Forbidden
+from logqueue.model.scopes import ALL_SCOPES, Scope
 
 KEY_ID_DIGITS: Final = 8
 KEYS_FILE_BYTES_MAX: Final = 1 << 20
@@ -34,17 +34,6 @@ _BLANKS: Final = " \t\r\n"
 class KeyListError(ValueError):
     """A key list that cannot be used. The message names the entry by position, never a secret."""
 
-
-class Scope(IntFlag):
-    """What a key may do. No scope includes another."""
-
-    READ = 1
-    WRITE = 2
-    DELETE = 4
-    ADMIN = 8
-
-
-ALL_SCOPES: Final = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
 
 _SCOPE_TOKENS: Final[dict[str, Scope]] = {
     "read": Scope.READ,

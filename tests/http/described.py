@@ -10,19 +10,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from logqueue.api.openapi.document import ROWS
-from logqueue.api.openapi.row import OperationRow
-from logqueue.server.app import routes
-from logqueue.server.http.routing import Route
-from logqueue.server.metrics import Metrics
-from logqueue.server.service import Service
-from logqueue.server.settings import Settings
 from tests.http.expect import Json
 
 PATH = "/v0/openapi.json"
-_idle = Service(Settings())
-ROUTES: list[Route] = routes(_idle, Metrics(_idle))
-ROW_OF: dict[tuple[str, str], OperationRow] = {(row.method, row.pattern): row for row in ROWS}
 
 
 class Judge:

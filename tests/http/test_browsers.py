@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logqueue.api.openapi.document import ROWS
-from logqueue.api.openapi.row import OperationRow
+from logqueue.api.operations import OPERATIONS, Operation
 from tests.http import rawhttp
 from tests.http.api import Api
 from tests.http.conftest import ApiFor, FreshServer
@@ -15,8 +14,8 @@ from tests.http.ws import handshake
 PAGE = {"origin": "http://evil.example"}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_no_route_answers_a_foreign_host_or_page(api: Api, row: OperationRow) -> None:
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
+def test_no_route_answers_a_foreign_host_or_page(api: Api, row: Operation) -> None:
     """Not by a name that resolves to this machine, a link, a form or a script."""
     path = row.pattern.replace("*", "x")
     foreign = rawhttp.head(row.method, path).replace(b"localhost", b"evil.example")

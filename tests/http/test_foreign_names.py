@@ -1,9 +1,9 @@
-"""No key reads or changes anything outside its prefixes: every route, from the table of routes.
+"""No key reads or changes anything outside its prefixes: every operation, from the table.
 
 A tenant's key sends each route well-formed requests that touch, or lead to, names of others. No
 reply may hold a name that is not the tenant's and that the request itself did not hold; nothing of
 others may change; and whether something of others exists must make no difference. A new route is
-in the matrix with its row in logqueue/server/openapi; its body is made of the row's type.
+in the matrix with its row in logqueue/api/operations; its body is made of the row's type.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from logqueue.api.openapi.row import OperationRow
-from logqueue.server.http.routing import Body, Route
+from logqueue.api.operations import BY_NAME, OPERATIONS, Body, Kind, Operation
 from tests.http.api import JSON, Api
-from tests.http.described import ROUTES, ROW_OF
 from tests.http.expect import Json, ok
 from tests.http.process import ServerProcess
 from tests.http.sse import Stream
@@ -144,9 +142,9 @@ def texts_of(kind: inspect.Type) -> Iterator[object]:
                     yield {field.encode_name: text}
 
 
-def bodies(route: Route, row: OperationRow) -> Iterator[Any]:
+def bodies(row: Operation) -> Iterator[Any]:
     """Bodies that are well-formed or nearly so, with names of the tenant and of others."""
-    if route.body is Body.IGNORED:
+    if row.body_policy is Body.IGNORED:
         yield None
         return
     assert row.body is not None and row.asks is not None, f"{row.name} needs an example body"
@@ -181,8 +179,6 @@ MORE_BODIES: dict[str, list[Json]] = {
     "ensure_topic": [{"type": "queue", "dead_letter": None, "archive": None}],
 }
 
-ROW_OF_NAME = {row.name: row for row in ROW_OF.values()}
-
 NAMES = {
     "topics": ("mine.q", "mine.held", "mine.log", "mine.in", "zz.queue", "zz.log", "zz.absent"),
     "routers": ("mine.in", "mine.new", "zz.r1", "zz.absent"),
@@ -209,19 +205,18 @@ def paths(pattern: str) -> list[str]:
 def requests() -> list[Sent]:
     """All requests but those that delete whole topics, and those for streams."""
     found = []
-    for route in ROUTES:
-        if route.stream or (route.method, route.pattern) == ("DELETE", "/v0/topics/*"):
+    for row in OPERATIONS:
+        if row.kind is Kind.STREAM or row.name == "delete_topic":
             continue
-        row = ROW_OF[route.method, route.pattern]
-        for path in paths(route.pattern):
-            for body in bodies(route, row):
-                found.append(Sent(route.method, path, body))
+        for path in paths(row.pattern):
+            for body in bodies(row):
+                found.append(Sent(row.method, path, body))
     for query in ("", "?prefix=zz", "?source=zz.log", "?topic=zz.log", "?log=leases"):
         for path in ("/v0/topics", "/v0/routers", "/v0/log/segments", "/v0/topics/mine.q/jobs"):
             found.append(Sent("GET", path + query))
     for below, name in (("ack", "ack_jobs"), ("reject", "reject_jobs"), ("purge", "purge_jobs"),
                         ("delete", "delete_records"), ("", "write_records")):  # fmt: skip
-        for body in (ROW_OF_NAME[name].asks, *MORE_BODIES.get(name, ())):
+        for body in (BY_NAME[name].asks, *MORE_BODIES.get(name, ())):
             found.append(Sent("POST", f"/v0/topics/mine.copies/{below}".rstrip("/"), body))
     found.append(Sent("DELETE", "/v0/topics/mine.copies/jobs/2"))
     for body in ({}, {"dry_run": True}, {"seqs": [1]}, {"seqs": [2]}):

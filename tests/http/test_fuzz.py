@@ -27,8 +27,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-from logqueue.api.openapi.document import ROWS, path_of
-from logqueue.api.openapi.row import OperationRow
+from logqueue.api.openapi.document import path_of
+from logqueue.api.operations import OPERATIONS, Operation
 from tests.effort import scaled
 from tests.http.api import Api
 from tests.http.described import PATH
@@ -96,7 +96,7 @@ def stage(fuzzed: ServerProcess) -> Iterator[None]:
 
 CALLS = [
     pytest.param(row, mode, id=f"{row.name}-{mode.value}")
-    for row in ROWS
+    for row in OPERATIONS
     for mode in GenerationMode
     # A name in a path cannot be broken: any text is one, or absent.
     if mode is GenerationMode.POSITIVE or row.body or row.query
@@ -109,7 +109,7 @@ def test_the_server_keeps_its_word(
     fuzzed: ServerProcess,
     schema: OpenApiSchema,
     session: requests.Session,
-    row: OperationRow,
+    row: Operation,
     mode: GenerationMode,
 ) -> None:
     """As the module says, for one operation."""
@@ -133,10 +133,10 @@ def test_the_server_keeps_its_word(
     assert fuzzed.running, fuzzed.log()
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
 @pytest.mark.usefixtures("stage")
 def test_the_server_keeps_its_word_at_every_boundary(
-    fuzzed: ServerProcess, schema: OpenApiSchema, session: requests.Session, row: OperationRow
+    fuzzed: ServerProcess, schema: OpenApiSchema, session: requests.Session, row: Operation
 ) -> None:
     """As the module says, with each bound, type and required member met and broken in turn."""
     operation = schema[path_of(row.pattern)][row.method]
@@ -150,7 +150,7 @@ def test_the_server_keeps_its_word_at_every_boundary(
     assert fuzzed.running, fuzzed.log()
 
 
-def known_names(row: OperationRow) -> list[str | None]:
+def known_names(row: Operation) -> list[str | None]:
     """Names that exist, for what a path takes; None for whatever is generated."""
     if row.name in ENDLESS:
         return ["fuzz.nowhere"]
@@ -180,7 +180,7 @@ def with_strict_integers(value: Any) -> Any:
     return [*map(with_strict_integers, value)] if isinstance(value, list) else value
 
 
-def beside_the_point(case: Case[Any], row: OperationRow) -> list[CheckFunction]:
+def beside_the_point(case: Case[Any], row: Operation) -> list[CheckFunction]:
     """Checks that the contract itself does not pass."""
     # Keys have tests of their own; asking each time without one would cost two more requests.
     checks: list[CheckFunction] = [ignored_auth]

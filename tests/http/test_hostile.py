@@ -11,8 +11,8 @@ import httpx
 import msgspec
 import pytest
 
-from logqueue.api.openapi.document import ROWS, path_of
-from logqueue.api.openapi.row import OperationRow
+from logqueue.api.openapi.document import path_of
+from logqueue.api.operations import OPERATIONS, Operation
 from tests.http.api import JSON, Api
 from tests.http.described import PATH, Judge, resolved
 from tests.http.expect import Json, content_of, headers_of, ok, plain_ok, status_of
@@ -56,7 +56,7 @@ def judge(document: Json) -> Judge:
 
 
 def require_documented(
-    document: Json, judge: Judge, row: OperationRow, reply: httpx.Response | RawReply
+    document: Json, judge: Judge, row: Operation, reply: httpx.Response | RawReply
 ) -> None:
     """The status is one of the route, and a refusal is one of that status."""
     status, content = status_of(reply), content_of(reply)
@@ -121,24 +121,20 @@ BODIES: dict[str, bytes] = {
 }
 
 
-def short(row: OperationRow) -> str:
+def short(row: Operation) -> str:
     """A row's name, for test ids."""
     return row.name
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.body is not None], ids=short)
+@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.body is not None], ids=short)
 @pytest.mark.parametrize("name", BODIES)
-def test_hostile_bodies(
-    document: Json, judge: Judge, api: Api, row: OperationRow, name: str
-) -> None:
+def test_hostile_bodies(document: Json, judge: Judge, api: Api, row: Operation, name: str) -> None:
     reply = api.send(row.method, concrete(row, "transcode"), BODIES[name], JSON)
     require_documented(document, judge, row, reply)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.body is None], ids=short)
-def test_bodies_where_none_belong(
-    document: Json, judge: Judge, api: Api, row: OperationRow
-) -> None:
+@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.body is None], ids=short)
+def test_bodies_where_none_belong(document: Json, judge: Judge, api: Api, row: Operation) -> None:
     for body in (b"{", b"\xff", BODIES["too-large"]):
         reply = api.send(row.method, concrete(row, "absent"), body, JSON)
         require_documented(document, judge, row, reply)
@@ -157,8 +153,8 @@ CONTENT_TYPES = (
 )
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.body is not None], ids=short)
-def test_other_content_types(document: Json, judge: Judge, api: Api, row: OperationRow) -> None:
+@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.body is not None], ids=short)
+def test_other_content_types(document: Json, judge: Judge, api: Api, row: Operation) -> None:
     for content_type in CONTENT_TYPES:
         headers = {"content-type": content_type}
         reply = api.send(row.method, concrete(row, "transcode"), b'{"node":"w"}', headers)
@@ -184,13 +180,13 @@ SEGMENTS = {
     "star": "*",
     "emoji": "%F0%9F%92%A9",
 }
-NAMED = [row for row in ROWS if "*" in row.pattern]
+NAMED = [row for row in OPERATIONS if "*" in row.pattern]
 
 
 @pytest.mark.parametrize("row", NAMED, ids=short)
 @pytest.mark.parametrize("segment", SEGMENTS)
 def test_hostile_names(
-    document: Json, judge: Judge, api: Api, row: OperationRow, segment: str
+    document: Json, judge: Judge, api: Api, row: Operation, segment: str
 ) -> None:
     require_documented(document, judge, row, send_raw(api, row, SEGMENTS[segment]))
 
@@ -198,7 +194,7 @@ def test_hostile_names(
 @pytest.mark.parametrize("row", NAMED, ids=short)
 @pytest.mark.parametrize("segment", ["%FF", "%C3%28", "a%ED%A0%80"])
 def test_names_that_are_no_text(
-    document: Json, judge: Judge, api: Api, row: OperationRow, segment: str
+    document: Json, judge: Judge, api: Api, row: Operation, segment: str
 ) -> None:
     reply = send_raw(api, row, segment)
     assert reply.status == 400
@@ -220,19 +216,19 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=short)
-def test_hostile_queries(document: Json, judge: Judge, api: Api, row: OperationRow) -> None:
+@pytest.mark.parametrize("row", OPERATIONS, ids=short)
+def test_hostile_queries(document: Json, judge: Judge, api: Api, row: Operation) -> None:
     for query in QUERIES:
         reply = send_raw(api, row, "absent", query)
         require_documented(document, judge, row, reply)
 
 
-def concrete(row: OperationRow, name: str) -> str:
+def concrete(row: Operation, name: str) -> str:
     """A row's path with a name in it."""
     return row.pattern.replace("*", name)
 
 
-def send_raw(api: Api, row: OperationRow, name: str, query: str = "") -> RawReply:
+def send_raw(api: Api, row: Operation, name: str, query: str = "") -> RawReply:
     """A row's example with bytes in the path that other clients would not send."""
     target = concrete(row, name) + ("?" + query if query else "")
     body = msgspec.json.encode(row.asks) if row.body is not None else b""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, Scope, parse_keys_file
+from logqueue.model.scopes import Scope
+from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, parse_keys_file
 from tests.http import rawhttp
 from tests.http.api import JSON, Api
 from tests.http.conftest import ApiFor

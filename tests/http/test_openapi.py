@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 from logqueue import __version__, errors, shapes
 from logqueue.api.openapi.bounds import BOUNDS, ROUTER_NAME, TOPIC_NAME
-from logqueue.api.openapi.document import ROWS, errors_of, path_of
+from logqueue.api.openapi.document import errors_of, path_of
 from logqueue.api.openapi.refusals import EXAMPLES
-from logqueue.api.openapi.row import OperationRow
+from logqueue.api.operations import BY_NAME, OPERATIONS, KeyPolicy, Kind, Operation
 from logqueue.errors import InvalidRequest, every_error
 from logqueue.model.config import is_topic_name, require_router_name
-from logqueue.server.http.routing import Route
 from tests.http.api import Api, query_text
-from tests.http.described import PATH, ROUTES, ROW_OF, Judge, references, resolved
+from tests.http.described import PATH, Judge, references, resolved
 from tests.http.expect import Json, ok, plain_ok, refused
 from tests.http.process import ServerProcess
 from tests.http.sse import Frame
@@ -115,18 +114,11 @@ def test_every_reference_leads_somewhere(document: Json) -> None:
     assert not unused
 
 
-def test_every_route_has_a_row_and_every_row_a_route() -> None:
-    """A new route needs a row in logqueue/server/openapi."""
-    assert {(route.method, route.pattern) for route in ROUTES} == set(ROW_OF)
-    assert len(ROW_OF) == len(ROWS)
-    assert len({row.name for row in ROWS}) == len(ROWS)
-
-
 def test_every_route_is_in_it_and_nothing_else(document: Json) -> None:
     described = {
         (method.upper(), path) for path, methods in document["paths"].items() for method in methods
     }
-    assert described == {(route.method, path_of(route.pattern)) for route in ROUTES}
+    assert described == {(row.method, path_of(row.pattern)) for row in OPERATIONS}
 
 
 def test_every_error_is_in_it(document: Json) -> None:
@@ -143,16 +135,16 @@ def test_every_error_is_in_it(document: Json) -> None:
         assert codes == [kind.code]
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method}-{route.pattern}")
-def test_each_route_tells_its_scopes_and_errors(document: Json, route: Route) -> None:
-    operation = document["paths"][path_of(route.pattern)][route.method.lower()]
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
+def test_each_operation_tells_its_scopes_and_errors(document: Json, row: Operation) -> None:
+    operation = document["paths"][path_of(row.pattern)][row.method.lower()]
     told: dict[str, list[str]] = {}
     for way in operation["security"]:
         told.update(way)
-    scopes = {scope.lower() for scope in (route.scope.name or "").split("|") if scope}
+    scopes = {scope.lower() for scope in (row.scope.name or "").split("|") if scope}
     assert set(told["key"]) == scopes
-    assert ("token" in told) == (route.stream is not None)
-    assert ({} in operation["security"]) == route.probe
+    assert ("token" in told) == (row.kind is Kind.STREAM)
+    assert ({} in operation["security"]) == (row.key is KeyPolicy.PROBE)
     codes: dict[str, set[str]] = {}
     for status, response in operation["responses"].items():
         if "$ref" in response:
@@ -161,7 +153,7 @@ def test_each_route_tells_its_scopes_and_errors(document: Json, route: Route) ->
             codes[status] = set(error["properties"]["code"]["enum"])
             assert set(media["examples"]) <= set(document["components"]["examples"])
     wanted: dict[str, set[str]] = {}
-    for kind in errors_of(route, ROW_OF[route.method, route.pattern]):
+    for kind in errors_of(row):
         wanted.setdefault(str(kind.status), set()).add(kind.code)
     assert codes == wanted
 
@@ -235,24 +227,24 @@ def test_what_is_no_router_name_does_not_fit(name: str) -> None:
 
 # -- examples ------------------------------------------------------------------------------------
 
-SHAPED = [row for row in ROWS if row.reply is not None]
-STREAMED = [row for row in ROWS if row.frames]
+SHAPED = [row for row in OPERATIONS if row.reply is not None]
+STREAMED = [row for row in OPERATIONS if row.frames]
 
 
-def named(row: OperationRow) -> str:
+def named(row: Operation) -> str:
     """A row's name, for test ids."""
     return row.name
 
 
 @pytest.mark.parametrize("row", SHAPED, ids=named)
-def test_example_replies_have_their_shape(judge: Judge, row: OperationRow) -> None:
+def test_example_replies_have_their_shape(judge: Judge, row: Operation) -> None:
     assert row.reply is not None
     msgspec.json.decode(msgspec.json.encode(row.example), type=row.reply)
     judge.require(row.reply.__name__, row.example)
 
 
 @pytest.mark.parametrize("row", STREAMED, ids=named)
-def test_example_streams_have_their_shapes(judge: Judge, row: OperationRow) -> None:
+def test_example_streams_have_their_shapes(judge: Judge, row: Operation) -> None:
     text: str = row.content["text/event-stream"]["example"]
     assert text.endswith("\n\n")
     seen = set()
@@ -264,8 +256,8 @@ def test_example_streams_have_their_shapes(judge: Judge, row: OperationRow) -> N
     assert seen
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.body is not None], ids=named)
-def test_example_bodies_fit_their_schema(document: Json, row: OperationRow) -> None:
+@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.body is not None], ids=named)
+def test_example_bodies_fit_their_schema(document: Json, row: Operation) -> None:
     operation = document["paths"][path_of(row.pattern)][row.method.lower()]
     media = operation["requestBody"]["content"]["application/json"]
     jsonschema_rs.validate(
@@ -293,12 +285,11 @@ def stage(api: Api) -> Api:
             {"data": {"src": "b.mov"}, "key": "user-17", "delay_ms": 60_000},
         ],
     )
-    (staging,) = [row for row in ROWS if row.name == "stage_chunk"]
-    ok(api.json("POST", "/v0/producers/etl/epochs/7/stage", staging.asks))
+    ok(api.json("POST", "/v0/producers/etl/epochs/7/stage", BY_NAME["stage_chunk"].asks))
     return api
 
 
-def example_path(document: Json, row: OperationRow) -> str:
+def example_path(document: Json, row: Operation) -> str:
     """The path of an operation with the examples of what stands in it."""
     path = path_of(row.pattern)
     for parameter in document["paths"][path][row.method.lower()].get("parameters", []):
@@ -307,7 +298,7 @@ def example_path(document: Json, row: OperationRow) -> str:
     return path
 
 
-def send_example(document: Json, api: Api, row: OperationRow) -> httpx.Response:
+def send_example(document: Json, api: Api, row: Operation) -> httpx.Response:
     """Send what the document gives as an example."""
     operation = document["paths"][path_of(row.pattern)][row.method.lower()]
     path = example_path(document, row)
@@ -324,7 +315,7 @@ def send_example(document: Json, api: Api, row: OperationRow) -> httpx.Response:
 
 
 @pytest.mark.parametrize("row", SHAPED, ids=named)
-def test_example_requests_work(document: Json, judge: Judge, stage: Api, row: OperationRow) -> None:
+def test_example_requests_work(document: Json, judge: Judge, stage: Api, row: Operation) -> None:
     """The reply has exactly the members of its shape, and those that the example shows."""
     reply = send_example(document, stage, row)
     assert reply.status_code in row.statuses, reply.text
@@ -336,9 +327,11 @@ def test_example_requests_work(document: Json, judge: Judge, stage: Api, row: Op
     assert set(body) == set(row.example)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.content and not row.frames], ids=named)
+@pytest.mark.parametrize(
+    "row", [row for row in OPERATIONS if row.content and not row.frames], ids=named
+)
 def test_replies_without_a_shape_have_their_type(
-    document: Json, stage: Api, row: OperationRow
+    document: Json, stage: Api, row: Operation
 ) -> None:
     for media in row.content:
         path = example_path(document, row)
@@ -347,7 +340,7 @@ def test_replies_without_a_shape_have_their_type(
         assert reply.headers["content-type"].partition(";")[0] == media
 
 
-def require_frames(judge: Judge, row: OperationRow, frames: list[Frame]) -> set[str]:
+def require_frames(judge: Judge, row: Operation, frames: list[Frame]) -> set[str]:
     """Hold frames against their shapes; returns which events there were."""
     events = set()
     for frame in frames:
@@ -359,7 +352,7 @@ def require_frames(judge: Judge, row: OperationRow, frames: list[Frame]) -> set[
 
 def test_frames_of_work(judge: Judge, stage: Api) -> None:
     """Jobs, and the end of the queue."""
-    (row,) = [row for row in ROWS if row.name == "work"]
+    row = BY_NAME["work"]
     with stage.work(QUEUE, node="api-fra-1", max=4) as stream:
         assert stream.status == 200
         frames = stream.until("job")
@@ -370,7 +363,7 @@ def test_frames_of_work(judge: Judge, stage: Api) -> None:
 
 def test_frames_of_watch(judge: Judge, stage: Api) -> None:
     """Records, a gap, the head, the end of the topic."""
-    (row,) = [row for row in ROWS if row.name == "watch"]
+    row = BY_NAME["watch"]
     stage.append(QUEUE, 1, 2)
     ok(stage.put(QUEUE, type="queue", cap_records=1))
     session = ok(stage.create_watch({QUEUE: {}}, include_tags=True))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from logqueue.api.openapi.document import ROWS
+from logqueue.api.operations import OPERATIONS
 from tests.http import rawhttp
 from tests.http.api import Api
 from tests.http.expect import eventually, plain_ok
@@ -281,7 +281,7 @@ def test_methods_that_no_route_has(plain: ServerProcess, keyed: ServerProcess, m
 def test_every_path_says_which_methods_it_takes(plain: ServerProcess) -> None:
     """In `Allow`, for every route there is and every method it has not."""
     known: dict[str, set[str]] = {}
-    for row in ROWS:
+    for row in OPERATIONS:
         known.setdefault(row.pattern, set()).add(row.method)
     methods = ("GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE")
     with rawhttp.Connection(plain.address) as line:

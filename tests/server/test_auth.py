@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from logqueue.model.scopes import ALL_SCOPES, Scope
 from logqueue.server.auth import (
-    ALL_SCOPES,
     ANYONE,
     Key,
     KeyListError,
     KeyRing,
-    Scope,
     bearer,
     parse_keys,
     query_token,

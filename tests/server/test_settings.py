@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from logqueue.server.auth import Scope
+from logqueue.model.scopes import Scope
 from logqueue.server.settings import (
     BODY_BYTES_MAX,
     OPTIONS,

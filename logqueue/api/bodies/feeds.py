@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from logqueue.api.bodies.queues import U32, BodyReader, note_unknown
-from logqueue.api.bodies.records import JobsBody, StrictJobBody, first_that_fits, without_blanks
+from logqueue.api.bodies.reader import U32, BodyReader, note_unknown
+from logqueue.api.bodies.records import JobsBody, StrictJobBody
 from logqueue.api.bodies.unknown_members import Ignore, strict
 from logqueue.errors import InvalidRequest
 from logqueue.events.block import write_string
@@ -143,8 +143,6 @@ class Ping(msgspec.Struct, tag="ping", tag_field="op"):
 
 Message = Subscribe | Unsubscribe | Publish | Ping
 
-_messages = msgspec.json.Decoder(Message)
-
 
 class _StrictPublish(
     Publish, tag="publish", tag_field="op", kw_only=True, forbid_unknown_fields=True
@@ -154,50 +152,40 @@ class _StrictPublish(
     records: Sequence[StrictJobBody]
 
 
-_strict_messages = msgspec.json.Decoder(
-    Subscribe | strict(Unsubscribe) | _StrictPublish | strict(Ping)
-)
+def _is_open(message: Message) -> bool:
+    """Whether a message has structs inside it that allow unknown members."""
+    if isinstance(message, Publish):
+        return message.config is not None
+    return isinstance(message, Subscribe)
+
+
+_read_message = BodyReader(
+    Message,
+    Subscribe | strict(Unsubscribe) | _StrictPublish | strict(Ping),
+    strips_blanks=True,
+    is_open=_is_open,
+    what="message",
+).read
 
 
 def read_message(text: bytes, ignore: Ignore | None = None) -> Message:
-    """Decode a message that is UTF-8.
-
-    Blanks between tokens are taken out first, as from every body that is written: see
-    `wire_records.read_append_body`.
+    """Decode a message.
 
     Args:
         text: The message.
         ignore: Is told the unknown members, if there are any.
 
     Raises:
-        InvalidRequest: Not JSON, an unknown `op`, a missing member or a wrong type.
+        InvalidRequest: Not JSON, an unknown `op`, a missing member, a wrong type, or a number out
+            of range.
     """
-    try:
-        text = without_blanks(text)
-        message: Message | None = first_that_fits((_strict_messages,), text)
-        if message is None:
-            message = _messages.decode(text)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the message does not fit: {error}") from None
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the message is not valid JSON: {error}") from None
-    except RecursionError:
-        raise InvalidRequest("the message is nested too deeply") from None
-    if ignore is not None and not _is_known(message):
-        note_unknown(type(message), text, ignore)
+    message: Message = _read_message(text, ignore)
     if isinstance(message, Subscribe):
         require_u64("max_batch_bytes", message.max_batch_bytes)
         require_u64("from_seq", message.from_seq)
         for start in message.topics.values():
             require_u64("from_seq", start.from_seq)
     return message
-
-
-def _is_known(message: Message) -> bool:
-    """Whether the strict decoder has seen to it that a message has no unknown members."""
-    if isinstance(message, Subscribe) or (isinstance(message, Publish) and message.config):
-        return False
-    return type(message).__struct_config__.forbid_unknown_fields
 
 
 def require_u64(name: str, number: int) -> None:

@@ -1,6 +1,6 @@
 """The shapes of looking after jobs: bodies and parameters to commands.
 
-Owns: the members of purge, release, redrive and config patches, and the filters of a job listing.
+Owns: the members of purge, release and redrive, and the filters of a job listing.
 Must not know: how a command is decided, replies, routes.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from logqueue.api.bodies.queues import BodyReader, decode, note_unknown
+from logqueue.api.bodies.reader import BodyReader
 from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
 from logqueue.errors import (
@@ -21,7 +21,7 @@ from logqueue.errors import (
 )
 from logqueue.events import block as blocks
 from logqueue.model import limits
-from logqueue.model.config import U64, TopicConfig
+from logqueue.model.config import U64
 from logqueue.model.tag_predicate import Predicate
 
 JOB_STATES: tuple[cmd.JobState, ...] = get_args(cmd.JobState)
@@ -54,19 +54,6 @@ class RedriveBody(msgspec.Struct):
 _read_purge_body = BodyReader(PurgeBody).read
 _read_release_body = BodyReader(ReleaseBody).read
 _read_redrive_body = BodyReader(RedriveBody).read
-_patch = msgspec.json.Decoder(dict[str, Any])
-
-
-def patch_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.PatchTopic:
-    """The command of a merge patch; its fields' types are checked once they are merged.
-
-    Raises:
-        InvalidRequest: It is no JSON object.
-    """
-    changes: dict[str, Any] = decode(_patch, body)
-    if ignore is not None:
-        note_unknown(TopicConfig, body, ignore)
-    return cmd.PatchTopic(topic, changes)
 
 
 def purge_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Purge:

@@ -23,7 +23,7 @@ from logqueue.api.bodies.producers import (
     read_stage_body,
     require_no_keys,
 )
-from logqueue.api.bodies.queues import decode
+from logqueue.api.bodies.reader import decode, without_blanks
 from logqueue.api.bodies.records import (
     AppendBody,
     JobBody,
@@ -33,7 +33,6 @@ from logqueue.api.bodies.records import (
     StrictJobBody,
     packing,
     read_append_body,
-    without_blanks,
 )
 from logqueue.api.bodies.unknown_members import Ignore, unknown_members
 from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
@@ -71,7 +70,7 @@ _jobs: Final = msgspec.json.Decoder(list[JobBody])
 
 
 def read_append(body: bytes, ignore: Ignore) -> Generator[None, None, AppendBody]:
-    """Read a write: see `wire_records.read_append_body`."""
+    """Read a write: see `records.read_append_body`."""
     return (yield from _read(body, ignore, read_append_body, AppendBody, JobsBody))
 
 
@@ -83,7 +82,7 @@ def read_packed_append(body: bytes, ignore: Ignore) -> Generator[None, None, App
 
 
 def read_stage(body: bytes, ignore: Ignore) -> Generator[None, None, PlainStageBody]:
-    """Read a chunk: see `wire_producers.read_stage_body`."""
+    """Read a chunk: see `producers.read_stage_body`."""
     return (yield from _read(body, ignore, read_stage_body, PlainStageBody, StageBody))
 
 
@@ -101,7 +100,7 @@ def read_packed_stage(body: bytes, ignore: Ignore) -> Generator[None, None, Plai
 
 
 def read_socket_message(text: bytes, ignore: Ignore) -> Generator[None, None, Message]:
-    """Read a message of a WebSocket: see `feed_wire.read_message`."""
+    """Read a message of a WebSocket: see `feeds.read_message`."""
     names: list[str] = []
     outer, groups = yield from split(text)
     message = read_message(outer, names.extend)

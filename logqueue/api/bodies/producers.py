@@ -11,15 +11,13 @@ from collections.abc import Sequence
 import msgspec
 
 from logqueue.api.bodies.jobs import read_number
-from logqueue.api.bodies.queues import U32, BodyReader, decode, note_unknown
+from logqueue.api.bodies.reader import U32, BodyReader
 from logqueue.api.bodies.records import (
     JobBody,
     Packed,
     RecordBody,
     StrictJobBody,
-    compact,
     content_of,
-    first_that_fits,
     require_count,
 )
 from logqueue.api.bodies.unknown_members import Ignore
@@ -75,29 +73,9 @@ class _StrictStage(StageBody, forbid_unknown_fields=True):
     records: Sequence[StrictJobBody]
 
 
-_plain = msgspec.json.Decoder(_PlainStage)
-_strict = msgspec.json.Decoder(_StrictStage)
-_whole = msgspec.json.Decoder(StageBody)
+read_stage_body = BodyReader(StageBody, _PlainStage, _StrictStage, strips_blanks=True).read
+"""Bytes to a `PlainStageBody`."""
 _read_commit_body = BodyReader(CommitBody).read
-
-
-def read_stage_body(body: bytes, ignore: Ignore | None = None) -> PlainStageBody:
-    """Decode a chunk.
-
-    Args:
-        body: The whole body.
-        ignore: Is told the unknown members, if there are any.
-
-    Raises:
-        InvalidRequest: Not UTF-8, not JSON, or a wrong type.
-    """
-    body = compact(body)
-    found: PlainStageBody | None = first_that_fits((_plain, _strict), body)
-    if found is None:
-        found = decode(_whole, body)
-        if ignore is not None:
-            note_unknown(StageBody, body, ignore)
-    return found
 
 
 def read_epoch(text: str) -> int:

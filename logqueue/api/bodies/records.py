@@ -7,14 +7,13 @@ they are never decoded.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from io import BytesIO
 from typing import Any, TypeVar, cast
 
 import msgspec
 
-from logqueue.api.bodies.queues import decode, note_unknown, require_utf8
-from logqueue.api.bodies.unknown_members import Ignore
+from logqueue.api.bodies.reader import BodyReader, decode
 from logqueue.core import commands as cmd
 from logqueue.errors import BatchTooLarge, InvalidRequest, LogqueueError, RecordTooLarge
 from logqueue.events import block as blocks
@@ -23,7 +22,6 @@ from logqueue.model.config import U64, TopicConfig
 
 _ABSENT: Any = msgspec.UNSET
 """No value. An empty Raw would do, but no JSON Schema could be made of such a default."""
-_BLANKS = b" \t\r\n"
 _STEP_BYTES = 512 << 10
 _STEP_RECORD_BYTES = 1 << 10
 """What a record costs beside its bytes."""
@@ -119,73 +117,16 @@ class _StrictAppend(JobsBody, forbid_unknown_fields=True):
     records: Sequence[StrictJobBody]
 
 
-_plain = msgspec.json.Decoder(_PlainAppend)
-_strict = msgspec.json.Decoder(_StrictAppend)
-_jobs = msgspec.json.Decoder(JobsBody)
+read_append_body = BodyReader(
+    JobsBody,
+    _PlainAppend,
+    _StrictAppend,
+    strips_blanks=True,
+    is_open=lambda body: body.config is not None,
+).read
+"""Bytes to an `AppendBody`. One of plain records pays nothing for what its records do not say."""
+
 _meta_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def compact(body: bytes) -> bytes:
-    """A body with all blanks between tokens taken out.
-
-    Payloads go from here to the log and to readers as they are; without blanks their length is
-    the one that limits count, and no line break can reach an event stream.
-
-    Raises:
-        InvalidRequest: Not UTF-8; or not JSON, found out only where there are blanks.
-    """
-    require_utf8(body)
-    try:
-        return without_blanks(body)
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
-    except RecursionError:
-        raise InvalidRequest("the body is nested too deeply") from None
-
-
-def without_blanks(text: bytes) -> bytes:
-    """JSON in UTF-8 without the blanks between its tokens.
-
-    Raises:
-        msgspec.DecodeError: Not JSON, found out only where there are blanks.
-        RecursionError: Nested too deeply.
-    """
-    if len(text.translate(None, _BLANKS)) != len(text):
-        return msgspec.json.format(text, indent=-1)
-    return text
-
-
-def read_append_body(body: bytes, ignore: Ignore | None = None) -> AppendBody:
-    """Decode a write. One of plain records pays nothing for what its records do not say.
-
-    Args:
-        body: The whole body.
-        ignore: Is told the unknown members, if there are any.
-
-    Raises:
-        InvalidRequest: Not UTF-8, not JSON, or a wrong type.
-    """
-    body = compact(body)
-    found: AppendBody | None = first_that_fits((_plain, _strict), body)
-    if found is None:
-        found = decode(_jobs, body)
-    elif found.config is None:
-        return found
-    if ignore is not None:
-        note_unknown(JobsBody, body, ignore)
-    return found
-
-
-def first_that_fits(decoders: Iterable[msgspec.json.Decoder[Any]], body: bytes) -> Any:
-    """What the first decoder makes of a body that knows all its members, None when none does."""
-    for decoder in decoders:
-        try:
-            return decoder.decode(body)
-        except msgspec.ValidationError:
-            continue
-        except (msgspec.DecodeError, RecursionError):
-            return None
-    return None
 
 
 def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.Append:

@@ -1,12 +1,11 @@
-"""The API described for machines: OpenAPI 3.1, generated from the types that the code uses.
+"""The API described for machines: OpenAPI 3.1, generated from the table of operations.
 
-Owns: what is said about each route (rows), and the document made of it. Bodies come from the wire
-structs, replies from `logqueue.shapes`, refusals from `logqueue.errors`, scopes and body policies
-from the table of routes. Must not know: what handlers do. A test fails where a route has no row.
+Owns: the document and its schemas. Bodies come from `api.bodies`, replies from `logqueue.shapes`,
+refusals from `logqueue.errors`. Must not know: what handlers do.
 """
 
 from __future__ import annotations
 
-from logqueue.api.openapi.document import OpenApiRoute, document
+from logqueue.api.openapi.document import document, encoded
 
-__all__ = ["OpenApiRoute", "document"]
+__all__ = ["document", "encoded"]

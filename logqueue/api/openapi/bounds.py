@@ -15,8 +15,10 @@ from logqueue.api.bodies import feeds as feed_bodies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.api.bodies import producers as producer_bodies
 from logqueue.api.bodies import queues as queue_bodies
+from logqueue.api.bodies import reads as read_bodies
 from logqueue.api.bodies import records as record_bodies
-from logqueue.api.openapi.row import Schema
+from logqueue.api.bodies import routers as router_bodies
+from logqueue.api.operations.row import Schema
 from logqueue.model import limits
 from logqueue.model.config import TopicConfig
 
@@ -70,7 +72,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (record_bodies.JobsBody, "records"): {"minItems": 1, "maxItems": limits.RECORDS_PER_WRITE_MAX},
     (record_bodies.JobsBody, "node"): _NODE,
     (record_bodies.JobsBody, "idempotency_key"): {"maxLength": limits.KEY_BYTES_MAX},
-    (queue_bodies.DeleteBody, "match"): _PREDICATE,
+    (read_bodies.DeleteBody, "match"): _PREDICATE,
     (queue_bodies.ClaimBody, "node"): _WORKER,
     (queue_bodies.AckBody, "node"): _HOLDER,
     (queue_bodies.AckBody, "seqs"): _SEQS,
@@ -110,9 +112,9 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
         "description": "A digest of what the epoch holds: a repeat with another one is refused.",
     },
     (producer_bodies.PartBody, "attempt"): _ATTEMPT,
-    (queue_bodies.RouterBody, "source"): _TOPIC,
-    (queue_bodies.RouterBody, "dest"): _TOPIC,
-    (queue_bodies.RouterBody, "filter"): _PREDICATE,
+    (router_bodies.RouterBody, "source"): _TOPIC,
+    (router_bodies.RouterBody, "dest"): _TOPIC,
+    (router_bodies.RouterBody, "filter"): _PREDICATE,
 }
 """By struct and member. A bound of a text or array that may also be null goes to the former."""
 

@@ -1,27 +1,19 @@
-"""The OpenAPI document: rows, types, and the table of routes put together.
+"""The OpenAPI document: the table of operations and the types it names, put together.
 
-Must not know: what any single route is about.
+Must not know: what any single operation is about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
-from logqueue.api import replies
-from logqueue.api.openapi import (
-    jobs,
-    logs,
-    operations,
-    producers,
-    queues,
-    refusals,
-    routers,
-    streams,
-    topics,
-)
+import msgspec
+
+from logqueue.api import operations, replies
+from logqueue.api.openapi import refusals
 from logqueue.api.openapi.bounds import ROUTER_NAME, TOPIC_NAME
-from logqueue.api.openapi.row import U64, OperationRow, Parameter, Schema
 from logqueue.api.openapi.schemas import (
     REF,
     Kind,
@@ -31,6 +23,8 @@ from logqueue.api.openapi.schemas import (
     patch_schemas,
     reply_schemas,
 )
+from logqueue.api.operations import GROUPS, OPERATIONS, Body, KeyPolicy, Operation
+from logqueue.api.operations.row import U64, Parameter, Schema
 from logqueue.errors import (
     Forbidden,
     Internal,
@@ -43,36 +37,11 @@ from logqueue.errors import (
     Unauthorized,
     UnsupportedMediaType,
 )
-from logqueue.server.auth import Scope
-from logqueue.server.http.requests import HttpRequest, Reply
-from logqueue.server.http.routing import NO_SCOPE, Body, Route
+from logqueue.model.scopes import NO_SCOPE, Scope
 from logqueue.shapes import ErrorReply
 from logqueue.version import __version__
 
 OPENAPI_VERSION = "3.1.0"
-
-ROWS: tuple[OperationRow, ...] = (
-    *topics.ROWS,
-    *queues.ROWS,
-    *jobs.ROWS,
-    *producers.ROWS,
-    *logs.ROWS,
-    *streams.ROWS,
-    *routers.ROWS,
-    *operations.ROWS,
-)
-
-_GROUPS = {
-    "topics": "Named, ordered collections of records. A queue is a topic with `type: queue`.",
-    "records": "Writing, reading and deleting records.",
-    "queues": "Leasing jobs and settling them. Delivery is at least once.",
-    "jobs": "Looking after jobs: without leasing them, and for operators.",
-    "producers": "Transactional appends: chunks that become visible all at once, exactly once.",
-    "logs": "The logs themselves, for bulk readers and archives.",
-    "streams": "Following topics by server-sent events or WebSocket.",
-    "routers": "Copying every new record of one topic to another.",
-    "operations": "For supervisors, dashboards and tools.",
-}
 
 _TEXT: Schema = {"type": "string", "minLength": 1}
 
@@ -124,19 +93,10 @@ A key of this server. The scopes that a call needs are listed with it: `read`, `
 everybody do everything."""
 
 
-class OpenApiRoute:
-    """`GET /v0/openapi.json`."""
-
-    def __init__(self) -> None:
-        self._reply = Reply(b"{}")
-
-    def describe(self, routes: Iterable[Route]) -> None:
-        """Make the document, once."""
-        self._reply = Reply(replies.encode(document(routes)))
-
-    def get(self, request: HttpRequest) -> Reply:
-        """Answer with it."""
-        return self._reply
+@cache
+def encoded() -> bytes:
+    """The document of all operations, as it is served."""
+    return replies.encode(document(OPERATIONS))
 
 
 def path_of(pattern: str) -> str:
@@ -148,27 +108,28 @@ def path_of(pattern: str) -> str:
     )
 
 
-def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The description of those routes that have a row."""
-    rows = {(row.method, row.pattern): row for row in ROWS}
-    told = [(route, row) for route in routes if (row := rows.get((route.method, route.pattern)))]
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """The description of some operations."""
+    described = [*operations]
     responses: dict[str, Any] = {
         type(error).__name__: refusals.response([type(error)]) for error in refusals.EXAMPLES
     }
     paths: dict[str, dict[str, Any]] = {}
-    for route, row in told:
-        operation = _operation(route, row, responses)
-        paths.setdefault(path_of(route.pattern), {})[route.method.lower()] = operation
+    for operation in described:
+        methods = paths.setdefault(path_of(operation.pattern), {})
+        methods[operation.method.lower()] = _operation(operation, responses)
     bodies, patched = [
         [
-            row.body
-            for route, row in told
-            if row.body is not None and (route.body is Body.MERGE_PATCH) is is_patch
+            operation.body
+            for operation in described
+            if operation.body is not None
+            and (operation.body_policy is Body.MERGE_PATCH) is is_patch
         ]
         for is_patch in (False, True)
     ]
-    shown: list[Kind] = [ErrorReply, *(row.reply for _, row in told if row.reply is not None)]
-    shown += [kind for _, row in told for kind in row.frames.values()]
+    shown: list[Kind] = [ErrorReply]
+    shown += [operation.reply for operation in described if operation.reply is not None]
+    shown += [kind for operation in described for kind in operation.frames.values()]
     return {
         "openapi": OPENAPI_VERSION,
         "info": {
@@ -179,7 +140,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": text} for name, text in _GROUPS.items()],
+        "tags": [{"name": name, "description": text} for name, text in GROUPS.items()],
         "paths": paths,
         "components": {
             "schemas": {
@@ -202,45 +163,45 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, row: OperationRow, responses: dict[str, Any]) -> dict[str, Any]:
-    operation: dict[str, Any] = {
-        "operationId": row.name,
-        "tags": [row.group],
-        "summary": row.summary,
-        "security": _security(route),
-        **row.extra,
+def _operation(operation: Operation, responses: dict[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [operation.group],
+        "summary": operation.summary,
+        "security": _security(operation),
+        **operation.extra,
         "responses": {
-            **{str(status): _success(row) for status in row.statuses},
-            **_refusals(route, row, responses),
+            **{str(status): _success(operation) for status in operation.statuses},
+            **_refusals(operation, responses),
         },
     }
-    if row.text:
-        operation["description"] = row.text
-    parameters = [*_path_parameters(row), *map(_query_parameter, row.query)]
+    if operation.text:
+        described["description"] = operation.text
+    parameters = [*_path_parameters(operation), *map(_query_parameter, operation.query)]
     if parameters:
-        operation["parameters"] = parameters
-    if row.body is not None:
-        operation["requestBody"] = _request_body(route, row)
-    return operation
+        described["parameters"] = parameters
+    if operation.body is not None:
+        described["requestBody"] = _request_body(operation, operation.body)
+    return described
 
 
-def _security(route: Route) -> list[dict[str, list[str]]]:
-    scopes = [scope.name.lower() for scope in Scope if scope in route.scope and scope.name]
-    if route.probe:
+def _security(operation: Operation) -> list[dict[str, list[str]]]:
+    scopes = [scope.name.lower() for scope in Scope if scope in operation.scope and scope.name]
+    if operation.key is KeyPolicy.PROBE:
         return [{}, {"key": scopes}]
     ways: list[dict[str, list[str]]] = [{"key": scopes}]
-    if route.stream is not None:
+    if operation.kind is operations.Kind.STREAM:
         ways.append({"token": scopes})
     return ways
 
 
-def _path_parameters(row: OperationRow) -> list[dict[str, Any]]:
-    segments = row.pattern.split("/")
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
+    segments = operation.pattern.split("/")
     parameters = []
     for before, segment in zip(["", *segments], segments, strict=False):
         if segment == "*":
             name, example, text, schema = _NAMES[before]
-            if row.creates:
+            if operation.creates:
                 pattern = ROUTER_NAME if before == "routers" else TOPIC_NAME
                 schema = {**schema, "pattern": pattern}
             parameters.append(
@@ -269,55 +230,56 @@ def _query_parameter(parameter: Parameter) -> dict[str, Any]:
     return told
 
 
-def _request_body(route: Route, row: OperationRow) -> dict[str, Any]:
-    assert row.body is not None
-    name, media_types = body_name(row.body.__name__), ["application/json"]
-    if route.body is Body.MERGE_PATCH:
-        name = patch_name(row.body.__name__)
+def _request_body(operation: Operation, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    name, media_types = body_name(kind.__name__), ["application/json"]
+    if operation.body_policy is Body.MERGE_PATCH:
+        name = patch_name(kind.__name__)
         media_types.append("application/merge-patch+json")
     schema: dict[str, Any] = {"$ref": REF + name}
-    media = {"schema": {"allOf": [schema, row.only]} if row.only else schema, "example": row.asks}
+    if operation.only:
+        schema = {"allOf": [schema, operation.only]}
+    media = {"schema": schema, "example": operation.asks}
     return {
-        "required": route.body is not Body.OPTIONAL,
+        "required": operation.body_policy is not Body.OPTIONAL,
         "content": dict.fromkeys(media_types, media),
     }
 
 
-def _success(row: OperationRow) -> dict[str, Any]:
-    content: dict[str, Schema] = dict(row.content)
-    if row.reply is not None:
+def _success(operation: Operation) -> dict[str, Any]:
+    content: dict[str, Schema] = dict(operation.content)
+    if operation.reply is not None:
         content["application/json"] = {
-            "schema": {"$ref": REF + row.reply.__name__},
-            "example": row.example,
+            "schema": {"$ref": REF + operation.reply.__name__},
+            "example": operation.example,
         }
-    told: dict[str, Any] = {"description": row.summary}
+    told: dict[str, Any] = {"description": operation.summary}
     if content:
         told["content"] = content
-    if row.frames:
+    if operation.frames:
         told["x-events"] = {
-            event: {"$ref": REF + kind.__name__} for event, kind in row.frames.items()
+            event: {"$ref": REF + kind.__name__} for event, kind in operation.frames.items()
         }
     return told
 
 
-def _refusals(route: Route, row: OperationRow, responses: dict[str, Any]) -> dict[str, Any]:
-    """References to the replies that refuse; those that no route has had yet are added."""
-    told = {}
-    for status, kinds in refusals.by_status(errors_of(route, row)).items():
+def _refusals(operation: Operation, responses: dict[str, Any]) -> dict[str, Any]:
+    """References to the replies that refuse; those that no operation has had yet are added."""
+    described = {}
+    for status, kinds in refusals.by_status(errors_of(operation)).items():
         name = "Or".join(kind.__name__ for kind in kinds)
         if name not in responses:
             responses[name] = refusals.response(kinds)
-        told[str(status)] = {"$ref": f"#/components/responses/{name}"}
-    return told
+        described[str(status)] = {"$ref": f"#/components/responses/{name}"}
+    return described
 
 
-def errors_of(route: Route, row: OperationRow) -> list[type[LogqueueError]]:
-    """All that a route can answer with: what follows from its kind, and its own."""
+def errors_of(operation: Operation) -> list[type[LogqueueError]]:
+    """All that an operation can be refused with: what follows from its kind, and its own."""
     kinds: list[type[LogqueueError]] = [InvalidRequest, Unauthorized, Throttled, Internal]
-    if route.scope != NO_SCOPE:
+    if operation.scope != NO_SCOPE:
         kinds.append(Forbidden)
-    if route.body is not Body.IGNORED:
+    if operation.body_policy is not Body.IGNORED:
         kinds += [PayloadTooLarge, UnsupportedMediaType]
-    if row.serving:
+    if operation.serving:
         kinds += [NotReady, ShuttingDown]
-    return [*kinds, *row.errors]
+    return [*kinds, *operation.errors]

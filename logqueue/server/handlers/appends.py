@@ -12,7 +12,8 @@ from collections.abc import Callable
 from logqueue.api.bodies import records as record_bodies
 from logqueue.core import commands as cmd
 from logqueue.errors import Forbidden
-from logqueue.server.auth import Key, Scope
+from logqueue.model.scopes import Scope
+from logqueue.server.auth import Key
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.http.requests import PendingReply, Reply
 

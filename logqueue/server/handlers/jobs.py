@@ -23,6 +23,7 @@ from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.worker_registry import Observed
 from logqueue.server.handlers.job_history import read_history
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
+from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 WORKERS_SHOWN_MAX = 1000
@@ -39,6 +40,7 @@ class JobRoutes:
 
     # -- looking ---------------------------------------------------------------------------------
 
+    @serves("list_jobs")
     def list(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:q/jobs`: a page of jobs, never leases."""
         engine = self._service.require_serving().engine
@@ -61,6 +63,7 @@ class JobRoutes:
 
         return PendingReply(topic.mark_written, topic.mark_durable, finish)
 
+    @serves("get_job")
     def get(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics/:q/jobs/:seq`: one job and its history."""
         coordinator = self._service.require_serving()
@@ -89,6 +92,7 @@ class JobRoutes:
         )
         return Reply(body)
 
+    @serves("list_workers")
     def workers(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics/:q/workers`: each node that is or was at work."""
         coordinator = self._service.require_serving()
@@ -113,18 +117,21 @@ class JobRoutes:
 
     # -- operating -------------------------------------------------------------------------------
 
+    @serves("cancel_job")
     def cancel(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:q/jobs/:seq`: remove one job."""
         coordinator = self._service.require_serving()
         command = cmd.CancelJob(request.name, _seq(request), request.flag("force", False))
         return coordinator.submit(command, _cancelled(request))
 
+    @serves("cancel_key")
     def cancel_key(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:q/keys/:key`: remove the waiting job with a key."""
         coordinator = self._service.require_serving()
         command = cmd.CancelKey(request.name, blocks.write_string(request.item))
         return coordinator.submit(command, _cancelled(request))
 
+    @serves("purge_jobs")
     def purge(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:q/purge`: remove all jobs in some states."""
         coordinator = self._service.require_serving()
@@ -138,6 +145,7 @@ class JobRoutes:
 
         return coordinator.submit_in_portions(command, finish)
 
+    @serves("release_jobs")
     def release(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/release`: held jobs are ready again."""
         coordinator = self._service.require_serving()
@@ -150,6 +158,7 @@ class JobRoutes:
 
         return coordinator.submit(command, finish)
 
+    @serves("redrive_jobs")
     def redrive(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
         coordinator = self._service.require_serving()

@@ -26,6 +26,7 @@ from logqueue.server.handlers.segment_listing import Wish, list_segments
 from logqueue.server.http.api import error_reply
 from logqueue.server.http.byte_ranges import ByteRange, NoSuchBytes, part_of
 from logqueue.server.http.requests import Answer, Download, HttpRequest, Reply
+from logqueue.server.http.routing import serves
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
 from logqueue.server.storage.segment_lookup import LOG_NAMES, SegmentPlace
@@ -57,6 +58,7 @@ class LogRoutes:
         self._service = service
         self._metrics = metrics
 
+    @serves("list_segments")
     def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/log/segments`: which segments there are, and what is in each."""
         self._service.require_serving()
@@ -80,6 +82,7 @@ class LogRoutes:
         )
         return Reply(body)
 
+    @serves("get_segment")
     def fetch(self, request: HttpRequest) -> Answer:
         """`GET /v0/log/segments/:id`: the bytes of a segment, or some of them."""
         self._service.require_serving()

@@ -1,9 +1,10 @@
-"""Handlers of health, readiness and metrics."""
+"""Handlers of health, readiness, metrics and the description of the API."""
 
 from __future__ import annotations
 
-from logqueue.api import replies
+from logqueue.api import openapi, replies
 from logqueue.server.http.requests import Answer, HttpRequest, Reply
+from logqueue.server.http.routing import serves
 from logqueue.server.metrics import Metrics
 from logqueue.server.scrape import content_type, scrape, total_up
 from logqueue.server.service import Service
@@ -16,7 +17,9 @@ class OperationRoutes:
     def __init__(self, service: Service, metrics: Metrics) -> None:
         self._service = service
         self._metrics = metrics
+        self._openapi = openapi.encoded()
 
+    @serves("health")
     def health(self, request: HttpRequest) -> Reply:
         """`GET /v0/health`: the process is up."""
         uptime_ms = self._service.uptime_ms
@@ -24,6 +27,12 @@ class OperationRoutes:
             replies.encode({"status": "ok", "version": __version__, "uptime_ms": uptime_ms})
         )
 
+    @serves("healthz")
+    def healthz(self, request: HttpRequest) -> Reply:
+        """`GET /healthz`: the same."""
+        return self.health(request)
+
+    @serves("ready")
     def ready(self, request: HttpRequest) -> Reply:
         """`GET /v0/ready`: the log is replayed and takes writes."""
         coordinator = self._service.require_ready()
@@ -32,6 +41,17 @@ class OperationRoutes:
             replies.encode({"status": "ready", "wal_replay_complete": True, "topics": topics})
         )
 
+    @serves("readyz")
+    def readyz(self, request: HttpRequest) -> Reply:
+        """`GET /readyz`: the same."""
+        return self.ready(request)
+
+    @serves("openapi")
+    def openapi(self, request: HttpRequest) -> Reply:
+        """`GET /v0/openapi.json`: the API described for machines."""
+        return Reply(self._openapi)
+
+    @serves("metrics")
     def metrics(self, request: HttpRequest) -> Answer:
         """`GET /v0/metrics`: Prometheus or OpenMetrics text, or JSON when asked for."""
         return request.unless_gone(self._scrape(request))

@@ -12,6 +12,7 @@ from logqueue.core.state import State
 from logqueue.errors import Forbidden, NotFound, quoted
 from logqueue.server.engine.engine import Engine
 from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
+from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 _OUTSIDE = "this key may not touch topics outside its prefixes"
@@ -23,6 +24,7 @@ class ProducerRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    @serves("stage_chunk")
     def stage(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/producers/:producer/epochs/:n/stage`: lay down a chunk, invisible yet."""
         coordinator = self._service.require_serving()
@@ -40,6 +42,7 @@ class ProducerRoutes:
 
         return _grounded(coordinator.engine, request.name, coordinator.submit(command, finish))
 
+    @serves("commit_epoch")
     def commit(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/producers/:producer/epochs/:n/commit`: make an epoch visible, all at once."""
         coordinator = self._service.require_serving()
@@ -58,6 +61,7 @@ class ProducerRoutes:
 
         return _grounded(coordinator.engine, request.name, coordinator.submit(command, finish))
 
+    @serves("get_producer")
     def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/producers/:producer`: the last committed epoch, and what waits for a commit."""
         engine = self._service.require_serving().engine

@@ -11,6 +11,7 @@ from logqueue.model.config import clamp_lease_ms
 from logqueue.model.limits import CLAIM_WAIT_MS_MAX, NACK_DELAY_MS_MAX
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
+from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 
@@ -20,6 +21,7 @@ class QueueRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    @serves("claim_jobs")
     def claim(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:q/claim`: lease jobs to a worker."""
         coordinator = self._service.require_serving()
@@ -47,6 +49,7 @@ class QueueRoutes:
         jobs, claimed, waited_ms = await coordinator.claim_in_cohort(request.name, claimer, wait_ms)
         return _claimed(request, coordinator, claimer, jobs, claimed, waited_ms)
 
+    @serves("ack_jobs")
     def ack(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:q/ack`: complete jobs."""
         coordinator = self._service.require_serving()
@@ -65,6 +68,7 @@ class QueueRoutes:
         command = cmd.AckJobs(request.name, body.node, body.seqs, tokens)
         return coordinator.submit_in_portions(command, finish)
 
+    @serves("nack_jobs")
     def nack(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/nack`: give jobs back."""
         coordinator = self._service.require_serving()
@@ -86,6 +90,7 @@ class QueueRoutes:
         )
         return coordinator.submit(command, finish)
 
+    @serves("reject_jobs")
     def reject(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:q/reject`: jobs have failed for good."""
         coordinator = self._service.require_serving()
@@ -105,6 +110,7 @@ class QueueRoutes:
         command = cmd.RejectJobs(request.name, body.node, body.seqs, tokens, body.error)
         return coordinator.submit_in_portions(command, finish)
 
+    @serves("extend_leases")
     def extend(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/extend`: set new deadlines."""
         coordinator = self._service.require_serving()

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from logqueue.api import replies
-from logqueue.api.bodies import queues as queue_bodies
+from logqueue.api.bodies import routers as router_bodies
 from logqueue.api.paging import names_from, page_size, read_cursor, write_cursor
 from logqueue.core import commands as cmd
 from logqueue.core.routers import RouterState
@@ -16,6 +16,7 @@ from logqueue.server.auth import Key
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
+from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 _OUTSIDE = "this key may not touch topics outside its prefixes"
@@ -27,11 +28,12 @@ class RouterRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    @serves("put_router")
     def put(self, request: HttpRequest) -> PendingReply:
         """`PUT /v0/routers/:router`: create, or replace the options."""
         coordinator = self._service.require_serving()
-        body = queue_bodies.read_router_body(request.body, request.ignore)
-        command = queue_bodies.router_command(request.name, body)
+        body = router_bodies.read_router_body(request.body, request.ignore)
+        command = router_bodies.router_command(request.name, body)
         for topic in (command.source, command.dest):
             if not request.allows(topic):
                 raise Forbidden(_OUTSIDE, {"topic": topic})
@@ -47,6 +49,7 @@ class RouterRoutes:
 
         return coordinator.submit(command, finish)
 
+    @serves("get_router")
     def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/routers/:router`: options and progress, once it has caught up."""
         engine = self._service.require_serving().engine
@@ -63,6 +66,7 @@ class RouterRoutes:
         durable = max(engine.control_mark, topic.mark_durable)
         return PendingReply(topic.mark_written, durable, finish)
 
+    @serves("list_routers")
     def list(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/routers`: a page of routers in name order."""
         engine = self._service.require_serving().engine
@@ -87,6 +91,7 @@ class RouterRoutes:
 
         return PendingReply(0, engine.control_mark, finish)
 
+    @serves("delete_router")
     def drop(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/routers/:router`: delete the router, keep its topics and copies."""
         coordinator: Dispatcher = self._service.require_serving()

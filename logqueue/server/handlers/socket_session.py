@@ -31,7 +31,8 @@ from logqueue.errors import (
     Throttled,
     TopicNotFound,
 )
-from logqueue.server.auth import Key, Scope
+from logqueue.model.scopes import Scope
+from logqueue.server.auth import Key
 from logqueue.server.engine.fanout import Cursor, Subscriber, Subscription
 from logqueue.server.engine.watch_sessions import FOLLOWED_BYTES
 from logqueue.server.handlers.appends import Timings, submit_append

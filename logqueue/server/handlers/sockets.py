@@ -7,6 +7,7 @@ from collections.abc import Callable
 from logqueue.errors import InvalidRequest
 from logqueue.server.handlers.socket_session import SocketSession
 from logqueue.server.http.requests import HttpRequest, Reply
+from logqueue.server.http.routing import serves
 from logqueue.server.http.websocket import WebSocket
 from logqueue.server.service import Service
 
@@ -17,6 +18,7 @@ class SocketRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    @serves("websocket", plain=True)
     def refuse(self, request: HttpRequest) -> Reply:
         """`GET /v0/ws` of somebody who does not offer to go on as a WebSocket.
 
@@ -27,6 +29,7 @@ class SocketRoutes:
             "this route speaks WebSocket only: send `connection: upgrade` and `upgrade: websocket`"
         )
 
+    @serves("websocket")
     def open(self, request: HttpRequest) -> Callable[[WebSocket], object]:
         """`GET /v0/ws`: serve commands and deliveries over a socket.
 

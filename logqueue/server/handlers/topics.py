@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 from logqueue.api import replies
-from logqueue.api.bodies import jobs as job_bodies
-from logqueue.api.bodies import queues as queue_bodies
+from logqueue.api.bodies import reads as read_bodies
 from logqueue.api.bodies import records as record_bodies
+from logqueue.api.bodies import topics as topic_bodies
 from logqueue.api.paging import names_from, page_size, read_cursor, write_cursor
 from logqueue.api.record_texts import shown
 from logqueue.core import commands as cmd
@@ -24,6 +24,7 @@ from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.handlers.appends import Timings, require_targets_allowed, submit_append
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
+from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 LISTED_PER_STEP = 100
@@ -36,19 +37,21 @@ class TopicRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    @serves("put_topic")
     def put(self, request: HttpRequest) -> PendingReply:
         """`PUT /v0/topics/:topic`: create, or replace the whole config."""
         coordinator = self._service.require_serving()
-        config = queue_bodies.read_config_body(request.body or b"{}", request.ignore).resolved()
+        config = topic_bodies.read_config_body(request.body or b"{}", request.ignore).resolved()
         require_targets_allowed(request.key, config.dead_letter, config.archive)
         if config.paused:
             self._name_paused(request, config.paused)
         return coordinator.submit(cmd.PutTopic(request.name, config), _configured(request))
 
+    @serves("patch_topic")
     def patch(self, request: HttpRequest) -> PendingReply:
         """`PATCH /v0/topics/:topic`: change the named fields of the config."""
         coordinator = self._service.require_serving()
-        command = job_bodies.patch_command(request.name, request.body, request.ignore)
+        command = topic_bodies.patch_command(request.name, request.body, request.ignore)
         changes = command.changes
         if "paused" in changes:
             self._name_paused(request, changes["paused"])
@@ -62,10 +65,11 @@ class TopicRoutes:
         if topic is not None and topic.config.paused is not bool(wanted):
             request.ignore([*request.ignored, "paused"])
 
+    @serves("ensure_topic")
     def ensure(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:topic/ensure`: create the topic if it is missing, else compare."""
         coordinator = self._service.require_serving()
-        command = queue_bodies.ensure_command(request.name, request.body or b"{}", request.ignore)
+        command = topic_bodies.ensure_command(request.name, request.body or b"{}", request.ignore)
         require_targets_allowed(request.key, command.config.dead_letter, command.config.archive)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
@@ -85,10 +89,12 @@ class TopicRoutes:
 
         return coordinator.submit(command, finish)
 
+    @serves("pause_queue")
     def pause(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/pause`: hand out nothing from now on."""
         return self._set_paused(request, True)
 
+    @serves("resume_queue")
     def resume(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/resume`: hand out jobs again."""
         return self._set_paused(request, False)
@@ -102,6 +108,7 @@ class TopicRoutes:
 
         return coordinator.submit(cmd.SetPaused(request.name, paused), finish)
 
+    @serves("get_topic")
     def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:topic`: state and counters as of now."""
         engine = self._service.require_serving().engine
@@ -118,6 +125,7 @@ class TopicRoutes:
 
         return PendingReply(topic.mark_written, topic.mark_durable, finish)
 
+    @serves("list_topics")
     def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics`: a page of topics in name order."""
         engine = self._service.require_serving().engine
@@ -169,6 +177,7 @@ class TopicRoutes:
             written, durable = max(written, topic.mark_written), max(durable, topic.mark_durable)
         return written, durable
 
+    @serves("delete_topic")
     def drop(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:topic`: delete the topic and all it holds."""
         coordinator = self._service.require_serving()
@@ -186,6 +195,7 @@ class TopicRoutes:
         command = cmd.DropTopic(request.name, request.flag("if_empty", False))
         return coordinator.submit(command, finish)
 
+    @serves("write_records")
     def append(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:topic`: write a batch."""
         coordinator = self._service.require_serving()
@@ -205,10 +215,11 @@ class TopicRoutes:
         key, topic = request.key, request.name
         return submit_append(coordinator, key, topic, body, header_key, request.timings, encode)
 
+    @serves("read_records")
     def diff(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:topic/diff`: read records behind a cursor, or wait for some."""
         coordinator = self._service.require_serving()
-        body = queue_bodies.read_diff_body(request.body or b"{}", request.ignore)
+        body = read_bodies.read_diff_body(request.body or b"{}", request.ignore)
         topic, page = _read(coordinator.engine, request, body)
         if body.wait_ms and page.says_nothing:
             return self._service.long_poll(request, self._diff_when_there_is(request, body))
@@ -219,6 +230,7 @@ class TopicRoutes:
 
         return PendingReply(topic.mark_written, topic.mark_durable, finish)
 
+    @serves("seq_at")
     def seq_at(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:topic/seq_at`: where the records from a time on begin."""
         engine = self._service.require_serving().engine
@@ -242,7 +254,7 @@ class TopicRoutes:
 
         return PendingReply(topic.mark_written, topic.mark_durable, finish)
 
-    async def _diff_when_there_is(self, request: HttpRequest, body: queue_bodies.DiffBody) -> Reply:
+    async def _diff_when_there_is(self, request: HttpRequest, body: read_bodies.DiffBody) -> Reply:
         """The long poll: read again whenever the topic changes, until there is something."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(body.wait_ms, DIFF_WAIT_MS_MAX) / 1000
@@ -263,10 +275,11 @@ class TopicRoutes:
             await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
             return _paged(request, page, records)
 
+    @serves("delete_records")
     def delete(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
         coordinator = self._service.require_serving()
-        command = queue_bodies.delete_command(request.name, request.body, request.ignore)
+        command = read_bodies.delete_command(request.name, request.body, request.ignore)
 
         def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
             assert isinstance(reply, cmd.RemoveResult)
@@ -289,16 +302,16 @@ def _listed(request: HttpRequest, page: dict[str, Any]) -> Reply:
 
 
 def _read(
-    engine: Engine, request: HttpRequest, body: queue_bodies.DiffBody
+    engine: Engine, request: HttpRequest, body: read_bodies.DiffBody
 ) -> tuple[Topic, ReadPage]:
     topic = engine.look(request.name)
     now = engine.clock.now_ms()
     topic.last_read_at = topic.touched_at = now
-    return topic, queue_bodies.read_page(topic, body, now)
+    return topic, read_bodies.read_page(topic, body, now)
 
 
 def _join(
-    coordinator: Dispatcher, topic: Topic, page: ReadPage, body: queue_bodies.DiffBody
+    coordinator: Dispatcher, topic: Topic, page: ReadPage, body: read_bodies.DiffBody
 ) -> bytes:
     """A page's records as JSON; at once, since batches change while a reply is held."""
     show = shown(tags=body.include_tags, meta=body.include_meta)

@@ -25,6 +25,7 @@ from logqueue.server.http.requests import (
     Reply,
     require_event_stream,
 )
+from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 
@@ -34,6 +35,7 @@ class WatchRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    @serves("create_watch")
     def create(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/watch`: make a session; nothing is read yet."""
         engine = self._service.require_serving().engine
@@ -64,6 +66,7 @@ class WatchRoutes:
 
         return PendingReply(*marks_of(engine, topics), finish)
 
+    @serves("watch")
     def open(self, request: HttpRequest) -> Begin:
         """`GET /v0/watch/:wid`: check a request for a session's stream.
 

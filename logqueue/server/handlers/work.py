@@ -19,6 +19,7 @@ from logqueue.server.engine.waitlist import WorkStream
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.heartbeat import Heartbeat
 from logqueue.server.http.requests import Begin, HttpRequest, require_event_stream
+from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 HEARTBEAT_S = 15.0
@@ -131,6 +132,7 @@ class WorkRoute:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    @serves("work")
     def work(self, request: HttpRequest) -> Begin:
         """Check a request for a stream of jobs.
 

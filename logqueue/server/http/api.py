@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 from logqueue.api import replies
 from logqueue.api.bodies.large import LARGE_BYTES
+from logqueue.api.operations.row import Body
 from logqueue.errors import (
     Forbidden,
     Internal,
@@ -42,7 +43,7 @@ from logqueue.server.http.requests import (
     Reply,
     error_finisher,
 )
-from logqueue.server.http.routing import BODY_BYTES_MAX, Body, Match, Route, RouteTable
+from logqueue.server.http.routing import BODY_BYTES_MAX, Match, Route, RouteTable
 from logqueue.server.http.websocket import WebSocket, accept
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service

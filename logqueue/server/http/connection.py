@@ -16,6 +16,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
+from logqueue.api.operations.row import Body
 from logqueue.errors import InvalidRequest, LogqueueError, PayloadTooLarge, Throttled
 from logqueue.server.auth import Key
 from logqueue.server.client_memory import MemoryShare
@@ -26,7 +27,6 @@ from logqueue.server.http.exchange import HttpExchange
 from logqueue.server.http.head import HEAD_BYTES_MAX, RequestHead, parse_head, require_beginning
 from logqueue.server.http.pace import ADVICE, GRACE_S, Pace
 from logqueue.server.http.requests import Fields, HttpRequest, Reply
-from logqueue.server.http.routing import Body
 from logqueue.server.http.websocket import WebSocket, is_offered
 
 KEEP_ALIVE_S = 75.0

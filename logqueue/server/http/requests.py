@@ -12,7 +12,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
-    Generator,
     Sequence,
 )
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
@@ -316,9 +315,6 @@ EVENT_STREAM: Final = (
 )
 """The headers of every endless reply."""
 
-
-StepsReader = Callable[[bytes, Callable[[Sequence[str]], None]], Generator[None, None, Any]]
-"""Reads a body in small steps; is told the unknown members."""
 
 SocketHandler = Callable[[HttpRequest], Callable[[WebSocket], object]]
 """Checks a request for a WebSocket; what it returns is called to begin, after the upgrade."""

@@ -1,40 +1,27 @@
 """Which route a request is for, and what that route demands.
 
-Owns: the table of routes with scopes and body policies, and the match of a path against it. Must
-not know: what handlers do. Paths are matched as sent and their segments decoded once, so that an
-encoded slash belongs to a name.
+Owns: the routes made of the table of operations and the handlers registered for them, and the match
+of a path against them. Must not know: single operations, what handlers do. Paths are matched as
+sent and their segments decoded once, so that an encoded slash belongs to a name.
 """
 
 from __future__ import annotations
 
-from enum import Enum, auto
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
+from logqueue.api.operations.row import Body, KeyPolicy, Kind, Operation, StepsReader
 from logqueue.errors import InvalidRequest
-from logqueue.server.auth import Scope
-from logqueue.server.http.requests import Handler, SocketHandler, StepsReader, StreamHandler
-
-NO_SCOPE = Scope(0)
+from logqueue.model.scopes import NO_SCOPE, Scope
+from logqueue.server.http.requests import Handler, SocketHandler, StreamHandler
 
 _FALLBACK_SCOPES = {"topics": Scope.WRITE, "routers": Scope.ADMIN, "producers": NO_SCOPE}
 """Collections whose paths go on with a name that the key's prefixes must cover, and what a key
 needs for a method or sub-path of it that does not exist."""
 
 
-class Body(Enum):
-    """What a route does with its body."""
-
-    IGNORED = auto()
-    REQUIRED = auto()
-    """415 without a JSON content type, then 400 when empty."""
-    OPTIONAL = auto()
-    """Empty stands for {}; otherwise as REQUIRED."""
-    NOT_EMPTY = auto()
-    """400 when empty, whatever the content type; otherwise as REQUIRED."""
-    MERGE_PATCH = auto()
-    """As REQUIRED, and the content type may also be that of a merge patch."""
-
+F = TypeVar("F", bound=Callable[..., Any])
 
 BODY_BYTES_MAX = 1 << 20
 """More than all that a call may name, and decoded in some milliseconds."""
@@ -66,6 +53,67 @@ class Route(NamedTuple):
     socket: SocketHandler | None = None
     in_steps: StepsReader | None = None
     bulk: bool = False
+
+
+_SERVES = "_logqueue_serves"
+
+
+def serves(operation: str, *, plain: bool = False) -> Callable[[F], F]:
+    """Register a method as the handler of an operation.
+
+    Args:
+        operation: Its name.
+        plain: It answers requests that do not offer to go on as a WebSocket.
+    """
+
+    def register(handler: F) -> F:
+        setattr(handler, _SERVES, (operation, plain))
+        return handler
+
+    return register
+
+
+def routes_of(operations: Iterable[Operation], owners: Iterable[object]) -> list[Route]:
+    """A route for each operation, with the handlers that methods of some objects register.
+
+    Raises:
+        ValueError: An operation has no handler, or a handler no operation.
+    """
+    handlers = dict(_registered(owners))
+    routes = [_route(operation, handlers) for operation in operations]
+    if handlers:
+        raise ValueError(f"handlers of operations that have no row: {sorted(handlers)}")
+    return routes
+
+
+def _registered(owners: Iterable[object]) -> Iterator[tuple[tuple[str, bool], Any]]:
+    for owner in owners:
+        for name, method in vars(type(owner)).items():
+            place = getattr(method, _SERVES, None)
+            if place is not None:
+                yield place, getattr(owner, name)
+
+
+def _route(operation: Operation, handlers: dict[tuple[str, bool], Any]) -> Route:
+    kind = operation.kind
+    try:
+        serve = handlers.pop((operation.name, False))
+        plain = handlers.pop((operation.name, True)) if kind is Kind.SOCKET else serve
+    except KeyError as missing:
+        raise ValueError(f"no handler is registered for {missing}") from None
+    return Route(
+        operation.method,
+        operation.pattern,
+        operation.scope,
+        operation.body_policy,
+        handler=None if kind is Kind.STREAM else plain,
+        stream=serve if kind is Kind.STREAM else None,
+        probe=operation.key is KeyPolicy.PROBE,
+        late_key=operation.key is KeyPolicy.HANDLER,
+        socket=serve if kind is Kind.SOCKET else None,
+        in_steps=operation.in_steps,
+        bulk=kind is Kind.DOWNLOAD,
+    )
 
 
 MATCHES_MAX = 4096

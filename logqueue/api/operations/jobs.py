@@ -1,24 +1,38 @@
-"""Rows of looking after jobs."""
+"""Operations of looking after jobs."""
 
 from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import jobs as job_bodies
-from logqueue.api.openapi.row import COPYING, STORING, TEXT, U32, U64, OperationRow, Parameter, flag
+from logqueue.api.operations.row import (
+    COPYING,
+    STORING,
+    TEXT,
+    U32,
+    U64,
+    Body,
+    Operation,
+    Parameter,
+    flag,
+)
+from logqueue.core import commands as cmd
 from logqueue.errors import BatchTooLarge, NotAQueue, NotFound, TopicNotFound
 from logqueue.model import limits
+from logqueue.model.scopes import Scope
 
 QUEUE = "/v0/topics/*"
 
 _STATE = f"({'|'.join(job_bodies.JOB_STATES)})?"
 
-ROWS = [
-    OperationRow(
+OPERATIONS = (
+    Operation(
+        name="list_jobs",
         method="GET",
         pattern=QUEUE + "/jobs",
-        name="list_jobs",
+        scope=Scope.READ,
         group="jobs",
         summary="List jobs",
+        doc="list-jobs",
         text="By `$seq`, in pages. Looking leases nothing and changes nothing. A page ends after "
         f"`limit` jobs, or after looking at {limits.JOBS_SCANNED_MAX} of them; without "
         "`next_after` it is the last.",
@@ -63,12 +77,14 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue),
     ),
-    OperationRow(
+    Operation(
+        name="get_job",
         method="GET",
         pattern=QUEUE + "/jobs/*",
-        name="get_job",
+        scope=Scope.READ,
         group="jobs",
         summary="A job and its history",
+        doc="one-job",
         text="What the server still knows of its life, oldest first. Leases that run out are not "
         "noted: the next claim tells.",
         reply=shapes.JobHistory,
@@ -103,12 +119,15 @@ ROWS = [
         },
         errors=(NotFound, TopicNotFound, NotAQueue),
     ),
-    OperationRow(
+    Operation(
+        name="cancel_job",
         method="DELETE",
         pattern=QUEUE + "/jobs/*",
-        name="cancel_job",
+        scope=Scope.DELETE,
+        command=cmd.CancelJob,
         group="jobs",
         summary="Cancel a job",
+        doc="cancel",
         text="`state` is what it was. One in flight stays, unless by `force`: then its lease is "
         "void. A job that is not there is `cancelled: false`.",
         query=(flag("force", False, "Also when it is in flight."),),
@@ -122,12 +141,15 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
     ),
-    OperationRow(
+    Operation(
+        name="cancel_key",
         method="DELETE",
         pattern=QUEUE + "/keys/*",
-        name="cancel_key",
+        scope=Scope.DELETE,
+        command=cmd.CancelKey,
         group="jobs",
         summary="Cancel the waiting job with a key",
+        doc="cancel",
         text="One in flight is left alone. Without such a job it is `cancelled: false`.",
         reply=shapes.Cancelled,
         example={
@@ -139,12 +161,16 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
     ),
-    OperationRow(
+    Operation(
+        name="purge_jobs",
         method="POST",
         pattern=QUEUE + "/purge",
-        name="purge_jobs",
+        scope=Scope.DELETE,
+        body_policy=Body.REQUIRED,
+        command=cmd.Purge,
         group="jobs",
         summary="Remove all jobs in some states",
+        doc="purge",
         text="As a cancel of each, by force. Many are removed in several steps: jobs that come "
         "meanwhile may be among them, and after a failure in between some are gone.",
         body=job_bodies.PurgeBody,
@@ -157,12 +183,16 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
     ),
-    OperationRow(
+    Operation(
+        name="release_jobs",
         method="POST",
         pattern=QUEUE + "/release",
-        name="release_jobs",
+        scope=Scope.ADMIN,
+        body_policy=Body.REQUIRED,
+        command=cmd.Release,
         group="jobs",
         summary="Release held jobs",
+        doc="release",
         text="Ready again, and their deliveries begin anew. Seqs that are not held are listed in "
         "`skipped`; that is no error.",
         body=job_bodies.ReleaseBody,
@@ -178,12 +208,16 @@ ROWS = [
         },
         errors=(BatchTooLarge, TopicNotFound, NotAQueue, *STORING),
     ),
-    OperationRow(
+    Operation(
+        name="redrive_jobs",
         method="POST",
         pattern=QUEUE + "/redrive",
-        name="redrive_jobs",
+        scope=Scope.WRITE | Scope.DELETE,
+        body_policy=Body.REQUIRED,
+        command=cmd.Redrive,
         group="jobs",
         summary="Move dead letters back",
+        doc="redrive",
         text="The topic is the one that holds them; `{}` means all, each to where it came from, "
         f"{limits.REDRIVE_DEFAULT} by default and {limits.REDRIVE_MAX} at most (`limit`). Filters "
         "add up. A repeat doubles none.",
@@ -201,12 +235,14 @@ ROWS = [
         },
         errors=(BatchTooLarge, TopicNotFound, *STORING),
     ),
-    OperationRow(
+    Operation(
+        name="list_workers",
         method="GET",
         pattern=QUEUE + "/workers",
-        name="list_workers",
+        scope=Scope.READ,
         group="jobs",
         summary="Nodes at work on a queue",
+        doc="workers",
         text="Those that this run of the server has seen, the latest first.",
         reply=shapes.WorkerList,
         example={
@@ -230,4 +266,4 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue),
     ),
-]
+)

@@ -1,10 +1,12 @@
-"""Rows of transactional appends."""
+"""Operations of transactional appends."""
 
 from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import producers as producer_bodies
-from logqueue.api.openapi.row import STORING, OperationRow
+from logqueue.api.bodies.large import read_packed_stage
+from logqueue.api.operations.row import STORING, Body, Operation
+from logqueue.core import commands as cmd
 from logqueue.errors import (
     BatchTooLarge,
     EpochConflict,
@@ -13,17 +15,41 @@ from logqueue.errors import (
     RecordTooLarge,
     TopicFull,
 )
+from logqueue.model.scopes import Scope
 
 PRODUCER = "/v0/producers/*"
 EPOCH = "/v0/producers/*/epochs/*"
 
-ROWS = [
-    OperationRow(
+OPERATIONS = (
+    Operation(
+        name="get_producer",
+        method="GET",
+        pattern=PRODUCER,
+        scope=Scope.READ,
+        group="producers",
+        summary="Where a producer stands",
+        doc="transactional-appends",
+        text="Its last committed epoch, and what waits for a commit.",
+        reply=shapes.Producer,
+        example={
+            "producer": "etl",
+            "last_epoch": 7,
+            "staged": {"epochs": [], "bytes": 0},
+            "performance": {"server_total_ms": 0.1},
+        },
+        errors=(NotFound,),
+    ),
+    Operation(
+        name="stage_chunk",
         method="POST",
         pattern=EPOCH + "/stage",
-        name="stage_chunk",
+        scope=Scope.WRITE,
+        body_policy=Body.REQUIRED,
+        command=cmd.StageChunk,
+        in_steps=read_packed_stage,
         group="producers",
         summary="Stage a chunk of an epoch",
+        doc="stage",
         text="Lays down records that nobody sees before the epoch is committed. The very same "
         "chunk again is `already`. Creates an absent topic. A key needs the topic within its "
         "prefixes.",
@@ -45,12 +71,16 @@ ROWS = [
         },
         errors=(BatchTooLarge, RecordTooLarge, EpochConflict, NotAQueue, *STORING),
     ),
-    OperationRow(
+    Operation(
+        name="commit_epoch",
         method="POST",
         pattern=EPOCH + "/commit",
-        name="commit_epoch",
+        scope=Scope.WRITE,
+        body_policy=Body.REQUIRED,
+        command=cmd.CommitEpoch,
         group="producers",
         summary="Commit an epoch",
+        doc="commit",
         text="Appends everything that the named attempts have staged, in the order of partitions, "
         "all at once. A repeat is `already`, with the same `topics` for the last epoch. A key "
         "needs all topics that the epoch was staged for within its prefixes.",
@@ -66,20 +96,4 @@ ROWS = [
         },
         errors=(BatchTooLarge, RecordTooLarge, EpochConflict, TopicFull, *STORING),
     ),
-    OperationRow(
-        method="GET",
-        pattern=PRODUCER,
-        name="get_producer",
-        group="producers",
-        summary="Where a producer stands",
-        text="Its last committed epoch, and what waits for a commit.",
-        reply=shapes.Producer,
-        example={
-            "producer": "etl",
-            "last_epoch": 7,
-            "staged": {"epochs": [], "bytes": 0},
-            "performance": {"server_total_ms": 0.1},
-        },
-        errors=(NotFound,),
-    ),
-]
+)

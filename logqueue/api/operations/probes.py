@@ -1,22 +1,25 @@
-"""Rows of health, readiness, metrics, and of the description itself."""
+"""Operations of health, readiness, metrics, and of the description itself."""
 
 from __future__ import annotations
 
 from logqueue import shapes
-from logqueue.api.openapi.row import ANY_JSON_OBJECT, TEXT, OperationRow
+from logqueue.api.operations.row import ANY_JSON_OBJECT, TEXT, KeyPolicy, Operation
 from logqueue.errors import StorageReadOnly
+from logqueue.model.scopes import Scope
 from logqueue.version import __version__
 
 OPENAPI = "/v0/openapi.json"
 
 
-def _health(pattern: str, name: str) -> OperationRow:
-    return OperationRow(
+def _health(pattern: str, name: str) -> Operation:
+    return Operation(
+        name=name,
         method="GET",
         pattern=pattern,
-        name=name,
+        key=KeyPolicy.PROBE,
         group="operations",
         summary="The process is up",
+        doc="health-readiness-metrics",
         text="Open without a key, unless the operator asks for one.",
         reply=shapes.Health,
         example={"status": "ok", "version": __version__, "uptime_ms": 1730},
@@ -24,13 +27,15 @@ def _health(pattern: str, name: str) -> OperationRow:
     )
 
 
-def _ready(pattern: str, name: str) -> OperationRow:
-    return OperationRow(
+def _ready(pattern: str, name: str) -> Operation:
+    return Operation(
+        name=name,
         method="GET",
         pattern=pattern,
-        name=name,
+        key=KeyPolicy.PROBE,
         group="operations",
         summary="Recovered, and takes writes",
+        doc="health-readiness-metrics",
         text="Open without a key, unless the operator asks for one.",
         reply=shapes.Ready,
         example={"status": "ready", "wal_replay_complete": True, "topics": 3},
@@ -38,17 +43,19 @@ def _ready(pattern: str, name: str) -> OperationRow:
     )
 
 
-ROWS = [
+OPERATIONS = (
     _health("/v0/health", "health"),
     _health("/healthz", "healthz"),
     _ready("/v0/ready", "ready"),
     _ready("/readyz", "readyz"),
-    OperationRow(
+    Operation(
+        name="metrics",
         method="GET",
         pattern="/v0/metrics",
-        name="metrics",
+        scope=Scope.READ,
         group="operations",
         summary="Figures for operators",
+        doc="health-readiness-metrics",
         text="Prometheus text; OpenMetrics if `Accept` names `application/openmetrics-text`, a "
         "JSON object if it names `application/json`. Labels are within the prefixes of the key.",
         content={
@@ -61,15 +68,17 @@ ROWS = [
         },
         serving=False,
     ),
-    OperationRow(
+    Operation(
+        name="openapi",
         method="GET",
         pattern=OPENAPI,
-        name="openapi",
+        access="none beyond a key",
         group="operations",
         summary="This description",
+        doc="openapi",
         content={
             "application/json": {"schema": ANY_JSON_OBJECT, "example": {"openapi": "3.1.0"}},
         },
         serving=False,
     ),
-]
+)

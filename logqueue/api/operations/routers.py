@@ -1,12 +1,20 @@
-"""Rows of routers."""
+"""Operations of routers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from logqueue import shapes
-from logqueue.api.bodies import queues as queue_bodies
-from logqueue.api.openapi.row import PAGING, STORING, TEXT, OperationRow, Parameter
+from logqueue.api.bodies import routers as router_bodies
+from logqueue.api.operations.row import (
+    PAGING,
+    STORING,
+    TEXT,
+    Body,
+    Operation,
+    Parameter,
+)
+from logqueue.core import commands as cmd
 from logqueue.errors import (
     RouterCycle,
     RouterNotFound,
@@ -14,6 +22,7 @@ from logqueue.errors import (
     TopicExistsIncompatible,
     TopicNotFound,
 )
+from logqueue.model.scopes import Scope
 
 ROUTERS = "/v0/routers"
 ROUTER = "/v0/routers/*"
@@ -28,13 +37,15 @@ AUDIT: dict[str, Any] = {
     "guarantee": "at_least_once",
 }
 
-ROWS = [
-    OperationRow(
+OPERATIONS = (
+    Operation(
+        name="list_routers",
         method="GET",
         pattern=ROUTERS,
-        name="list_routers",
+        scope=Scope.READ,
         group="routers",
         summary="List routers",
+        doc="routers",
         text="Names ascending, in pages; a key with prefixes sees only what it may touch.",
         query=(
             *PAGING,
@@ -55,15 +66,19 @@ ROWS = [
             "performance": {"server_total_ms": 0.11},
         },
     ),
-    OperationRow(
+    Operation(
+        name="put_router",
         method="PUT",
         pattern=ROUTER,
-        name="put_router",
+        scope=Scope.ADMIN,
+        body_policy=Body.REQUIRED,
+        command=cmd.PutRouter,
         group="routers",
         summary="Create or configure a router",
+        doc="routers",
         text="It copies every new record of `source` to `dest`. Absent topics are created. The "
         "options are replaced; progress is kept.",
-        body=queue_bodies.RouterBody,
+        body=router_bodies.RouterBody,
         asks={"source": "transcode", "dest": "transcode.audit", "filter": "hd*"},
         reply=shapes.Router,
         example={**AUDIT, "created": True, "performance": {"server_total_ms": 1.92}},
@@ -71,26 +86,31 @@ ROWS = [
         errors=(TopicNotFound, TopicExistsIncompatible, Throttled, RouterCycle, *STORING),
         creates=True,
     ),
-    OperationRow(
+    Operation(
+        name="get_router",
         method="GET",
         pattern=ROUTER,
-        name="get_router",
+        scope=Scope.READ,
         group="routers",
         summary="A router and its progress",
+        doc="routers",
         text="Once it has caught up.",
         reply=shapes.Router,
         example={**AUDIT, "forwarded_total": 2, "performance": {"server_total_ms": 0.12}},
         errors=(RouterNotFound,),
     ),
-    OperationRow(
+    Operation(
+        name="delete_router",
         method="DELETE",
         pattern=ROUTER,
-        name="delete_router",
+        scope=Scope.DELETE,
+        command=cmd.DropRouter,
         group="routers",
         summary="Delete a router",
+        doc="routers",
         text="Its topics and all copies stay. An absent router is `deleted: false`.",
         reply=shapes.RouterDropped,
         example={"router": "audit", "deleted": True, "performance": {"server_total_ms": 0.74}},
         errors=STORING,
     ),
-]
+)

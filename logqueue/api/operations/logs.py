@@ -1,51 +1,36 @@
-"""Rows of the logs themselves: their segments, and seqs by time."""
+"""Operations of the logs themselves: their segments."""
 
 from __future__ import annotations
 
 from logqueue import shapes
-from logqueue.api.openapi.row import PAGING, TEXT, U64, OperationRow, Parameter
+from logqueue.api.operations.row import (
+    PAGING,
+    TEXT,
+    Kind,
+    Operation,
+    Parameter,
+)
 from logqueue.errors import (
     RangeNotSatisfiable,
     SegmentNotFound,
     StorageReadOnly,
-    TopicNotFound,
 )
+from logqueue.model.scopes import Scope
 
 SEGMENTS = "/v0/log/segments"
 
 _LOG_ID = "0f8d2a9c5b7e41d3a6c4e2f190b3d587"
 
-ROWS = [
-    OperationRow(
-        method="GET",
-        pattern="/v0/topics/*/seq_at",
-        name="seq_at",
-        group="records",
-        summary="Where the records from a time on begin",
-        text="Of those that the topic still has. Where the server's clock was set back, the first "
-        "one in the order of seqs; some behind it are then from before.",
-        query=(
-            Parameter("ts", U64, "ms since the Unix epoch.", required=True, example=1795211102560),
-        ),
-        reply=shapes.SeqAt,
-        example={
-            "topic": "transcode",
-            "log_id": f"{_LOG_ID}-1",
-            "ts": 1795211102560,
-            "seq": 1,
-            "previous_seq": 0,
-            "earliest_seq": 1,
-            "head_seq": 2,
-            "performance": {"server_total_ms": 0.11},
-        },
-        errors=(TopicNotFound,),
-    ),
-    OperationRow(
+OPERATIONS = (
+    Operation(
+        name="list_segments",
         method="GET",
         pattern=SEGMENTS,
-        name="list_segments",
+        scope=Scope.READ,
+        access="read, without prefixes",
         group="logs",
         summary="The segments of a log",
+        doc="segments-of-the-logs",
         text="Sealed ones, those in the archive, and the active one; oldest first. Before the "
         "reply all of it is synced. A key must not be limited to name prefixes.",
         query=(
@@ -120,12 +105,16 @@ ROWS = [
         },
         errors=(StorageReadOnly,),
     ),
-    OperationRow(
+    Operation(
+        name="get_segment",
         method="GET",
         pattern=SEGMENTS + "/*",
-        name="get_segment",
+        scope=Scope.READ,
+        kind=Kind.DOWNLOAD,
+        access="read, without prefixes",
         group="logs",
         summary="The bytes of a segment",
+        doc="bytes-of-a-segment",
         text="As docs/wal-format.md describes them; of one that still grows, up to where it is "
         "durable. `Range` (one range) and, for sealed ones, `If-Range` with their `ETag` work as "
         "ever. A key must not be limited to name prefixes.",
@@ -137,4 +126,4 @@ ROWS = [
         statuses=(200, 206),
         errors=(SegmentNotFound, RangeNotSatisfiable, StorageReadOnly),
     ),
-]
+)

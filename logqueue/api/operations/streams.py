@@ -1,22 +1,26 @@
-"""Rows of what is pushed to readers: watch sessions and the WebSocket."""
+"""Operations of what is pushed to readers: watch sessions and the WebSocket."""
 
 from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import feeds as feed_bodies
-from logqueue.api.openapi.row import TEXT, OperationRow, flag
+from logqueue.api.operations.row import TEXT, Body, KeyPolicy, Kind, Operation, flag
 from logqueue.errors import NotAcceptable, NotFound, Throttled, TopicNotFound
+from logqueue.model.scopes import Scope
 
 WATCH = "/v0/watch"
 WID = "wid_2q0dEXAMPLEexample0xyz"
 
-ROWS = [
-    OperationRow(
+OPERATIONS = (
+    Operation(
+        name="create_watch",
         method="POST",
         pattern=WATCH,
-        name="create_watch",
+        scope=Scope.READ,
+        body_policy=Body.REQUIRED,
         group="streams",
         summary="Create a watch session",
+        doc="watch",
         text="Says from where on which topics are to be followed; nothing is read yet. A session "
         "without an open stream is forgotten after `session_ttl_ms`.",
         query=(flag("lenient", False, "Leave out topics that do not exist."),),
@@ -32,12 +36,16 @@ ROWS = [
         },
         errors=(TopicNotFound, Throttled),
     ),
-    OperationRow(
+    Operation(
+        name="watch",
         method="GET",
         pattern=WATCH + "/*",
-        name="watch",
+        kind=Kind.STREAM,
+        key=KeyPolicy.HANDLER,
+        access="the key that created it",
         group="streams",
         summary="Follow topics",
+        doc="the-stream",
         text="Server-sent events of a session; it takes the key that created it. The header "
         "`Last-Event-ID`, with the id of a frame, rewinds to right after that frame. A comment "
         "`hb` comes after each silence of `heartbeat_ms`. The stream ends when all its topics "
@@ -61,12 +69,15 @@ ROWS = [
         },
         errors=(NotAcceptable, NotFound, Throttled),
     ),
-    OperationRow(
+    Operation(
+        name="websocket",
         method="GET",
         pattern="/v0/ws",
-        name="websocket",
+        kind=Kind.SOCKET,
+        access="of each message",
         group="streams",
         summary="Follow and write over a WebSocket",
+        doc="websocket",
         text="Takes an upgrade to WebSocket only. JSON text messages, one command each, answered "
         "in order; `request_id` may be any JSON and comes back with the answer. Each message is "
         "checked for its own scope. An error does not close the socket.",
@@ -96,4 +107,4 @@ ROWS = [
         statuses=(101,),
         errors=(Throttled,),
     ),
-]
+)

@@ -1,10 +1,22 @@
-"""Rows of the life of a lease."""
+"""Operations of the life of a lease."""
 
 from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import queues as queue_bodies
-from logqueue.api.openapi.row import COPYING, STORING, TEXT, U32, U64, OperationRow, Parameter, flag
+from logqueue.api.operations.row import (
+    COPYING,
+    STORING,
+    TEXT,
+    U32,
+    U64,
+    Body,
+    Kind,
+    Operation,
+    Parameter,
+    flag,
+)
+from logqueue.core import commands as cmd
 from logqueue.errors import (
     BatchTooLarge,
     LogqueueError,
@@ -13,18 +25,23 @@ from logqueue.errors import (
     Throttled,
     TopicNotFound,
 )
+from logqueue.model.scopes import Scope
 
 QUEUE = "/v0/topics/*"
 LEASE = "lease_1a1faeb833a0000"
 SETTLING: tuple[type[LogqueueError], ...] = (BatchTooLarge, TopicNotFound, NotAQueue, *STORING)
 
-ROWS = [
-    OperationRow(
+OPERATIONS = (
+    Operation(
+        name="claim_jobs",
         method="POST",
         pattern=QUEUE + "/claim",
-        name="claim_jobs",
+        scope=Scope.READ | Scope.WRITE,
+        body_policy=Body.NOT_EMPTY,
+        command=cmd.ClaimJobs,
         group="queues",
         summary="Lease jobs",
+        doc="claim",
         text="Jobs that came back first, then jobs never offered. Without any it is 200 all the "
         "same, at once or after `wait_ms`, and says why: `reason`, and `retry_after_ms` if time "
         "alone may change it.",
@@ -51,12 +68,16 @@ ROWS = [
         },
         errors=(TopicNotFound, NotAQueue, *STORING),
     ),
-    OperationRow(
+    Operation(
+        name="ack_jobs",
         method="POST",
         pattern=QUEUE + "/ack",
-        name="ack_jobs",
+        scope=Scope.WRITE,
+        body_policy=Body.REQUIRED,
+        command=cmd.AckJobs,
         group="queues",
         summary="Complete jobs",
+        doc="ack",
         text="The jobs are deleted, all or none. Seqs that the caller holds no lease for are "
         "listed in `skipped`; that is no error.",
         body=queue_bodies.AckBody,
@@ -72,12 +93,16 @@ ROWS = [
         },
         errors=(*SETTLING, *COPYING),
     ),
-    OperationRow(
+    Operation(
+        name="nack_jobs",
         method="POST",
         pattern=QUEUE + "/nack",
-        name="nack_jobs",
+        scope=Scope.WRITE,
+        body_policy=Body.REQUIRED,
+        command=cmd.NackJobs,
         group="queues",
         summary="Give jobs back",
+        doc="nack",
         text="Claimable at once, ahead of fresh ones, or after `delay_ms`; without it, as the "
         "queue's `retry_backoff` says. `error` comes with the next delivery as `last_error`; "
         "`count` false takes the delivery back, for work that was not begun.",
@@ -99,12 +124,39 @@ ROWS = [
         },
         errors=SETTLING,
     ),
-    OperationRow(
+    Operation(
+        name="extend_leases",
+        method="POST",
+        pattern=QUEUE + "/extend",
+        scope=Scope.WRITE,
+        body_policy=Body.REQUIRED,
+        command=cmd.ExtendLeases,
+        group="queues",
+        summary="Keep leases longer",
+        doc="extend",
+        text="Sets the deadline to now + `lease_ms`, which may be earlier than before.",
+        body=queue_bodies.ExtendBody,
+        asks={"node": "api-fra-1", "seqs": [1, 9], "lease_ms": 60_000},
+        reply=shapes.Extended,
+        example={
+            "topic": "transcode",
+            "extended": 1,
+            "skipped": [9],
+            "deadlines": {"1": 1795211162599},
+            "performance": {"server_total_ms": 0.20},
+        },
+        errors=SETTLING,
+    ),
+    Operation(
+        name="reject_jobs",
         method="POST",
         pattern=QUEUE + "/reject",
-        name="reject_jobs",
+        scope=Scope.WRITE,
+        body_policy=Body.REQUIRED,
+        command=cmd.RejectJobs,
         group="queues",
         summary="Give jobs up",
+        doc="reject",
         text="They have failed for good: dead-lettered now if the queue has a `dead_letter`, else "
         "held if it has `on_exhausted` `hold`, else gone as rejected.",
         body=queue_bodies.RejectBody,
@@ -120,31 +172,16 @@ ROWS = [
         },
         errors=(*SETTLING, *COPYING),
     ),
-    OperationRow(
-        method="POST",
-        pattern=QUEUE + "/extend",
-        name="extend_leases",
-        group="queues",
-        summary="Keep leases longer",
-        text="Sets the deadline to now + `lease_ms`, which may be earlier than before.",
-        body=queue_bodies.ExtendBody,
-        asks={"node": "api-fra-1", "seqs": [1, 9], "lease_ms": 60_000},
-        reply=shapes.Extended,
-        example={
-            "topic": "transcode",
-            "extended": 1,
-            "skipped": [9],
-            "deadlines": {"1": 1795211162599},
-            "performance": {"server_total_ms": 0.20},
-        },
-        errors=SETTLING,
-    ),
-    OperationRow(
+    Operation(
+        name="work",
         method="GET",
         pattern=QUEUE + "/work",
-        name="work",
+        scope=Scope.READ | Scope.WRITE,
+        command=cmd.ClaimJobs,
+        kind=Kind.STREAM,
         group="queues",
         summary="Have jobs pushed",
+        doc="work",
         text="Server-sent events. At most `max` jobs are in flight over the stream; the next come "
         "as slots get free. Ack, nack, reject and extend go by POST with the same `node`. When the "
         "connection ends, its leases end too. A comment `hb` comes after each 15 s of silence.",
@@ -177,4 +214,33 @@ ROWS = [
         frames={"job": shapes.JobFrame, "error": shapes.StreamError},
         errors=(NotAcceptable, TopicNotFound, NotAQueue, Throttled),
     ),
-]
+    Operation(
+        name="pause_queue",
+        method="POST",
+        pattern=QUEUE + "/pause",
+        scope=Scope.ADMIN,
+        command=cmd.SetPaused,
+        group="queues",
+        summary="Hand out nothing",
+        doc="pause-and-resume",
+        text="To claims and work streams alike, over restarts too. Writes, acks and everything "
+        "else go on, leases run out, delays pass.",
+        reply=shapes.Paused,
+        example={"topic": "transcode", "paused": True, "performance": {"server_total_ms": 0.91}},
+        errors=(TopicNotFound, NotAQueue, *STORING),
+    ),
+    Operation(
+        name="resume_queue",
+        method="POST",
+        pattern=QUEUE + "/resume",
+        scope=Scope.ADMIN,
+        command=cmd.SetPaused,
+        group="queues",
+        summary="Hand out jobs again",
+        doc="pause-and-resume",
+        text="Those who wait for jobs get them at once.",
+        reply=shapes.Paused,
+        example={"topic": "transcode", "paused": False, "performance": {"server_total_ms": 0.91}},
+        errors=(TopicNotFound, NotAQueue, *STORING),
+    ),
+)

@@ -1,0 +1,240 @@
+"""Operations of topics and their records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logqueue import shapes
+from logqueue.api.operations.row import (
+    COPYING,
+    PAGING,
+    STORING,
+    Body,
+    Operation,
+    flag,
+)
+from logqueue.core import commands as cmd
+from logqueue.errors import (
+    RouterCycle,
+    TopicExistsIncompatible,
+    TopicNotEmpty,
+    TopicNotFound,
+)
+from logqueue.model.config import TopicConfig
+from logqueue.model.scopes import Scope
+
+TOPICS = "/v0/topics"
+TOPIC = "/v0/topics/*"
+
+CONFIG: dict[str, Any] = {
+    "type": "queue",
+    "ttl_ms": 0,
+    "cap_records": 0,
+    "cap_bytes": 0,
+    "discard": "old",
+    "durable": True,
+    "durability": "fsync",
+    "priority": None,
+    "auto_priority": True,
+    "auto_create": True,
+    "idempotency_window_ms": 120_000,
+    "dedupe_node": True,
+    "lease_ms": 30_000,
+    "claim_jitter_ms": 0,
+    "max_deliveries": 5,
+    "dead_letter": "transcode.failed",
+    "leases_durable": False,
+    "retry_backoff": {
+        "kind": "exponential",
+        "base_ms": 500,
+        "step_ms": 0,
+        "factor": 2.0,
+        "max_ms": 300_000,
+        "jitter": 0.0,
+    },
+    "on_exhausted": None,
+    "on_expire": "drop",
+    "claim_rate": None,
+    "max_in_flight": 50,
+    "paused": False,
+    "archive": None,
+}
+COUNTERS = {
+    "ready": 1,
+    "in_flight": 0,
+    "delayed": 0,
+    "held": 0,
+    "acked": 1,
+    "rejected": 0,
+    "expired": 0,
+    "dropped": 0,
+    "superseded": 0,
+    "cancelled": 0,
+    "dead_lettered": 0,
+    "paused": False,
+    "oldest_ready_ms": 72,
+}
+
+OPERATIONS = (
+    Operation(
+        name="list_topics",
+        method="GET",
+        pattern=TOPICS,
+        scope=Scope.READ,
+        group="topics",
+        summary="List topics",
+        doc="list-topics",
+        text="Names ascending, in pages; a key with prefixes sees only what it may touch.",
+        query=(*PAGING, flag("touch", False, "Count as a read for the priority.")),
+        reply=shapes.TopicPage,
+        example={
+            "topics": [
+                {
+                    "topic": "transcode",
+                    "type": "queue",
+                    "head_seq": 2,
+                    "earliest_seq": 1,
+                    "count": 1,
+                    "bytes": 29,
+                    "durable": True,
+                    "effective_priority": 500,
+                    "queue": COUNTERS,
+                }
+            ],
+            "performance": {"server_total_ms": 0.14},
+        },
+    ),
+    Operation(
+        name="put_topic",
+        method="PUT",
+        pattern=TOPIC,
+        scope=Scope.ADMIN,
+        body_policy=Body.OPTIONAL,
+        command=cmd.PutTopic,
+        group="topics",
+        summary="Create or configure a topic",
+        doc="create-or-configure-a-topic",
+        text="The whole config is replaced: a member left out goes back to its default. Only "
+        "`paused` is kept: it counts when the topic is created, later `pause` and `resume` change "
+        "it. To declare a topic without changing it, see `ensure`. An empty body stands for `{}`.",
+        body=TopicConfig,
+        asks={
+            "type": "queue",
+            "durable": True,
+            "max_deliveries": 5,
+            "dead_letter": "transcode.failed",
+            "retry_backoff": {"kind": "exponential", "base_ms": 500},
+            "max_in_flight": 50,
+        },
+        reply=shapes.TopicPut,
+        example={
+            "topic": "transcode",
+            "created": True,
+            "config": CONFIG,
+            "performance": {"server_total_ms": 1.65},
+        },
+        statuses=(200, 201),
+        errors=(TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
+        creates=True,
+    ),
+    Operation(
+        name="get_topic",
+        method="GET",
+        pattern=TOPIC,
+        scope=Scope.READ,
+        group="topics",
+        summary="State of a topic",
+        doc="state-of-a-topic",
+        text="Counters as of now. Looking never creates.",
+        query=(flag("touch", True, "Set `last_read_ts`."),),
+        reply=shapes.TopicState,
+        example={
+            "topic": "transcode",
+            "type": "queue",
+            "head_seq": 2,
+            "earliest_seq": 1,
+            "next_seq": 3,
+            "count": 1,
+            "bytes": 29,
+            "config": CONFIG,
+            "effective_priority": 500,
+            "last_write_ts": 1795211102560,
+            "last_read_ts": 1795211102632,
+            "log_id": "0f8d2a9c5b7e41d3a6c4e2f190b3d587-1",
+            "queue": COUNTERS,
+            "performance": {"server_total_ms": 0.13},
+        },
+        errors=(TopicNotFound,),
+    ),
+    Operation(
+        name="patch_topic",
+        method="PATCH",
+        pattern=TOPIC,
+        scope=Scope.ADMIN,
+        body_policy=Body.MERGE_PATCH,
+        command=cmd.PatchTopic,
+        group="topics",
+        summary="Change some of a topic's config",
+        doc="change-some-of-the-config",
+        text="A JSON merge patch (RFC 7386): only the named members change, objects are merged, "
+        "null sets a member back to its default. What comes of it must be a valid config. "
+        "`paused` is not changed.",
+        body=TopicConfig,
+        asks={"max_in_flight": 50, "retry_backoff": {"kind": "exponential", "base_ms": 500}},
+        reply=shapes.TopicPut,
+        example={
+            "topic": "transcode",
+            "created": False,
+            "config": CONFIG,
+            "performance": {"server_total_ms": 1.12},
+        },
+        errors=(TopicNotFound, TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
+    ),
+    Operation(
+        name="ensure_topic",
+        method="POST",
+        pattern=TOPIC + "/ensure",
+        scope=Scope.ADMIN,
+        body_policy=Body.OPTIONAL,
+        command=cmd.EnsureTopic,
+        group="topics",
+        summary="Create a topic if it is missing",
+        doc="ensure-a-topic",
+        text="An existing topic is not changed. `differs` reports the members that were sent and "
+        "have another value now; members that were not sent, and `paused`, are not compared. "
+        "An empty body stands for `{}`.",
+        body=TopicConfig,
+        asks={"type": "queue", "max_deliveries": 4},
+        reply=shapes.TopicEnsured,
+        example={
+            "topic": "transcode",
+            "created": False,
+            "differs": {"max_deliveries": {"have": 5, "want": 4}},
+            "config": CONFIG,
+            "performance": {"server_total_ms": 0.12},
+        },
+        statuses=(200, 201),
+        errors=(TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
+        creates=True,
+    ),
+    Operation(
+        name="delete_topic",
+        method="DELETE",
+        pattern=TOPIC,
+        scope=Scope.DELETE,
+        command=cmd.DropTopic,
+        group="topics",
+        summary="Delete a topic",
+        doc="delete-a-topic",
+        text="With its records, keys, leases and routers. An absent topic is `deleted: false`.",
+        query=(flag("if_empty", False, "Refuse when there are live records."),),
+        reply=shapes.TopicDropped,
+        example={
+            "topic": "transcode",
+            "deleted": True,
+            "routers_removed": ["audit"],
+            "performance": {"server_total_ms": 0.83},
+        },
+        errors=(TopicNotEmpty, *STORING),
+    ),
+)

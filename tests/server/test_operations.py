@@ -1,0 +1,77 @@
+"""The table of operations is whole: handlers, commands, names."""
+
+from __future__ import annotations
+
+import pytest
+
+from logqueue.api.operations import BY_NAME, GROUPS, OPERATIONS, Body, Kind, Operation
+from logqueue.core import commands as cmd
+from logqueue.server.app import routes
+from logqueue.server.http.requests import HttpRequest, Reply
+from logqueue.server.http.routing import routes_of, serves
+from logqueue.server.metrics import Metrics
+from logqueue.server.service import Service
+from logqueue.server.settings import Settings
+
+BESIDE = {
+    cmd.RemoveRecords,
+    cmd.PurgeJobs,
+    cmd.RedriveLetters,
+    cmd.ReleaseStream,
+    cmd.Expire,
+    cmd.Compact,
+    cmd.Forward,
+    cmd.ExpireStaged,
+}
+"""Commands that nobody asks for: portions of others, what time does, what routers do."""
+
+
+def test_every_operation_has_its_handlers() -> None:
+    """A new operation needs a method with `@serves` on one of the objects in server/app.py."""
+    service = Service(Settings())
+    table = routes(service, Metrics(service))
+    assert [(r.method, r.pattern, r.scope, r.body) for r in table] == [
+        (row.method, row.pattern, row.scope, row.body_policy) for row in OPERATIONS
+    ]
+    for row, route in zip(OPERATIONS, table, strict=True):
+        assert (route.stream is not None) == (row.kind is Kind.STREAM)
+        assert (route.socket is not None) == (row.kind is Kind.SOCKET)
+        assert (route.handler is None) == (row.kind is Kind.STREAM)
+
+
+def test_names_are_unique() -> None:
+    assert len(BY_NAME) == len(OPERATIONS)
+    assert len({(row.method, row.pattern) for row in OPERATIONS}) == len(OPERATIONS)
+    assert {row.group for row in OPERATIONS} == set(GROUPS)
+
+
+def test_every_command_is_of_an_operation_or_of_time() -> None:
+    asked_for = {row.command for row in OPERATIONS if row.command is not None}
+    assert asked_for | BESIDE == set(cmd.Command.__args__)
+    assert not asked_for & BESIDE
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda row: row.name)
+def test_a_row_says_all_of_its_parts(operation: Operation) -> None:
+    assert (operation.body is None) == (operation.body_policy is Body.IGNORED)
+    assert (operation.asks is None) == (operation.body is None)
+    assert (operation.example is None) == (operation.reply is None)
+    assert operation.reply is not None or operation.content or operation.kind is Kind.SOCKET
+    assert bool(operation.frames) == (operation.kind is Kind.STREAM)
+
+
+class _Sample:
+    @serves("health")
+    def health(self, request: HttpRequest) -> Reply:
+        """Answer."""
+        return Reply(b"{}")
+
+
+def test_a_missing_handler_or_row_is_found_at_the_start() -> None:
+    health, ready = BY_NAME["health"], BY_NAME["ready"]
+    (route,) = routes_of([health], [_Sample()])
+    assert route.handler is not None
+    with pytest.raises(ValueError, match=r"no handler is registered for .*ready"):
+        routes_of([health, ready], [_Sample()])
+    with pytest.raises(ValueError, match=r"no row: .*health"):
+        routes_of([], [_Sample()])
