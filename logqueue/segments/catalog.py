@@ -167,7 +167,7 @@ class Catalog(NamedTuple):
         """The bytes that a read asks for."""
         return read_segment(self.file(read.log, read.segment).path, read.bytes)
 
-    def lend(self, segment: int) -> bytes:
+    def fetch_source(self, segment: int) -> bytes:
         """The bytes of a segment of the jobs log, for reads that need others besides their own."""
         file = self.file("jobs", segment)
         return read_segment(file.path, file.index.bytes)

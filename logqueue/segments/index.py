@@ -4,8 +4,8 @@ Owns: the structs, their bytes, and finding them out frame by frame. Must not kn
 segments, who asks. The server extends the index of the active segment as it grows and writes that
 of a sealed one beside its archived copy, as NAME.wal.idx.
 
-Seqs of a topic appear in three ways. *Originals* are appended in this segment. Of these, *borrowed*
-ones name records that stand in earlier segments (a router's copies, committed chunks). *Moved*
+Seqs of a topic appear in three ways. *Originals* are appended in this segment. Of these, *references*
+name records in earlier segments (a router's copies, committed chunks). *Moved*
 ones are written anew here, because their first segment was about to be dropped; they count only
 where no earlier segment is at hand.
 """
@@ -70,7 +70,7 @@ class TopicPart(msgspec.Struct, omit_defaults=True):
         topic: Number of the instance.
         name: Of the topic; "" when the segment and those before it do not tell.
         log_id: "IDENTITY-NUMBER", the identity being that of the jobs log.
-        ranges: Seqs of originals, borrowed ones among them.
+        ranges: Seqs of originals, references among them.
         rows: How many.
         bytes: Of their data and meta.
         first_ts, last_ts: When they were appended, ms since the epoch; 0 without originals.
@@ -97,7 +97,7 @@ class TopicPart(msgspec.Struct, omit_defaults=True):
     events: int = 0
 
 
-class Borrowed(msgspec.Struct, omit_defaults=True):
+class Reference(msgspec.Struct, omit_defaults=True):
     """Originals whose bytes are not in this segment, or depend on such. In order of their frames.
 
     Attributes:
@@ -131,7 +131,7 @@ class SegmentIndex(msgspec.Struct, omit_defaults=True):
         topics: By number of the instance.
         learned: Topics it tells of, as they are at its end.
         routers: The same of routers.
-        borrowed: See there.
+        borrowed: The records whose content stands in earlier segments.
         staged: Chunks laid down here that were not committed here.
     """
 
@@ -151,7 +151,7 @@ class SegmentIndex(msgspec.Struct, omit_defaults=True):
     topics: list[TopicPart] = []
     learned: list[TopicFacts] = []
     routers: list[RouterFacts] = []
-    borrowed: list[Borrowed] = []
+    borrowed: list[Reference] = []
     staged: list[ChunkKey] = []
 
     def part(self, topic: int) -> TopicPart | None:
@@ -258,8 +258,8 @@ class IndexBuilder:
         self._orders = [0, 0]
         self._times: list[int] = []
         self._parts: dict[int, TopicPart] = {}
-        self._borrowed: list[Borrowed] = []
-        self._lent: dict[int, rg.Ranges] = {}
+        self._references: list[Reference] = []
+        self._referenced: dict[int, rg.Ranges] = {}
         self._staged: dict[ChunkKey, bool] = {}
 
     def feed(self, data: bytes) -> int:
@@ -327,7 +327,7 @@ class IndexBuilder:
             parts,
             [replace(known.topics[number]) for number in sorted(known.told)],
             [replace(known.routers[number]) for number in sorted(known.told_routers)],
-            [replace(borrowed) for borrowed in self._borrowed],
+            [replace(reference) for reference in self._references],
             [key for key, is_open in self._staged.items() if is_open],
         )
 
@@ -408,7 +408,7 @@ class IndexBuilder:
                 if key in self._staged:
                     self._staged[key] = False
                 else:
-                    self._borrow(Borrowed(event.topic, seq, count, chunk=key))
+                    self._add_reference(Reference(event.topic, seq, count, chunk=key))
                 seq += count
 
     def _move(self, topic: int, spans: rg.Ranges, block: bytes) -> None:
@@ -430,7 +430,7 @@ class IndexBuilder:
         here = self._parts.get(source)
         if here is not None and self._is_here(here, seqs[0], seqs[-1]):
             return
-        runs: list[Borrowed] = []
+        runs: list[Reference] = []
         for copy, seq in enumerate(seqs, event.first_seq):
             if here is not None and self._is_here(here, seq, seq):
                 continue
@@ -441,32 +441,32 @@ class IndexBuilder:
             ):
                 run.count += 1
             else:
-                runs.append(Borrowed(event.topic, copy, 1, source, seq))
+                runs.append(Reference(event.topic, copy, 1, source, seq))
         for run in runs:
-            self._borrow(run)
+            self._add_reference(run)
 
     def _is_here(self, part: TopicPart, first: int, last: int) -> bool:
         if rg.holds(part.moved, first, last):
             return True
-        lent = self._lent.get(part.topic)
-        if lent and rg.cut(lent, first, last):
+        referenced = self._referenced.get(part.topic)
+        if referenced and rg.cut(referenced, first, last):
             return False
         return rg.holds(part.ranges, first, last)
 
-    def _borrow(self, borrowed: Borrowed) -> None:
-        last = borrowed.first + borrowed.count - 1
-        rg.add(self._lent.setdefault(borrowed.topic, []), borrowed.first, last)
-        before = self._borrowed[-1] if self._borrowed else None
+    def _add_reference(self, reference: Reference) -> None:
+        last = reference.first + reference.count - 1
+        rg.add(self._referenced.setdefault(reference.topic, []), reference.first, last)
+        before = self._references[-1] if self._references else None
         if (
             before is not None
-            and borrowed.chunk is None is before.chunk
-            and (before.topic, before.source) == (borrowed.topic, borrowed.source)
-            and before.first + before.count == borrowed.first
-            and before.source_first + before.count == borrowed.source_first
+            and reference.chunk is None is before.chunk
+            and (before.topic, before.source) == (reference.topic, reference.source)
+            and before.first + before.count == reference.first
+            and before.source_first + before.count == reference.source_first
         ):
-            before.count += borrowed.count
+            before.count += reference.count
         else:
-            self._borrowed.append(borrowed)
+            self._references.append(reference)
 
 
 def _key_of(event: ev.ChunkStaged) -> ChunkKey:

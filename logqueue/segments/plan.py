@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from logqueue.segments import ranges as rg
-from logqueue.segments.index import Borrowed, ChunkKey, LogName, SegmentIndex
+from logqueue.segments.index import ChunkKey, LogName, Reference, SegmentIndex
 from logqueue.segments.known import KnownTopics, RouterFacts, TopicFacts
 from logqueue.segments.ranges import Ranges
 
@@ -51,7 +51,7 @@ class TopicRead(msgspec.Struct):
         return rg.count(self.ranges) + rg.count(self.moved)
 
 
-class Lender(msgspec.Struct):
+class SourceSegment(msgspec.Struct):
     """An earlier segment that bytes of a read's records stand in."""
 
     segment: int
@@ -70,7 +70,7 @@ class SegmentRead(msgspec.Struct):
         crc32: Of these bytes.
         topics: What to take.
         seeds: What is known where it begins.
-        lenders: Other segments that have to be at hand, ascending.
+        source_segments: Other segments that have to be at hand, ascending.
         first_order, last_order: Of job events, the orders to take.
     """
 
@@ -82,7 +82,7 @@ class SegmentRead(msgspec.Struct):
     crc32: int
     topics: list[TopicRead]
     seeds: Seeds
-    lenders: list[Lender] = []
+    source_segments: list[SourceSegment] = []
     first_order: int = 0
     last_order: int = (1 << 63) - 1
 
@@ -146,12 +146,12 @@ def plan_records(
 
 
 class _Had(msgspec.Struct):
-    """What can be read of a segment: by topic, seqs of all, and of those that are borrowed."""
+    """What can be read of a segment: by topic, seqs of all, and of those that are references."""
 
     segment: int
     seqs: dict[int, Ranges]
-    lent: dict[int, Ranges]
-    borrowed: list[Borrowed]
+    referenced: dict[int, Ranges]
+    borrowed: list[Reference]
 
 
 class _Plan:
@@ -163,21 +163,21 @@ class _Plan:
         self._had: list[_Had] = []
         self._covered: dict[int, Ranges] = {}
         self._chunks: dict[ChunkKey, int] = {}
-        self._lenders: dict[int, tuple[SegmentIndex, Seeds]] = {}
+        self._source_segments: dict[int, tuple[SegmentIndex, Seeds]] = {}
 
     def step(self, index: SegmentIndex, wanted: Mapping[int, Ranges | None]) -> SegmentRead | None:
         """What to read of the next segment, None when nothing."""
-        lent = self._lent(index)
-        all_lent: dict[int, Ranges] = {}
-        for borrowed in index.borrowed:
-            last = borrowed.first + borrowed.count - 1
-            rg.add(all_lent.setdefault(borrowed.topic, []), borrowed.first, last)
-        had = _Had(index.segment, {}, lent, index.borrowed)
+        referenced = self._referenced(index)
+        all_referenced: dict[int, Ranges] = {}
+        for reference in index.borrowed:
+            last = reference.first + reference.count - 1
+            rg.add(all_referenced.setdefault(reference.topic, []), reference.first, last)
+        had = _Had(index.segment, {}, referenced, index.borrowed)
         topics = []
         needed: dict[int, Ranges] = {}
         for part in index.topics:
-            originals = rg.without(part.ranges, all_lent.get(part.topic, []))
-            originals = rg.union(originals, lent.get(part.topic, []))
+            originals = rg.without(part.ranges, all_referenced.get(part.topic, []))
+            originals = rg.union(originals, referenced.get(part.topic, []))
             covered = self._covered.get(part.topic, [])
             if part.topic in wanted:
                 take = rg.without(_wanted(originals, wanted[part.topic]), covered)
@@ -186,7 +186,7 @@ class _Plan:
                 if take or anew:
                     name = self._names.name(part.topic)
                     topics.append(TopicRead(part.topic, name, part.log_id, take, anew))
-                    needed[part.topic] = rg.both(take, lent.get(part.topic, []))
+                    needed[part.topic] = rg.both(take, referenced.get(part.topic, []))
             had.seqs[part.topic] = rg.union(originals, part.moved)
             self._covered[part.topic] = rg.union(covered, had.seqs[part.topic])
         segments = self._segments_for(had, needed)
@@ -194,50 +194,50 @@ class _Plan:
         if topics:
             read = SegmentRead(
                 index.log, index.identity, index.log_id, index.segment, index.bytes, index.crc32,
-                topics, self._seeds(index), self._as_lenders(segments),
+                topics, self._seeds(index), self._as_source_segments(segments),
             )  # fmt: skip
-        self._lenders[index.segment] = index, self._seeds(index)
+        self._source_segments[index.segment] = index, self._seeds(index)
         self._had.append(had)
         self._chunks.update((key, index.segment) for key in index.staged)
         self._known.add(index.learned, index.routers)
         return read
 
-    def _lent(self, index: SegmentIndex) -> dict[int, Ranges]:
-        """The borrowed originals whose bytes are at hand."""
-        lent: dict[int, Ranges] = {}
-        for borrowed in index.borrowed:
-            if borrowed.chunk is not None:
-                found = [(0, borrowed.count - 1)] if borrowed.chunk in self._chunks else []
+    def _referenced(self, index: SegmentIndex) -> dict[int, Ranges]:
+        """The references whose source is at hand."""
+        referenced: dict[int, Ranges] = {}
+        for reference in index.borrowed:
+            if reference.chunk is not None:
+                found = [(0, reference.count - 1)] if reference.chunk in self._chunks else []
             else:
-                first, last = _sources(borrowed)
-                earlier = rg.cut(self._covered.get(borrowed.source, []), first, last)
-                here = rg.cut(lent.get(borrowed.source, []), first, last)
+                first, last = _sources(reference)
+                earlier = rg.cut(self._covered.get(reference.source, []), first, last)
+                here = rg.cut(referenced.get(reference.source, []), first, last)
                 found = [(a - first, b - first) for a, b in rg.union(earlier, here)]
             for start, end in found:
-                into = lent.setdefault(borrowed.topic, [])
-                rg.add(into, borrowed.first + start, borrowed.first + end)
-        return lent
+                into = referenced.setdefault(reference.topic, [])
+                rg.add(into, reference.first + start, reference.first + end)
+        return referenced
 
     def _segments_for(self, had: _Had, needed: Mapping[int, Ranges]) -> set[int]:
-        """The earlier segments that borrowed seqs of a segment take their bytes from."""
+        """The earlier segments that references of a segment take their bytes from."""
         found: set[int] = set()
         asked: dict[int, Ranges] = {topic: ranges for topic, ranges in needed.items() if ranges}
-        # Backwards: a copy's originals may be borrowed by the same segment, before it.
-        for borrowed in reversed(had.borrowed):
-            last = borrowed.first + borrowed.count - 1
-            for start, end in rg.cut(asked.get(borrowed.topic, []), borrowed.first, last):
-                if borrowed.chunk is not None:
-                    found.add(self._chunks[borrowed.chunk])
+        # Backwards: a copy's source may be a reference in the same segment, before it.
+        for reference in reversed(had.borrowed):
+            last = reference.first + reference.count - 1
+            for start, end in rg.cut(asked.get(reference.topic, []), reference.first, last):
+                if reference.chunk is not None:
+                    found.add(self._chunks[reference.chunk])
                     continue
-                shift = borrowed.source_first - borrowed.first
+                shift = reference.source_first - reference.first
                 rest: Ranges = [(start + shift, end + shift)]
-                here = rg.both(rest, had.lent.get(borrowed.source, []))
-                asked[borrowed.source] = rg.union(asked.get(borrowed.source, []), here)
-                found |= self._holders(borrowed.source, rest, had.segment)
+                here = rg.both(rest, had.referenced.get(reference.source, []))
+                asked[reference.source] = rg.union(asked.get(reference.source, []), here)
+                found |= self._holders(reference.source, rest, had.segment)
         return found
 
     def _holders(self, topic: int, seqs: Ranges, before: int) -> set[int]:
-        """The latest segments before one that have some seqs, and those which they borrow from."""
+        """The latest segments before one that have some seqs, and those they refer to."""
         found: set[int] = set()
         for had in reversed(self._had):
             if had.segment >= before:
@@ -245,20 +245,20 @@ class _Plan:
             hit = rg.both(seqs, had.seqs.get(topic, []))
             if hit:
                 found.add(had.segment)
-                borrowed = rg.both(hit, had.lent.get(topic, []))
-                if borrowed:
-                    found |= self._segments_for(had, {topic: borrowed})
+                copied = rg.both(hit, had.referenced.get(topic, []))
+                if copied:
+                    found |= self._segments_for(had, {topic: copied})
                 seqs = rg.without(seqs, hit)
             if not seqs:
                 break
         return found
 
-    def _as_lenders(self, segments: Iterable[int]) -> list[Lender]:
-        lenders = []
+    def _as_source_segments(self, segments: Iterable[int]) -> list[SourceSegment]:
+        source_segments = []
         for segment in sorted(segments):
-            index, seeds = self._lenders[segment]
-            lenders.append(Lender(segment, index.bytes, index.crc32, seeds))
-        return lenders
+            index, seeds = self._source_segments[segment]
+            source_segments.append(SourceSegment(segment, index.bytes, index.crc32, seeds))
+        return source_segments
 
     def _seeds(self, index: SegmentIndex) -> Seeds:
         """What decoding copies in a segment needs to know at its beginning."""
@@ -281,8 +281,8 @@ def _wanted(ranges: Ranges, wanted: Ranges | None) -> Ranges:
     return ranges if wanted is None else rg.both(ranges, wanted)
 
 
-def _sources(borrowed: Borrowed) -> tuple[int, int]:
-    return borrowed.source_first, borrowed.source_first + borrowed.count - 1
+def _sources(reference: Reference) -> tuple[int, int]:
+    return reference.source_first, reference.source_first + reference.count - 1
 
 
 def plan_events(

@@ -1,7 +1,7 @@
 """The records that copies and committed chunks are made of, found where they stand.
 
-Owns: a bounded memory of what was seen in the segment being read, and of earlier segments that are
-lent. Must not know: which records are wanted, how they are shown.
+Owns: a bounded memory of what was seen in the segment being read, and of earlier segments that
+are its sources. Must not know: which records are wanted, how they are shown.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from logqueue.events.copy_blocks import pack_copies
 from logqueue.segments.index import ChunkKey, SegmentDamaged
 from logqueue.segments.known import KnownTopics, RouterFacts
 from logqueue.segments.payloads import payloads
-from logqueue.segments.plan import Lender
+from logqueue.segments.plan import SourceSegment
 
-Lend = Callable[[int], bytes]
+FetchSource = Callable[[int], bytes]
 """Gives the bytes of an earlier segment of the jobs log, by its id."""
 
-SHELVES_MAX = 4
-"""Lent segments that are kept at a time; copies mostly take from the one before."""
+SOURCES_MAX = 4
+"""Source segments that are kept at a time; copies mostly take from the one before."""
 
 _END = 1 << 62
 
@@ -55,7 +55,7 @@ class _Original(NamedTuple):
     content: Content
 
 
-class Shelf:
+class SegmentRecords:
     """What one segment holds of some topics, in the order of its frames."""
 
     def __init__(self, topics: Iterable[int], staged_for: Iterable[int] = ()) -> None:
@@ -142,31 +142,37 @@ def chunk_key(event: ev.ChunkStaged) -> ChunkKey:
     return event.producer, event.epoch, event.partition, event.attempt, event.number
 
 
-class Library:
-    """The shelf of the segment being read, and shelves of those that are lent.
+class Resolver:
+    """The records of the segment being read and of its source segments.
 
     Attributes:
         path: How errors name the segment being read.
     """
 
     def __init__(
-        self, segment: int, shelf: Shelf, path: str, lenders: Sequence[Lender], lend: Lend | None
+        self,
+        segment: int,
+        kept: SegmentRecords,
+        path: str,
+        source_segments: Sequence[SourceSegment],
+        fetch_source: FetchSource | None,
     ) -> None:
         """Begin with one segment.
 
         Args:
-            segment, shelf: The one that is read; it is filled meanwhile.
+            segment: The one that is read.
+            kept: What it holds; filled as it is read.
             path: How errors name it.
-            lenders: The earlier segments that may be asked for.
-            lend: Gives their bytes; None when none can be had.
+            source_segments: The earlier segments that may be asked for.
+            fetch_source: Gives their bytes; None when none can be had.
         """
         self._segment = segment
-        self._shelf = shelf
+        self._kept = kept
         self.path = path
-        self._lenders = {lender.segment: lender for lender in lenders}
-        self._latest_first = sorted({segment, *self._lenders}, reverse=True)
-        self._lend = lend
-        self._lent: OrderedDict[int, Shelf] = OrderedDict()
+        self._source_segments = {source.segment: source for source in source_segments}
+        self._latest_first = sorted({segment, *self._source_segments}, reverse=True)
+        self._fetch_source = fetch_source
+        self._loaded: OrderedDict[int, SegmentRecords] = OrderedDict()
 
     def copies(
         self, copies: Copies, names: KnownTopics, offset: int, start: int, end: int
@@ -229,9 +235,9 @@ class Library:
         self, router: RouterFacts, segment: int, offset: int, seqs: Sequence[int]
     ) -> bytes | None:
         """The originals' own block, when the copies are just like it."""
-        if segment != self._segment or self._shelf.rewrote() or not router.options.keeps_records:
+        if segment != self._segment or self._kept.rewrote() or not router.options.keeps_records:
             return None
-        original = self._shelf.original(router.source, seqs[0], offset)
+        original = self._kept.original(router.source, seqs[0], offset)
         if original is None or not isinstance(original.content, bytes):
             return None
         is_all = (original.first, original.records) == (seqs[0], len(seqs))
@@ -247,11 +253,11 @@ class Library:
             if place > segment:
                 continue
             limit = before if place == segment else _END
-            shelf = self._shelf_of(place, topic)
-            if shelf is None:
+            kept = self._records_of(place, topic)
+            if kept is None:
                 continue
-            anew = shelf.anew(topic, seq, limit)
-            original = shelf.original(topic, seq, limit)
+            anew = kept.anew(topic, seq, limit)
+            original = kept.original(topic, seq, limit)
             if anew is not None and (original is None or anew[0] >= original.offset):
                 return BlockView(anew[1]).texts(anew[2])
             if original is not None:
@@ -281,35 +287,35 @@ class Library:
         for place in self._latest_first:
             if place > segment:
                 continue
-            shelf = self._shelf_of(place, committed.topic)
+            kept = self._records_of(place, committed.topic)
             limit = before if place == segment else _END
-            found = shelf.chunk(committed.topic, committed.key, limit) if shelf else None
+            found = kept.chunk(committed.topic, committed.key, limit) if kept else None
             if found is not None:
                 return found
         return None
 
-    def _shelf_of(self, segment: int, topic: int) -> Shelf | None:
+    def _records_of(self, segment: int, topic: int) -> SegmentRecords | None:
         if segment == self._segment:
-            return self._shelf
-        lender = self._lenders.get(segment)
-        if lender is None or self._lend is None:
+            return self._kept
+        source = self._source_segments.get(segment)
+        if source is None or self._fetch_source is None:
             return None
-        shelf = self._lent.get(segment)
-        if shelf is None or topic not in shelf.topics:
-            topics = shelf.topics if shelf is not None else set()
-            shelf = self._fill(lender, {*topics, topic}, self._lend(segment))
-            self._lent[segment] = shelf
-        self._lent.move_to_end(segment)
-        while len(self._lent) > SHELVES_MAX:
-            self._lent.popitem(last=False)
-        return shelf
+        kept = self._loaded.get(segment)
+        if kept is None or topic not in kept.topics:
+            topics = kept.topics if kept is not None else set()
+            kept = self._fill(source, {*topics, topic}, self._fetch_source(segment))
+            self._loaded[segment] = kept
+        self._loaded.move_to_end(segment)
+        while len(self._loaded) > SOURCES_MAX:
+            self._loaded.popitem(last=False)
+        return kept
 
-    def _fill(self, lender: Lender, topics: set[int], data: bytes) -> Shelf:
-        shelf = Shelf(topics)
-        known = lender.seeds.known()
-        path = f"segment {lender.segment}"
-        for offset, payload in payloads(data, path, length=lender.bytes, checksum=lender.crc32):
+    def _fill(self, source: SourceSegment, topics: set[int], data: bytes) -> SegmentRecords:
+        kept = SegmentRecords(topics)
+        known = source.seeds.known()
+        path = f"segment {source.segment}"
+        for offset, payload in payloads(data, path, length=source.bytes, checksum=source.crc32):
             for event in ev.decode(payload).events:
                 known.learn(event)
-                shelf.note(offset, event, known)
-        return shelf
+                kept.note(offset, event, known)
+        return kept

@@ -21,7 +21,7 @@ from logqueue.segments.job_events import JobTransition, rows_of
 from logqueue.segments.known import KnownTopics
 from logqueue.segments.payloads import payloads
 from logqueue.segments.plan import SegmentRead
-from logqueue.segments.resolver import Committed, Copies, Lend, Library, Shelf
+from logqueue.segments.resolver import Committed, Copies, FetchSource, Resolver, SegmentRecords
 
 
 class _Want:
@@ -60,25 +60,25 @@ class _Want:
 
 
 def read_records(
-    data: bytes, read: SegmentRead, lend: Lend | None = None, path: str = ""
+    data: bytes, read: SegmentRead, fetch_source: FetchSource | None = None, path: str = ""
 ) -> Iterator[RecordEvents]:
     """The records that a read takes of its segment, in the order of the log.
 
     Args:
         data: The segment from its first byte.
         read: What to take; made by `plan_records`.
-        lend: Gives the bytes of `read.lenders`; may be None when there are none.
+        fetch_source: Gives the bytes of `read.source_segments`; may be None when there are none.
         path: How errors name the segment.
 
     Raises:
-        SegmentDamaged: The bytes are not what they were, or a lender has not what it should.
+        SegmentDamaged: The bytes are not what they were, or a source segment lacks a record.
     """
     path = path or f"segment {read.name}"
     wants = {topic.topic: _Want(topic.ranges, topic.moved) for topic in read.topics}
     known = read.seeds.known()
-    shelf = Shelf((), wants)
-    _note_sources(known, wants, shelf)
-    library = Library(read.segment, shelf, path, read.lenders, lend)
+    kept = SegmentRecords((), wants)
+    _note_sources(known, wants, kept)
+    resolver = Resolver(read.segment, kept, path, read.source_segments, fetch_source)
     records, passed, want_of, decode = RecordEvents, PASSED, wants.get, decode_records
     for offset, payload in payloads(data, path, length=read.bytes, checksum=read.crc32):
         try:
@@ -94,7 +94,7 @@ def read_records(
                 first = event.first_seq
                 last = first + event.count - 1
                 if want.is_source:
-                    shelf.keep(event.topic, offset, first, event.count, event.block)
+                    kept.keep(event.topic, offset, first, event.count, event.block)
                 if want.low <= first and last <= want.high:
                     yield event
                 else:
@@ -103,19 +103,19 @@ def read_records(
             elif kind not in passed:
                 known.learn(event)
                 if kind is ev.RouterCreated or kind is ev.Checkpointed:
-                    _note_sources(known, wants, shelf)
-                shelf.note(offset, event, known)
+                    _note_sources(known, wants, kept)
+                kept.note(offset, event, known)
                 want = want_of(event.topic)
                 if want is not None:
-                    yield from _others(event, offset, want, library, known)
+                    yield from _others(event, offset, want, resolver, known)
 
 
-def _note_sources(known: KnownTopics, wants: dict[int, _Want], shelf: Shelf) -> None:
+def _note_sources(known: KnownTopics, wants: dict[int, _Want], kept: SegmentRecords) -> None:
     """Have the records kept that wanted ones may be copied from, however many routers away."""
     pending = {topic for topic, want in wants.items() if want.ranges or want.is_source}
     while pending:
-        sources = {r.source for r in known.routers.values() if r.dest in pending} - shelf.topics
-        shelf.topics |= sources
+        sources = {r.source for r in known.routers.values() if r.dest in pending} - kept.topics
+        kept.topics |= sources
         for topic in sources:
             wants.setdefault(topic, _Want([], [])).is_source = True
         pending = sources
@@ -135,7 +135,7 @@ def _no_transaction(path: str, offset: int, error: Exception) -> SegmentDamaged:
 
 
 def _others(
-    event: ev.AnyEvent, offset: int, want: _Want, library: Library, known: KnownTopics
+    event: ev.AnyEvent, offset: int, want: _Want, resolver: Resolver, known: KnownTopics
 ) -> Iterator[RecordEvents]:
     """The wanted records of an event that is no plain append."""
     if isinstance(event, ev.RecordsMoved):
@@ -149,16 +149,16 @@ def _others(
         for start, end in want.parts(first, first + event.count - 1):
             if router is None:
                 problem = f"it is of router {event.router}, which no segment at hand tells of"
-                raise SegmentDamaged(library.path, offset, problem)
+                raise SegmentDamaged(resolver.path, offset, problem)
             copies = Copies(event, router)
-            block = library.copies(copies, known, offset, start - first, end - first + 1)
+            block = resolver.copies(copies, known, offset, start - first, end - first + 1)
             yield RecordEvents(event.at, event.topic, start, end - start + 1, block)
     elif isinstance(event, ev.ChunksCommitted):
         first = event.first_seq
         for chunk, count in zip(event.chunks, event.counts, strict=True):
             committed = Committed((event.producer, event.epoch, *chunk), event.topic)
             for start, end in want.parts(first, first + count - 1):
-                block = library.chunk(committed, offset)
+                block = resolver.chunk(committed, offset)
                 whole = RecordEvents(event.at, event.topic, first, count, block)
                 yield _part(whole, range(start - first, end - first + 1))
             first += count

@@ -72,7 +72,7 @@ def test_a_data_directory_is_read_with_a_torn_tail(
     rows = sum(
         records.count
         for read in planned
-        for records in read_records(catalog.bytes_of(read), read, catalog.lend)
+        for records in read_records(catalog.bytes_of(read), read, catalog.fetch_source)
     )
     assert rows == len(history.came)
     reads = plan_events(catalog.jobs_indexes, catalog.leases_indexes, catalog.known.topics)

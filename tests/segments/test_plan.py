@@ -13,7 +13,7 @@ from logqueue import events as ev
 from logqueue.model.config import TopicConfig
 from logqueue.segments import ranges as rg
 from logqueue.segments.catalog import read_segment, scan
-from logqueue.segments.index import VERSION, Borrowed, SegmentIndex, TopicPart
+from logqueue.segments.index import VERSION, Reference, SegmentIndex, TopicPart
 from logqueue.segments.known import TopicFacts
 from logqueue.segments.plan import SegmentRead, plan_events, plan_records
 from logqueue.segments.walk import read_events
@@ -67,7 +67,7 @@ def histories(draw: st.DrawFn) -> list[SegmentIndex]:
     indexes = []
     for segment in range(1, draw(st.integers(2, 9))):
         parts: list[TopicPart] = []
-        borrowed: list[Borrowed] = []
+        references: list[Reference] = []
         for topic in TOPICS:
             part = TopicPart(topic, f"t{topic}", f"log-{topic}", ranges=[], moved=[])
             room = draw(st.integers(0, 6))
@@ -77,11 +77,11 @@ def histories(draw: st.DrawFn) -> list[SegmentIndex]:
                 rg.add(part.ranges, heads[topic] + 1, heads[topic] + room)
                 part.rows = room
             if topic == 3 and room:
-                # Those whose originals this very segment has are not borrowed.
+                # Those whose originals this very segment has are no references.
                 here = parts[-1].ranges[0][0] if parts and parts[-1].ranges else heads[2] + 1
                 count = max(0, min(room, here - copied - 1))
                 if count:
-                    borrowed.append(Borrowed(3, heads[3] + 1, count, 2, copied + 1))
+                    references.append(Reference(3, heads[3] + 1, count, 2, copied + 1))
                 copied += room
             before = heads[topic]
             if before and draw(st.booleans()):
@@ -107,7 +107,7 @@ def histories(draw: st.DrawFn) -> list[SegmentIndex]:
                 parts,
                 [TopicFacts(topic, f"t{topic}") for topic in TOPICS],
                 [],
-                borrowed,
+                references,
             )
         )
     return indexes
@@ -150,24 +150,24 @@ def test_each_record_at_hand_is_read_once(
     }
     assert set(found) == expected
     assert set(found.values()) <= {1}
-    _lenders_have_what_is_borrowed(indexes, reads)
+    _sources_have_what_is_referenced(indexes, reads)
 
 
-def _lenders_have_what_is_borrowed(indexes: list[SegmentIndex], reads: list[SegmentRead]) -> None:
+def _sources_have_what_is_referenced(indexes: list[SegmentIndex], reads: list[SegmentRead]) -> None:
     by_id = {index.segment: index for index in indexes}
     for read in reads:
-        lent: set[int] = set()
-        for lender in read.lenders:
-            assert lender.segment < read.segment
-            part = by_id[lender.segment].part(2)
+        referenced: set[int] = set()
+        for source in read.source_segments:
+            assert source.segment < read.segment
+            part = by_id[source.segment].part(2)
             assert part is not None
-            lent |= numbers(part.ranges) | numbers(part.moved)
+            referenced |= numbers(part.ranges) | numbers(part.moved)
         taken = {seq for topic in read.topics if topic.topic == 3 for seq in numbers(topic.ranges)}
         for run in by_id[read.segment].borrowed:
             needed = {
                 run.source_first + place for place in range(run.count) if run.first + place in taken
             }
-            assert needed <= lent
+            assert needed <= referenced
 
 
 def test_orders_that_step_back_where_a_segment_begins_lose_no_event(tmp_path: Path) -> None:

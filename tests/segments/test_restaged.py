@@ -26,6 +26,6 @@ def test_a_chunk_in_the_frame_of_its_commit_is_found(tmp_path: Path) -> None:
     found = [
         (records.first_seq, records.count, records.block)
         for read in plan_records(catalog.jobs_indexes, {1: None})
-        for records in read_records(catalog.bytes_of(read), read, catalog.lend)
+        for records in read_records(catalog.bytes_of(read), read, catalog.fetch_source)
     ]
     assert found == [(1, 2, chunk)]

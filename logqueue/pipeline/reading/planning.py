@@ -46,8 +46,8 @@ class SegmentTask:
 
 
 def weight(read: SegmentRead) -> int:
-    """Bytes of log that are fetched for a read, of lent segments too."""
-    return read.bytes + sum(lender.bytes for lender in read.lenders)
+    """Bytes of log that are fetched for a read, of source segments too."""
+    return read.bytes + sum(source.bytes for source in read.source_segments)
 
 
 FirstOf = Callable[[SegmentRead], int | None]
@@ -295,8 +295,8 @@ def _pack(reads: Sequence[SegmentRead], reading: Reading) -> list[SegmentTask]:
 
 def _unchecked(read: SegmentRead) -> SegmentRead:
     replace = msgspec.structs.replace
-    lenders = [replace(lender, crc32=UNCHECKED) for lender in read.lenders]
-    return replace(read, crc32=UNCHECKED, lenders=lenders)
+    source_segments = [replace(source, crc32=UNCHECKED) for source in read.source_segments]
+    return replace(read, crc32=UNCHECKED, source_segments=source_segments)
 
 
 def pack(

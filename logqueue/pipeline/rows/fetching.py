@@ -62,26 +62,26 @@ def read_task(task: SegmentTask, segments: Segments, reading: Reading) -> Iterat
     losses = Losses(reading.fail_on_data_loss)
     for read in task.reads:
         try:
-            data, lent = _fetch(read, segments)
+            data, sources = _fetch(read, segments)
         except SegmentGone:
             yield from _once_more(read, segments, reading, losses)
             continue
-        yield from rows(read, data, lent, reading)
+        yield from rows(read, data, sources, reading)
 
 
 def _fetch(read: SegmentRead, segments: Segments) -> tuple[bytes, dict[int, bytes]]:
-    """The bytes of a read and of what is lent to it: all of it, before the first row is given."""
+    """The bytes of a read and of its source segments: all before the first row is given."""
     data = segments.fetch(read.log, read.segment, read.bytes)
     return data, {
-        lender.segment: segments.fetch("jobs", lender.segment, lender.bytes)
-        for lender in read.lenders
+        source.segment: segments.fetch("jobs", source.segment, source.bytes)
+        for source in read.source_segments
     }
 
 
 def rows(
     read: SegmentRead,
     data: bytes,
-    lent: dict[int, bytes],
+    sources: dict[int, bytes],
     reading: Reading,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -100,7 +100,7 @@ def rows(
                     yield within
         else:
             yield from record_batches(
-                data, read, lent.__getitem__, data_as=reading.data, columns=columns
+                data, read, sources.__getitem__, data_as=reading.data, columns=columns
             )
     except SegmentDamaged as error:
         raise PipelineError(
@@ -121,8 +121,8 @@ def first_from(read: SegmentRead, segments: Segments, reading: Reading, at_ms: i
     import pyarrow.compute as pc
 
     found: int | None = None
-    data, lent = _fetch(read, segments)
-    for batch in rows(read, data, lent, reading, ("seq", "ts")):
+    data, sources = _fetch(read, segments)
+    for batch in rows(read, data, sources, reading, ("seq", "ts")):
         later = batch.filter(pc.greater_equal(batch.column("ts"), _moment(at_ms)))
         hit = pc.min(later.column("seq"))
         if hit.is_valid:
@@ -163,7 +163,7 @@ def _once_more(
         wanted[topic.topic] = rg.union(topic.ranges, topic.moved)
     for anew in survey.record_reads(wanted):
         try:
-            data, lent = _fetch(anew, segments)
+            data, sources = _fetch(anew, segments)
         except SegmentGone:
             for topic in anew.topics:
                 losses.report(
@@ -172,7 +172,7 @@ def _once_more(
                 )
                 yield from segments.live(topic)
             continue
-        yield from rows(anew, data, lent, reading)
+        yield from rows(anew, data, sources, reading)
 
 
 def _events_once_more(

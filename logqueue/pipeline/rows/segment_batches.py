@@ -39,7 +39,7 @@ from logqueue.segments.fast_decode import RecordEvents
 from logqueue.segments.index import SegmentDamaged
 from logqueue.segments.job_events import JobTransition
 from logqueue.segments.plan import SegmentRead
-from logqueue.segments.resolver import Lend
+from logqueue.segments.resolver import FetchSource
 from logqueue.segments.walk import read_events, read_records
 
 DataAs = Literal["string", "binary", "none"]
@@ -113,7 +113,7 @@ EVENTS_SCHEMA = pa.schema(
 def record_batches(
     data: bytes,
     read: SegmentRead,
-    lend: Lend | None = None,
+    fetch_source: FetchSource | None = None,
     *,
     data_as: DataAs = "string",
     columns: Sequence[str] | None = None,
@@ -124,7 +124,7 @@ def record_batches(
     Args:
         data: The segment from its first byte.
         read: What to take; made by `segments.plan.plan_records`.
-        lend: Gives the bytes of `read.lenders`.
+        fetch_source: Gives the bytes of `read.source_segments`.
         data_as: Type of the column "data"; with "none" it is null and costs nothing.
         columns: Those to make, in the order of the schema; None for all.
         path: How errors name the segment.
@@ -137,7 +137,7 @@ def record_batches(
     maker = _RecordRows(read, data_as, wanted, path or f"segment {read.name}")
     pending: list[RecordEvents] = []
     size = rows = 0
-    for records in read_records(data, read, lend, path):
+    for records in read_records(data, read, fetch_source, path):
         length = len(records.block)
         if rows >= ROWS_MIN or (pending and size + length > BYTES_MAX):
             yield from maker.make(pending)

@@ -118,8 +118,10 @@ def _needed(
     }
     if log == "jobs":
         for read in plan_records(indexes, dict.fromkeys(numbers)):
-            keep.update(lender.segment for lender in read.lenders)
-    edges = {(borrowed.topic, borrowed.source) for index in indexes for borrowed in index.borrowed}
+            keep.update(source.segment for source in read.source_segments)
+    edges = {
+        (reference.topic, reference.source) for index in indexes for reference in index.borrowed
+    }
     edges |= {(facts.dest, facts.source) for index in indexes for facts in index.routers}
     sources = set(numbers)
     while more := {source for dest, source in edges if dest in sources and source} - sources:
@@ -136,7 +138,7 @@ def _only(index: SegmentIndex, numbers: frozenset[int]) -> SegmentIndex:
         routers=[
             facts for facts in index.routers if facts.source in numbers or facts.dest in numbers
         ],
-        borrowed=[borrowed for borrowed in index.borrowed if borrowed.topic in numbers],
+        borrowed=[reference for reference in index.borrowed if reference.topic in numbers],
     )
 
 
