@@ -4,9 +4,9 @@ Owns: the structs, their bytes, and finding them out frame by frame. Must not kn
 segments, who asks. The server extends the index of the active segment as it grows and writes that
 of a sealed one beside its archived copy, as NAME.wal.idx.
 
-Seqs of a topic appear in three ways. *Originals* are appended in this segment. Of these, *references*
-name records in earlier segments (a router's copies, committed chunks). *Moved*
-ones are written anew here, because their first segment was about to be dropped; they count only
+Seqs of a topic appear in three ways. *Originals* are appended in this segment. Of these,
+*references* name records in earlier segments (a router's copies, committed chunks). *Moved* ones
+are written again here, because their first segment was about to be dropped; they count only
 where no earlier segment is at hand.
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from logqueue.model.clock import ManualClock
 from logqueue.segments.index import LogName, decode_index, encode_index
-from logqueue.server.handlers.segment_listing import SegmentPage, Wish, list_segments
+from logqueue.server.handlers.segment_listing import SegmentPage, SegmentQuery, list_segments
 from logqueue.server.storage import checkpoint, compaction, segment_lookup
 from logqueue.server.storage.segment_lookup import LOG_NAMES, SegmentPlace
 from tests.core.world import START_MS, Bounds, World
@@ -195,8 +195,8 @@ def test_a_listing_goes_on_when_segments_are_dropped_meanwhile(
     world.engine.journal.jobs.sync()
     world.step()
     journal = world.engine.journal
-    wish = Wish(log, topics, 0, 0, 2)
-    steps = list_segments(journal.segments, wish, places(world, log), journal.logs[log].appended)
+    query = SegmentQuery(log, topics, 0, 0, 2)
+    steps = list_segments(journal.segments, query, places(world, log), journal.logs[log].appended)
     # The first segment of the jobs log is open now.
     next(steps)
     for name in LOG_NAMES:

@@ -21,7 +21,7 @@ LIVE = {"url": "http://127.0.0.1:4000", "topics": "orders"}
 
 
 def test_offsets_come_back_as_they_were_with_sorted_keys() -> None:
-    offset = RecordsOffset({"b": Place("l-2", 7), "a": Place("l-1", 3, told=9)})
+    offset = RecordsOffset({"b": Place("l-2", 7), "a": Place("l-1", 3, complete_from=9)})
     text = json.dumps(offset.json(), separators=(",", ":"))
     assert text == (
         '{"v":1,"topics":{"a":{"log":"l-1","next":3,"told":9},"b":{"log":"l-2","next":7}}}'
@@ -45,13 +45,13 @@ def test_offsets_come_back_as_they_were_with_sorted_keys() -> None:
     ],
 )
 def test_other_values_are_no_offset_of_records(value: object) -> None:
-    with pytest.raises(PipelineError, match=r"no offset of records"):
+    with pytest.raises(PipelineError, match=r"not an offset of records"):
         RecordsOffset.parse(value)
 
 
 @pytest.mark.parametrize("value", [None, {"v": 1}, {"v": 1, "log": 3, "next": 3}])
 def test_other_values_are_no_offset_of_events(value: object) -> None:
-    with pytest.raises(PipelineError, match=r"no offset of lease events"):
+    with pytest.raises(PipelineError, match=r"not an offset of lease events"):
         EventsOffset.parse(value)
 
 

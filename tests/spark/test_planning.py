@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading import options
-from logqueue.pipeline.reading.available import HeldRange, Piece, Range
-from logqueue.pipeline.reading.offset_planner import EventsCourse, Limit, RecordsCourse
+from logqueue.pipeline.reading.available import AvailableRange, Piece, Range
+from logqueue.pipeline.reading.offset_planner import (
+    EventsOffsetPlanner,
+    Limit,
+    RecordsOffsetPlanner,
+)
 from logqueue.pipeline.reading.offsets import DataLossError
 from logqueue.pipeline.reading.options import Reading, Selection
 from logqueue.pipeline.reading.planning import SegmentTask, Survey, weight
-from logqueue.pipeline.reading.pushdown import Narrowing
+from logqueue.pipeline.reading.pushdown import Pushdown
 from logqueue.segments import ranges as rg
 from logqueue.segments.index import SegmentIndex, TopicPart
 from logqueue.segments.known import TopicFacts
@@ -102,7 +106,7 @@ def test_tasks_cover_a_range_exactly_once(
     partition_bytes = data.draw(st.integers(64 << 10, 128 * MIB))
     minimum = data.draw(st.integers(1, 9))
     asked = reading(partitionBytes=str(partition_bytes), minPartitions=str(minimum))
-    tasks = Survey(indexes, [], ALL).record_tasks(wanted, asked, Narrowing())
+    tasks = Survey(indexes, [], ALL).record_tasks(wanted, asked, Pushdown())
     for topic, range in ((1, (first, end - 1)), (2, (1, nexts[1] - 1))):
         pairs = taken(tasks, topic)
         assert in_order(pairs)
@@ -111,7 +115,7 @@ def test_tasks_cover_a_range_exactly_once(
     total = sum(size for _, size in uncut)
     assert len(tasks) <= max(-(-total // partition_bytes), minimum)
     # A pure function of the range and the list: nothing else, no time, no memory.
-    assert Survey(indexes, [], ALL).record_tasks(wanted, asked, Narrowing()) == tasks
+    assert Survey(indexes, [], ALL).record_tasks(wanted, asked, Pushdown()) == tasks
 
 
 def test_small_segments_share_a_task_and_large_ones_do_not() -> None:
@@ -119,17 +123,17 @@ def test_small_segments_share_a_task_and_large_ones_do_not() -> None:
     indexes += [index(n, [part(1, n * 10 - 9, n * 10)]) for n in range(2, 101)]
     survey = Survey(indexes, [], ALL)
     wanted = [Range("a", f"{LOG}-1", 1, 1001)]
-    assert len(survey.record_tasks(wanted, reading(), Narrowing())) == 2
-    assert len(survey.record_tasks(wanted, reading(partitionBytes="10m"), Narrowing())) == 10
-    one = survey.record_tasks([Range("a", f"{LOG}-1", 15, 16)], reading(), Narrowing())
+    assert len(survey.record_tasks(wanted, reading(), Pushdown())) == 2
+    assert len(survey.record_tasks(wanted, reading(partitionBytes="10m"), Pushdown())) == 10
+    one = survey.record_tasks([Range("a", f"{LOG}-1", 15, 16)], reading(), Pushdown())
     assert [read.segment for task in one for read in task.reads] == [2]
 
 
 def test_segments_are_cut_only_for_the_least_number_of_tasks() -> None:
     survey = Survey([index(1, [part(1, 1, 10)], [facts(1, "a")], size=64 * MIB)], [], ALL)
     wanted = [Range("a", f"{LOG}-1", 1, 11)]
-    assert len(survey.record_tasks(wanted, reading(partitionBytes="1m"), Narrowing())) == 1
-    tasks = survey.record_tasks(wanted, reading(minPartitions="4"), Narrowing())
+    assert len(survey.record_tasks(wanted, reading(partitionBytes="1m"), Pushdown())) == 1
+    tasks = survey.record_tasks(wanted, reading(minPartitions="4"), Pushdown())
     assert len(tasks) == 4
     assert taken(tasks, 1) == [(1, 3), (4, 5), (6, 8), (9, 10)]
 
@@ -140,17 +144,17 @@ def test_filters_leave_out_segments_by_topic_seq_and_time() -> None:
     survey = Survey(indexes, [], ALL)
     wanted = [Range("a", f"{LOG}-1", 1, 101), Range("b", f"{LOG}-2", 2, 11)]
 
-    def segments(narrowing: Narrowing) -> list[int]:
-        tasks = survey.record_tasks(narrowing.of_ranges(wanted), reading(), narrowing)
+    def segments(pushdown: Pushdown) -> list[int]:
+        tasks = survey.record_tasks(pushdown.of_ranges(wanted), reading(), pushdown)
         return [read.segment for task in tasks for read in task.reads]
 
-    assert segments(Narrowing()) == [*range(1, 11)]
-    assert segments(Narrowing(topics=frozenset({"a"}), first=85)) == [9, 10]
-    assert segments(Narrowing(topics=frozenset({"b"}), last=3)) == [2, 3]
-    assert segments(Narrowing(topics=frozenset({"a"}), to_micros=19_999)) == [1, 2]
-    assert segments(Narrowing(from_ms=95, topics=frozenset({"a"}))) == [10]
-    assert segments(Narrowing(topics=frozenset())) == []
-    assert Narrowing(first=5, last=4).of_ranges(wanted) == []
+    assert segments(Pushdown()) == [*range(1, 11)]
+    assert segments(Pushdown(topics=frozenset({"a"}), first=85)) == [9, 10]
+    assert segments(Pushdown(topics=frozenset({"b"}), last=3)) == [2, 3]
+    assert segments(Pushdown(topics=frozenset({"a"}), to_micros=19_999)) == [1, 2]
+    assert segments(Pushdown(from_ms=95, topics=frozenset({"a"}))) == [10]
+    assert segments(Pushdown(topics=frozenset())) == []
+    assert Pushdown(first=5, last=4).of_ranges(wanted) == []
 
 
 # -- what is held ----------------------------------------------------------------------------------
@@ -162,9 +166,14 @@ def test_a_log_from_its_begin_tells_of_everything() -> None:
         # Seqs 11 to 4106 were promised before a crash and handed out to nobody.
         index(2, [part(1, 4107, 4110)], [facts(1, "a", head=4106)]),
     ]
-    held = Survey(indexes, [], ALL).held()["a"]
-    assert (held.log, held.next, held.told, held.untold) == (f"{LOG}-1", 4111, 1, [])
-    assert held.rows(1, 4111) == 14
+    available = Survey(indexes, [], ALL).available()["a"]
+    assert (available.log, available.next, available.complete_from, available.gaps) == (
+        f"{LOG}-1",
+        4111,
+        1,
+        [],
+    )
+    assert available.rows(1, 4111) == 14
 
 
 def test_dropped_segments_leave_untold_seqs_and_live_records() -> None:
@@ -173,20 +182,24 @@ def test_dropped_segments_leave_untold_seqs_and_live_records() -> None:
         index(7, [part(1, 101, 110)], [facts(1, "a", head=100)]),
         index(8, [part(1, 111, 120, moved=moved)], [facts(1, "a", head=110)]),
     ]
-    held = Survey(indexes, [], ALL).held()["a"]
-    assert (held.next, held.told, held.untold) == (121, 101, [(1, 100)])
-    assert [(piece.first, piece.last) for piece in held.pieces] == [(5, 9), (101, 110), (111, 120)]
+    available = Survey(indexes, [], ALL).available()["a"]
+    assert (available.next, available.complete_from, available.gaps) == (121, 101, [(1, 100)])
+    assert [(piece.first, piece.last) for piece in available.pieces] == [
+        (5, 9),
+        (101, 110),
+        (111, 120),
+    ]
     # A hole in the archive, too.
     indexes = [
         index(1, [part(1, 1, 10)], [facts(1, "a")]),
         index(4, [part(1, 31, 40)], [facts(1, "a", head=30)]),
     ]
-    assert Survey(indexes, [], ALL).held()["a"].untold == [(11, 30)]
+    assert Survey(indexes, [], ALL).available()["a"].gaps == [(11, 30)]
 
 
 def test_a_topic_of_which_all_is_over_still_has_its_head() -> None:
-    held = Survey([index(9, [], [facts(1, "a", head=500)])], [], ALL).held()["a"]
-    assert (held.next, held.untold, held.pieces) == (501, [(1, 500)], [])
+    available = Survey([index(9, [], [facts(1, "a", head=500)])], [], ALL).available()["a"]
+    assert (available.next, available.gaps, available.pieces) == (501, [(1, 500)], [])
 
 
 def test_the_newest_instance_of_a_name_is_the_one() -> None:
@@ -194,28 +207,28 @@ def test_the_newest_instance_of_a_name_is_the_one() -> None:
         index(1, [part(1, 1, 10)], [facts(1, "a"), facts(2, "b")]),
         index(2, [part(3, 1, 2)], [TopicFacts(1, "a", True, 0, 0, True, 10), facts(3, "a")]),
     ]
-    held = Survey(indexes, [], ALL).held()
-    assert {name: (topic.log, topic.next) for name, topic in held.items()} == {
+    available = Survey(indexes, [], ALL).available()
+    assert {name: (topic.log, topic.next) for name, topic in available.items()} == {
         "a": (f"{LOG}-3", 3),
         "b": (f"{LOG}-2", 1),
     }
-    assert set(Survey(indexes, [], Selection(names=("b",))).held()) == {"b"}
+    assert set(Survey(indexes, [], Selection(names=("b",))).available()) == {"b"}
 
 
 def test_orders_of_dropped_segments_are_untold_in_either_log() -> None:
     jobs = [index(n, orders=(n * 10, n * 10 + 8)) for n in (1, 2, 3)]
     leases = [index(n, log="leases", orders=(n * 10 + 9, n * 10 + 9)) for n in (2, 3)]
-    held = Survey(jobs, leases, ALL).held_events()
-    assert (held.log, held.next, held.untold) == (LOG, 40, [(0, 28)])
-    assert Survey(jobs, leases, ALL).held_events(end=35).next == 35
+    available = Survey(jobs, leases, ALL).available_events()
+    assert (available.log, available.next, available.gaps) == (LOG, 40, [(0, 28)])
+    assert Survey(jobs, leases, ALL).available_events(end=35).next == 35
 
 
 # -- starts and micro-batches ----------------------------------------------------------------------
 
 
-def topic(name: str, next: int, *, first: int = 1, log: str = "l", untold: int = 0) -> HeldRange:
+def topic(name: str, next: int, *, first: int = 1, log: str = "l", gaps: int = 0) -> AvailableRange:
     pieces = [Piece(first, next - 1, next - first, (next - first) * 10)] if next > first else []
-    return HeldRange(name, log, next, pieces, [(1, untold)] if untold else [])
+    return AvailableRange(name, log, next, pieces, [(1, gaps)] if gaps else [])
 
 
 def vector(**places: int) -> dict[str, object]:
@@ -226,59 +239,59 @@ def vector(**places: int) -> dict[str, object]:
 
 
 def test_bounds_are_shared_and_kept() -> None:
-    course = RecordsCourse(reading())
-    held = {name: topic(name, next) for name, next in (("a", 1001), ("b", 11), ("c", 501))}
-    start = course.initial(held)
+    planner = RecordsOffsetPlanner(reading())
+    available = {name: topic(name, next) for name, next in (("a", 1001), ("b", 11), ("c", 501))}
+    start = planner.initial(available)
     assert start == vector(a=1, b=1, c=1)
-    assert course.latest(start, held, Limit(), None) == vector(a=1001, b=11, c=501)
-    once = course.latest(start, held, Limit(rows=100), None)
+    assert planner.latest(start, available, Limit(), None) == vector(a=1001, b=11, c=501)
+    once = planner.latest(start, available, Limit(rows=100), None)
     assert once == vector(a=46, b=11, c=46)
-    assert course.latest(start, held, Limit(rows=100), None) == once
-    assert course.latest(start, held, Limit(bytes=1000), None) == once
-    assert course.latest(start, held, Limit(bytes=1), None) == vector(a=2, b=1, c=1)
+    assert planner.latest(start, available, Limit(rows=100), None) == once
+    assert planner.latest(start, available, Limit(bytes=1000), None) == once
+    assert planner.latest(start, available, Limit(bytes=1), None) == vector(a=2, b=1, c=1)
     steps = 0
     while start != vector(a=1001, b=11, c=501):
-        start, steps = course.latest(start, held, Limit(rows=100), None), steps + 1
+        start, steps = planner.latest(start, available, Limit(rows=100), None), steps + 1
     assert steps == 16
 
 
 def test_sparse_survivors_do_not_hold_a_micro_batch_up() -> None:
     pieces = [Piece(5, 1_000_000, 3, 30), Piece(1_000_001, 1_000_100, 100, 9)]
-    held = HeldRange("a", "l", 1_000_101, pieces)
-    assert held.after_rows(1, 1_000_101, 50) == 1_000_048
-    assert held.after_rows(1, 1_000_101, 2) == 7
+    available = AvailableRange("a", "l", 1_000_101, pieces)
+    assert available.after_rows(1, 1_000_101, 50) == 1_000_048
+    assert available.after_rows(1, 1_000_101, 2) == 7
 
 
 def test_available_now_goes_to_its_target_and_no_further() -> None:
-    course = RecordsCourse(reading())
-    target = course.end({"a": topic("a", 11)})
+    planner = RecordsOffsetPlanner(reading())
+    target = planner.end({"a": topic("a", 11)})
     later = {"a": topic("a", 31), "new": topic("new", 5)}
-    assert course.latest(vector(a=1), later, Limit(), target) == vector(a=11)
-    assert course.latest(vector(a=11), later, Limit(), target) == vector(a=11)
-    assert course.latest(vector(a=20), later, Limit(), target) == vector(a=20)
+    assert planner.latest(vector(a=1), later, Limit(), target) == vector(a=11)
+    assert planner.latest(vector(a=11), later, Limit(), target) == vector(a=11)
+    assert planner.latest(vector(a=20), later, Limit(), target) == vector(a=20)
 
 
 def test_topics_that_come_later_begin_at_their_earliest() -> None:
-    course = RecordsCourse(reading())
-    held = {"a": topic("a", 11), "late": topic("late", 51, first=41, untold=40)}
-    end = course.latest(vector(a=5), held, Limit(), None)
+    planner = RecordsOffsetPlanner(reading())
+    available = {"a": topic("a", 11), "late": topic("late", 51, first=41, gaps=40)}
+    end = planner.latest(vector(a=5), available, Limit(), None)
     assert end["topics"]["late"] == {"log": "l", "next": 51, "told": 41}
-    assert course.between(vector(a=5), end, held) == [
+    assert planner.between(vector(a=5), end, available) == [
         Range("a", "l", 5, 11),
         Range("late", "l", 1, 51),
     ]
     # What was over before the topic was first seen is forgotten with the next step.
-    assert course.latest(end, held, Limit(), None) == end
-    held["late"] = topic("late", 61, first=41, untold=40)
-    assert course.latest(end, held, Limit(), None) == vector(a=11, late=61)
+    assert planner.latest(end, available, Limit(), None) == end
+    available["late"] = topic("late", 61, first=41, gaps=40)
+    assert planner.latest(end, available, Limit(), None) == vector(a=11, late=61)
     # A topic without records stays unknown.
-    held["z"] = topic("z", 1)
-    later = course.latest(vector(a=5), held, Limit(), None)
+    available["z"] = topic("z", 1)
+    later = planner.latest(vector(a=5), available, Limit(), None)
     assert later["topics"].keys() == {"a", "late"}
 
 
 @pytest.mark.parametrize(
-    ("start", "held", "said"),
+    ("start", "available", "said"),
     [
         (vector(a=5), {}, "topic 'a' was deleted; seqs from 5 on"),
         (vector(a=5), {"a": topic("a", 9, log="m")}, "'a' is another one now .* seqs from 5 on"),
@@ -286,114 +299,114 @@ def test_topics_that_come_later_begin_at_their_earliest() -> None:
     ],
 )
 def test_what_happened_behind_a_streams_back_is_told(
-    start: dict[str, object], held: dict[str, HeldRange], said: str
+    start: dict[str, object], available: dict[str, AvailableRange], said: str
 ) -> None:
     with pytest.raises(DataLossError, match=said):
-        RecordsCourse(reading()).latest(start, held, Limit(), None)
+        RecordsOffsetPlanner(reading()).latest(start, available, Limit(), None)
 
 
 def test_losses_are_noted_and_passed_over_when_they_are_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    course = RecordsCourse(reading(failOnDataLoss="false"))
+    planner = RecordsOffsetPlanner(reading(failOnDataLoss="false"))
     made_anew = {"a": topic("a", 9, log="m")}
-    end = course.latest(vector(a=5), made_anew, Limit(), None)
+    end = planner.latest(vector(a=5), made_anew, Limit(), None)
     assert end["topics"] == {"a": {"log": "m", "next": 9}}
-    assert course.between(vector(a=5), end, made_anew) == [Range("a", "m", 1, 9)]
-    assert course.latest(vector(a=5), {}, Limit(), None) == vector(a=5)
-    held = {"a": topic("a", 60, first=41, untold=40)}
-    assert course.between(vector(a=5), vector(a=60), held) == [Range("a", "l", 5, 60)]
-    assert course.between(vector(a=5), vector(a=60), {}) == []
+    assert planner.between(vector(a=5), end, made_anew) == [Range("a", "m", 1, 9)]
+    assert planner.latest(vector(a=5), {}, Limit(), None) == vector(a=5)
+    available = {"a": topic("a", 60, first=41, gaps=40)}
+    assert planner.between(vector(a=5), vector(a=60), available) == [Range("a", "l", 5, 60)]
+    assert planner.between(vector(a=5), vector(a=60), {}) == []
     assert "seqs 5 to 40 of topic 'a' are gone" in caplog.text
-    assert "going on without it (failOnDataLoss=false)" in caplog.text
+    assert "continuing without it (failOnDataLoss=false)" in caplog.text
 
 
 def test_unread_seqs_that_are_untold_are_a_loss() -> None:
-    course = RecordsCourse(reading())
-    held = {"a": topic("a", 60, first=41, untold=40)}
+    planner = RecordsOffsetPlanner(reading())
+    available = {"a": topic("a", 60, first=41, gaps=40)}
     with pytest.raises(DataLossError, match=r"seqs 5 to 40 of topic 'a' are gone"):
-        course.between(vector(a=5), vector(a=60), held)
-    assert course.between(vector(a=41), vector(a=60), held) == [Range("a", "l", 41, 60)]
+        planner.between(vector(a=5), vector(a=60), available)
+    assert planner.between(vector(a=41), vector(a=60), available) == [Range("a", "l", 41, 60)]
     # A stream that began when they were untold already has lost nothing, until more goes.
-    start = course.initial(held)
+    start = planner.initial(available)
     assert start["topics"]["a"] == {"log": "l", "next": 1, "told": 41}
-    assert course.between(start, vector(a=60), held) == [Range("a", "l", 1, 60)]
-    held = {"a": topic("a", 60, first=51, untold=50)}
+    assert planner.between(start, vector(a=60), available) == [Range("a", "l", 1, 60)]
+    available = {"a": topic("a", 60, first=51, gaps=50)}
     with pytest.raises(DataLossError, match=r"seqs 41 to 50 of topic 'a' are gone"):
-        course.between(start, vector(a=60), held)
-    assert course.between(start, vector(a=21), held) == [Range("a", "l", 1, 21)]
+        planner.between(start, vector(a=60), available)
+    assert planner.between(start, vector(a=21), available) == [Range("a", "l", 1, 21)]
 
 
 def test_a_checkpoint_of_something_else_is_refused() -> None:
-    course = RecordsCourse(reading())
+    planner = RecordsOffsetPlanner(reading())
     with pytest.raises(PipelineError, match=r"before its begin 9"):
-        course.between(vector(a=9), vector(a=5), {"a": topic("a", 20)})
-    with pytest.raises(PipelineError, match=r"no offset of records"):
-        course.latest({"v": 1, "log": "l", "next": 3}, {}, Limit(), None)
+        planner.between(vector(a=9), vector(a=5), {"a": topic("a", 20)})
+    with pytest.raises(PipelineError, match=r"not an offset of records"):
+        planner.latest({"v": 1, "log": "l", "next": 3}, {}, Limit(), None)
 
 
 def test_explicit_starts_are_checked_against_what_is_there() -> None:
-    held = {"a": topic("a", 60, first=41, untold=40)}
+    available = {"a": topic("a", 60, first=41, gaps=40)}
     start = reading(startingOffsets='{"a": 45}')
-    assert RecordsCourse(start).initial(held) == vector(a=45)
-    assert RecordsCourse(start).batch(held, lambda *_: 1) == [Range("a", "l", 45, 60)]
-    gone = RecordsCourse(reading(startingOffsets='{"a": 5}'))
+    assert RecordsOffsetPlanner(start).initial(available) == vector(a=45)
+    assert RecordsOffsetPlanner(start).batch(available, lambda *_: 1) == [Range("a", "l", 45, 60)]
+    gone = RecordsOffsetPlanner(reading(startingOffsets='{"a": 5}'))
     with pytest.raises(DataLossError, match=r"seqs 5 to 40"):
-        gone.batch(held, lambda *_: 1)
+        gone.batch(available, lambda *_: 1)
     with pytest.raises(DataLossError, match=r"seqs 60 to 98"):
-        RecordsCourse(reading(startingOffsets='{"a": 99}')).batch(held, lambda *_: 1)
+        RecordsOffsetPlanner(reading(startingOffsets='{"a": 99}')).batch(available, lambda *_: 1)
     with pytest.raises(PipelineError, match=r"names topic 'b', and there is no such"):
-        RecordsCourse(reading(startingOffsets='{"b": 5}')).initial(held)
+        RecordsOffsetPlanner(reading(startingOffsets='{"b": 5}')).initial(available)
     with pytest.raises(DataLossError, match=r"'a' is another one now"):
         of_other = '{"v":1,"topics":{"a":{"log":"m","next":45}}}'
-        RecordsCourse(reading(startingOffsets=of_other)).batch(held, lambda *_: 1)
+        RecordsOffsetPlanner(reading(startingOffsets=of_other)).batch(available, lambda *_: 1)
 
 
 def test_batches_end_where_they_are_told_to() -> None:
-    held = {"a": topic("a", 60), "b": topic("b", 30)}
+    available = {"a": topic("a", 60), "b": topic("b", 30)}
     ends = reading(endingOffsets='{"a": 20, "b": -1}')
-    assert RecordsCourse(ends).batch(held, lambda *_: 1) == [
+    assert RecordsOffsetPlanner(ends).batch(available, lambda *_: 1) == [
         Range("a", "l", 1, 20),
         Range("b", "l", 1, 30),
     ]
     times = reading(startingTimestamp="10000", endingTimestamp="20000")
     seqs = {10_000: 7, 20_000: 9}
-    assert RecordsCourse(times).batch(held, lambda _, at: seqs[at]) == [
+    assert RecordsOffsetPlanner(times).batch(available, lambda _, at: seqs[at]) == [
         Range("a", "l", 7, 9),
         Range("b", "l", 7, 9),
     ]
 
 
 def test_events_advance_by_orders() -> None:
-    course = EventsCourse(reading(events="leases"))
-    held = Survey(
+    planner = EventsOffsetPlanner(reading(events="leases"))
+    available = Survey(
         [index(n, [TopicPart(1, "", "", events=50)], [facts(1, "a")]) for n in (1, 2)], [], ALL
-    ).held_events()
-    start = course.initial(held)
+    ).available_events()
+    start = planner.initial(available)
     assert start == {"v": 1, "log": LOG, "next": 0}
-    assert course.latest(start, held, Limit(), None) == {"v": 1, "log": LOG, "next": 300}
-    some = course.latest(start, held, Limit(rows=25), None)
+    assert planner.latest(start, available, Limit(), None) == {"v": 1, "log": LOG, "next": 300}
+    some = planner.latest(start, available, Limit(rows=25), None)
     assert some == {"v": 1, "log": LOG, "next": 150}
-    assert course.between(start, some, held) == [Range("", LOG, 0, 150)]
-    assert course.latest(some, held, Limit(rows=1), course.end(held))["next"] == 152
+    assert planner.between(start, some, available) == [Range("", LOG, 0, 150)]
+    assert planner.latest(some, available, Limit(rows=1), planner.end(available))["next"] == 152
     with pytest.raises(DataLossError, match=r"orders 300 to 899 are gone"):
-        course.latest({"v": 1, "log": LOG, "next": 900}, held, Limit(), None)
+        planner.latest({"v": 1, "log": LOG, "next": 900}, available, Limit(), None)
     with pytest.raises(DataLossError, match=r"the log is another one now"):
-        course.latest({"v": 1, "log": "other", "next": 9}, held, Limit(), None)
+        planner.latest({"v": 1, "log": "other", "next": 9}, available, Limit(), None)
 
 
 def test_events_of_dropped_segments_are_a_loss_for_who_was_there() -> None:
-    course = EventsCourse(reading(events="leases"))
-    held = Survey([index(2), index(3)], [], ALL).held_events()
-    start = course.initial(held)
+    planner = EventsOffsetPlanner(reading(events="leases"))
+    available = Survey([index(2), index(3)], [], ALL).available_events()
+    start = planner.initial(available)
     assert start == {"v": 1, "log": LOG, "next": 0, "told": 200}
-    assert course.between(start, course.end(held), held) == [Range("", LOG, 0, 400)]
+    assert planner.between(start, planner.end(available), available) == [Range("", LOG, 0, 400)]
     with pytest.raises(DataLossError, match=r"orders 150 to 199 are gone"):
-        course.between({"v": 1, "log": LOG, "next": 150}, course.end(held), held)
+        planner.between({"v": 1, "log": LOG, "next": 150}, planner.end(available), available)
 
 
 def test_a_read_knows_what_it_weighs() -> None:
     survey = Survey([index(1, [part(1, 1, 10)], [facts(1, "a")])], [], ALL)
-    (task,) = survey.record_tasks([Range("a", f"{LOG}-1", 1, 11)], reading(), Narrowing())
+    (task,) = survey.record_tasks([Range("a", f"{LOG}-1", 1, 11)], reading(), Pushdown())
     assert task.bytes == MIB
     assert isinstance(task.reads[0], SegmentRead)

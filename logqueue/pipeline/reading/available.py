@@ -1,21 +1,21 @@
-"""What a source holds of its topics at one moment, and what of a range that misses.
+"""What is available of each topic at one moment, and which parts of a range are lost.
 
-Owns: the description that planning stands on, its weights, the words for losses. Must not know:
+Owns: the description that planning uses, its weights, the messages about losses. Must not know:
 pyspark, where the data is, how it is read.
 
-What counts as a loss. A log tells of a seq as long as a segment at hand says what became of it: the
-record is there, or the seq was never handed out. When segments are dropped, the live records in
-them are written anew before, so live records are always there; of jobs that had ended nothing is
-kept but in a log archive. So the seqs of dropped segments are *untold*: some have a row, of the
-others nobody knows. A reader loses something
+What counts as a loss. The log is complete for a seq while an available segment shows what became of
+it: the record is there, or the seq was never given to a record. Before a segment is dropped, its
+live records are written again, so live records are always available; jobs that had ended are kept
+only in a log archive. So the seqs of dropped segments are *gaps*: some still have a record, for the
+others it is unknown. A reader loses something
 
-- if untold seqs lie in a range that it was about to read, unless it found them untold already when
-  it first saw the topic (a batch from `earliest`, a new stream: no reader was there to lose them);
-- if the topic was deleted or made anew behind its back, or the log is another one;
+- if a range that it is about to read has gaps, unless they were gaps already when it first saw the
+  topic (a batch from `earliest`, a new stream: there was no reader to lose them);
+- if the topic was deleted or created again between two reads, or the log is another one;
 - if the log ends before the place where the reader already was (restored from an older backup).
 
-Seqs that were never handed out to a record (promised before a crash, skipped by a router) have no
-row, and that is no loss.
+Seqs that were never given to a record (reserved before a crash, skipped by a router) have no row,
+and that is not a loss.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRange:
-    """What is held of one topic.
+class AvailableRange:
+    """What is available of one topic.
 
     Attributes:
         log: Its `log_id`.
-        next: One behind its highest seq.
+        next: One after its highest seq.
         pieces: Where its records are, ascending, not overlapping.
-        untold: Seqs of which nobody knows what became of them, unless there is a record.
+        gaps: Seqs of dropped segments; unless there is a record, what became of them is unknown.
         is_paged: Whether only live records can be read.
         first: Where reading from the earliest begins: the first live record when it is paged.
     """
@@ -65,14 +65,14 @@ class HeldRange:
     log: str
     next: int
     pieces: Sequence[Piece] = ()
-    untold: rg.Ranges = field(default_factory=list)
+    gaps: rg.Ranges = field(default_factory=list)
     is_paged: bool = False
     first: int = 1
 
     @property
-    def told(self) -> int:
-        """The first seq from which all is told."""
-        return self.untold[-1][1] + 1 if self.untold else self.first
+    def complete_from(self) -> int:
+        """The first seq after the last gap."""
+        return self.gaps[-1][1] + 1 if self.gaps else self.first
 
     def rows(self, first: int, end: int) -> int:
         """Rows from `first` up to `end`, that one not included, at most."""
@@ -119,25 +119,25 @@ def _bytes(piece: Piece, first: int, end: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldEvents:
-    """What is held of the job events of a log.
+class AvailableEvents:
+    """What is available of the job events of a log.
 
     Attributes:
         log: Its identity.
-        next: One behind the highest order that is certain to be told in full.
+        next: One after the highest order whose events are certain to be complete.
         pieces: As of seqs, of orders.
-        untold: Orders whose events may be gone with a dropped segment.
+        gaps: Orders whose events may be gone with a dropped segment.
     """
 
     log: str
     next: int
     pieces: Sequence[Piece] = ()
-    untold: rg.Ranges = field(default_factory=list)
+    gaps: rg.Ranges = field(default_factory=list)
 
     @property
-    def told(self) -> int:
-        """The first order from which all is told."""
-        return self.untold[-1][1] + 1 if self.untold else 0
+    def complete_from(self) -> int:
+        """The first order after the last gap."""
+        return self.gaps[-1][1] + 1 if self.gaps else 0
 
 
 class Range(NamedTuple):
@@ -150,52 +150,54 @@ class Range(NamedTuple):
     end: int
 
 
-class Losses:
-    """What to do about lost data: refuse to go on, or note it and go on."""
+class LossPolicy:
+    """What to do about lost data: fail, or log a warning and continue."""
 
     def __init__(self, fail: bool) -> None:
         self.fail = fail
 
     def report(self, what: str) -> None:
-        """Say what is lost.
+        """Report a loss.
 
         Raises:
             DataLossError: Losses are not accepted.
         """
         if self.fail:
             raise DataLossError(
-                f"{what}. Set failOnDataLoss=false to go on without it; a log archive "
+                f"{what}. Set failOnDataLoss=false to continue without it; a log archive "
                 "(LOGQUEUE_ARCHIVE_DIR) would have kept it"
             )
-        logger.warning("%s; going on without it (failOnDataLoss=false)", what)
+        logger.warning("%s; continuing without it (failOnDataLoss=false)", what)
 
-    def of_range(self, range: Range, untold: rg.Ranges, known: int = 0) -> None:
+    def of_range(self, range: Range, gaps: rg.Ranges, known: int = 0) -> None:
         """Report what is untold in a range.
 
         Args:
-            untold: Of the topic.
+            gaps: Of the topic.
             known: What is untold below this was so when the reader first came.
 
         Raises:
             DataLossError: Something is, and losses are not accepted.
         """
         begin = max(range.first, known)
-        for first, last in rg.cut(untold, begin, range.end - 1) if begin < range.end else []:
+        for first, last in rg.cut(gaps, begin, range.end - 1) if begin < range.end else []:
             what = f"seqs {first} to {last} of topic {quoted(range.topic)}"
             if not range.topic:
                 what = f"job events of orders {first} to {last}"
-            self.report(f"{what} are gone: the log has dropped the segments that told of them")
+            self.report(f"{what} are gone: the log has dropped their segments")
 
 
-def require_topics(names: Sequence[str], held: Mapping[str, HeldRange], where: str) -> None:
+def require_topics(
+    names: Sequence[str], available: Mapping[str, AvailableRange], where: str
+) -> None:
     """Refuse a batch over topics that are not there.
 
     Raises:
         PipelineError: Names them.
     """
-    absent = [name for name in names if name not in held]
+    absent = [name for name in names if name not in available]
     if absent:
         raise PipelineError(
-            f"there is no topic {', '.join(map(repr, absent))} in {where}: look at the spelling, "
+            f"there is no topic {', '.join(map(repr, absent))} in {where}: check the spelling, "
             "or read all topics with topicPattern=.*"
         )

@@ -1,11 +1,12 @@
 """Where a read begins, how far a micro-batch goes, and which ranges that makes.
 
-Owns: starts, ends and micro-batches as pure functions of options, offsets and what is held. Must
-not know: pyspark, segments, HTTP. The two kinds of events have the same functions, told apart by
-their classes: `RecordsCourse` over a vector of topics, `EventsCourse` over the orders of a log.
+Owns: starts, ends and micro-batches as pure functions of options, offsets and what is available.
+Must not know: pyspark, segments, HTTP. `RecordsOffsetPlanner` works on one offset per topic,
+`EventsOffsetPlanner` on the orders of a whole log; both have the same methods.
 
-A topic that appears later begins at its earliest seq. What was held when a stream first saw a topic
-is noted in its offset (`told`), so that a micro-batch that is repeated is judged in the same way.
+A topic that appears later begins at its earliest seq. An offset records from where the log was
+complete when the stream first saw the topic (`complete_from`), so that a repeated micro-batch is
+checked for losses in the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from typing import Any, Literal, Protocol
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.reading.available import HeldEvents, HeldRange, Losses, Piece, Range
+from logqueue.pipeline.reading.available import (
+    AvailableEvents,
+    AvailableRange,
+    LossPolicy,
+    Piece,
+    Range,
+)
 from logqueue.pipeline.reading.offsets import EventsOffset, Place, RecordsOffset, share
 from logqueue.pipeline.reading.options import Bound, Reading
 
@@ -29,39 +36,39 @@ class Limit:
     bytes: int | None = None
 
 
-SeqAt = Callable[[HeldRange, int], int]
+SeqAt = Callable[[AvailableRange, int], int]
 """The first seq of a topic that was taken in at a time (ms since the epoch) or later; one behind
 the highest when there is none."""
 
 
-class Course(Protocol):
+class OffsetPlanner(Protocol):
     """What both kinds of reading can say of offsets. Offsets are plain JSON values."""
 
-    def initial(self, held: Any) -> dict[str, Any]:
+    def initial(self, available: Any) -> dict[str, Any]:
         """Where a stream begins."""
 
-    def end(self, held: Any) -> dict[str, Any]:
-        """The end of what is held now."""
+    def end(self, available: Any) -> dict[str, Any]:
+        """The end of what is available now."""
 
     def latest(
-        self, start: dict[str, Any], held: Any, limit: Limit, target: dict[str, Any] | None
+        self, start: dict[str, Any], available: Any, limit: Limit, target: dict[str, Any] | None
     ) -> dict[str, Any]:
         """Where a micro-batch from `start` ends, `target` at most."""
 
-    def between(self, start: dict[str, Any], end: dict[str, Any], held: Any) -> list[Range]:
+    def between(self, start: dict[str, Any], end: dict[str, Any], available: Any) -> list[Range]:
         """What a micro-batch reads."""
 
 
-class RecordsCourse:
+class RecordsOffsetPlanner:
     """Offsets and ranges of records."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._losses = Losses(reading.fail_on_data_loss)
+        self._losses = LossPolicy(reading.fail_on_data_loss)
 
     # -- starts and ends of what options say -----------------------------------------------------
 
-    def initial(self, held: Mapping[str, HeldRange]) -> dict[str, Any]:
+    def initial(self, available: Mapping[str, AvailableRange]) -> dict[str, Any]:
         """Where a stream begins.
 
         Raises:
@@ -69,23 +76,26 @@ class RecordsCourse:
             DataLossError: It is of another log.
         """
         start = self._reading.start
-        self._check_names(start, "startingOffsets", held)
-        places = {name: self._first(topic, start) for name, topic in held.items()}
+        self._check_names(start, "startingOffsets", available)
+        places = {name: self._first(topic, start) for name, topic in available.items()}
         return RecordsOffset(places).json()
 
-    def _first(self, topic: HeldRange, start: Bound) -> Place:
+    def _first(self, topic: AvailableRange, start: Bound) -> Place:
         given = start.places.get(topic.name, -2)
         if given == -2:
-            return Place(topic.log, topic.first, topic.told)
-        log, told = start.logs.get(topic.name, topic.log), start.told.get(topic.name, 0)
-        return Place(log, max(given, 1), told)
+            return Place(topic.log, topic.first, topic.complete_from)
+        log = start.logs.get(topic.name, topic.log)
+        return Place(log, max(given, 1), start.complete_from.get(topic.name, 0))
 
-    def end(self, held: Mapping[str, HeldRange]) -> dict[str, Any]:
-        """The end of what is held now."""
-        return RecordsOffset({name: _end(topic) for name, topic in held.items()}).json()
+    def end(self, available: Mapping[str, AvailableRange]) -> dict[str, Any]:
+        """The end of what is available now."""
+        return RecordsOffset({name: _end(topic) for name, topic in available.items()}).json()
 
     def batch(
-        self, held: Mapping[str, HeldRange], seq_at: SeqAt, older: Sequence[HeldRange] = ()
+        self,
+        available: Mapping[str, AvailableRange],
+        seq_at: SeqAt,
+        older: Sequence[AvailableRange] = (),
     ) -> list[Range]:
         """What a batch reads.
 
@@ -99,11 +109,11 @@ class RecordsCourse:
             DataLossError: What was named explicitly is gone.
         """
         start, end = self._reading.start, self._reading.end
-        self._check_names(start, "startingOffsets", held)
-        self._check_names(end, "endingOffsets", held)
+        self._check_names(start, "startingOffsets", available)
+        self._check_names(end, "endingOffsets", available)
         ranges = []
-        for name in sorted(held):
-            topic = held[name]
+        for name in sorted(available):
+            topic = available[name]
             for bound in (start, end):
                 log = bound.logs.get(name, topic.log)
                 if log != topic.log:
@@ -112,7 +122,7 @@ class RecordsCourse:
             if first < last:
                 range = Range(name, topic.log, first, last)
                 if start.places.get(name, -2) > 0:
-                    self._losses.of_range(range, topic.untold, start.told.get(name, 0))
+                    self._losses.of_range(range, topic.gaps, start.complete_from.get(name, 0))
                 ranges.append(range)
         for topic in older:
             if start.places.get(topic.name, -2) == -2:
@@ -122,7 +132,7 @@ class RecordsCourse:
                 ranges.append(Range(topic.name, topic.log, begin, last))
         return [range for range in ranges if range.first < range.end]
 
-    def _batch_first(self, topic: HeldRange, seq_at: SeqAt) -> int:
+    def _batch_first(self, topic: AvailableRange, seq_at: SeqAt) -> int:
         start = self._reading.start
         if start.at_ms is not None:
             return seq_at(topic, start.at_ms)
@@ -131,20 +141,22 @@ class RecordsCourse:
             self._losses.report(_ahead(topic, given))
         return topic.first if given == -2 else max(given, 1)
 
-    def _batch_end(self, topic: HeldRange, seq_at: SeqAt) -> int:
+    def _batch_end(self, topic: AvailableRange, seq_at: SeqAt) -> int:
         end = self._reading.end
         if end.at_ms is not None:
             return seq_at(topic, end.at_ms)
         given = end.places.get(topic.name, -1)
         return topic.next if given == -1 else min(given, topic.next)
 
-    def _check_names(self, bound: Bound, option: str, held: Mapping[str, HeldRange]) -> None:
+    def _check_names(
+        self, bound: Bound, option: str, available: Mapping[str, AvailableRange]
+    ) -> None:
         for name in bound.places:
             if not self._reading.selection.fits(name):
                 raise PipelineError(
                     f"option {option} names topic '{name}', which topics or topicPattern leave out"
                 )
-            if name not in held:
+            if name not in available:
                 raise PipelineError(
                     f"option {option} names topic {quoted(name)}, and there is no such topic"
                 )
@@ -154,7 +166,7 @@ class RecordsCourse:
     def latest(
         self,
         start: dict[str, Any],
-        held: Mapping[str, HeldRange],
+        available: Mapping[str, AvailableRange],
         limit: Limit,
         target: dict[str, Any] | None,
     ) -> dict[str, Any]:
@@ -170,9 +182,9 @@ class RecordsCourse:
         begun = RecordsOffset.parse(start).topics
         targets = RecordsOffset.parse(target).topics if target is not None else None
         places = dict(begun)
-        steps: list[tuple[HeldRange, Place, int]] = []
-        for name in sorted({*begun, *held}):
-            step = self._step(name, begun.get(name), held.get(name), targets)
+        steps: list[tuple[AvailableRange, Place, int]] = []
+        for name in sorted({*begun, *available}):
+            step = self._step(name, begun.get(name), available.get(name), targets)
             if step is not None:
                 places[name] = step[1]
                 steps.append(step)
@@ -181,24 +193,24 @@ class RecordsCourse:
         for (topic, place, _), next in zip(steps, ends, strict=True):
             is_new = topic.name not in begun or begun[topic.name].log != place.log
             # An offset changes only when something was read.
-            keeps_told = is_new or next < place.told or next == place.next
-            told = place.told if keeps_told else 0
+            keeps_complete_from = is_new or next < place.complete_from or next == place.next
+            complete_from = place.complete_from if keeps_complete_from else 0
             if is_new and next == topic.first:
                 # Nothing of it is read yet, so it is new in the next micro-batch, too.
                 places.pop(topic.name)
                 if topic.name in begun:
                     places[topic.name] = begun[topic.name]
                 continue
-            places[topic.name] = Place(place.log, next, told)
+            places[topic.name] = Place(place.log, next, complete_from)
         return RecordsOffset(places).json()
 
     def _step(
         self,
         name: str,
         begun: Place | None,
-        topic: HeldRange | None,
+        topic: AvailableRange | None,
         targets: Mapping[str, Place] | None,
-    ) -> tuple[HeldRange, Place, int] | None:
+    ) -> tuple[AvailableRange, Place, int] | None:
         """A topic, where it is read from, and up to where; None when it stays as it is."""
         if topic is None:
             assert begun is not None
@@ -208,10 +220,10 @@ class RecordsCourse:
             return None
         place = begun
         if place is None:
-            place = Place(topic.log, topic.first, topic.told)
+            place = Place(topic.log, topic.first, topic.complete_from)
         elif place.log != topic.log:
             self._losses.report(_recreated(name, place.log, topic.log, place.next))
-            place = Place(topic.log, topic.first, topic.told)
+            place = Place(topic.log, topic.first, topic.complete_from)
         elif place.next > topic.next:
             self._losses.report(_ahead(topic, place.next))
             return None
@@ -224,7 +236,7 @@ class RecordsCourse:
         return topic, place, max(end, place.next)
 
     def between(
-        self, start: dict[str, Any], end: dict[str, Any], held: Mapping[str, HeldRange]
+        self, start: dict[str, Any], end: dict[str, Any], available: Mapping[str, AvailableRange]
     ) -> list[Range]:
         """What a micro-batch reads, from its offsets alone.
 
@@ -235,10 +247,10 @@ class RecordsCourse:
         begun, ended = RecordsOffset.parse(start).topics, RecordsOffset.parse(end).topics
         ranges = []
         for name in sorted(ended):
-            place, last, topic = begun.get(name), ended[name], held.get(name)
+            place, last, topic = begun.get(name), ended[name], available.get(name)
             if place is None or place.log != last.log:
                 is_paged = topic is not None and topic.is_paged
-                place = replace(last, next=max(last.told, 1) if is_paged else 1)
+                place = replace(last, next=max(last.complete_from, 1) if is_paged else 1)
             if place.next > last.next:
                 raise PipelineError(
                     f"the micro-batch ends at seq {last.next} of topic '{name}', before its begin "
@@ -256,12 +268,12 @@ class RecordsCourse:
                 range = range._replace(end=topic.next)
                 if range.first >= range.end:
                     continue
-            self._losses.of_range(range, topic.untold, place.told)
+            self._losses.of_range(range, topic.gaps, place.complete_from)
             ranges.append(range)
         return ranges
 
 
-def _end(topic: HeldRange) -> Place:
+def _end(topic: AvailableRange) -> Place:
     return Place(topic.log, topic.next)
 
 
@@ -272,14 +284,16 @@ def _recreated(name: str, before: str, now: str, next: int) -> str:
     )
 
 
-def _ahead(topic: HeldRange, next: int) -> str:
+def _ahead(topic: AvailableRange, next: int) -> str:
     return (
         f"seqs {topic.next} to {next - 1} of topic '{topic.name}' are gone: the log ends before "
         "the place to read from; was it restored from an older backup?"
     )
 
 
-def _divide(steps: Sequence[tuple[HeldRange, Place, int]], limit: Limit, turn: int) -> list[int]:
+def _divide(
+    steps: Sequence[tuple[AvailableRange, Place, int]], limit: Limit, turn: int
+) -> list[int]:
     """The end of each step under a bound, shared fairly."""
     if limit.rows is None and limit.bytes is None:
         return [end for _, _, end in steps]
@@ -307,26 +321,26 @@ def _divide(steps: Sequence[tuple[HeldRange, Place, int]], limit: Limit, turn: i
     return ends
 
 
-class EventsCourse:
+class EventsOffsetPlanner:
     """Offsets and ranges of lease events: orders of the whole log."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._losses = Losses(reading.fail_on_data_loss)
+        self._losses = LossPolicy(reading.fail_on_data_loss)
 
-    def initial(self, held: HeldEvents) -> dict[str, Any]:
+    def initial(self, available: AvailableEvents) -> dict[str, Any]:
         """Where a stream begins."""
         start = self._reading.start
         if start.places:
-            log = start.logs.get("", held.log)
-            return EventsOffset(log, start.places[""], start.told.get("", 0)).json()
-        return EventsOffset(held.log, 0, held.told).json()
+            log = start.logs.get("", available.log)
+            return EventsOffset(log, start.places[""], start.complete_from.get("", 0)).json()
+        return EventsOffset(available.log, 0, available.complete_from).json()
 
-    def end(self, held: HeldEvents) -> dict[str, Any]:
-        """The end of what is held now."""
-        return EventsOffset(held.log, held.next).json()
+    def end(self, available: AvailableEvents) -> dict[str, Any]:
+        """The end of what is available now."""
+        return EventsOffset(available.log, available.next).json()
 
-    def batch(self, held: HeldEvents) -> list[Range]:
+    def batch(self, available: AvailableEvents) -> list[Range]:
         """What a batch reads; times are for whoever reads the rows.
 
         Raises:
@@ -334,22 +348,22 @@ class EventsCourse:
         """
         start, end = self._reading.start, self._reading.end
         for bound in (start, end):
-            self._same_log(bound.logs.get("", held.log), held)
+            self._same_log(bound.logs.get("", available.log), available)
         first = start.places.get("", 0)
-        last = min(end.places.get("", held.next), held.next)
-        if first > held.next:
-            self._losses.report(_events_ahead(held, first))
+        last = min(end.places.get("", available.next), available.next)
+        if first > available.next:
+            self._losses.report(_events_ahead(available, first))
         if first >= last:
             return []
-        range = Range("", held.log, first, last)
+        range = Range("", available.log, first, last)
         if "" in start.places:
-            self._losses.of_range(range, held.untold, start.told.get("", 0))
+            self._losses.of_range(range, available.gaps, start.complete_from.get("", 0))
         return [range]
 
     def latest(
         self,
         start: dict[str, Any],
-        held: HeldEvents,
+        available: AvailableEvents,
         limit: Limit,
         target: dict[str, Any] | None,
     ) -> dict[str, Any]:
@@ -359,22 +373,24 @@ class EventsCourse:
             DataLossError: The log is another one, or ends before `start`.
         """
         begun = EventsOffset.parse(start)
-        end = held.next
+        end = available.next
         if target is not None:
             end = min(end, EventsOffset.parse(target).next)
-        if not self._same_log(begun.log, held):
-            begun = EventsOffset(held.log, 0, held.told)
+        if not self._same_log(begun.log, available):
+            begun = EventsOffset(available.log, 0, available.complete_from)
         if end < begun.next:
-            if held.next < begun.next:
-                self._losses.report(_events_ahead(held, begun.next))
+            if available.next < begun.next:
+                self._losses.report(_events_ahead(available, begun.next))
             return start
         kind: Literal["rows", "bytes"] = "rows" if limit.rows is not None else "bytes"
         bound = limit.rows if limit.rows is not None else limit.bytes
         if bound is not None and begun.next < end:
-            end = max(_orders(held.pieces, begun.next, end, bound, kind), begun.next + 1)
-        return EventsOffset(held.log, end, begun.told).json()
+            end = max(_orders(available.pieces, begun.next, end, bound, kind), begun.next + 1)
+        return EventsOffset(available.log, end, begun.complete_from).json()
 
-    def between(self, start: dict[str, Any], end: dict[str, Any], held: HeldEvents) -> list[Range]:
+    def between(
+        self, start: dict[str, Any], end: dict[str, Any], available: AvailableEvents
+    ) -> list[Range]:
         """What a micro-batch reads, from its offsets alone.
 
         Raises:
@@ -382,38 +398,38 @@ class EventsCourse:
             DataLossError: Something of it is gone.
         """
         begun, ended = EventsOffset.parse(start), EventsOffset.parse(end)
-        if not self._same_log(ended.log, held):
+        if not self._same_log(ended.log, available):
             return []
         if begun.log != ended.log:
-            begun = EventsOffset(ended.log, 0, held.told)
+            begun = EventsOffset(ended.log, 0, available.complete_from)
         if begun.next > ended.next:
             raise PipelineError(
                 f"the micro-batch ends at order {ended.next}, before its begin {begun.next}: the "
                 "checkpoint was changed or mixed with another one"
             )
-        if ended.next > held.next:
-            self._losses.report(_events_ahead(held, ended.next))
-        last = min(ended.next, held.next)
+        if ended.next > available.next:
+            self._losses.report(_events_ahead(available, ended.next))
+        last = min(ended.next, available.next)
         if begun.next >= last:
             return []
         range = Range("", ended.log, begun.next, last)
-        self._losses.of_range(range, held.untold, begun.told)
+        self._losses.of_range(range, available.gaps, begun.complete_from)
         return [range]
 
-    def _same_log(self, log: str, held: HeldEvents) -> bool:
-        if log == held.log:
+    def _same_log(self, log: str, available: AvailableEvents) -> bool:
+        if log == available.log:
             return True
         self._losses.report(
-            f"the log is another one now ({held.log}, the offset is of {log}): job events of the "
-            "one before cannot be read"
+            f"the log is another one now ({available.log}, the offset is of {log}): job events of "
+            "the one before cannot be read"
         )
         return False
 
 
-def _events_ahead(held: HeldEvents, next: int) -> str:
+def _events_ahead(available: AvailableEvents, next: int) -> str:
     return (
-        f"job events of orders {held.next} to {next - 1} are gone: the log ends before the place "
-        "to read from; was it restored from an older backup?"
+        f"job events of orders {available.next} to {next - 1} are gone: the log ends before the "
+        "place to read from; was it restored from an older backup?"
     )
 
 

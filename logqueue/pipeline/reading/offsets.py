@@ -7,9 +7,9 @@ for lost data. Must not know: pyspark, segments, HTTP.
     events   {"v":1,"log":"<identity>","next":<order>}
 
 `next` is the first seq, or the first order of the log, that was not read yet. Keys are sorted, as
-Spark compares the text. A place may also carry `"told"`: the log could tell of every seq from there
-on when the stream first saw the topic. What was over and cleared away below it had no reader yet,
-so it is no loss; see `logqueue.pipeline.reading.planning`.
+Spark compares the text. A place may also carry `"told"`, here `complete_from`: the log was
+complete from that seq on when the stream first saw the topic. What was dropped below it before had
+no reader yet, so it is not a loss; see `logqueue.pipeline.reading.available`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION: Final = 1
 
 
 class DataLossError(PipelineError):
-    """The log can no longer tell of something that was to be read."""
+    """Records or events to be read are not in the log any longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Place:
     Attributes:
         log: The `log_id` of the topic.
         next: First seq not yet read, from 1.
-        told: First seq from which the log could tell of everything when this reader first saw it.
+        complete_from: First seq from which the log was complete when this reader first saw it.
     """
 
     log: str
     next: int
-    told: int = 0
+    complete_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class RecordsOffset:
         for name in sorted(self.topics):
             place = self.topics[name]
             topics[name] = {"log": place.log, "next": place.next}
-            if place.told > 1:
-                topics[name]["told"] = place.told
+            if place.complete_from > 1:
+                topics[name]["told"] = place.complete_from
         return {"v": VERSION, "topics": topics}
 
     @classmethod
@@ -79,17 +79,17 @@ class EventsOffset:
     Attributes:
         log: The identity of the log.
         next: First order not yet read, from 0.
-        told: As of a Place, in orders.
+        complete_from: As of a Place, in orders.
     """
 
     log: str
     next: int
-    told: int = 0
+    complete_from: int = 0
 
     def json(self) -> dict[str, Any]:
         """Itself as plain values."""
         value = {"v": VERSION, "log": self.log, "next": self.next}
-        return {**value, "told": self.told} if self.told > self.next else value
+        return {**value, "told": self.complete_from} if self.complete_from > self.next else value
 
     @classmethod
     def parse(cls, value: Any) -> EventsOffset:
@@ -99,17 +99,17 @@ class EventsOffset:
             PipelineError: It is something else.
         """
         if isinstance(value, dict) and value.get("v") == VERSION:
-            log, next, told = value.get("log"), value.get("next"), value.get("told", 0)
-            if isinstance(log, str) and _is_whole(next) and _is_whole(told):
-                return cls(log, next, told)
+            log, next, complete = value.get("log"), value.get("next"), value.get("told", 0)
+            if isinstance(log, str) and _is_whole(next) and _is_whole(complete):
+                return cls(log, next, complete)
         raise PipelineError(_refusal(value, "lease events"))
 
 
 def _place(whole: Any, place: Any) -> Place:
     if isinstance(place, dict):
-        log, next, told = place.get("log"), place.get("next"), place.get("told", 0)
-        if isinstance(log, str) and _is_whole(next) and _is_whole(told):
-            return Place(log, next, told)
+        log, next, complete = place.get("log"), place.get("next"), place.get("told", 0)
+        if isinstance(log, str) and _is_whole(next) and _is_whole(complete):
+            return Place(log, next, complete)
     raise PipelineError(_refusal(whole, "records"))
 
 
@@ -120,8 +120,8 @@ def _is_whole(value: Any) -> TypeGuard[int]:
 def _refusal(value: Any, of: str) -> str:
     shown = json.dumps(value, default=str)[:200]
     return (
-        f"{shown} is no offset of {of} (version {VERSION}): was the checkpoint written with other "
-        "options (events) or by a newer version? Begin with a new checkpoint directory"
+        f"{shown} is not an offset of {of} (version {VERSION}): was the checkpoint written with "
+        "other options (events) or by a newer version? Use a new checkpoint directory"
     )
 
 

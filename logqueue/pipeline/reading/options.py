@@ -1,4 +1,4 @@
-"""What a source is told to read: the options of both formats, checked and typed.
+"""What a source reads: the options of both formats, checked and typed.
 
 Owns: names, aliases, defaults and bounds of the options, and the sentence for each mistake. Must
 not know: pyspark, files, HTTP, how anything is read.
@@ -66,14 +66,14 @@ class Bound:
         places: By topic, the first seq to read, or the first one not to read; -2 is the earliest
             and -1 the latest. With `events=leases` the one key is "" and the number an order.
         logs: By topic, the `log_id` that the number is of, where it was given.
-        told: By topic, what an offset says of what had been cleared away before.
+        complete_from: By topic, what an offset says of what had been cleared away before.
         at_ms: A time in ms since the epoch instead, or None.
     """
 
     word: str
     places: Mapping[str, int] = field(default_factory=dict)
     logs: Mapping[str, str] = field(default_factory=dict)
-    told: Mapping[str, int] = field(default_factory=dict)
+    complete_from: Mapping[str, int] = field(default_factory=dict)
     at_ms: int | None = None
 
 
@@ -320,7 +320,7 @@ def _versioned(value: Any, name: str, word: str, events: Events) -> Bound:
     try:
         if events == "leases":
             whole = EventsOffset.parse(value)
-            return Bound(word, {"": whole.next}, {"": whole.log}, {"": whole.told})
+            return Bound(word, {"": whole.next}, {"": whole.log}, {"": whole.complete_from})
         places = RecordsOffset.parse(value).topics
     except PipelineError as error:
         raise PipelineError(f"option {name}: {error}") from error
@@ -328,7 +328,7 @@ def _versioned(value: Any, name: str, word: str, events: Events) -> Bound:
         word,
         {topic: place.next for topic, place in places.items()},
         {topic: place.log for topic, place in places.items()},
-        {topic: place.told for topic, place in places.items()},
+        {topic: place.complete_from for topic, place in places.items()},
     )
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from logqueue.pipeline.reading.available import HeldEvents, HeldRange, Piece, Range
+from logqueue.pipeline.reading.available import AvailableEvents, AvailableRange, Piece, Range
 from logqueue.pipeline.reading.options import Reading, Selection
-from logqueue.pipeline.reading.pushdown import Narrowing
+from logqueue.pipeline.reading.pushdown import Pushdown
 from logqueue.segments import ranges as rg
 from logqueue.segments.index import SegmentIndex, TopicPart
 from logqueue.segments.known import TopicFacts
@@ -79,7 +79,7 @@ class Survey:
 
     # -- records ---------------------------------------------------------------------------------
 
-    def held(self) -> dict[str, HeldRange]:
+    def available(self) -> dict[str, AvailableRange]:
         """The newest instance of each topic, by name."""
         wanted: dict[int, rg.Ranges | None] = {t.topic: None for t in self._newest.values()}
         reads = plan_records(self.jobs, wanted)
@@ -91,19 +91,19 @@ class Survey:
                 assert part is not None
                 pieces[topic.topic].extend(_pieces(topic, part))
         return {
-            name: self._held(facts, sorted(pieces[facts.topic]))
+            name: self._available(facts, sorted(pieces[facts.topic]))
             for name, facts in sorted(self._newest.items())
         }
 
-    def older(self) -> list[HeldRange]:
+    def older(self) -> list[AvailableRange]:
         """What is held of instances that were deleted and made anew since, as far as they have
         any record."""
         newest = {facts.topic for facts in self._newest.values()}
         numbers = [n for first, last in self._instances for n in range(first, last + 1)]
-        found = [self.held_instance(number) for number in numbers if number not in newest]
-        return [held for held in found if held.pieces]
+        found = [self.available_instance(number) for number in numbers if number not in newest]
+        return [available for available in found if available.pieces]
 
-    def held_instance(self, number: int) -> HeldRange:
+    def available_instance(self, number: int) -> AvailableRange:
         """One instance, whether or not it is the newest of its name."""
         pieces: list[Piece] = []
         indexes = {index.segment: index for index in self.jobs}
@@ -111,13 +111,13 @@ class Survey:
             part = indexes[read.segment].part(number)
             assert part is not None
             pieces.extend(_pieces(read.topics[0], part))
-        return self._held(self._known.topic(number), sorted(pieces))
+        return self._available(self._known.topic(number), sorted(pieces))
 
     def record_reads(self, wanted: Mapping[int, rg.Ranges]) -> list[SegmentRead]:
         """What to read for seqs of some instances."""
         return plan_records(self.jobs, dict(wanted))
 
-    def seq_at(self, topic: HeldRange, at_ms: int, first_of: FirstOf) -> int:
+    def seq_at(self, topic: AvailableRange, at_ms: int, first_of: FirstOf) -> int:
         """The first seq that was taken in at a time or later; one behind the head for none.
 
         Args:
@@ -145,19 +145,19 @@ class Survey:
             found = found if hit is None else min(found, hit)
         return found
 
-    def _held(self, facts: TopicFacts, pieces: list[Piece]) -> HeldRange:
+    def _available(self, facts: TopicFacts, pieces: list[Piece]) -> AvailableRange:
         number = facts.topic
         parts = [part for index in self.jobs if (part := index.part(number)) is not None]
         originals = rg.union(*(part.ranges for part in parts))
         spans = rg.union(originals, *(part.moved for part in parts))
         head = max(facts.head, spans[-1][1] if spans else 0)
-        # What a copy was made of may be gone, though the copy is told of.
+        # The source of a copy may be gone, though the copy itself is in the log.
         readable = rg.union((piece.first, piece.last) for piece in pieces)
-        untold = rg.union(self._gaps(number), rg.without(originals, readable))
-        return HeldRange(facts.name, f"{self.log_id}-{number}", head + 1, pieces, untold)
+        gaps = rg.union(self._gaps(number), rg.without(originals, readable))
+        return AvailableRange(facts.name, f"{self.log_id}-{number}", head + 1, pieces, gaps)
 
     def _gaps(self, number: int) -> rg.Ranges:
-        """Seqs of a topic that were told of in segments that are not at hand, none that are."""
+        """Seqs of a topic that were in segments which are not available any longer."""
         gaps: rg.Ranges = []
         before, last, lost = 0, 0, False
         for index in self.jobs:
@@ -166,7 +166,7 @@ class Survey:
             part = index.part(number)
             ranges = part.ranges if part is not None else []
             if lost:
-                facts = next((told for told in index.learned if told.topic == number), None)
+                facts = next((facts for facts in index.learned if facts.topic == number), None)
                 head = facts.head if facts is not None else -1
                 if head < 0 and ranges:
                     head = ranges[0][0] - 1
@@ -177,7 +177,7 @@ class Survey:
         return gaps
 
     def record_tasks(
-        self, ranges: Sequence[Range], reading: Reading, narrowing: Narrowing
+        self, ranges: Sequence[Range], reading: Reading, pushdown: Pushdown
     ) -> list[SegmentTask]:
         """Ranges of records as tasks."""
         wanted: dict[int, rg.Ranges | None] = {}
@@ -189,7 +189,7 @@ class Survey:
             topics = [
                 topic
                 for topic in read.topics
-                if _meets(topic, indexes[read.segment].part(topic.topic), narrowing)
+                if _meets(topic, indexes[read.segment].part(topic.topic), pushdown)
             ]
             if topics:
                 reads.append(msgspec.structs.replace(read, topics=topics))
@@ -197,11 +197,11 @@ class Survey:
 
     # -- job events ------------------------------------------------------------------------------
 
-    def held_events(self, end: int | None = None) -> HeldEvents:
+    def available_events(self, end: int | None = None) -> AvailableEvents:
         """The job events.
 
         Args:
-            end: First order that is not certain to be told in full; None when all are.
+            end: First order whose events may be incomplete; None when all are complete.
         """
         topics = {number for pair in self._instances for number in range(pair[0], pair[1] + 1)}
         pieces = []
@@ -210,19 +210,19 @@ class Survey:
             if rows:
                 pieces.append(Piece(index.first_order, index.last_order, rows, index.bytes))
         last = max((index.last_order for index in [*self.jobs, *self.leases]), default=-1)
-        untold = rg.union(_order_gaps(self.jobs), _order_gaps(self.leases))
+        gaps = rg.union(_order_gaps(self.jobs), _order_gaps(self.leases))
         next = last + 1 if end is None else min(last + 1, end)
-        return HeldEvents(self.log_id, next, sorted(pieces), untold)
+        return AvailableEvents(self.log_id, next, sorted(pieces), gaps)
 
     def event_tasks(
-        self, ranges: Sequence[Range], reading: Reading, narrowing: Narrowing
+        self, ranges: Sequence[Range], reading: Reading, pushdown: Pushdown
     ) -> list[SegmentTask]:
         """Ranges of orders as tasks."""
         instances = [
             number
             for first, last in self._instances
             for number in range(first, last + 1)
-            if narrowing.topics is None or self._known.name(number) in narrowing.topics
+            if pushdown.topics is None or self._known.name(number) in pushdown.topics
         ]
         times = {
             (index.log, index.segment): (index.first_at, index.last_at)
@@ -238,7 +238,7 @@ class Survey:
                 first_order=wanted.first,
                 last_order=wanted.end - 1,
             )
-            if narrowing.meets(*times[read.log, read.segment])
+            if pushdown.meets(*times[read.log, read.segment])
         ]
         return _pack(reads, reading)
 
@@ -262,11 +262,11 @@ def _pieces(topic: TopicRead, part: TopicPart) -> Iterator[Piece]:
         yield Piece(first, last, rows, -(-part.moved_bytes * rows // max(part.moved_rows, 1)))
 
 
-def _meets(topic: TopicRead, part: TopicPart | None, narrowing: Narrowing) -> bool:
+def _meets(topic: TopicRead, part: TopicPart | None, pushdown: Pushdown) -> bool:
     assert part is not None
-    if topic.ranges and narrowing.meets(part.first_ts, part.last_ts):
+    if topic.ranges and pushdown.meets(part.first_ts, part.last_ts):
         return True
-    return bool(topic.moved) and narrowing.meets(part.moved_first_ts, part.moved_last_ts)
+    return bool(topic.moved) and pushdown.meets(part.moved_first_ts, part.moved_last_ts)
 
 
 def _order_gaps(indexes: Sequence[SegmentIndex]) -> rg.Ranges:

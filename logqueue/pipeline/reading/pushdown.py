@@ -14,7 +14,7 @@ from logqueue.pipeline.reading.options import Reading
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
+class Pushdown:
     """What is asked for; None is no bound.
 
     Attributes:
@@ -34,21 +34,21 @@ class Narrowing:
     end_ms: int | None = None
 
     @classmethod
-    def of(cls, reading: Reading) -> Narrowing:
+    def of(cls, reading: Reading) -> Pushdown:
         """What options say beyond offsets. Times of records have become seqs."""
         if reading.events != "leases":
             return cls()
         return cls(from_ms=reading.start.at_ms, end_ms=reading.end.at_ms)
 
-    def topics_in(self, names: frozenset[str]) -> Narrowing:
+    def topics_in(self, names: frozenset[str]) -> Pushdown:
         """Only these topics."""
         return replace(self, topics=names if self.topics is None else self.topics & names)
 
-    def seqs(self, first: int | None, last: int | None) -> Narrowing:
+    def seqs(self, first: int | None, last: int | None) -> Pushdown:
         """Only these seqs or orders."""
         return replace(self, first=_most(self.first, first), last=_least(self.last, last))
 
-    def micros(self, first: int | None, last: int | None) -> Narrowing:
+    def micros(self, first: int | None, last: int | None) -> Pushdown:
         """Only these times, in microseconds."""
         return replace(
             self,
@@ -58,15 +58,15 @@ class Narrowing:
 
     def of_ranges(self, ranges: Sequence[Range]) -> list[Range]:
         """The part of ranges that is asked for."""
-        narrowed = []
+        reduced = []
         for range in ranges:
             if range.topic and self.topics is not None and range.topic not in self.topics:
                 continue
             first = max(range.first, self.first if self.first is not None else range.first)
             end = min(range.end, self.last + 1 if self.last is not None else range.end)
             if first < end:
-                narrowed.append(range._replace(first=first, end=end))
-        return narrowed
+                reduced.append(range._replace(first=first, end=end))
+        return reduced
 
     def meets(self, first_ms: int, last_ms: int) -> bool:
         """Whether something between two times may be asked for."""

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.reading.available import Losses, Range
+from logqueue.pipeline.reading.available import LossPolicy, Range
 from logqueue.pipeline.reading.options import Reading, Selection
 from logqueue.pipeline.reading.planning import SegmentTask, Survey, number_of
 from logqueue.segments import ranges as rg
@@ -59,7 +59,7 @@ def read_task(task: SegmentTask, segments: Segments, reading: Reading) -> Iterat
         DataLossError: Something is gone, and losses are not accepted.
         PipelineError: A segment is damaged, or cannot be had.
     """
-    losses = Losses(reading.fail_on_data_loss)
+    losses = LossPolicy(reading.fail_on_data_loss)
     for read in task.reads:
         try:
             data, sources = _fetch(read, segments)
@@ -147,7 +147,7 @@ def _within(batch: pa.RecordBatch, reading: Reading) -> pa.RecordBatch:
 
 
 def _once_more(
-    read: SegmentRead, segments: Segments, reading: Reading, losses: Losses
+    read: SegmentRead, segments: Segments, reading: Reading, losses: LossPolicy
 ) -> Iterator[pa.RecordBatch]:
     """A read whose segment was not there."""
     names = tuple(sorted({topic.name for topic in read.topics}))
@@ -157,9 +157,9 @@ def _once_more(
         return
     wanted: dict[int, rg.Ranges] = {}
     for topic in read.topics:
-        held = survey.held_instance(number_of(topic.log_id))
+        available = survey.available_instance(number_of(topic.log_id))
         for first, last in topic.ranges:
-            losses.of_range(Range(topic.name, topic.log_id, first, last + 1), held.untold)
+            losses.of_range(Range(topic.name, topic.log_id, first, last + 1), available.gaps)
         wanted[topic.topic] = rg.union(topic.ranges, topic.moved)
     for anew in survey.record_reads(wanted):
         try:
@@ -176,7 +176,7 @@ def _once_more(
 
 
 def _events_once_more(
-    read: SegmentRead, segments: Segments, reading: Reading, losses: Losses
+    read: SegmentRead, segments: Segments, reading: Reading, losses: LossPolicy
 ) -> Iterator[pa.RecordBatch]:
     try:
         data = segments.fetch(read.log, read.segment, read.bytes)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from logqueue.pipeline.reading.available import HeldEvents, HeldRange, Range
+from logqueue.pipeline.reading.available import AvailableEvents, AvailableRange, Range
 from logqueue.pipeline.reading.options import Reading
 from logqueue.pipeline.reading.planning import SegmentTask, Survey
-from logqueue.pipeline.reading.pushdown import Narrowing
+from logqueue.pipeline.reading.pushdown import Pushdown
 from logqueue.pipeline.rows.fetching import Segments, first_from
 from logqueue.segments.plan import SegmentRead
 
@@ -40,23 +40,23 @@ class LogSnapshot:
         self._reading = reading
         self._segments = segments
         self._settled_end = settled_end
-        self._held: dict[str, HeldRange] | None = None
+        self._available: dict[str, AvailableRange] | None = None
 
-    def held(self) -> Mapping[str, HeldRange]:
+    def available(self) -> Mapping[str, AvailableRange]:
         """The topics that are asked for and that exist, by name."""
-        if self._held is None:
-            self._held = self._survey.held()
-        return self._held
+        if self._available is None:
+            self._available = self._survey.available()
+        return self._available
 
-    def older(self) -> list[HeldRange]:
+    def older(self) -> list[AvailableRange]:
         """Instances of these topics that were deleted and made anew since."""
         return self._survey.older()
 
-    def held_events(self, *, settled: bool) -> HeldEvents:
+    def available_events(self, *, settled: bool) -> AvailableEvents:
         """The job events of all topics."""
-        return self._survey.held_events(self._settled_end if settled else None)
+        return self._survey.available_events(self._settled_end if settled else None)
 
-    def seq_at(self, topic: HeldRange, at_ms: int) -> int:
+    def seq_at(self, topic: AvailableRange, at_ms: int) -> int:
         """The first seq taken in at a time or later; one behind the highest when there is none."""
 
         def first_of(read: SegmentRead) -> int | None:
@@ -64,8 +64,8 @@ class LogSnapshot:
 
         return self._survey.seq_at(topic, at_ms, first_of)
 
-    def tasks(self, ranges: Sequence[Range], narrowing: Narrowing) -> list[SegmentTask]:
+    def tasks(self, ranges: Sequence[Range], pushdown: Pushdown) -> list[SegmentTask]:
         """The ranges as work for executors."""
         if self._reading.events == "leases":
-            return self._survey.event_tasks(ranges, self._reading, narrowing)
-        return self._survey.record_tasks(ranges, self._reading, narrowing)
+            return self._survey.event_tasks(ranges, self._reading, pushdown)
+        return self._survey.record_tasks(ranges, self._reading, pushdown)

@@ -22,7 +22,7 @@ from logqueue.errors import (
 from logqueue.segments.index import LogName
 from logqueue.server.auth import Key
 from logqueue.server.engine.background import leases_flushed
-from logqueue.server.handlers.segment_listing import Wish, list_segments
+from logqueue.server.handlers.segment_listing import SegmentQuery, list_segments
 from logqueue.server.http.api import error_reply
 from logqueue.server.http.byte_ranges import ByteRange, NoSuchBytes, part_of
 from logqueue.server.http.requests import Answer, Download, HttpRequest, Reply
@@ -63,15 +63,15 @@ class LogRoutes:
         """`GET /v0/log/segments`: which segments there are, and what is in each."""
         self._service.require_serving()
         _require_everything(request.key)
-        return request.unless_gone(self._list(request, _read_wish(request)))
+        return request.unless_gone(self._list(request, _read_query(request)))
 
-    async def _list(self, request: HttpRequest, wish: Wish) -> Reply:
-        ground = await self._ground(wish.log)
+    async def _list(self, request: HttpRequest, query: SegmentQuery) -> Reply:
+        ground = await self._ground(query.log)
         segments = self._service.require_serving().engine.journal.segments
         stepping = self._service.stepping
-        steps = list_segments(segments, wish, ground.places, ground.through)
+        steps = list_segments(segments, query, ground.places, ground.through)
         page = await stepping.run(steps)
-        members = {"log": wish.log, "log_id": segments.log_id, "order": ground.order}
+        members = {"log": query.log, "log_id": segments.log_id, "order": ground.order}
         rest: dict[str, object] = {"performance": request.timings()}
         if page.next_after is not None:
             rest = {"next_cursor": write_cursor(str(page.next_after)), **rest}
@@ -221,7 +221,7 @@ def _require_everything(key: Key | None) -> None:
         )
 
 
-def _read_wish(request: HttpRequest) -> Wish:
+def _read_query(request: HttpRequest) -> SegmentQuery:
     """The query of a listing.
 
     Raises:
@@ -238,7 +238,7 @@ def _read_wish(request: HttpRequest) -> Wish:
         raise InvalidRequest("`since` must be the number of a segment, such as 7 of jobs-7")
     if not _WHOLE.fullmatch(after):
         raise InvalidRequest("`cursor` is not one that this server gave out for segments")
-    return Wish(
+    return SegmentQuery(
         "jobs" if log == "jobs" else "leases",
         frozenset(names.split(",")) - {""} if names else None,
         int(since),

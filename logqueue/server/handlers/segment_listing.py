@@ -21,14 +21,14 @@ PAGE_BYTES = 8 << 20
 ITEMS_PER_STEP = 1000
 
 
-class Wish(NamedTuple):
-    """What a caller wants to see.
+class SegmentQuery(NamedTuple):
+    """Which segments a caller lists.
 
     Attributes:
         topics: Names; None for all.
         since: Only segments with this id or a higher one.
-        after: Only those behind this id: the page before ended there.
-        limit: Entries at most.
+        after: Only those after this id, where the previous page ended.
+        limit: Maximum number of entries.
     """
 
     log: LogName
@@ -46,44 +46,44 @@ class SegmentPage(NamedTuple):
 
 
 def list_segments(
-    segments: LogSegments, wish: Wish, places: Sequence[SegmentPlace], through: int
+    segments: LogSegments, query: SegmentQuery, places: Sequence[SegmentPlace], through: int
 ) -> Generator[None, None, SegmentPage]:
-    """Find out what is in the segments that somebody wants to see.
+    """List the segments that match a query, with what is in them.
 
     Args:
-        segments: Finds out.
-        wish: What is wanted.
+        segments: All segments of the server.
+        query: Which of them to list.
         places: All segments of the log.
         through: Number of the last frame that is durable.
 
     Raises:
         OSError: A segment cannot be read.
     """
-    segments.forget_all_but(wish.log, {place.id for place in places})
+    segments.forget_all_but(query.log, {place.id for place in places})
     seen: list[tuple[SegmentPlace, SegmentScan]] = []
     keep: set[int] | None = None
     numbers: frozenset[int] = frozenset()
-    if wish.topics is not None or wish.log == "leases":
+    if query.topics is not None or query.log == "leases":
         yield from segments.learn_topics()
-    if wish.topics is not None:
+    if query.topics is not None:
         seen = yield from _look_at(segments, places, through)
-        numbers = frozenset(segments.numbers_of(wish.topics))
-        keep, numbers = _needed(wish.log, [look.index for _, look in seen], numbers)
+        numbers = frozenset(segments.numbers_of(query.topics))
+        keep, numbers = _needed(query.log, [look.index for _, look in seen], numbers)
     else:
-        first = max(wish.since, wish.after + 1)
+        first = max(query.since, query.after + 1)
         wanted = [place for place in places if place.id >= first]
         # One more than fits tells that there is another page.
-        seen = yield from _look_at(segments, wanted, through, wish.limit + 1)
+        seen = yield from _look_at(segments, wanted, through, query.limit + 1)
     entries: list[bytes] = []
     size = last = 0
     for place, look in seen:
-        if place.id < wish.since or place.id <= wish.after:
+        if place.id < query.since or place.id <= query.after:
             continue
         if keep is not None:
             if place.id not in keep:
                 continue
             look = replace(look, index=_only(look.index, numbers))
-        if len(entries) >= wish.limit or size >= PAGE_BYTES:
+        if len(entries) >= query.limit or size >= PAGE_BYTES:
             return SegmentPage(entries, last)
         entry = yield from _encode(place, look)
         entries.append(entry)

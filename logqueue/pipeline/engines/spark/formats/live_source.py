@@ -44,10 +44,16 @@ from logqueue.errors import (
 from logqueue.pipeline.engines.spark.formats import readers
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading import options
-from logqueue.pipeline.reading.available import HeldEvents, HeldRange, Losses, Piece, Range
+from logqueue.pipeline.reading.available import (
+    AvailableEvents,
+    AvailableRange,
+    LossPolicy,
+    Piece,
+    Range,
+)
 from logqueue.pipeline.reading.options import LiveOptions, Selection
 from logqueue.pipeline.reading.planning import SegmentTask, Survey
-from logqueue.pipeline.reading.pushdown import Narrowing
+from logqueue.pipeline.reading.pushdown import Pushdown
 from logqueue.pipeline.rows import paging
 from logqueue.pipeline.rows.fetching import SegmentGone, read_task
 from logqueue.pipeline.rows.snapshots import LogSnapshot
@@ -111,7 +117,7 @@ class LiveStore:
         with self._client() as client:
             segments = LiveSegments(client, self.given)
             if isinstance(task, PagesTask):
-                yield from segments.pages(task, Losses(self.given.reading.fail_on_data_loss))
+                yield from segments.pages(task, LossPolicy(self.given.reading.fail_on_data_loss))
             else:
                 yield from read_task(task, segments, self.given.reading)
 
@@ -205,9 +211,9 @@ class LiveSegments:
         """The live records of a range by pages."""
         for first, last in [*topic.ranges, *topic.moved]:
             task = PagesTask(topic.name, topic.log_id, first, last + 1)
-            yield from self.pages(task, Losses(fail=False))
+            yield from self.pages(task, LossPolicy(fail=False))
 
-    def pages(self, task: PagesTask, losses: Losses) -> Iterator[pa.RecordBatch]:
+    def pages(self, task: PagesTask, losses: LossPolicy) -> Iterator[pa.RecordBatch]:
         """The live records of a task by pages.
 
         Raises:
@@ -240,7 +246,7 @@ class LiveSegments:
             return
         self._require_same(task, losses)
 
-    def _require_same(self, task: PagesTask, losses: Losses) -> None:
+    def _require_same(self, task: PagesTask, losses: LossPolicy) -> None:
         try:
             log = self._client.topic(task.topic, touch=False).log_id
         except TopicNotFound:
@@ -271,63 +277,63 @@ class LiveSnapshot:
     """What a server has at one moment: topics by segments, and topics by pages."""
 
     def __init__(
-        self, store: LiveStore, log: LogSnapshot | None, paged: Mapping[str, HeldRange]
+        self, store: LiveStore, log: LogSnapshot | None, paged: Mapping[str, AvailableRange]
     ) -> None:
         self.where = store.given.url
         self._store = store
         self._log = log
         self._paged = paged
 
-    def held(self) -> Mapping[str, HeldRange]:
+    def available(self) -> Mapping[str, AvailableRange]:
         """The topics that are asked for and that exist, by name."""
-        by_segments = self._log.held() if self._log is not None else {}
+        by_segments = self._log.available() if self._log is not None else {}
         return dict(sorted({**by_segments, **self._paged}.items()))
 
-    def older(self) -> Sequence[HeldRange]:
+    def older(self) -> Sequence[AvailableRange]:
         """Instances of these topics that were deleted and made anew since, as far as the log still
         tells of them."""
         return self._log.older() if self._log is not None else []
 
-    def held_events(self, *, settled: bool) -> HeldEvents:
+    def available_events(self, *, settled: bool) -> AvailableEvents:
         """The job events of all topics, as far as the list of segments is certain."""
         assert self._log is not None
-        return self._log.held_events(settled=True)
+        return self._log.available_events(settled=True)
 
-    def seq_at(self, topic: HeldRange, at_ms: int) -> int:
+    def seq_at(self, topic: AvailableRange, at_ms: int) -> int:
         """The first seq taken in at a time or later; one behind the highest when there is none."""
         with self._store._client() as client, suppress(TopicNotFound):
-            told = client.seq_at(topic.name, at_ms)
-            is_certain = topic.name in self._paged or told.previous_seq + 1 == told.seq
-            if told.log_id == topic.log and is_certain:
-                return min(told.seq, topic.next)
+            found = client.seq_at(topic.name, at_ms)
+            is_certain = topic.name in self._paged or found.previous_seq + 1 == found.seq
+            if found.log_id == topic.log and is_certain:
+                return min(found.seq, topic.next)
         # What was removed in between may have been taken in since then.
         if self._log is None or topic.is_paged:
             return topic.next
         return self._log.seq_at(topic, at_ms)
 
-    def tasks(self, ranges: Sequence[Range], narrowing: Narrowing) -> list[SegmentTask | PagesTask]:
+    def tasks(self, ranges: Sequence[Range], pushdown: Pushdown) -> list[SegmentTask | PagesTask]:
         """The ranges as work for executors."""
         by_pages = [range for range in ranges if self._is_paged(range)]
         tasks: list[SegmentTask | PagesTask] = []
         if self._log is not None:
             others = [range for range in ranges if not self._is_paged(range)]
-            tasks.extend(self._log.tasks(others, narrowing))
+            tasks.extend(self._log.tasks(others, pushdown))
         for wanted in by_pages:
             tasks.extend(self._page_tasks(wanted))
         return tasks
 
     def _is_paged(self, wanted: Range) -> bool:
-        held = self._paged.get(wanted.topic)
-        return held is not None and held.log == wanted.log
+        available = self._paged.get(wanted.topic)
+        return available is not None and available.log == wanted.log
 
     def _page_tasks(self, wanted: Range) -> Iterator[PagesTask]:
         """A range in parts of about the bytes that are asked for."""
         reading = self._store.given.reading
-        held = self._paged[wanted.topic]
-        size = held.bytes(wanted.first, wanted.end)
+        available = self._paged[wanted.topic]
+        size = available.bytes(wanted.first, wanted.end)
         count = max(-(-size // reading.partition_bytes), reading.min_partitions)
         # Live records come between the ends of what is held.
-        first = max(wanted.first, held.pieces[0].first if held.pieces else wanted.first)
+        first = max(wanted.first, available.pieces[0].first if available.pieces else wanted.first)
         bounds = [first + (wanted.end - first) * n // count for n in range(count + 1)]
         bounds[0] = wanted.first
         for low, high in pairwise(bounds):
@@ -349,7 +355,7 @@ def _look(store: LiveStore, client: Client) -> LiveSnapshot:
                 raise
     if reading.events == "leases":
         return LiveSnapshot(store, log, {})
-    logged = log.held() if log is not None else None
+    logged = log.available() if log is not None else None
     paged = _paged(client, reading.selection, logged)
     if paged and given.transport == "segments":
         raise PipelineError(
@@ -360,8 +366,8 @@ def _look(store: LiveStore, client: Client) -> LiveSnapshot:
 
 
 def _paged(
-    client: Client, selection: Selection, logged: Mapping[str, HeldRange] | None
-) -> dict[str, HeldRange]:
+    client: Client, selection: Selection, logged: Mapping[str, AvailableRange] | None
+) -> dict[str, AvailableRange]:
     """The topics that are read by pages: ephemeral ones, or all when the log may not be seen."""
     names: Sequence[str] = selection.names
     if selection.pattern is not None or len(names) > NAMES_ASKED_MAX:
@@ -370,7 +376,7 @@ def _paged(
             for entry in client.topics()
             if selection.fits(entry.topic) and not _is_surely_logged(entry, logged)
         ]
-    found: dict[str, HeldRange] = {}
+    found: dict[str, AvailableRange] = {}
     for name in names:
         try:
             state = client.topic(name, touch=False)
@@ -382,16 +388,18 @@ def _paged(
         if state.count:
             pieces = [Piece(state.earliest_seq, state.head_seq, state.count, state.bytes)]
         first = max(state.earliest_seq, 1)
-        found[name] = HeldRange(name, state.log_id, state.head_seq + 1, pieces, [], True, first)
+        found[name] = AvailableRange(
+            name, state.log_id, state.head_seq + 1, pieces, [], True, first
+        )
     return found
 
 
-def _is_surely_logged(entry: TopicEntry, logged: Mapping[str, HeldRange] | None) -> bool:
+def _is_surely_logged(entry: TopicEntry, logged: Mapping[str, AvailableRange] | None) -> bool:
     """Whether a topic need not be asked for its class, which the list of topics leaves out."""
     if logged is None:
         return False
-    held = logged.get(entry.topic)
-    return entry.durable or (held is not None and bool(held.pieces))
+    available = logged.get(entry.topic)
+    return entry.durable or (available is not None and bool(available.pieces))
 
 
 class _Reopening:

@@ -33,10 +33,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from logqueue.pipeline.reading.available import HeldEvents, HeldRange, Range, require_topics
-from logqueue.pipeline.reading.offset_planner import Course, EventsCourse, Limit, RecordsCourse
+from logqueue.pipeline.reading.available import (
+    AvailableEvents,
+    AvailableRange,
+    Range,
+    require_topics,
+)
+from logqueue.pipeline.reading.offset_planner import (
+    EventsOffsetPlanner,
+    Limit,
+    OffsetPlanner,
+    RecordsOffsetPlanner,
+)
 from logqueue.pipeline.reading.options import Reading, require_batch, require_stream
-from logqueue.pipeline.reading.pushdown import Narrowing
+from logqueue.pipeline.reading.pushdown import Pushdown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,23 +75,23 @@ class Snapshot(Protocol):
     where: str
     """The store, for people."""
 
-    def held(self) -> Mapping[str, HeldRange]:
+    def available(self) -> Mapping[str, AvailableRange]:
         """The topics that are asked for and that exist, by name."""
 
-    def older(self) -> Sequence[HeldRange]:
+    def older(self) -> Sequence[AvailableRange]:
         """Instances of these topics that were deleted and made anew since."""
 
-    def held_events(self, *, settled: bool) -> HeldEvents:
+    def available_events(self, *, settled: bool) -> AvailableEvents:
         """The job events of all topics.
 
         Args:
             settled: Leave out the newest of which one log may still lack something.
         """
 
-    def seq_at(self, topic: HeldRange, at_ms: int) -> int:
+    def seq_at(self, topic: AvailableRange, at_ms: int) -> int:
         """The first seq taken in at a time or later; one behind the highest when there is none."""
 
-    def tasks(self, ranges: Sequence[Range], narrowing: Narrowing) -> list[Any]:
+    def tasks(self, ranges: Sequence[Range], pushdown: Pushdown) -> list[Any]:
         """The ranges as work for executors, each of about the bytes that are asked for."""
 
 
@@ -134,20 +144,20 @@ class BatchReader(DataSourceReader):
         require_batch(reading)
         self.store = store
         self.reading = reading
-        self.narrowing = Narrowing.of(reading)
+        self.pushdown = Pushdown.of(reading)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the batch; its ends are fixed here."""
         snapshot = self.store.look()
         if self.reading.events == "leases":
-            held = snapshot.held_events(settled=False)
-            ranges = EventsCourse(self.reading).batch(held)
+            available = snapshot.available_events(settled=False)
+            ranges = EventsOffsetPlanner(self.reading).batch(available)
         else:
-            topics = snapshot.held()
+            topics = snapshot.available()
             require_topics(self.reading.selection.names, topics, snapshot.where)
-            course = RecordsCourse(self.reading)
-            ranges = course.batch(topics, snapshot.seq_at, snapshot.older())
-        return _partitions(snapshot.tasks(self.narrowing.of_ranges(ranges), self.narrowing))
+            planner = RecordsOffsetPlanner(self.reading)
+            ranges = planner.batch(topics, snapshot.seq_at, snapshot.older())
+        return _partitions(snapshot.tasks(self.pushdown.of_ranges(ranges), self.pushdown))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -165,11 +175,11 @@ class PushingReader(BatchReader):
         """Keep what narrows the read, and give back what Spark must still look at."""
         seq = "lseq" if self.reading.events == "leases" else "seq"
         for filter in filters:
-            narrowed = _narrowed(self.narrowing, filter, seq)
-            if narrowed is None:
+            reduced = _reduced(self.pushdown, filter, seq)
+            if reduced is None:
                 yield filter
                 continue
-            self.narrowing = narrowed
+            self.pushdown = reduced
             if _column(filter) == "ts":
                 # Segments are left out by their times; rows are not looked at one by one.
                 yield filter
@@ -180,24 +190,24 @@ def _column(filter: Filter) -> str:
     return attribute[0] if len(attribute) == 1 else ""
 
 
-def _narrowed(narrowing: Narrowing, filter: Filter, seq: str) -> Narrowing | None:
+def _reduced(pushdown: Pushdown, filter: Filter, seq: str) -> Pushdown | None:
     """A narrower read that still has every row the filter lets through; None if it says nothing."""
     column, value = _column(filter), getattr(filter, "value", None)
     if column == "topic":
         if isinstance(filter, In):
-            return narrowing.topics_in(frozenset(map(str, filter.value)))
+            return pushdown.topics_in(frozenset(map(str, filter.value)))
         if isinstance(filter, EqualTo):
-            return narrowing.topics_in(frozenset((str(value),)))
+            return pushdown.topics_in(frozenset((str(value),)))
         return None
     if column == seq and isinstance(value, int) and not isinstance(value, bool):
         bounds = _bounds(filter, value)
-        return narrowing.seqs(*bounds) if bounds else None
+        return pushdown.seqs(*bounds) if bounds else None
     if column == "ts" and isinstance(value, datetime):
         # Times in the log are whole ms.
         exact = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         micros = round(exact.timestamp() * 1_000_000)
         bounds = _bounds(filter, micros)
-        return narrowing.micros(*bounds) if bounds else None
+        return pushdown.micros(*bounds) if bounds else None
     return None
 
 
@@ -228,21 +238,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         require_stream(reading)
         self.store = store
         self.reading = reading
-        self._course: Course
+        self._planner: OffsetPlanner
         if reading.events == "leases":
-            self._course = EventsCourse(reading)
+            self._planner = EventsOffsetPlanner(reading)
         else:
-            self._course = RecordsCourse(reading)
+            self._planner = RecordsOffsetPlanner(reading)
         self._target: dict[str, Any] | None = None
 
-    def _held(self, snapshot: Snapshot) -> Any:
+    def _available(self, snapshot: Snapshot) -> Any:
         if self.reading.events == "leases":
-            return snapshot.held_events(settled=True)
-        return snapshot.held()
+            return snapshot.available_events(settled=True)
+        return snapshot.available()
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
-        return self._course.initial(self._held(self.store.look()))
+        return self._planner.initial(self._available(self.store.look()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The bound of a micro-batch that the options ask for."""
@@ -259,12 +269,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bound = Limit(rows=limit.max_rows)
         elif isinstance(limit, ReadMaxBytes):
             bound = Limit(bytes=limit.max_bytes)
-        held = self._held(self.store.look())
-        return self._course.latest(start, held, bound, self._target)
+        available = self._available(self.store.look())
+        return self._planner.latest(start, available, bound, self._target)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The end of what is there; Spark shows it as the backlog of a query."""
-        return self._course.end(self._held(self.store.look()))
+        return self._planner.end(self._available(self.store.look()))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of a run at what is there now."""
@@ -273,13 +283,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, from its offsets only."""
         snapshot = self.store.look()
-        held: Any
+        available: Any
         if self.reading.events == "leases":
-            held = snapshot.held_events(settled=False)
+            available = snapshot.available_events(settled=False)
         else:
-            held = snapshot.held()
-        ranges = self._course.between(start, end, held)
-        return _partitions(snapshot.tasks(ranges, Narrowing.of(self.reading)))
+            available = snapshot.available()
+        ranges = self._planner.between(start, end, available)
+        return _partitions(snapshot.tasks(ranges, Pushdown.of(self.reading)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""

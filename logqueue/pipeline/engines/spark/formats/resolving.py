@@ -12,7 +12,7 @@ from typing import Any
 from logqueue.pipeline.engines.spark.formats.readers import Store
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading import options
-from logqueue.pipeline.reading.offset_planner import EventsCourse, RecordsCourse
+from logqueue.pipeline.reading.offset_planner import EventsOffsetPlanner, RecordsOffsetPlanner
 from logqueue.pipeline.reading.offsets import Place, RecordsOffset
 from logqueue.pipeline.reading.options import EARLIEST, LATEST, Reading
 
@@ -53,8 +53,8 @@ def _resolved(at: str | int, given: Mapping[str, str]) -> dict[str, Any]:
         )
     return RecordsOffset(
         {
-            name: Place(topic.log, snapshot.seq_at(topic, moment), topic.told)
-            for name, topic in snapshot.held().items()
+            name: Place(topic.log, snapshot.seq_at(topic, moment), topic.complete_from)
+            for name, topic in snapshot.available().items()
         }
     ).json()
 
@@ -74,9 +74,9 @@ def _store(is_live: bool, given: Mapping[str, str]) -> tuple[Store, Reading]:
 def _word(word: str, store: Store, reading: Reading) -> dict[str, Any]:
     snapshot = store.look()
     if reading.events == "leases":
-        course = EventsCourse(reading)
-        events = snapshot.held_events(settled=True)
-        return course.initial(events) if word == EARLIEST else course.end(events)
-    records = RecordsCourse(reading)
-    held = snapshot.held()
-    return records.initial(held) if word == EARLIEST else records.end(held)
+        planner = EventsOffsetPlanner(reading)
+        events = snapshot.available_events(settled=True)
+        return planner.initial(events) if word == EARLIEST else planner.end(events)
+    records = RecordsOffsetPlanner(reading)
+    available = snapshot.available()
+    return records.initial(available) if word == EARLIEST else records.end(available)

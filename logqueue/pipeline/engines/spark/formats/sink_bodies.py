@@ -33,7 +33,7 @@ _read_one = msgspec.json.Decoder(msgspec.Raw).decode
 
 @dataclass(slots=True)
 class Sum:
-    """What was written to one topic, told the same whatever its order: a repeat has an equal one.
+    """What was written to one topic, the same in any order: a repeat has an equal one.
 
     Attributes:
         crc: Sum of the checksums of all records.
