@@ -17,17 +17,18 @@ from tests.house import ROOT, Source, broken, is_stdlib, sources, within
 PRODUCT = ("wal", "logqueue")
 SPARK = "pipeline.engines.spark"
 
-MODEL = ("errors", "model")
+MODEL = ("errors", "json_problems", "model")
 CORE = (*MODEL, "events", "core", "core.decide", "core.apply")
 API = (*CORE, "shapes", "api", "api.bodies", "api.operations", "api.openapi")
 CLIENT = ("errors", "shapes", "client")
-WORKER = (*CLIENT, "worker")
+WORKER = (*CLIENT, "json_problems", "worker")
 SEGMENTS = ("wal", "model", "events", "segments")
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "wal": (),
     "wal.testing": ("wal",),
     "errors": (),
+    "json_problems": (),
     "extras": (),
     "version": (),
     "model": MODEL,
@@ -121,6 +122,7 @@ FOREIGN = {
     "core": {"msgspec", "sortedcontainers"},
     "shapes": {"msgspec"},
     "errors": set(),
+    "json_problems": {"msgspec"},
     "extras": set(),
     "client": {"httpx", "msgspec"},
     "segments": {"msgspec"},

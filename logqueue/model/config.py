@@ -17,6 +17,7 @@ from logqueue.errors import (
     InvalidRequest,
     quoted,
 )
+from logqueue.json_problems import type_problem
 from logqueue.model import limits
 from logqueue.model.tag_predicate import Predicate
 
@@ -188,7 +189,8 @@ class TopicConfig(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(_merged(fields, changes), TopicConfig)
         except msgspec.ValidationError as error:
-            raise InvalidRequest(f"the config does not fit: {error}") from None
+            problem = type_problem(error, TopicConfig, "the config")
+            raise InvalidRequest(f"invalid config: {problem}") from None
 
     def require_targets(self, topic: str) -> None:
         """Refuse targets of copies that cannot work for this topic.

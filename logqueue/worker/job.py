@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from logqueue.json_problems import type_problem
 from logqueue.worker.leases import Lease
 from logqueue.worker.outcomes import ACK, BadPayload, Outcome
 from logqueue.worker.payload import typed
@@ -140,7 +141,8 @@ class Job:
         try:
             return cast(T, typed(self.data, kind))
         except msgspec.ValidationError as error:
-            raise BadPayload(f"the data is no {kind.__name__}: {error}") from error
+            problem = type_problem(error, kind, "the data")
+            raise BadPayload(f"the data is not a {kind.__name__}: {problem}") from error
 
     def done(self) -> None:
         """Say that the work is complete, so that returning acks the job.

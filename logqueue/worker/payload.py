@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from logqueue.errors import quoted
+from logqueue.json_problems import type_problem
 from logqueue.worker.outcomes import BadPayload
 
 
@@ -41,7 +42,8 @@ def read_call(data: Any) -> TaskCall:
         call: TaskCall = typed(data, TaskCall)
     except msgspec.ValidationError as error:
         raise BadPayload(
-            f'the data is no task call, {{"task": ..., "args": [...], "kwargs": {{...}}}}: {error}'
+            'the data is not a task call, {"task": ..., "args": [...], "kwargs": {...}}: '
+            + type_problem(error, TaskCall, "the data")
         ) from error
     return call
 
@@ -174,4 +176,7 @@ class Arguments:
                 return {name: typed(one, kind) for name, one in given.items()}
             return typed(given, kind)
         except msgspec.ValidationError as error:
-            raise BadPayload(f"task {self._name}, argument {quoted(parameter)}: {error}") from error
+            problem = type_problem(error, kind, "it")
+            raise BadPayload(
+                f"invalid argument {quoted(parameter)} of task {self._name}: {problem}"
+            ) from error

@@ -77,7 +77,7 @@ def test_a_call_that_does_not_fit_is_not_sent(
     "data", [None, 1, [], {}, {"task": 1}, {"task": "t", "args": {}}, {"task": "t", "kwargs": []}]
 )
 def test_what_is_no_call_is_a_bad_payload(data: Any) -> None:
-    with pytest.raises(BadPayload, match="no task call"):
+    with pytest.raises(BadPayload, match="not a task call"):
         read_call(data)
 
 

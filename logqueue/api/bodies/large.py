@@ -23,7 +23,7 @@ from logqueue.api.bodies.producers import (
     read_stage_body,
     require_no_keys,
 )
-from logqueue.api.bodies.reader import decode, without_blanks
+from logqueue.api.bodies.reader import decode, not_json, without_blanks
 from logqueue.api.bodies.records import (
     AppendBody,
     JobBody,
@@ -36,6 +36,7 @@ from logqueue.api.bodies.records import (
 )
 from logqueue.api.bodies.unknown_members import Ignore, unknown_members
 from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from logqueue.json_problems import text_problem
 from logqueue.model.limits import RECORDS_PER_WRITE_MAX
 
 LARGE_BYTES: Final = 1 << 20
@@ -51,6 +52,7 @@ _STEP_VALUES: Final = 200
 _BLANKS: Final = re.compile(rb"[ \t\n\r]*")
 # The decoder finds the end of a value without making anything of it, and tells of what follows.
 _skip: Final = msgspec.json.Decoder(msgspec.Raw)
+_PLACE: Final = re.compile(r"`\[(\d+)\]")
 _TRAILING: Final = re.compile(r"trailing characters \(byte ([0-9]+)\)")
 _string: Final = msgspec.json.Decoder(str)
 
@@ -160,7 +162,7 @@ def _read_records(
         try:
             records += _strict.decode(group)
         except (msgspec.DecodeError, RecursionError):
-            records += _decode_group(group)
+            records += _decode_group(group, len(records))
             if not is_examined:
                 names += unknown_members(_Records, b'{"records":%b}' % group)
                 is_examined = True
@@ -168,11 +170,13 @@ def _read_records(
     return records, False
 
 
-def _decode_group(group: bytes) -> list[JobBody]:
+def _decode_group(group: bytes, start: int) -> list[JobBody]:
+    """Records from a place on; a refusal names the place in the whole body."""
     try:
         return decode(_jobs, group)
     except InvalidRequest as refusal:
-        raise InvalidRequest(refusal.message.replace("`$[", "`$.records[")) from None
+        named = _PLACE.sub(lambda at: f"`records[{start + int(at[1])}]", refusal.message, count=1)
+        raise InvalidRequest(named) from None
 
 
 class _Cursor:
@@ -233,28 +237,30 @@ class _Cursor:
             _skip.decode(window)
             size = len(window)
         except msgspec.DecodeError as error:
-            size = self._size(str(error), len(window))
+            size = self._size(error, window)
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply") from None
         text = bytes(window[:size])
         self.at += size
         return text
 
-    def _size(self, problem: str, window: int) -> int:
+    def _size(self, error: msgspec.DecodeError, window: memoryview) -> int:
         """How long the value is behind which the decoder found something else."""
+        problem = str(error)
         found = _TRAILING.search(problem)
         if found is not None:
             return int(found[1]) - 1
-        if window == RECORD_TEXT_BYTES_MAX and "truncated" in problem:
+        if len(window) == RECORD_TEXT_BYTES_MAX and "truncated" in problem:
             raise RecordTooLarge(
                 f"the value at byte {self.at} has over {RECORD_TEXT_BYTES_MAX} bytes of text; "
                 "send less in one record"
             )
-        raise self._malformed(f" ({problem})")
+        problem = text_problem(error, bytes(window), self.at)
+        raise InvalidRequest(f"the body is not valid JSON: {problem}")
 
-    def _malformed(self, why: str = "") -> InvalidRequest:
+    def _malformed(self) -> InvalidRequest:
         return InvalidRequest(
-            f"the body is not valid JSON: it is malformed at or behind byte {self.at}{why}"
+            f"the body is not valid JSON: it is malformed at or behind byte {self.at}"
         )
 
 
@@ -316,7 +322,7 @@ def _name_of(text: bytes) -> str:
     try:
         return _string.decode(text)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        raise not_json(error, text) from None
 
 
 def _groups(cursor: _Cursor) -> Generator[None, None, list[bytes]]:
@@ -362,7 +368,7 @@ def _joined(texts: list[bytes]) -> bytes:
     try:
         return without_blanks(group)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        raise not_json(error, group) from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
 

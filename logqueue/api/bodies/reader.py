@@ -13,6 +13,7 @@ import msgspec
 
 from logqueue.api.bodies.unknown_members import Ignore, is_flat, strict, unknown_members
 from logqueue.errors import InvalidRequest
+from logqueue.json_problems import text_problem, type_problem
 from logqueue.model import limits
 
 U32 = Annotated[int, msgspec.Meta(ge=0, le=limits.U32_MAX)]
@@ -20,6 +21,7 @@ U32 = Annotated[int, msgspec.Meta(ge=0, le=limits.U32_MAX)]
 T = TypeVar("T")
 
 _BLANKS = b" \t\r\n"
+_FULL_NAMES = {"body": "request body"}
 
 
 class BodyReader:
@@ -102,7 +104,7 @@ class BodyReader:
         try:
             return without_blanks(body)
         except msgspec.DecodeError as error:
-            raise InvalidRequest(f"the {self._what} is not valid JSON: {error}") from None
+            raise not_json(error, body, self._what) from None
         except RecursionError:
             raise InvalidRequest(f"the {self._what} is nested too deeply") from None
 
@@ -117,11 +119,17 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes, what: str = "body") ->
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"the {what} does not fit: {error}") from None
+        problem = type_problem(error, decoder.type, f"the {what}")
+        raise InvalidRequest(f"invalid {_FULL_NAMES.get(what, what)}: {problem}") from None
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the {what} is not valid JSON: {error}") from None
+        raise not_json(error, body, what) from None
     except RecursionError:
         raise InvalidRequest(f"the {what} is nested too deeply") from None
+
+
+def not_json(error: msgspec.DecodeError, text: bytes, what: str = "body") -> InvalidRequest:
+    """The refusal of text that is not JSON."""
+    return InvalidRequest(f"the {what} is not valid JSON: {text_problem(error, text)}")
 
 
 def note_unknown(kind: type[msgspec.Struct], body: bytes, ignore: Ignore) -> None:

@@ -16,7 +16,7 @@ from logqueue.errors import LogqueueError
 from logqueue.model import limits
 
 EXAMPLES: tuple[LogqueueError, ...] = (
-    errors.InvalidRequest("the body does not fit: Expected `int`, got `str` - at `$.max`"),
+    errors.InvalidRequest("invalid request body: `max` must be an integer, got a string"),
     errors.BatchTooLarge(
         "1200 seqs in one call; send at most 1000",
         {"seqs": 1200, "max": limits.SEQS_PER_CALL_MAX},
