@@ -12,7 +12,7 @@ from typing import Self
 from bench.load import job
 from logqueue import events as ev
 from logqueue.events import block
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from wal import Log
 
 PER_BATCH = 1000
@@ -57,7 +57,7 @@ class LogWriter:
 
     def topic(self, number: int, name: str, **config: str) -> None:
         """Make a topic."""
-        made = TopicConfig(**config).resolved()  # type: ignore[arg-type]
+        made = TopicOptions(**config).resolved()  # type: ignore[arg-type]
         self.write(ev.TopicCreated(self.at, number, name, made))
 
     def append(self, topic: int, first: int, count: int) -> None:

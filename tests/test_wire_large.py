@@ -175,7 +175,7 @@ def test_a_large_write_is_packed_in_small_steps(kind: str) -> None:
     body = json.dumps({"records": records, "node": "n"}).encode()
     at_once = command(lambda: record_bodies.read_append_body(body, ignored))
     packed, steps = run(large_bodies.read_packed_append(body, ignored))
-    assert isinstance(packed.records, record_bodies.Packed)
+    assert isinstance(packed.records, record_bodies.PackedRecords)
     assert command(lambda: packed) == at_once
     assert isinstance(at_once, tuple) == (kind in OUT_OF_BOUNDS)
     steps -= run(large_bodies.read_append(body, ignored))[1]
@@ -203,7 +203,7 @@ def test_large_chunks_and_messages_are_packed_in_small_steps(kind: str) -> None:
         records = []
     body = json.dumps({"topic": "t", "records": records, "node": "n"}).encode()
     packed, steps = run(large_bodies.read_packed_stage(body, ignored))
-    assert isinstance(packed.records, record_bodies.Packed)
+    assert isinstance(packed.records, record_bodies.PackedRecords)
     assert staged(lambda: packed) == staged(lambda: producer_bodies.read_stage_body(body))
     assert steps - run(large_bodies.read_stage(body, ignored))[1] >= {"keyed": 0, "empty": 0}.get(
         kind, 6
@@ -211,6 +211,6 @@ def test_large_chunks_and_messages_are_packed_in_small_steps(kind: str) -> None:
     text = body.replace(b"{", b'{"op":"publish",', 1)
     message, steps = run(large_bodies.read_packed_message(text, ignored))
     assert isinstance(message, feed_bodies.Publish)
-    assert isinstance(message.records, record_bodies.Packed)
+    assert isinstance(message.records, record_bodies.PackedRecords)
     assert command(lambda: message) == command(lambda: feed_bodies.read_message(text))
     assert steps - run(large_bodies.read_socket_message(text, ignored))[1] >= bool(records) * 6

@@ -19,7 +19,7 @@ from logqueue.core.reading import ReadPage
 from logqueue.core.staging import ProducerState
 from logqueue.core.topic import Topic
 from logqueue.errors import HIDDEN, LogqueueError
-from logqueue.model.config import RouterOptions, TopicConfig
+from logqueue.model.config import RouterOptions, TopicOptions
 
 _encode = msgspec.json.Encoder().encode
 
@@ -184,7 +184,7 @@ def encode_extended(topic: str, reply: cmd.ExtendResult, timings: dict[str, floa
 
 
 def config_members(
-    config: TopicConfig, allows: Callable[[str], bool] = lambda name: True
+    config: TopicOptions, allows: Callable[[str], bool] = lambda name: True
 ) -> dict[str, Any]:
     """The config object as replies show it to a caller who may read some names only."""
     members = msgspec.structs.asdict(config)

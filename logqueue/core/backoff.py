@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from logqueue.model.config import RetryBackoff
+from logqueue.model.config import BackoffOptions
 
 
-def delay_ms(backoff: RetryBackoff, deliveries: int, seq: int, lease: int) -> int:
+def delay_ms(backoff: BackoffOptions, deliveries: int, seq: int, lease: int) -> int:
     """The delay before the next delivery.
 
     Args:

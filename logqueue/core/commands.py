@@ -34,7 +34,7 @@ from logqueue.core.results import RouterPutResult as RouterPutResult
 from logqueue.core.results import SettleResult as SettleResult
 from logqueue.core.results import StageResult as StageResult
 from logqueue.core.results import WriteResult as WriteResult
-from logqueue.model.config import RouterOptions, TopicConfig
+from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.model.tag_predicate import Predicate
 
 
@@ -45,7 +45,7 @@ class PutTopic(msgspec.Struct, frozen=True):
     """
 
     topic: str
-    config: TopicConfig
+    config: TopicOptions
 
 
 class EnsureTopic(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class EnsureTopic(msgspec.Struct, frozen=True):
     """
 
     topic: str
-    config: TopicConfig
+    config: TopicOptions
     sent: frozenset[str]
 
 
@@ -123,7 +123,7 @@ class Append(msgspec.Struct, frozen=True):
     count: int
     key: str | None = None
     create: bool | None = None
-    config: TopicConfig | None = None
+    config: TopicOptions | None = None
     keyed: tuple[Keyed, ...] = ()
 
 
@@ -377,7 +377,7 @@ class StageChunk(msgspec.Struct, frozen=True):
     count: int
 
 
-class EpochPart(NamedTuple):
+class StagedAttempt(NamedTuple):
     """The winning attempt of one partition: how many chunks it staged, and records in all."""
 
     partition: int
@@ -396,7 +396,7 @@ class CommitEpoch(msgspec.Struct, frozen=True):
 
     producer: str
     epoch: int
-    parts: tuple[EpochPart, ...]
+    parts: tuple[StagedAttempt, ...]
     topic: str = ""
     content: str = ""
 

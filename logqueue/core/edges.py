@@ -17,7 +17,7 @@ from logqueue.core.topic import Topic
 from logqueue.errors import (
     RouterCycle,
 )
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 Step = tuple[str, bool]
 """A topic, and whether a router is among the edges that lead there."""
@@ -58,7 +58,7 @@ def require_no_loop_by_router(
 
 
 def require_no_loop_by_config(
-    state: State, name: str, config: TopicConfig, present: TopicConfig | None = None
+    state: State, name: str, config: TopicOptions, present: TopicOptions | None = None
 ) -> None:
     """Refuse an archive or a dead-letter topic from which routers lead back to the queue.
 
@@ -98,7 +98,7 @@ def require_no_loop_by_config(
             )
 
 
-def copy_targets(config: TopicConfig) -> Iterator[tuple[str, str]]:
+def copy_targets(config: TopicOptions) -> Iterator[tuple[str, str]]:
     """The fields of a queue's config that name a topic for copies, and those topics."""
     if config.is_queue:
         for field in COPY_FIELDS:

@@ -40,7 +40,7 @@ from logqueue.core.passed import PassedRuns
 from logqueue.core.record_times import moment, seq_of, time_of
 from logqueue.events import JobKept
 from logqueue.model import limits
-from logqueue.model.config import ClaimRate, RetryBackoff
+from logqueue.model.config import BackoffOptions, ClaimRateOptions
 
 
 class QueueState:
@@ -87,7 +87,7 @@ class QueueState:
         self.passed = PassedRuns()
         self._rate_spent_until = 0.0
         self._rate_spent_at = 0
-        self._rules: list[tuple[int, RetryBackoff | None]] = []
+        self._rules: list[tuple[int, BackoffOptions | None]] = []
         self._begin(1)
 
     def _begin(self, cursor: int) -> None:
@@ -127,20 +127,20 @@ class QueueState:
         """Whether a job without an entry in `jobs` is delayed until then."""
         return bool(due) and moment(due, seq) in self.delayed
 
-    def rate_allows(self, rate: ClaimRate, now: int) -> int:
+    def rate_allows(self, rate: ClaimRateOptions, now: int) -> int:
         """How many jobs the claim rate lets go at a time."""
         cost = 1000 / rate.per_s
         spent = self._rate_spent(rate, now)
         # A hair more: what was refilled to the millisecond must not be lost to rounding.
         return max(int((rate.burst_jobs * cost - spent) / cost + 1e-6), 0)
 
-    def rate_refills_in(self, rate: ClaimRate, now: int) -> int:
+    def rate_refills_in(self, rate: ClaimRateOptions, now: int) -> int:
         """Milliseconds until the claim rate lets the next job go."""
         cost = 1000 / rate.per_s
         wait = ceil(self._rate_spent(rate, now) - (rate.burst_jobs - 1) * cost - 1e-6)
         return wait + max(self._rate_spent_at - now, 0) if wait > 0 else 0
 
-    def _rate_spent(self, rate: ClaimRate, now: int) -> float:
+    def _rate_spent(self, rate: ClaimRateOptions, now: int) -> float:
         """What of a claim rate is spent, in milliseconds of its refilling.
 
         While the clock, set back, is before the last claim, nothing refills. By more than a whole
@@ -161,7 +161,7 @@ class QueueState:
     def elapse(
         self,
         now: int,
-        backoff: RetryBackoff | None = None,
+        backoff: BackoffOptions | None = None,
         jobs_max: int | None = limits.LAPSED_PER_PASS_MAX,
     ) -> bool:
         """Let time act: expired leases and due delays become reclaimable, soonest first.
@@ -200,7 +200,7 @@ class QueueState:
         self.reclaim.update(seqs)
         return bool(some < due)
 
-    def _lapse(self, grant: Grant, now: int, backoff: RetryBackoff | None) -> None:
+    def _lapse(self, grant: Grant, now: int, backoff: BackoffOptions | None) -> None:
         """The leases of a grant have run out."""
         self._note_lapse(grant)
         rule = self._rule_at(grant.deadline, backoff)
@@ -210,7 +210,7 @@ class QueueState:
                 self._unlease(seq, job, grant)
                 self._put_back(seq, job, _back_at(seq, job, grant, rule, now))
 
-    def elapse_job(self, seq: int, now: int, backoff: RetryBackoff | None) -> None:
+    def elapse_job(self, seq: int, now: int, backoff: BackoffOptions | None) -> None:
         """Let time act on one job's lease. Only at replay, where nobody has looked meanwhile."""
         job = self.jobs.get(seq)
         if job is None or job.grant is None or job.grant.deadline >= now:
@@ -220,14 +220,14 @@ class QueueState:
         self._end_lease(seq, job)
         self._put_back(seq, job, back_at)
 
-    def change_backoff(self, before: RetryBackoff | None, now: int) -> None:
+    def change_backoff(self, before: BackoffOptions | None, now: int) -> None:
         """Another rule from now on. Leases that ran out before keep theirs, whenever that is
         noticed."""
         # In order, also when the clock was set back.
         until = max(now, self._rules[-1][0]) if self._rules else now
         self._rules.append((until, before))
 
-    def _rule_at(self, deadline: int, backoff: RetryBackoff | None) -> RetryBackoff | None:
+    def _rule_at(self, deadline: int, backoff: BackoffOptions | None) -> BackoffOptions | None:
         """The rule that was in force when a lease ran out."""
         rules = self._rules
         if not rules:
@@ -260,13 +260,15 @@ class QueueState:
         self.leased += len(grant.seqs)
         self._keep(grant)
 
-    def spend_rate(self, rate: ClaimRate, jobs: int, now: int) -> None:
+    def spend_rate(self, rate: ClaimRateOptions, jobs: int, now: int) -> None:
         """Jobs were handed out under a claim rate."""
         spent = self._rate_spent(rate, now)
         self._rate_spent_until = now + spent + jobs * 1000 / rate.per_s
         self._rate_spent_at = now
 
-    def change_rate(self, before: ClaimRate | None, after: ClaimRate | None, now: int) -> None:
+    def change_rate(
+        self, before: ClaimRateOptions | None, after: ClaimRateOptions | None, now: int
+    ) -> None:
         """Another claim rate: what was handed out counts by the jobs, not by the time it cost."""
         if before is None or after is None:
             self._rate_spent_until = 0.0
@@ -468,7 +470,7 @@ class QueueState:
         ]
 
     def lapsed_kept(
-        self, seqs: Iterable[int], now: int, backoff: RetryBackoff | None
+        self, seqs: Iterable[int], now: int, backoff: BackoffOptions | None
     ) -> list[JobKept]:
         """The same of some jobs as time will have it: those whose leases have run out, noticed or
         not, are back. So whoever reads it need not know which rules there were."""
@@ -635,7 +637,7 @@ def _is_of(entry: JobKept, grant: Grant) -> bool:
     )
 
 
-def _back_at(seq: int, job: JobEntry, grant: Grant, rule: RetryBackoff | None, now: int) -> int:
+def _back_at(seq: int, job: JobEntry, grant: Grant, rule: BackoffOptions | None, now: int) -> int:
     """When a job whose lease has run out is claimable; 0 for now."""
     if rule is None:
         return 0

@@ -16,7 +16,7 @@ from logqueue.core.batch import Batch
 from logqueue.core.queue_state import QueueState
 from logqueue.core.record_attributes import RecordAttributeIndex
 from logqueue.core.topic import Topic
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 
 class QueueTopic(Topic):
@@ -31,7 +31,7 @@ class QueueTopic(Topic):
 
     queue: QueueState
 
-    def __init__(self, number: int, name: str, config: TopicConfig) -> None:
+    def __init__(self, number: int, name: str, config: TopicOptions) -> None:
         super().__init__(number, name, config)
         self.queue = QueueState()
 
@@ -68,7 +68,7 @@ class QueueTopic(Topic):
         return parts
 
 
-def topic_of(number: int, name: str, config: TopicConfig) -> Topic:
+def topic_of(number: int, name: str, config: TopicOptions) -> Topic:
     """A new topic, of the type that its config says."""
     return (QueueTopic if config.is_queue else Topic)(number, name, config)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 JobState = Literal["ready", "delayed", "in_flight", "held"]
 
@@ -17,7 +17,7 @@ class PutResult(NamedTuple):
     """Reply to PutTopic, PatchTopic and SetPaused."""
 
     created: bool
-    config: TopicConfig
+    config: TopicOptions
 
 
 class EnsureResult(NamedTuple):
@@ -30,7 +30,7 @@ class EnsureResult(NamedTuple):
     """
 
     created: bool
-    config: TopicConfig
+    config: TopicOptions
     differs: Mapping[str, tuple[Any, Any]] = {}
 
 

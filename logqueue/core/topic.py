@@ -28,7 +28,7 @@ from logqueue.events.block import (
     tags_of,
 )
 from logqueue.model import limits
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 KEYS_FORGOTTEN_PER_WRITE = 100
 
@@ -80,7 +80,7 @@ class Topic:
         "replaced_at", "replacing", "seqs_reserved", "tags", "touched_at", "ttl_floor",
     )  # fmt: skip
 
-    def __init__(self, number: int, name: str, config: TopicConfig) -> None:
+    def __init__(self, number: int, name: str, config: TopicOptions) -> None:
         self.number = number
         self.name = name
         self.config = config

@@ -20,7 +20,7 @@ from logqueue.events.snapshots import JobKept as JobKept
 from logqueue.events.snapshots import ProducerKept as ProducerKept
 from logqueue.events.snapshots import RouterKept as RouterKept
 from logqueue.events.snapshots import TopicKept as TopicKept
-from logqueue.model.config import RetryBackoff, RouterOptions, TopicConfig
+from logqueue.model.config import BackoffOptions, RouterOptions, TopicOptions
 
 JOBS = 1
 LEASES = 2
@@ -40,7 +40,7 @@ class TopicCreated(Event, frozen=True, array_like=True, tag=1):
     """A new topic instance exists."""
 
     name: str
-    config: TopicConfig
+    config: TopicOptions
 
 
 class TopicConfigured(Event, frozen=True, array_like=True, tag=2):
@@ -51,7 +51,7 @@ class TopicConfigured(Event, frozen=True, array_like=True, tag=2):
             class the topic had, or because a start has stepped over seqs that were promised.
     """
 
-    config: TopicConfig
+    config: TopicOptions
     head: int = 0
     cap_floor: int = 0
 
@@ -416,7 +416,7 @@ class BackoffChanged(Event, frozen=True, array_like=True, tag=24):
 
     log: ClassVar[int] = LEASES
 
-    before: RetryBackoff | None
+    before: BackoffOptions | None
 
 
 class JobsRescheduled(Event, frozen=True, array_like=True, tag=25):

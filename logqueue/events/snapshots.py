@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from logqueue.model.config import RouterOptions, TopicConfig
+from logqueue.model.config import RouterOptions, TopicOptions
 
 
 class TopicKept(msgspec.Struct, frozen=True, array_like=True):
@@ -17,7 +17,7 @@ class TopicKept(msgspec.Struct, frozen=True, array_like=True):
 
     topic: int
     name: str
-    config: TopicConfig
+    config: TopicOptions
     head: int
     seqs_reserved: int
     cap_floor: int

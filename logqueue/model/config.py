@@ -65,7 +65,7 @@ def require_router_name(name: str) -> None:
         )
 
 
-class RetryBackoff(msgspec.Struct, frozen=True):
+class BackoffOptions(msgspec.Struct, frozen=True):
     """How long a job that came back stays out of rotation; see `backoff.delay_ms`.
 
     Attributes:
@@ -84,7 +84,7 @@ class RetryBackoff(msgspec.Struct, frozen=True):
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
-class ClaimRate(msgspec.Struct, frozen=True):
+class ClaimRateOptions(msgspec.Struct, frozen=True):
     """How many jobs a queue hands out: `per_s` in the long run, `burst` at once (None: as many as
     in one second, at least one)."""
 
@@ -100,7 +100,7 @@ class ClaimRate(msgspec.Struct, frozen=True):
 Exhausted = Literal["dead_letter", "drop", "hold"]
 
 
-class TopicConfig(msgspec.Struct, frozen=True):
+class TopicOptions(msgspec.Struct, frozen=True):
     """The config object, as sent by clients and as stored. Unknown fields are ignored."""
 
     type: Literal["log", "queue"] = "log"
@@ -120,10 +120,10 @@ class TopicConfig(msgspec.Struct, frozen=True):
     max_deliveries: U64 = 0
     dead_letter: str | None = None
     leases_durable: bool = False
-    retry_backoff: RetryBackoff | None = None
+    retry_backoff: BackoffOptions | None = None
     on_exhausted: Exhausted | None = None
     on_expire: Literal["drop", "dead_letter"] = "drop"
-    claim_rate: ClaimRate | None = None
+    claim_rate: ClaimRateOptions | None = None
     max_in_flight: U64 = 0
     paused: bool = False
     archive: str | None = None
@@ -145,7 +145,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
             return self.on_exhausted
         return "dead_letter" if self.dead_letter is not None else None
 
-    def resolved(self) -> TopicConfig:
+    def resolved(self) -> TopicOptions:
         """This config with clamps applied and the durability class spelled out.
 
         Raises:
@@ -176,7 +176,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
             retry_backoff=backoff,
         )
 
-    def merged(self, changes: Mapping[str, Any]) -> TopicConfig:
+    def merged(self, changes: Mapping[str, Any]) -> TopicOptions:
         """This config with a JSON merge patch (RFC 7386) applied, not yet resolved.
 
         Raises:
@@ -187,7 +187,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
             # The class that was spelled out for the old flag must not outvote the new one.
             fields["durability"] = None
         try:
-            return msgspec.convert(_merged(fields, changes), TopicConfig)
+            return msgspec.convert(_merged(fields, changes), TopicOptions)
         except msgspec.ValidationError as error:
             problem = type_problem(error, TopicConfig, "the config")
             raise InvalidRequest(f"invalid config: {problem}") from None

@@ -37,14 +37,14 @@ class Copies(NamedTuple):
     router: RouterFacts
 
 
-class Committed(NamedTuple):
+class CommittedChunk(NamedTuple):
     """A chunk that became records."""
 
     key: ChunkKey
     topic: int
 
 
-Content = bytes | Copies | Committed
+Content = bytes | Copies | CommittedChunk
 """What originals are made of: a block, or where to find one."""
 
 
@@ -89,7 +89,7 @@ class SegmentRecords:
         elif isinstance(event, ev.ChunksCommitted):
             seq = event.first_seq
             for chunk, count in zip(event.chunks, event.counts, strict=True):
-                committed = Committed((event.producer, event.epoch, *chunk), event.topic)
+                committed = CommittedChunk((event.producer, event.epoch, *chunk), event.topic)
                 self.keep(event.topic, offset, seq, count, committed)
                 seq += count
         elif isinstance(event, ev.RecordsMoved):
@@ -190,7 +190,7 @@ class Resolver:
         """
         return self._copies(copies, names, self._segment, offset, start, end)
 
-    def chunk(self, committed: Committed, offset: int) -> bytes:
+    def chunk(self, committed: CommittedChunk, offset: int) -> bytes:
         """The block of a committed chunk.
 
         Raises:
@@ -272,7 +272,7 @@ class Resolver:
         content = original.content
         if isinstance(content, bytes):
             return BlockView(content).texts(index)
-        if isinstance(content, Committed):
+        if isinstance(content, CommittedChunk):
             block = self._chunk(content, segment, original.offset)
             return BlockView(block).texts(index) if block is not None else None
         event, router = content
@@ -283,7 +283,7 @@ class Resolver:
         edge = router.name, router.router, names.name(router.source), router.source
         return BlockView(pack_copies(edge, router.options, [seq], [texts])).texts(0)
 
-    def _chunk(self, committed: Committed, segment: int, before: int) -> bytes | None:
+    def _chunk(self, committed: CommittedChunk, segment: int, before: int) -> bytes | None:
         for place in self._latest_first:
             if place > segment:
                 continue

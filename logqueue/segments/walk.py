@@ -21,7 +21,7 @@ from logqueue.segments.job_events import JobTransition, rows_of
 from logqueue.segments.known import KnownTopics
 from logqueue.segments.payloads import payloads
 from logqueue.segments.plan import SegmentRead
-from logqueue.segments.resolver import Committed, Copies, FetchSource, Resolver, SegmentRecords
+from logqueue.segments.resolver import CommittedChunk, Copies, FetchSource, Resolver, SegmentRecords
 
 
 class _Want:
@@ -156,7 +156,7 @@ def _others(
     elif isinstance(event, ev.ChunksCommitted):
         first = event.first_seq
         for chunk, count in zip(event.chunks, event.counts, strict=True):
-            committed = Committed((event.producer, event.epoch, *chunk), event.topic)
+            committed = CommittedChunk((event.producer, event.epoch, *chunk), event.topic)
             for start, end in want.parts(first, first + count - 1):
                 block = resolver.chunk(committed, offset)
                 whole = RecordEvents(event.at, event.topic, first, count, block)

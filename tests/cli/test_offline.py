@@ -264,11 +264,11 @@ def test_soundness_does_not_rest_on_assertions(directory: Path) -> None:
     assert checked("-O").returncode == 0
     unsound = (
         "from logqueue.core.invariants import check, Contradiction\n"
-        "from logqueue.model.config import TopicConfig\n"
+        "from logqueue.model.config import TopicOptions\n"
         "from logqueue.core.state import State\n"
         "from logqueue.core.topic import Topic\n"
         "state = State()\n"
-        "state.topics['a'] = state.instances[1] = topic = Topic(1, 'a', TopicConfig())\n"
+        "state.topics['a'] = state.instances[1] = topic = Topic(1, 'a', TopicOptions())\n"
         "state.next_topic = 2\n"
         "check(state)\n"
         "topic.cap_floor = 5\n"

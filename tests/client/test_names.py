@@ -18,7 +18,7 @@ from logqueue import errors, shapes
 from logqueue.client import AsyncClient, Client, ConfigFields
 from logqueue.client.asynchronous import AwaitedCalls
 from logqueue.client.blocking import BlockingCalls
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from tests.house import ROOT
 
 SAMPLE = """
@@ -140,7 +140,7 @@ def test_both_clients_have_the_same_methods() -> None:
 
 def test_config_fields_are_those_that_replies_show() -> None:
     assert set(ConfigFields.__annotations__) == set(shapes.TopicConfig.__struct_fields__)
-    assert set(TopicConfig.__struct_fields__) <= set(ConfigFields.__annotations__)
+    assert set(TopicOptions.__struct_fields__) <= set(ConfigFields.__annotations__)
 
 
 def test_shapes_say_what_is_optional() -> None:

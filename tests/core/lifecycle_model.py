@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from tests.core.world import Wish
 
 
@@ -61,7 +61,7 @@ def due(wish: Wish, now: int) -> int:
 class LifecycleModel:
     """A queue, its dead letters and its archive."""
 
-    def __init__(self, config: TopicConfig) -> None:
+    def __init__(self, config: TopicOptions) -> None:
         self.config = config
         self.head = 0
         self.jobs: dict[int, ModelJob] = {}

@@ -10,7 +10,7 @@ from collections import Counter
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 POSTPONED_MS = 1000
 
@@ -44,7 +44,7 @@ class Lease(NamedTuple):
 class ModelTopic:
     """One topic."""
 
-    def __init__(self, instance: int, config: TopicConfig) -> None:
+    def __init__(self, instance: int, config: TopicOptions) -> None:
         self.instance = instance
         self.config = config
         self.head = 0
@@ -191,7 +191,7 @@ class Model:
             raise Refused("NotAQueue")
         return topic
 
-    def create(self, name: str, config: TopicConfig) -> ModelTopic:
+    def create(self, name: str, config: TopicOptions) -> ModelTopic:
         """A new instance."""
         if len(self.topics) >= self.topics_max:
             raise Refused("Throttled")
@@ -201,7 +201,7 @@ class Model:
 
     # -- commands --------------------------------------------------------------------------------
 
-    def put(self, now: int, name: str, config: TopicConfig) -> bool:
+    def put(self, now: int, name: str, config: TopicOptions) -> bool:
         """Create or configure; whether it was created."""
         if config.dead_letter == name and config.type == "queue":
             raise Refused("InvalidRequest")
@@ -238,7 +238,7 @@ class Model:
         if topic is None:
             if not create:
                 raise Refused("TopicNotFound")
-            topic = self.create(name, TopicConfig().resolved())
+            topic = self.create(name, TopicOptions().resolved())
         write = topic.keys.get(key) if key is not None else None
         if write is not None and now - write[0] <= topic.config.idempotency_window_ms:
             return write[1], write[2], write[3], False, True

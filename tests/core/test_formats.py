@@ -18,7 +18,7 @@ from logqueue.core.invariants import check, portrait
 from logqueue.core.state import State
 from logqueue.errors import InvalidRequest
 from logqueue.events import block as blocks
-from logqueue.model.config import RetryBackoff, RouterOptions, TopicConfig, is_topic_name
+from logqueue.model.config import BackoffOptions, RouterOptions, TopicOptions, is_topic_name
 from logqueue.model.tag_predicate import Predicate
 
 GOLDEN = Path(__file__).with_name("golden_log.json")
@@ -85,7 +85,7 @@ def test_blocks_from_the_future_are_refused(header: bytes) -> None:
 
 def samples() -> list[ev.AnyEvent]:
     """A little history with one event of every kind."""
-    config = TopicConfig(type="queue", durability="fsync", leases_durable=True).resolved()
+    config = TopicOptions(type="queue", durability="fsync", leases_durable=True).resolved()
     block = blocks.pack([[b"1", b"2", b"3"], None, None, None])
     moved = blocks.pack([[b"2"], None, None, None], seqs=[2], ts=[1000])
     one = blocks.pack([[b"4"], None, None, None])
@@ -105,7 +105,7 @@ def samples() -> list[ev.AnyEvent]:
         ev.JobsClaimed(1002, 1, 77, 4, [("w", 5000, 9, [1, 2, 3])]),
         ev.JobsExtended(1003, 1, "w", 6000, [2]),
         ev.JobsReleased(1004, 1, "w", "nack", 1500, [3]),
-        ev.BackoffChanged(1004, 1, RetryBackoff("constant", 100)),
+        ev.BackoffChanged(1004, 1, BackoffOptions("constant", 100)),
         ev.JobsRescheduled(1004, 1, [3], [1600]),
         ev.JobsAcked(1005, 1, "w", [1]),
         ev.RecordsRemoved(1006, 1, [3]),
@@ -178,12 +178,12 @@ def test_a_log_from_before_still_says_the_same() -> None:
     ],
 )
 def test_configs_are_clamped(given_config: dict[str, Any], field: str, found: object) -> None:
-    assert getattr(TopicConfig(**given_config).resolved(), field) == found
+    assert getattr(TopicOptions(**given_config).resolved(), field) == found
 
 
 def test_numbers_beyond_64_bits_are_refused() -> None:
     with pytest.raises(InvalidRequest):
-        TopicConfig(ttl_ms=2**64).resolved()
+        TopicOptions(ttl_ms=2**64).resolved()
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_an_epoch_whose_chunks_must_be_logged_anew() -> None:
         chunk = pack([job({"n": partition, "pad": PAD})])
         world.run(cmd.StageChunk("p", 1, "log", partition, "a", 0, chunk, 1))
     world.patch("log", durability="fsync")
-    all_parts = tuple(cmd.EpochPart(partition, "a", 1, 1) for partition in range(JOBS))
+    all_parts = tuple(cmd.StagedAttempt(partition, "a", 1, 1) for partition in range(JOBS))
     world.run(cmd.CommitEpoch("p", 1, all_parts))
     assert world.topic("log").live == JOBS
     world.kill()
@@ -183,7 +183,7 @@ def test_checkpoints_tell_of_any_number_of_producers(monkeypatch: pytest.MonkeyP
     for number in range(600):
         name = f"{number:03d}-" + "p" * 100
         world.run(cmd.StageChunk(name, 1, "log", 0, "a", 0, pack([job(number)]), 1))
-        world.run(cmd.CommitEpoch(name, 1, (cmd.EpochPart(0, "a", 1, 1),)))
+        world.run(cmd.CommitEpoch(name, 1, (cmd.StagedAttempt(0, "a", 1, 1),)))
     before = portrait(world.state)
     known = {name: producer.committed for name, producer in world.state.producers.items()}
     world.restart()

@@ -12,7 +12,7 @@ from logqueue.core.job_views import JobListing, describe_job, list_jobs
 from logqueue.errors import InvalidRequest, TopicExistsIncompatible, TopicNotFound
 from logqueue.events.block import write_string
 from logqueue.model import limits
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.model.tag_predicate import Predicate
 from tests.core.world import World, job, wish
 
@@ -278,5 +278,5 @@ def test_a_patch_can_not_turn_a_queue_into_a_log(world: World) -> None:
 
 
 def test_configs_have_defaults_that_change_nothing() -> None:
-    config = TopicConfig()
+    config = TopicOptions()
     assert config.on_expire == "drop" and not config.paused and config.when_exhausted is None

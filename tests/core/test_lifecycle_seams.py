@@ -18,14 +18,14 @@ def world() -> World:
     return World()
 
 
-def stage(world: World, topic: str, *data: Any, partition: int = 0) -> cmd.EpochPart:
+def stage(world: World, topic: str, *data: Any, partition: int = 0) -> cmd.StagedAttempt:
     """Stage a partition of the first epoch; what its commit is to name."""
     block = pack([wish(value) for value in data])
     world.run(cmd.StageChunk("p", 0, topic, partition, "a", 0, block, len(data)))
-    return cmd.EpochPart(partition, "a", 1, len(data))
+    return cmd.StagedAttempt(partition, "a", 1, len(data))
 
 
-def commit(world: World, *parts: cmd.EpochPart) -> cmd.CommitResult:
+def commit(world: World, *parts: cmd.StagedAttempt) -> cmd.CommitResult:
     """Commit the first epoch."""
     reply: cmd.CommitResult = world.run(cmd.CommitEpoch("p", 0, parts))
     return reply

@@ -11,7 +11,7 @@ from logqueue.core.backoff import delay_ms
 from logqueue.core.decide.claims import oldest_ready_ms
 from logqueue.core.invariants import check, portrait
 from logqueue.core.reading import read
-from logqueue.model.config import RetryBackoff
+from logqueue.model.config import BackoffOptions
 from logqueue.server.storage import compaction
 from tests.core.world import START_MS, World, wish
 
@@ -178,13 +178,13 @@ def test_evicted_jobs_are_archived(world: World) -> None:
     ],
 )
 def test_backoff_grows_with_deliveries(config: dict[str, Any], delays: list[int]) -> None:
-    backoff = RetryBackoff(**config)
+    backoff = BackoffOptions(**config)
     assert [delay_ms(backoff, n, 1, 1) for n in (1, 2, 3)] == delays
     assert delay_ms(backoff, 10**6, 1, 1) <= backoff.max_ms
 
 
 def test_jitter_only_shortens_and_is_drawn_from_the_job() -> None:
-    backoff = RetryBackoff(kind="constant", base_ms=1000, jitter=0.5)
+    backoff = BackoffOptions(kind="constant", base_ms=1000, jitter=0.5)
     drawn = [delay_ms(backoff, 1, seq, 7) for seq in range(200)]
     assert all(500 <= delay <= 1000 for delay in drawn) and len(set(drawn)) > 150
     assert drawn == [delay_ms(backoff, 1, seq, 7) for seq in range(200)]

@@ -12,7 +12,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.invariants import check, portrait
 from logqueue.errors import LogqueueError, RouterCycle
 from logqueue.model import limits
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from tests.core.world import World, job, pack
 
 
@@ -78,7 +78,7 @@ def test_longer_loops_and_such_through_topics_that_come_later(world: World, fiel
 def test_a_write_creates_no_queue_that_closes_a_loop(world: World, field: str) -> None:
     loop_of_three(world)
     world.put("b", archive="c")
-    config = msgspec.convert({"type": "queue", field: "a"}, TopicConfig).resolved()
+    config = msgspec.convert({"type": "queue", field: "a"}, TopicOptions).resolved()
     command = cmd.Append("c", pack([job(1)]), 1, config=config)
     assert refuse(world.run, command)[0] == ["c", "a", "b", "c"]
     assert "c" not in world.state.topics

@@ -22,7 +22,7 @@ from logqueue.core.invariants import check
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.model.limits import Quotas
 from logqueue.model.tag_predicate import Predicate
 from logqueue.server.storage import checkpoint, compaction
@@ -146,7 +146,7 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(name=NAMES, config=CONFIG, odd=st.integers(0, 15))
     def put(self, name: str, config: dict[str, Any], odd: int) -> None:
         fixed = {"type": "log"} if odd == 0 else FIXED[name]
-        resolved = msgspec.convert({**config, **fixed}, TopicConfig).resolved()
+        resolved = msgspec.convert({**config, **fixed}, TopicOptions).resolved()
         put = cmd.PutTopic(name, resolved)
         self.tell(
             name,
@@ -226,7 +226,7 @@ class CoreMachine(RuleBasedStateMachine):
         target = self.model.topics.get(source.config.dead_letter)
         if target is None:
             try:
-                target = self.model.create(source.config.dead_letter, TopicConfig().resolved())
+                target = self.model.create(source.config.dead_letter, TopicOptions().resolved())
             except Refused:
                 assert not moved
                 return

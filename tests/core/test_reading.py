@@ -16,7 +16,7 @@ from logqueue.core.reading import ReadPage, RemovedRange, read
 from logqueue.core.topic import Topic
 from logqueue.events import block as blocks
 from logqueue.events.block import BlockView, write_string
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from tests.core.world import job, pack
 
 NODES = [None, "a", "b"]
@@ -58,7 +58,7 @@ class Shelf:
     """A topic, and what should be in it."""
 
     topic: Topic = field(
-        default_factory=lambda: Topic(1, "t", TopicConfig(ttl_ms=TTL_MS).resolved())
+        default_factory=lambda: Topic(1, "t", TopicOptions(ttl_ms=TTL_MS).resolved())
     )
     kept: list[Kept] = field(default_factory=list)
 

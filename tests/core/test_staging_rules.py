@@ -53,7 +53,7 @@ class Writer:
 
     def commit(self, epoch: int, *parts: tuple[int, str, int, int]) -> cmd.CommitResult:
         """Commit an epoch."""
-        named = tuple(cmd.EpochPart(*part) for part in parts)
+        named = tuple(cmd.StagedAttempt(*part) for part in parts)
         reply: cmd.CommitResult = self.world.run(cmd.CommitEpoch(self.producer, epoch, named))
         return reply
 

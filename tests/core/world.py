@@ -25,7 +25,7 @@ from logqueue.core.topic import Topic
 from logqueue.errors import StorageReadOnly
 from logqueue.events import block as blocks
 from logqueue.model.clock import ManualClock
-from logqueue.model.config import RouterOptions, TopicConfig
+from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.model.limits import Quotas
 from logqueue.model.tag_predicate import Predicate
 from logqueue.server.engine.engine import Engine
@@ -237,7 +237,7 @@ class World:
     def put(self, topic: str = "q", **config: Any) -> cmd.PutResult:
         """Create or configure a topic; a queue unless said otherwise."""
         config.setdefault("type", "queue")
-        resolved = msgspec.convert(config, TopicConfig).resolved()
+        resolved = msgspec.convert(config, TopicOptions).resolved()
         reply: cmd.PutResult = self.run(cmd.PutTopic(topic, resolved))
         return reply
 
@@ -356,7 +356,7 @@ class World:
         """What the live records of a topic carry."""
         return [msgspec.json.decode(texts[0]) for _, _, texts in self.records(name)]
 
-    def patch(self, topic: str = "q", **changes: Any) -> TopicConfig:
+    def patch(self, topic: str = "q", **changes: Any) -> TopicOptions:
         """Change some fields of a config."""
         reply: cmd.PutResult = self.run(cmd.PatchTopic(topic, changes))
         return reply.config

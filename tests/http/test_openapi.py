@@ -18,6 +18,7 @@ from logqueue import __version__, errors, shapes
 from logqueue.api.openapi.bounds import BOUNDS, ROUTER_NAME, TOPIC_NAME
 from logqueue.api.openapi.document import errors_of, path_of
 from logqueue.api.openapi.refusals import EXAMPLES
+from logqueue.api.openapi.schemas import body_name
 from logqueue.api.operations import BY_NAME, OPERATIONS, KeyPolicy, Kind, Operation
 from logqueue.errors import InvalidRequest, every_error
 from logqueue.model.config import is_topic_name, require_router_name
@@ -114,6 +115,31 @@ def test_every_reference_leads_somewhere(document: Json) -> None:
     assert not unused
 
 
+COMPONENTS = {
+    name
+    for line in (
+        "AckBody Acked Appended BorrowedRecords Cancelled CaughtUp ClaimBody ClaimRate",
+        "ClaimRateBody ClaimRatePatch Claimed CommitBody Committed CommittedRange DeleteBody",
+        "DiffBody Drift ErrorBody ErrorReply ExtendBody Extended Gap Health Job JobBody",
+        "JobEvent JobFrame JobHistory JobPage JobView JobsBody NackBody Nacked Page PartBody",
+        "Paused Producer PurgeBody Purged QueueCounters Ready Record Records RecordsDeleted",
+        "RedriveBody Redriven RejectBody Rejected ReleaseBody Released RetryBackoff",
+        "RetryBackoffBody RetryBackoffPatch Router RouterBody RouterDropped RouterEntry",
+        "RouterPage Segment SegmentPage SegmentRouterFacts SegmentTopic SegmentTopicFacts",
+        "SeqAt StageBody Staged StagedEpochs StartBody StreamError Tombstone TopicConfig",
+        "TopicConfigBody TopicConfigPatch TopicDeleted TopicDropped TopicEnsured TopicEntry",
+        "TopicPage TopicPut TopicState WatchBody WatchSession WatchedTopic WorkerList",
+        "WorkerView WriteResult",
+    )
+    for name in line.split()
+}
+
+
+def test_components_keep_their_names(document: Json) -> None:
+    """Users have code generated from them. Add new names; never take one away."""
+    assert COMPONENTS - document["components"]["schemas"].keys() == set()
+
+
 def test_every_route_is_in_it_and_nothing_else(document: Json) -> None:
     described = {
         (method.upper(), path) for path, methods in document["paths"].items() for method in methods
@@ -164,7 +190,7 @@ def test_each_operation_tells_its_scopes_and_errors(document: Json, row: Operati
 def test_bounds_are_of_members_that_exist(document: Json) -> None:
     schemas = document["components"]["schemas"]
     for (kind, member), bound in BOUNDS.items():
-        schema = schemas[kind.__name__.removesuffix("Body") + "Body"]["properties"][member]
+        schema = schemas[body_name(kind.__name__)]["properties"][member]
         assert any(bound.items() <= form.items() for form in (schema, *schema.get("anyOf", ())))
 
 

@@ -262,7 +262,7 @@ class History:
                     world.write("a", *self._records(9, is_queue=False))
                     self._keep_segments(world)
                     world.tidy()
-        named = tuple(cmd.EpochPart(*part) for part in parts)
+        named = tuple(cmd.StagedAttempt(*part) for part in parts)
         world.run(cmd.CommitEpoch("p", self.epoch, named))
         self.epoch += 1
 

@@ -11,7 +11,7 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.events import block as blocks
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.segments.catalog import (
     CatalogError,
     IndexCache,
@@ -82,7 +82,7 @@ def test_a_data_directory_is_read_with_a_torn_tail(
 
 def test_a_log_is_read_while_it_is_written(tmp_path: Path, cache: IndexCache) -> None:
     log = Log.open(str(tmp_path / "jobs"), segment_bytes_max=4096 + 2000)
-    created = ev.TopicCreated(1, 1, "t", TopicConfig().resolved())
+    created = ev.TopicCreated(1, 1, "t", TopicOptions().resolved())
     log.append(ev.encode(1, [created]), sync=True)
     block = blocks.pack([[b"1" * 100], None, None, None])
     for seq in range(1, 41):

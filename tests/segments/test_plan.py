@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logqueue import events as ev
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.segments import ranges as rg
 from logqueue.segments.catalog import read_segment, scan
 from logqueue.segments.index import VERSION, Reference, SegmentIndex, TopicPart
@@ -173,7 +173,7 @@ def _sources_have_what_is_referenced(indexes: list[SegmentIndex], reads: list[Se
 def test_orders_that_step_back_where_a_segment_begins_lose_no_event(tmp_path: Path) -> None:
     """A checkpoint of an early version has the order behind that of the frame it goes before."""
     log = Log.open(str(tmp_path))
-    queue = TopicConfig(type="queue").resolved()
+    queue = TopicOptions(type="queue").resolved()
     kept = ev.TopicKept(1, "q", queue, 9, 0, 0, 0, 0, 0)
     for order, event in (
         (1, ev.TopicCreated(5, 1, "q", queue)),

@@ -13,7 +13,7 @@ import pytest
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check, portrait
 from logqueue.model.clock import SystemClock
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.server.engine.background import leases_flushed
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
@@ -105,7 +105,7 @@ def test_the_loop_neither_syncs_nor_removes(tmp_path: Path) -> None:
         engine.recover()
         coordinator = Dispatcher(engine)
         coordinator.start()
-        config = TopicConfig(type="queue", durability="fsync", leases_durable=True)
+        config = TopicOptions(type="queue", durability="fsync", leases_durable=True)
         engine.execute(cmd.PutTopic("q", config))
         disk.counts.clear()
         await claimed(engine, coordinator, 60)

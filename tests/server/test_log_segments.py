@@ -9,7 +9,7 @@ import pytest
 
 from logqueue.model.clock import ManualClock
 from logqueue.segments.index import LogName, decode_index, encode_index
-from logqueue.server.handlers.segment_listing import SegmentPage, SegmentQuery, list_segments
+from logqueue.server.handlers.segment_listing import SegmentListing, SegmentQuery, list_segments
 from logqueue.server.storage import checkpoint, compaction, segment_lookup
 from logqueue.server.storage.segment_lookup import LOG_NAMES, SegmentPlace
 from tests.core.world import START_MS, Bounds, World
@@ -204,7 +204,7 @@ def test_a_listing_goes_on_when_segments_are_dropped_meanwhile(
     with pytest.raises(StopIteration) as end:
         while True:
             next(steps)
-    page: SegmentPage = end.value.value
+    page: SegmentListing = end.value.value
     named = [json.loads(entry)["id"] for entry in page.entries]
     assert named == [f"{log}-{id}" for id in expected]
     assert page.next_after == expected[-1]

@@ -15,7 +15,7 @@ from logqueue.api.record_texts import DATA_SHOWN, RecordTexts
 from logqueue.core import commands as cmd
 from logqueue.errors import LogqueueError, StorageReadOnly
 from logqueue.events import block as blocks
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.fanout import (
     Cursor,
@@ -214,7 +214,7 @@ def test_a_deleted_topic_is_told_once_it_is_gone_for_good() -> None:
         for topic in s.world.engine.execute(cmd.DropTopic("l", False)).topics:
             s.subscriptions.changed(topic)
         # A new topic of this name is another topic.
-        s.world.engine.execute(cmd.PutTopic("l", TopicConfig().resolved()))
+        s.world.engine.execute(cmd.PutTopic("l", TopicOptions().resolved()))
         await s.settle()
         ran_out = [reader.has_run_out]
         await s.commit()

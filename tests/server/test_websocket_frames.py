@@ -21,7 +21,7 @@ from logqueue.server.http.websocket_frames import (
     Event,
     IncomingFrames,
     Malformed,
-    Message,
+    WebSocketMessage,
 )
 
 BYTES_MAX = 1000
@@ -64,10 +64,10 @@ def test_messages_come_whole_however_they_are_cut(
             ping = frame(Opcode.PING, b"!")
             wire += ping
             expected.append(ControlFrame(ping))
-        expected.insert(len(expected) - 1, Message(text.encode()))
+        expected.insert(len(expected) - 1, WebSocketMessage(text.encode()))
     found = events_of(cut(bytes(wire), places), bytes_max=10_000)
-    assert [e for e in found if isinstance(e, Message)] == [
-        e for e in expected if isinstance(e, Message)
+    assert [e for e in found if isinstance(e, WebSocketMessage)] == [
+        e for e in expected if isinstance(e, WebSocketMessage)
     ]
     pings = sum(isinstance(e, ControlFrame) for e in expected)
     assert sum(isinstance(e, ControlFrame) for e in found) == pings
@@ -105,9 +105,9 @@ def test_what_is_refused(wire: bytes, code: CloseCode, one_by_one: bool) -> None
 
 def test_a_message_of_the_longest_length_is_taken() -> None:
     text = b"x" * BYTES_MAX
-    assert events_of([frame(Opcode.TEXT, text)]) == [Message(text)]
+    assert events_of([frame(Opcode.TEXT, text)]) == [WebSocketMessage(text)]
     halves = frame(Opcode.TEXT, text[:1], fin=False) + frame(Opcode.CONT, text[1:])
-    assert events_of([halves + halves]) == [Message(text)] * 2
+    assert events_of([halves + halves]) == [WebSocketMessage(text)] * 2
 
 
 def test_nothing_is_kept_behind_the_end() -> None:

@@ -141,7 +141,7 @@ class Changing:
             attempt = f"n{self.number}"
             block = pack([job(self.number)])
             self.world.run(cmd.StageChunk("p", self.epoch, name, partition, attempt, 0, block, 1))
-            parts.append(cmd.EpochPart(partition, attempt, 1, 1))
+            parts.append(cmd.StagedAttempt(partition, attempt, 1, 1))
             if self.rng.random() < 0.3:
                 self.change(name)
         self.world.run(cmd.CommitEpoch("p", self.epoch, tuple(parts)))

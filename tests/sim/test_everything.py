@@ -97,7 +97,7 @@ class Everything:
         self.seen: dict[str, set[int]] = {name: set() for name in COPIES}
         self.texts = RecordTexts()
         self.tidying: Iterator[object] = iter(())
-        self.epoch: tuple[int, tuple[cmd.EpochPart, ...], list[int]] = (0, (), [])
+        self.epoch: tuple[int, tuple[cmd.StagedAttempt, ...], list[int]] = (0, (), [])
         self.begin()
 
     def begin(self) -> None:
@@ -244,7 +244,7 @@ class Everything:
                 self.world.run(
                     cmd.StageChunk("p", number, name, partition, attempt, 0, block, len(wishes))
                 )
-                parts = (*parts, cmd.EpochPart(partition, attempt, 1, len(wishes)))
+                parts = (*parts, cmd.StagedAttempt(partition, attempt, 1, len(wishes)))
             self.epoch = (number, parts, contents)
             return
         self.unsure |= set(contents)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from logqueue import events as ev
 from logqueue.events import block as blocks
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from wal import Log
 
 START_MS = 1_700_000_000_000
@@ -73,7 +73,7 @@ class CraftedLog:
     # -- what histories are made of ----------------------------------------------------------------
 
     def topic(self, number: int, name: str, **config: Any) -> None:
-        self.log(ev.TopicCreated(self.at, number, name, TopicConfig(**config).resolved()))
+        self.log(ev.TopicCreated(self.at, number, name, TopicOptions(**config).resolved()))
 
     def append(
         self, topic: int, first: int, count: int, *, metas: list[dict[str, str]] | None = None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from logqueue import events as ev
 from logqueue.events import block as blocks
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.pipeline.rows import arrow_columns, segment_batches
 from logqueue.pipeline.rows.segment_batches import (
     EVENTS_SCHEMA,
@@ -109,7 +109,7 @@ def test_events_are_as_they_were_read(history: History) -> None:
 def segment_of(directory: Path, *batches: bytes, counts: list[int] | None = None) -> bytes:
     """A segment with a topic and some blocks in it."""
     log = Log.open(str(directory), segment_bytes_max=1 << 30)
-    created = ev.TopicCreated(1, 1, "t", TopicConfig().resolved())
+    created = ev.TopicCreated(1, 1, "t", TopicOptions().resolved())
     log.append(ev.encode(1, [created]), sync=True)
     seq = 1
     for order, block in enumerate(batches, 2):

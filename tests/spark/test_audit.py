@@ -11,7 +11,7 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.client import Client, EpochPart, NewRecord
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.pipeline.engines.spark.archive.job import run_archive
 from logqueue.pipeline.engines.spark.audit.job import RULES, run_audit
 from logqueue.pipeline.engines.spark.formats.inputs import Input
@@ -175,7 +175,7 @@ def _too_often(log: CraftedLog, topic: int, name: str) -> None:
 def _paused(log: CraftedLog, topic: int, name: str) -> None:
     log.topic(topic, name, **QUEUE)
     log.append(topic, 1, 3)
-    config = TopicConfig(**QUEUE, paused=True).resolved()  # type: ignore[arg-type]
+    config = TopicOptions(**QUEUE, paused=True).resolved()  # type: ignore[arg-type]
     log.log(ev.TopicConfigured(log.at, topic, config))
     log.claim(topic, 3)
 

@@ -28,7 +28,7 @@ from logqueue.api.bodies.records import (
     AppendBody,
     JobBody,
     JobsBody,
-    Packed,
+    PackedRecords,
     RecordBody,
     StrictJobBody,
     packing,
@@ -94,7 +94,7 @@ def read_packed_stage(body: bytes, ignore: Ignore) -> Generator[None, None, Plai
     try:
         require_no_keys(read)
     except InvalidRequest as refusal:
-        read.records = Packed(len(read.records), refusal)
+        read.records = PackedRecords(len(read.records), refusal)
         return read
     yield
     read.records = yield from packing(read.records, read.node, are_jobs=isinstance(read, StageBody))

@@ -14,7 +14,7 @@ from logqueue.api.bodies.jobs import read_number
 from logqueue.api.bodies.reader import U32, BodyReader
 from logqueue.api.bodies.records import (
     JobBody,
-    Packed,
+    PackedRecords,
     RecordBody,
     StrictJobBody,
     content_of,
@@ -114,7 +114,7 @@ def require_no_keys(body: PlainStageBody) -> None:
     Raises:
         InvalidRequest: It has some.
     """
-    if not isinstance(body, StageBody) or isinstance(body.records, Packed):
+    if not isinstance(body, StageBody) or isinstance(body.records, PackedRecords):
         return
     for index, record in enumerate(body.records):
         if record.key is not None or record.on_conflict is not None:
@@ -151,7 +151,7 @@ def commit_command(
             f"{chunks} chunks in one epoch; commit at most {limits.CHUNKS_PER_EPOCH_MAX}",
             {"chunks": chunks, "max": limits.CHUNKS_PER_EPOCH_MAX},
         )
-    parts = (cmd.EpochPart(p.partition, p.attempt, p.chunks, p.rows) for p in decoded.parts)
+    parts = (cmd.StagedAttempt(p.partition, p.attempt, p.chunks, p.rows) for p in decoded.parts)
     return cmd.CommitEpoch(producer, number, tuple(parts), content=decoded.content)
 
 

@@ -18,7 +18,7 @@ from logqueue.core import commands as cmd
 from logqueue.errors import BatchTooLarge, InvalidRequest, LogqueueError, RecordTooLarge
 from logqueue.events import block as blocks
 from logqueue.model import limits
-from logqueue.model.config import U64, TopicConfig
+from logqueue.model.config import U64, TopicOptions
 
 _ABSENT: Any = msgspec.UNSET
 """No value. An empty Raw would do, but no JSON Schema could be made of such a default."""
@@ -46,7 +46,7 @@ class AppendBody(msgspec.Struct):
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
-    config: TopicConfig | None = None
+    config: TopicOptions | None = None
     disable_backpressure: bool = False
 
 
@@ -75,7 +75,7 @@ Content = tuple[bytes, tuple[cmd.Keyed, ...]]
 """A block, and which of its records have keys."""
 
 
-class Packed(Sequence[Any]):
+class PackedRecords(Sequence[Any]):
     """The records of a large body, packed in small steps: see `packing`. There is nothing left of
     them but their number and their block."""
 
@@ -151,7 +151,7 @@ def content_of(records: Sequence[RecordBody], batch_node: str | None, *, are_job
     Raises:
         InvalidRequest, RecordTooLarge: A record is out of bounds.
     """
-    if isinstance(records, Packed):
+    if isinstance(records, PackedRecords):
         return records.content
     if are_jobs:
         return pack_jobs(cast("Sequence[JobBody]", records), batch_node)
@@ -204,7 +204,7 @@ def pack_jobs(records: Sequence[JobBody], batch_node: str | None) -> Content:
 
 def packing(
     records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool
-) -> Generator[None, None, Packed]:
+) -> Generator[None, None, PackedRecords]:
     """Pack many records in small steps. What is wrong with one is told when they are asked for, so
     that other checks come before."""
     content: Content | LogqueueError = b"", ()
@@ -213,7 +213,7 @@ def packing(
             content = yield from _packing(records, batch_node, are_jobs=are_jobs)
         except LogqueueError as refusal:
             content = refusal
-    return Packed(len(records), content)
+    return PackedRecords(len(records), content)
 
 
 def _packing(

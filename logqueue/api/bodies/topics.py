@@ -12,9 +12,9 @@ import msgspec
 from logqueue.api.bodies.reader import BodyReader, decode, note_unknown
 from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
-read_config_body = BodyReader(TopicConfig).read
+read_config_body = BodyReader(TopicOptions).read
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _patch = msgspec.json.Decoder(dict[str, Any])
 
@@ -25,7 +25,7 @@ def ensure_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd
     Raises:
         InvalidRequest: It is not a config.
     """
-    config: TopicConfig = read_config_body(body, ignore)
+    config: TopicOptions = read_config_body(body, ignore)
     sent = decode(_members, body)
     return cmd.EnsureTopic(topic, config.resolved(), frozenset(sent))
 
@@ -38,5 +38,5 @@ def patch_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.
     """
     changes: dict[str, Any] = decode(_patch, body)
     if ignore is not None:
-        note_unknown(TopicConfig, body, ignore)
+        note_unknown(TopicOptions, body, ignore)
     return cmd.PatchTopic(topic, changes)

@@ -20,7 +20,7 @@ from logqueue.api.bodies import records as record_bodies
 from logqueue.api.bodies import routers as router_bodies
 from logqueue.api.operations.row import Schema
 from logqueue.model import limits
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 TOPIC_NAME = f"^[A-Za-z0-9][A-Za-z0-9._:-]{{0,{limits.NAME_BYTES_MAX - 1}}}$"
 ROUTER_NAME = f"^[A-Za-z0-9][A-Za-z0-9._:>-]{{0,{limits.NAME_BYTES_MAX - 1}}}$"
@@ -63,8 +63,8 @@ _PREDICATE: Schema = {
 }
 
 BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
-    (TopicConfig, "dead_letter"): _TOPIC,
-    (TopicConfig, "archive"): _TOPIC,
+    (TopicOptions, "dead_letter"): _TOPIC,
+    (TopicOptions, "archive"): _TOPIC,
     (record_bodies.JobBody, "tag"): {"maxLength": limits.TAG_BYTES_MAX},
     (record_bodies.JobBody, "node"): _NODE,
     (record_bodies.JobBody, "delay_ms"): {"maximum": limits.DELAY_MS_MAX},
@@ -119,7 +119,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
 """By struct and member. A bound of a text or array that may also be null goes to the former."""
 
 RULES: dict[type[msgspec.Struct], Schema] = {
-    TopicConfig: {
+    TopicOptions: {
         "anyOf": [
             {"required": ["dead_letter"], "properties": {"dead_letter": {"type": "string"}}},
             {

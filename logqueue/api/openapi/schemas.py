@@ -24,14 +24,26 @@ _NULL = {"type": "null"}
 Kind = type[msgspec.Struct]
 
 
+_NAMES = {
+    "TopicOptions": "TopicConfig",
+    "BackoffOptions": "RetryBackoff",
+    "ClaimRateOptions": "ClaimRate",
+}
+"""Components keep their names for the code that users generate from them; classes may change."""
+
+
 def body_name(name: str) -> str:
     """The component of a body; a reply may have a struct of the same name."""
-    return name.removesuffix("Body") + "Body"
+    return _stem(name) + "Body"
 
 
 def patch_name(name: str) -> str:
     """The component of a merge patch of a body."""
-    return name.removesuffix("Body") + "Patch"
+    return _stem(name) + "Patch"
+
+
+def _stem(name: str) -> str:
+    return _NAMES.get(name, name.removesuffix("Body"))
 
 
 def reply_schemas(kinds: Iterable[Kind]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from logqueue.errors import (
     TopicNotEmpty,
     TopicNotFound,
 )
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.model.scopes import Scope
 
 TOPICS = "/v0/topics"
@@ -117,7 +117,7 @@ OPERATIONS = (
         text="The whole config is replaced: a member left out goes back to its default. Only "
         "`paused` is kept: it counts when the topic is created, later `pause` and `resume` change "
         "it. To declare a topic without changing it, see `ensure`. An empty body stands for `{}`.",
-        body=TopicConfig,
+        body=TopicOptions,
         asks={
             "type": "queue",
             "durable": True,
@@ -179,7 +179,7 @@ OPERATIONS = (
         text="A JSON merge patch (RFC 7386): only the named members change, objects are merged, "
         "null sets a member back to its default. What comes of it must be a valid config. "
         "`paused` is not changed.",
-        body=TopicConfig,
+        body=TopicOptions,
         asks={"max_in_flight": 50, "retry_backoff": {"kind": "exponential", "base_ms": 500}},
         reply=shapes.TopicPut,
         example={
@@ -203,7 +203,7 @@ OPERATIONS = (
         text="An existing topic is not changed. `differs` reports the members that were sent and "
         "have another value now; members that were not sent, and `paused`, are not compared. "
         "An empty body stands for `{}`.",
-        body=TopicConfig,
+        body=TopicOptions,
         asks={"type": "queue", "max_deliveries": 4},
         reply=shapes.TopicEnsured,
         example={

@@ -21,11 +21,11 @@ from logqueue.errors import (
 )
 from logqueue.events.block import BlockView
 from logqueue.model import limits
-from logqueue.model.config import TopicConfig, require_topic_name
+from logqueue.model.config import TopicOptions, require_topic_name
 
 
 def new_topic(
-    state: State, name: str, config: TopicConfig, now: int, *, ahead: int = 0
+    state: State, name: str, config: TopicOptions, now: int, *, ahead: int = 0
 ) -> ev.TopicCreated:
     """The event that creates a topic.
 
@@ -132,7 +132,7 @@ def batches_floor(topic: Topic, blocks: Sequence[bytes]) -> tuple[int, int]:
     return 0, 0
 
 
-def cap_floor(topic: Topic, config: TopicConfig) -> tuple[int, int]:
+def cap_floor(topic: Topic, config: TopicOptions) -> tuple[int, int]:
     """The seq up to which the front must go to be within a config's caps, or may go at once; 0 when
     it is within them; and how many records go."""
     records_over = topic.live - config.cap_records if config.cap_records else 0
@@ -141,7 +141,7 @@ def cap_floor(topic: Topic, config: TopicConfig) -> tuple[int, int]:
 
 
 def _front_over(
-    topic: Topic, config: TopicConfig, records_over: int, bytes_over: int
+    topic: Topic, config: TopicOptions, records_over: int, bytes_over: int
 ) -> tuple[int, int, int, int]:
     """The floor that makes good an overrun, or as much of it as may go at once; how many records
     that takes; and what is left of the overrun of records and bytes."""

@@ -19,7 +19,7 @@ from logqueue.core.topic import Topic
 from logqueue.errors import Throttled
 from logqueue.events import block as blocks
 from logqueue.model import limits
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 STAMP = "$dead_letter_"
 """What the names of all stamps begin with; no user's meta keeps such a name through a redrive."""
@@ -44,7 +44,7 @@ def exhaust(state: State, topic: QueueTopic, seqs: list[int], now: int) -> list[
     target = config.dead_letter if divert else config.archive
     if target is not None and target not in state.topics:
         try:
-            new_topic(state, target, TopicConfig().resolved(), now)
+            new_topic(state, target, TopicOptions().resolved(), now)
         except Throttled:
             return []
 

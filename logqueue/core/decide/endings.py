@@ -21,7 +21,7 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events import block as blocks
 from logqueue.events.block import META
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 STRAY_META = "$archived_meta"
 """Where a copy keeps the original meta when that was not an object."""
@@ -119,7 +119,7 @@ def append_copies(
     line = InLine(state)
     topic: Topic | None = state.topics.get(target)
     if topic is None:
-        created = new_topic(state, target, TopicConfig().resolved(), now)
+        created = new_topic(state, target, TopicOptions().resolved(), now)
         line.add([created])
         topic = topic_of(created.topic, created.name, created.config)
     start = 0

@@ -24,10 +24,10 @@ from logqueue.errors import (
     quoted,
 )
 from logqueue.model import limits
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 
-def copies_expired(topic: Topic, config: TopicConfig) -> bool:
+def copies_expired(topic: Topic, config: TopicOptions) -> bool:
     """Whether expired records leave a copy somewhere."""
     return isinstance(topic, QueueTopic) and (
         config.on_expire == "dead_letter" or config.archive is not None

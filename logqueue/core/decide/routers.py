@@ -23,9 +23,9 @@ from logqueue.errors import (
     TopicNotFound,
     quoted,
 )
-from logqueue.model.config import TopicConfig, is_topic_name, require_router_name
+from logqueue.model.config import TopicOptions, is_topic_name, require_router_name
 
-_DEFAULT_CONFIG = TopicConfig().resolved()
+_DEFAULT_CONFIG = TopicOptions().resolved()
 
 
 def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision:

@@ -26,9 +26,9 @@ from logqueue.errors import (
 )
 from logqueue.events.block import BlockView, is_plain
 from logqueue.model import limits
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
-_DEFAULT_CONFIG = TopicConfig().resolved()
+_DEFAULT_CONFIG = TopicOptions().resolved()
 
 
 def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:

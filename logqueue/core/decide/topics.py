@@ -30,9 +30,9 @@ from logqueue.errors import (
     quoted,
 )
 from logqueue.events import block as blocks
-from logqueue.model.config import TopicConfig, require_topic_name
+from logqueue.model.config import TopicOptions, require_topic_name
 
-DEFAULT_CONFIG = TopicConfig().resolved()
+DEFAULT_CONFIG = TopicOptions().resolved()
 
 
 def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
@@ -70,14 +70,14 @@ def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
     config = topic.config
     pairs = {
         field: (getattr(config, field), getattr(wanted, field))
-        for field in TopicConfig.__struct_fields__
+        for field in TopicOptions.__struct_fields__
         if field in command.sent and field != "paused"
     }
     differs = {field: pair for field, pair in pairs.items() if pair[0] != pair[1]}
     return Decision([], lambda: cmd.EnsureResult(False, config, differs))
 
 
-def _require_same_type(topic: Topic, config: TopicConfig) -> None:
+def _require_same_type(topic: Topic, config: TopicOptions) -> None:
     if topic.config.type != config.type:
         raise TopicExistsIncompatible(
             f"topic '{topic.name}' is a {topic.config.type} and cannot become a {config.type} "
@@ -105,7 +105,7 @@ def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
     return Decision(_reconfigured(topic, config, now), lambda: reply)
 
 
-def _reconfigured(topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
+def _reconfigured(topic: Topic, config: TopicOptions, now: int) -> list[ev.AnyEvent]:
     events: list[ev.AnyEvent] = []
     before = topic.config.retry_backoff
     if isinstance(topic, QueueTopic) and before != config.retry_backoff:
@@ -114,7 +114,7 @@ def _reconfigured(topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEve
     return events
 
 
-def _configured(state: State, topic: Topic, config: TopicConfig, now: int) -> list[ev.AnyEvent]:
+def _configured(state: State, topic: Topic, config: TopicOptions, now: int) -> list[ev.AnyEvent]:
     """The events that change a config. Tightened bounds act at once, also on a topic that otherwise
     rejects rather than evicts."""
     require_no_loop_by_config(state, topic.name, config, topic.config)

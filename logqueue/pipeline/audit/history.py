@@ -23,7 +23,7 @@ from typing import Any
 
 from logqueue import events as ev
 from logqueue.events import block as blocks
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.pipeline.audit.frames import JOBS, LEASES, FrameProblem, Placed
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
@@ -54,7 +54,7 @@ class Instance:
     log_id: str
     created: int | None = None
     dropped: int | None = None
-    configs: list[tuple[int, TopicConfig]] = field(default_factory=list)
+    configs: list[tuple[int, TopicOptions]] = field(default_factory=list)
     known_from: int = 1
     head: int = 0
     reserved: int = 0

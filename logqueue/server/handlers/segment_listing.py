@@ -38,7 +38,7 @@ class SegmentQuery(NamedTuple):
     limit: int
 
 
-class SegmentPage(NamedTuple):
+class SegmentListing(NamedTuple):
     """Entries as JSON; `next_after` is None on the last page."""
 
     entries: list[bytes]
@@ -47,7 +47,7 @@ class SegmentPage(NamedTuple):
 
 def list_segments(
     segments: LogSegments, query: SegmentQuery, places: Sequence[SegmentPlace], through: int
-) -> Generator[None, None, SegmentPage]:
+) -> Generator[None, None, SegmentListing]:
     """List the segments that match a query, with what is in them.
 
     Args:
@@ -84,12 +84,12 @@ def list_segments(
                 continue
             look = replace(look, index=_only(look.index, numbers))
         if len(entries) >= query.limit or size >= PAGE_BYTES:
-            return SegmentPage(entries, last)
+            return SegmentListing(entries, last)
         entry = yield from _encode(place, look)
         entries.append(entry)
         size += len(entry)
         last = place.id
-    return SegmentPage(entries, None)
+    return SegmentListing(entries, None)
 
 
 def _look_at(

@@ -24,7 +24,12 @@ from logqueue.errors import InvalidRequest, Throttled
 from logqueue.server.client_memory import MemoryShare
 from logqueue.server.http.heartbeat import Heartbeat
 from logqueue.server.http.pace import ADVICE, GRACE_S, Pace
-from logqueue.server.http.websocket_frames import ControlFrame, Event, IncomingFrames, Message
+from logqueue.server.http.websocket_frames import (
+    ControlFrame,
+    Event,
+    IncomingFrames,
+    WebSocketMessage,
+)
 
 PING_INTERVAL_S = 20.0
 CLOSE_TIMEOUT_S = 10.0
@@ -284,7 +289,7 @@ class WebSocket(asyncio.Protocol):
     # -- inside ----------------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Message):
+        if isinstance(event, WebSocketMessage):
             if self.listener is not None:
                 self.listener.message_received(event.text)
         elif isinstance(event, ControlFrame):

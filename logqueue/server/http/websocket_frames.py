@@ -26,7 +26,7 @@ _OPCODES: Final = frozenset((_CONT, _TEXT, _BINARY, _CLOSE, _PING, _PONG))
 _utf8_decoder = codecs.getincrementaldecoder("utf-8")
 
 
-class Message(NamedTuple):
+class WebSocketMessage(NamedTuple):
     """A whole message: its text, which is UTF-8; None for a binary one."""
 
     text: bytes | None
@@ -45,7 +45,7 @@ class Malformed(NamedTuple):
     reason: str
 
 
-Event = Message | ControlFrame | Malformed
+Event = WebSocketMessage | ControlFrame | Malformed
 
 
 class IncomingFrames:
@@ -226,7 +226,7 @@ class IncomingFrames:
                 return
             self._decoder = None
         self._messages += 1
-        self._events.append(Message(piece if self._is_text else None))
+        self._events.append(WebSocketMessage(piece if self._is_text else None))
 
     def _refuse(self, code: CloseCode, reason: str) -> None:
         self._events.append(Malformed(code, reason))

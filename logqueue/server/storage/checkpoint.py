@@ -15,7 +15,7 @@ from logqueue.core.routers import RouterState
 from logqueue.core.staging import ProducerState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 TOPICS_PER_PART = 1000
 JOBS_PER_PART = 1000
@@ -119,7 +119,7 @@ def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
             yield ev.LeasesCheckpointed(at, topic.number, queue.cursor, kept)
 
 
-def _topic_kept(topic: Topic, config: TopicConfig) -> ev.TopicKept:
+def _topic_kept(topic: Topic, config: TopicOptions) -> ev.TopicKept:
     queue = topic.queue if isinstance(topic, QueueTopic) else None
     return ev.TopicKept(
         topic.number,

@@ -22,7 +22,7 @@ from logqueue.core.apply.dispatch import apply, count_leases, end_alone, finish_
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 from logqueue.server.storage import data_directory
 from logqueue.server.storage.archive import LogArchive
 from logqueue.server.storage.checkpoint import JobsCheckpoint, leases_parts
@@ -569,7 +569,7 @@ def _stands_unsynced(state: State, events: list[ev.AnyEvent]) -> bool:
     return known and not any(_must_sync(state, event, events) for event in events)
 
 
-def _created_config(event: ev.AnyEvent, events: list[ev.AnyEvent]) -> TopicConfig:
+def _created_config(event: ev.AnyEvent, events: list[ev.AnyEvent]) -> TopicOptions:
     """Config of a topic that the same decision creates."""
     for other in events:
         if type(other) is ev.TopicCreated and other.topic == event.topic:
