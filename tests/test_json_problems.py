@@ -18,7 +18,7 @@ from logqueue.api.bodies.topics import read_config_body
 from logqueue.client.calls import encode
 from logqueue.errors import InvalidRequest
 from logqueue.json_problems import type_problem
-from logqueue.model.config import TopicConfig
+from logqueue.model.config import TopicOptions
 
 WRONG: list[tuple[Any, str, str]] = [
     (read_config_body, '{"priority":"x"}', "`priority` must be an integer or null, got a string"),
@@ -87,7 +87,7 @@ def test_a_wrong_type_is_named_in_the_terms_of_json(read: Any, body: str, proble
 
 def test_a_merged_config_is_checked_in_the_same_words() -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        TopicConfig().merged({"lease_ms": "5s"})
+        TopicOptions().merged({"lease_ms": "5s"})
     assert str(refusal.value) == "invalid config: `lease_ms` must be an integer, got a string"
 
 

@@ -189,7 +189,7 @@ class TopicOptions(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(_merged(fields, changes), TopicOptions)
         except msgspec.ValidationError as error:
-            problem = type_problem(error, TopicConfig, "the config")
+            problem = type_problem(error, TopicOptions, "the config")
             raise InvalidRequest(f"invalid config: {problem}") from None
 
     def require_targets(self, topic: str) -> None:
