@@ -94,7 +94,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
 """What each room may import of our own code. "" is the package itself: the names it offers."""
 
 CIRCLES = {
-    ("core", "core.decide"),
     (
         "server.engine",
         "server.http",

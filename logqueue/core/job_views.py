@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from logqueue.core import record_times
 from logqueue.core.commands import JobState
-from logqueue.core.decide.job_admin import state_of
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.events.block import DATA, KEY, MAX_DELIVERIES, META, TAG, UPDATED_AT, BlockView
 from logqueue.model import limits
@@ -64,6 +63,19 @@ class JobListing(NamedTuple):
     jobs: list[JobSummary]
     next_after: int | None
     scanned: int
+
+
+def state_of(topic: QueueTopic, seq: int) -> JobState:
+    """The state of a live job, as of the last `elapse`."""
+    queue = topic.queue
+    job = queue.jobs.get(seq)
+    if job is None:
+        return "delayed" if queue.is_delayed(seq, topic.due_of(seq)) else "ready"
+    if job.grant is not None:
+        return "in_flight"
+    if seq in queue.held:
+        return "held"
+    return "delayed" if job.ready_at else "ready"
 
 
 def list_jobs(

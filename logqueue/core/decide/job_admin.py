@@ -10,21 +10,8 @@ from logqueue.core import commands as cmd
 from logqueue.core.decide.copies import removable
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.endings import finish
-from logqueue.core.queue_topic import QueueTopic
+from logqueue.core.job_views import state_of
 from logqueue.core.state import State
-
-
-def state_of(topic: QueueTopic, seq: int) -> cmd.JobState:
-    """The state of a live job, as of the last `elapse`."""
-    queue = topic.queue
-    job = queue.jobs.get(seq)
-    if job is None:
-        return "delayed" if queue.is_delayed(seq, topic.due_of(seq)) else "ready"
-    if job.grant is not None:
-        return "in_flight"
-    if seq in queue.held:
-        return "held"
-    return "delayed" if job.ready_at else "ready"
 
 
 def cancel_job(state: State, command: cmd.CancelJob, now: int) -> Decision:
