@@ -81,6 +81,34 @@ def test_names_say_something() -> None:
     )
 
 
+TWICE = {
+    "Job": "a job on the wire (shapes), and the one that a handler is given (worker)",
+}
+"""Class names that users rely on in two places, and why each place has it."""
+
+
+def repeated_names(files: Iterable[Source]) -> Iterator[str]:
+    """Class names that occur more than once."""
+    places: dict[str, list[str]] = {}
+    for source in files:
+        for found in source.facts.classes:
+            places.setdefault(found.name, []).append(f"{source.path}:{found.line}")
+    for name, found_at in sorted(places.items()):
+        if len(found_at) > (2 if name in TWICE else 1):
+            yield f"{name}: {', '.join(found_at)}"
+
+
+def test_class_names_are_unique() -> None:
+    broken("a class name means one thing, private ones too", repeated_names(sources(*PRODUCT)))
+
+
+def test_exceptions_to_unique_names_are_needed() -> None:
+    names = [found.name for source in sources(*PRODUCT) for found in source.facts.classes]
+    broken(
+        "it no longer occurs twice: take it out of TWICE", (n for n in TWICE if names.count(n) < 2)
+    )
+
+
 def test_test_folders_are_packages() -> None:
     folders = {source.path.rpartition("/")[0] for source in sources("tests", "bench")}
     broken(
@@ -167,3 +195,6 @@ def test_the_rules_bite() -> None:
         "logqueue/core/base_helpers.py:2: class TaskManager",
     ]
     assert list(undocumented([sample])) == ["logqueue/core/base_helpers.py:4: TaskManager.run"]
+    assert list(repeated_names([sample, sample])) == [
+        "TaskManager: logqueue/core/base_helpers.py:2, logqueue/core/base_helpers.py:2"
+    ]

@@ -161,7 +161,7 @@ def _second_name(fs: FileSystem, path: str, aside: str) -> None:
 
 
 @dataclass(slots=True)
-class _Found:
+class _SearchedSegment:
     """One segment, searched."""
 
     id: int
@@ -264,7 +264,7 @@ def _identity(fs: FileSystem, findings: list[SegmentFinding], head: Head | None)
 
 def _search(
     fs: FileSystem, finding: SegmentFinding, identity: bytes | None, frame_bytes_max: int
-) -> _Found:
+) -> _SearchedSegment:
     data = b"" if finding.lost else read_whole(fs, finding.path)
     if finding.outcome is RecoveryOutcome.CUT:
         data = data[: finding.offset]
@@ -273,7 +273,7 @@ def _search(
         runs = search(data, salt_of(identity, finding.id), frame_bytes_max)
     header = finding.header
     refused = finding.outcome is RecoveryOutcome.REFUSE
-    return _Found(
+    return _SearchedSegment(
         finding.id,
         finding.path,
         0 if finding.lost else finding.size,
@@ -285,15 +285,15 @@ def _search(
     )
 
 
-def _with_gaps(directory: str, found: list[_Found]) -> list[_Found]:
+def _with_gaps(directory: str, found: list[_SearchedSegment]) -> list[_SearchedSegment]:
     """The same, with an entry for each segment that is missing between two others."""
-    whole: list[_Found] = []
+    whole: list[_SearchedSegment] = []
     for one in found:
         # From a stray file at the end nothing follows on.
         if whole and one.begins:
             for id in range(whole[-1].id + 1, one.id):
                 path = segment_path(directory, id)
-                whole.append(_Found(id, path, 0, "", "the file is missing", 0, []))
+                whole.append(_SearchedSegment(id, path, 0, "", "the file is missing", 0, []))
         whole.append(one)
     return whole
 
@@ -336,7 +336,7 @@ def _next_magic(data: bytes, start: int) -> int:
 
 
 def _mend(
-    one: _Found,
+    one: _SearchedSegment,
     identity: bytes,
     expected: int,
     following: int,

@@ -39,7 +39,7 @@ class _Opened(NamedTuple):
     file: File
 
 
-class _Found(NamedTuple):
+class _FoundLog(NamedTuple):
     """A log: its begun segments, oldest first, and what its note says must be there."""
 
     segments: list[_Opened]
@@ -93,7 +93,7 @@ def _allow_many_files() -> None:
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[_Found]:
+def _opened(directory: Path) -> Iterator[_FoundLog]:
     """All begun segments of a log, oldest first, and what must be among them."""
     fs = OsFileSystem()
     for _ in range(TRIES_MAX):
@@ -106,7 +106,7 @@ def _opened(directory: Path) -> Iterator[_Found]:
                 continue  # dropped between the look and the opening
             after = read_head(fs, str(directory))
             needed = before._replace(oldest=after.oldest) if before and after else None
-            yield _Found(segments, needed)
+            yield _FoundLog(segments, needed)
             return
     raise CommandError(f"{directory}: segments are dropped faster than they can be read; try again")
 

@@ -16,12 +16,12 @@ from logqueue.pipeline.errors import PipelineError
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> packing.Packed:
+def packed(tmp_path_factory: pytest.TempPathFactory) -> packing.CodeArchive:
     """The zip."""
     return packing.pack(tmp_path_factory.mktemp("packed") / "logqueue.zip")
 
 
-def test_it_holds_our_packages_and_both_formats_at_its_top(packed: packing.Packed) -> None:
+def test_it_holds_our_packages_and_both_formats_at_its_top(packed: packing.CodeArchive) -> None:
     with zipfile.ZipFile(packed.path) as held:
         assert held.testzip() is None
         names = held.namelist()
@@ -36,7 +36,7 @@ def test_it_holds_our_packages_and_both_formats_at_its_top(packed: packing.Packe
     assert packed.bytes == packed.path.stat().st_size
 
 
-def test_equal_code_gives_equal_bytes(packed: packing.Packed, tmp_path: Path) -> None:
+def test_equal_code_gives_equal_bytes(packed: packing.CodeArchive, tmp_path: Path) -> None:
     again = packing.pack(tmp_path / "again.zip")
     assert again.path.read_bytes() == packed.path.read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["again.zip"]
@@ -58,7 +58,7 @@ assert "logqueue.zip" in logqueue.__file__, logqueue.__file__
 """
 
 
-def test_executors_need_no_more_than_is_said(packed: packing.Packed, tmp_path: Path) -> None:
+def test_executors_need_no_more_than_is_said(packed: packing.CodeArchive, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     site = Path(sysconfig.get_path("purelib"))
     for name in (*packing.NEEDED, "pyspark", "py4j"):

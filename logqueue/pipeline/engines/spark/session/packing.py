@@ -37,7 +37,7 @@ STAMP = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Packed:
+class CodeArchive:
     """A zip that was written.
 
     Attributes:
@@ -51,7 +51,7 @@ class Packed:
     bytes: int
 
 
-def pack(target: Path) -> Packed:
+def pack(target: Path) -> CodeArchive:
     """Write the zip. An existing file is replaced, once the new one is whole.
 
     Raises:
@@ -75,7 +75,7 @@ def pack(target: Path) -> Packed:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise PipelineError(f"{target} cannot be written: {error.strerror}") from error
-    return Packed(target, files, len(held.getvalue()))
+    return CodeArchive(target, files, len(held.getvalue()))
 
 
 def require_usable(paths: Iterable[str]) -> None:
