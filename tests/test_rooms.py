@@ -75,6 +75,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "server.settings",
         "server.engine",
     ),
+    "server.pages": (),
     "server.handlers": ("version", *API, *SEGMENTS, "model.clock", "server.*"),
     "server.app": (*API, "model.clock", "server.*"),
     "server.serve": ("version", *API, "wal", "model.clock", "server.*"),
@@ -126,6 +127,7 @@ FOREIGN = {
     "client": {"httpx", "msgspec"},
     "segments": {"msgspec"},
     "server.http": {"websockets"},
+    "server.pages": {"sse_starlette", "starlette"},
     "wal": set(),
 }
 """Packages of others that a room may import, where that is bounded."""

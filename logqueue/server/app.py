@@ -1,11 +1,14 @@
-"""The routes of the API.
+"""The routes of the API, and those of pages.
 
 Owns: which objects have the handlers.
 """
 
 from __future__ import annotations
 
+from logqueue.api.openapi import document
 from logqueue.api.operations import OPERATIONS
+from logqueue.api.operations.row import Body
+from logqueue.model.scopes import NO_SCOPE
 from logqueue.server.handlers.jobs import JobRoutes
 from logqueue.server.handlers.logs import LogRoutes
 from logqueue.server.handlers.probes import OperationRoutes
@@ -17,8 +20,10 @@ from logqueue.server.handlers.topics import TopicRoutes
 from logqueue.server.handlers.watch import WatchRoutes
 from logqueue.server.handlers.work import WorkRoute
 from logqueue.server.http.api import HttpApi
+from logqueue.server.http.asgi import AsgiHandler
 from logqueue.server.http.routing import Route, RouteTable, routes_of
 from logqueue.server.metrics import Metrics
+from logqueue.server.pages.application import application, paths
 from logqueue.server.service import Service
 
 
@@ -41,6 +46,17 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
     )
 
 
+def page_routes() -> list[Route]:
+    """Every page: no key is needed for any."""
+    pages = application(lambda: document(OPERATIONS))
+    handler = AsgiHandler(pages).answer
+    return [
+        Route(method, path, NO_SCOPE, Body.IGNORED, handler, late_key=True)
+        for method, path in paths(pages)
+    ]
+
+
 def http_api(service: Service, metrics: Metrics) -> HttpApi:
     """What answers the requests of one server."""
-    return HttpApi(service, RouteTable(routes(service, metrics)), metrics)
+    table = RouteTable([*routes(service, metrics), *page_routes()])
+    return HttpApi(service, table, metrics)

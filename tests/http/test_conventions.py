@@ -29,7 +29,6 @@ KNOWN_PATHS = [
 ]
 
 UNKNOWN_PATHS = [
-    "/",
     "/v0",
     "/v0/",
     "/v1/topics",

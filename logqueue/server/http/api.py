@@ -37,8 +37,8 @@ from logqueue.server.http.hosts import HostPolicy
 from logqueue.server.http.requests import (
     Answer,
     Begin,
-    Download,
     HttpRequest,
+    Later,
     PendingReply,
     Reply,
     error_finisher,
@@ -127,7 +127,7 @@ class HttpApi:
         assert isinstance(answer, PendingReply), "writes are held until they are stored"
         return await self._when_held(request, answer)
 
-    async def _answer_behind(self, request: HttpRequest, route: Route) -> Reply | Download:
+    async def _answer_behind(self, request: HttpRequest, route: Route) -> Later:
         """Let what the topic waits for go first, a little in each turn of the loop."""
         await catch_up(self.service.engine, request.name)
         answer = self._handle(request, route)

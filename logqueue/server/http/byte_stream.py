@@ -67,6 +67,11 @@ class ByteStream:
                 self._transport.write(b"0\r\n\r\n")
             self._close()
 
+    def abort(self) -> None:
+        """Break the body off, and the connection with it, so that nobody takes it for complete."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def lose(self) -> None:
         """The connection is gone."""
         if self._transport is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,8 +25,10 @@ from logqueue.server.http.requests import (
     Download,
     Fields,
     HttpRequest,
+    Later,
     PendingReply,
     Reply,
+    StreamedReply,
     read_parts,
 )
 from logqueue.server.http.routing import Route
@@ -221,7 +224,7 @@ class HttpExchange:
             self.is_held = True
             gate.when(held.written, held.durable, release)
 
-    async def _await(self, answer: Coroutine[Any, Any, Reply | Download]) -> None:
+    async def _await(self, answer: Coroutine[Any, Any, Later]) -> None:
         try:
             try:
                 reply = await answer
@@ -231,6 +234,8 @@ class HttpExchange:
                 reply = self.writer.api.refuse(self.request, error)
             if isinstance(reply, Download):
                 await self._send_download(reply)
+            elif isinstance(reply, StreamedReply):
+                await self._send_streamed(reply)
             else:
                 self.send(reply)
         finally:
@@ -292,3 +297,43 @@ class HttpExchange:
             self._complete(500)
         finally:
             download.close()
+
+    async def _send_streamed(self, reply: StreamedReply) -> None:
+        """Send an answer of unknown length part by part. One that cannot be completed ends with
+        its connection."""
+        writer = self.writer
+        service = writer.api.service
+        async with aclosing(reply.parts) as parts:
+            if self.disconnected:
+                return
+            if self.request.method == "HEAD":
+                writer.write_head(self, reply.status, reply.fields)
+                self._complete(reply.status)
+                return
+            key = self.request.key
+            try:
+                service.enter_stream(key)
+            except LogqueueError as refusal:
+                self.send(writer.api.refuse(self.request, refusal))
+                return
+            self.end(reply.status)
+            over = partial(service.leave_stream, key)
+            body = writer.open_stream(self, reply.status, reply.fields, over)
+            body.writer = self
+            try:
+                async for part in parts:
+                    body.write(body.frame(part))
+                    await writer.drained()
+            except BaseException:
+                body.abort()
+                raise
+            body.end()
+
+    def stream_drained(self) -> None:
+        """See FrameWriter."""
+
+    def stream_lost(self) -> None:
+        """See FrameWriter."""
+        self.disconnected = True
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)

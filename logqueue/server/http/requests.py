@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -276,6 +277,18 @@ async def read_parts(download: Download) -> AsyncIterator[bytes]:
         yield data
 
 
+class StreamedReply(NamedTuple):
+    """An answer whose length nobody knows: sent part by part, as fast as it is taken.
+
+    Attributes:
+        parts: The body. Closed at the end, however it ends.
+    """
+
+    status: int
+    fields: Fields
+    parts: AsyncGenerator[bytes, None]
+
+
 class PendingReply(NamedTuple):
     """A reply that may leave once the jobs log has reached what it was computed from.
 
@@ -298,10 +311,18 @@ def error_finisher(refusal: LogqueueError) -> Callable[[float], Reply]:
     return finish
 
 
-Answer = Reply | PendingReply | Coroutine[Any, Any, Reply] | Coroutine[Any, Any, Reply | Download]
+Later = Reply | Download | StreamedReply
+Answer = (
+    Reply
+    | PendingReply
+    | Coroutine[Any, Any, Reply]
+    | Coroutine[Any, Any, Reply | Download]
+    | Coroutine[Any, Any, Reply | StreamedReply]
+    | Coroutine[Any, Any, Later]
+)
 Handler = Callable[[HttpRequest], Answer]
 """Answers a request: at once, when the log is ready, or (rarely) after other waiting. Downloads
-come from routes that are `bulk` only."""
+come from routes that are `bulk` only, streamed replies from pages."""
 
 Begin = Callable[[ByteStream], None]
 StreamHandler = Callable[[HttpRequest], Begin]

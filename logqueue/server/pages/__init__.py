@@ -1,0 +1,1 @@
+"""Pages for people: what is served outside the API, as a Starlette application."""

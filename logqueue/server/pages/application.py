@@ -1,0 +1,72 @@
+"""The Starlette application of all pages.
+
+Owns: which pages there are, the headers that bound what a browser does with them. Must not know:
+connections, topics. Requests come over ASGI, after the checks of `Host` and `Origin`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from logqueue.server.pages import reference
+
+
+def application(document: Callable[[], dict[str, Any]]) -> Starlette:
+    """The pages of one server.
+
+    Args:
+        document: Gives the OpenAPI document of the server. Called once, when first asked for.
+    """
+    rendering: asyncio.Future[str] | None = None
+
+    async def docs(request: Request) -> Response:
+        nonlocal rendering
+        if rendering is None:
+            loop = asyncio.get_running_loop()
+            rendering = loop.run_in_executor(None, lambda: reference.render(document()))
+        return _page(await asyncio.shield(rendering))
+
+    async def root(request: Request) -> Response:
+        return RedirectResponse("/docs", headers=_HEADERS)
+
+    return Starlette(routes=[Route("/", root), Route("/docs", docs)])
+
+
+def paths(pages: Starlette) -> list[tuple[str, str]]:
+    """Method and path of each page."""
+    found = []
+    for route in pages.routes:
+        assert isinstance(route, Route), "each page has a path of its own"
+        found += [
+            (method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"
+        ]
+    return found
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+_HEADERS = {
+    "content-security-policy": (
+        f"default-src 'none'; style-src {_source(reference.STYLE)}; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+def _page(text: str) -> Response:
+    return HTMLResponse(text, headers=_HEADERS)
