@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logqueue.server.engine.dispatcher import Dispatcher
+from logqueue.server.runtime import Runtime
 
 BEAT_S = 0.001
 _BEATS_MAX = 1 << 20
@@ -80,16 +81,17 @@ async def _beat_forever(beats: Beats) -> None:
 
 
 def main() -> None:
-    """Serve, and beat from the moment the coordinator starts."""
+    """Serve, and beat from the moment the server is ready."""
     beats = Beats(Path(sys.argv.pop(1)))
-    start = Dispatcher.start
+    begin = Runtime.begin
     tasks = []
 
-    def start_beating(coordinator: Dispatcher) -> None:
-        start(coordinator)
-        tasks.append(coordinator.loop.create_task(_beat_forever(beats)))
+    def begin_beating(runtime: Runtime) -> Dispatcher:
+        dispatcher = begin(runtime)
+        tasks.append(dispatcher.loop.create_task(_beat_forever(beats)))
+        return dispatcher
 
-    Dispatcher.start = start_beating  # type: ignore[method-assign, assignment]
+    Runtime.begin = begin_beating  # type: ignore[method-assign, assignment]
     runpy.run_module("logqueue", run_name="__main__", alter_sys=True)
 
 

@@ -46,7 +46,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "server.auth": MODEL,
     "server.client_memory": ("errors",),
     "server.settings": ("errors", "server.auth", "server.http"),
-    "server.storage": (*CORE, *SEGMENTS, "server.engine"),
+    "server.storage": (*CORE, *SEGMENTS),
     "server.engine": (
         *API,
         "model.clock",
@@ -78,6 +78,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "server.pages": (),
     "server.handlers": ("version", *API, *SEGMENTS, "model.clock", "server.*"),
     "server.app": (*API, "model.clock", "server.*"),
+    "server.runtime": (*CORE, "model.clock", "wal", "server.*"),
     "server.serve": ("version", *API, "wal", "model.clock", "server.*"),
     "client": ("version", *CLIENT),
     "worker": (*WORKER, "extras"),
@@ -101,7 +102,6 @@ CIRCLES = {
         "server.metrics",
         "server.service",
         "server.settings",
-        "server.storage",
     ),
 }
 """Rooms that still import each other."""

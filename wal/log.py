@@ -64,6 +64,7 @@ class Log:
         opening: Opening,
         segment_bytes_max: int,
         frame_bytes_max: int,
+        on_sync: Callable[[float], None] | None,
     ) -> None:
         """Not for callers: use `Log.open`."""
         segments = opening.segments
@@ -72,7 +73,7 @@ class Log:
         self.identity = active.header.identity
         self.losses = opening.losses
         self.head_found: Head | None = opening.head
-        self.stats = Stats()
+        self.stats = Stats(on_sync=on_sync)
         self._opening: Opening | None = opening
         # Highest number given out; as of now all of it is durable.
         self.appended = active.last
@@ -99,6 +100,7 @@ class Log:
         lost_payload: bytes = b"",
         random_bytes: Callable[[int], bytes] = os.urandom,
         begin: bool = True,
+        on_sync: Callable[[float], None] | None = None,
     ) -> "Log":
         """Open a log, creating it if need be, and recover it.
 
@@ -114,6 +116,7 @@ class Log:
             random_bytes: where the identity of a new log comes from.
             begin: with False no file is changed, and the log can only be read, before `begin` is
                 called; for owners who may still find a reason to refuse it.
+            on_sync: called by the committer with the seconds each sync took.
 
         Raises:
             WalLocked: the directory is in use.
@@ -139,7 +142,7 @@ class Log:
         except BaseException:
             lock.take_back()
             raise
-        log = cls(fs, directory, lock, opening, segment_bytes_max, frame_bytes_max)
+        log = cls(fs, directory, lock, opening, segment_bytes_max, frame_bytes_max, on_sync)
         if begin:
             log.begin()
         return log

@@ -14,9 +14,10 @@ from logqueue.cli.overlay_fs import UnchangingFileSystem
 from logqueue.core.invariants import Contradiction, check
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
-from logqueue.server.storage.journal import Journal
+from logqueue.server.runtime import read_state
+from logqueue.server.settings import Settings
 from wal import OsFileSystem, WalCorrupt
-from wal.log import FRAME_BYTES_MAX, LOCK_NAME, SEGMENT_BYTES_MAX
+from wal.log import FRAME_BYTES_MAX, LOCK_NAME
 from wal.recovery import RecoveryOutcome, ran_on, survey
 
 LOGS = ("jobs", "leases")
@@ -100,16 +101,9 @@ def examine(directory: Path) -> Report:
     damage = tuple(problem for log in logs for problem in log.damage)
     if damage:
         return Report(str(directory), logs, damage)
-    state = State()
     try:
         # A recovery may have to cut and to begin; here it does so in memory only.
-        journal = Journal.open(
-            str(directory), segment_bytes_max=SEGMENT_BYTES_MAX, fs=UnchangingFileSystem()
-        )
-        try:
-            journal.replay(state)
-        finally:
-            journal.close()
+        state = read_state(Settings(data_dir=str(directory)), UnchangingFileSystem())
         check(state)
     except WalCorrupt as error:
         return Report(str(directory), logs, (str(error),))

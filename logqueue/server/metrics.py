@@ -355,7 +355,7 @@ class Metrics:
             return
         log = engine.journal.jobs
         stats = log.stats
-        archive = engine.journal.archive
+        archive = engine.segments.archive
         for name, value, text in (
             ("wal_frames", stats.frames, "Frames appended to the jobs log."),
             ("wal_batches", stats.rounds, "Group commits."),

@@ -1,8 +1,9 @@
-"""Runs a server: from settings to an exit status.
+"""The process: from settings to an exit status.
 
-Owns: the order of start and stop. The port answers first (health, readiness, 503 for the rest),
-then the log is replayed in a thread, then work begins. On SIGTERM or SIGINT: no new requests,
-streams end with a frame that says why, requests in progress finish, the log is synced and closed.
+Owns: the lock of the data directory, the socket, the signals, the exit status; what runs inside is
+`runtime.py`. The port answers first (health, readiness, 503 for the rest), then the log is replayed
+in a thread, then work begins. On SIGTERM or SIGINT: no new requests, streams end with a frame that
+says why, requests in progress finish, the log is synced and closed.
 """
 
 from __future__ import annotations
@@ -23,24 +24,12 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from logqueue.core.topic import Topic
-from logqueue.errors import ShuttingDown
-from logqueue.events import AnyEvent
-from logqueue.model.clock import SystemClock
-from logqueue.model.limits import Quotas
-from logqueue.server.app import http_api
 from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, KeyRing, parse_keys_file
-from logqueue.server.engine.background import archive_forever
-from logqueue.server.engine.cooperative import SteppingThread
-from logqueue.server.engine.dispatcher import Dispatcher
-from logqueue.server.engine.engine import Engine
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.connection import KEEP_ALIVE_S, HttpConnection
-from logqueue.server.metrics import Metrics
-from logqueue.server.service import Phase, Service
+from logqueue.server.runtime import Runtime
 from logqueue.server.settings import Settings
-from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused, LogArchive
-from logqueue.server.storage.journal import Journal
+from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused
 from logqueue.version import __version__
 from wal import OsFileSystem, WalCorrupt, WalError, WalLocked
 from wal.files import DirectoryLock
@@ -170,16 +159,13 @@ class _Server:
     def __init__(self, settings: Settings, bound: socket.socket, set_damage_aside: bool) -> None:
         self.settings = settings
         self.bound = bound
-        self.set_damage_aside = set_damage_aside
-        self.stepping = SteppingThread()
-        self.service = Service(settings, self.stepping)
-        self.metrics = Metrics(self.service)
+        self.runtime = Runtime(settings, set_damage_aside=set_damage_aside)
+        self.service = self.runtime.service
         self.status = EXIT_OK
-        self.archiving: asyncio.Task[None] | None = None
         config = uvicorn.Config(
             _no_application,
             interface="asgi3",
-            http=connection_class(http_api(self.service, self.metrics)),
+            http=connection_class(self.runtime.api),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -215,12 +201,9 @@ class _Server:
         stopping = loop.create_task(stop.wait())
         recovering = loop.create_task(self._recover(), name="recover")
         await asyncio.wait((stopping, recovering, serving), return_when=asyncio.FIRST_COMPLETED)
-        coordinator = None
-        if recovering.done():
-            coordinator = recovering.result()
-            if coordinator is not None:
-                await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
-        await self._stop(serving, coordinator)
+        if recovering.done() and recovering.result():
+            await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+        await self._stop(serving)
         if not recovering.done():
             # A replay cannot be interrupted half-way; the process may simply end.
             logger.warning("stopped during recovery; the next start replays the log again")
@@ -262,10 +245,10 @@ class _Server:
                 draft.unlink(missing_ok=True)
                 raise PortFileError(f"cannot write the port file {path}: {error}") from error
 
-    async def _recover(self) -> Dispatcher | None:
-        loop = asyncio.get_running_loop()
+    async def _recover(self) -> bool:
+        """Whether the server is ready; else `status` says why not."""
         try:
-            engine = await loop.run_in_executor(None, self._replay)
+            await asyncio.get_running_loop().run_in_executor(None, self.runtime.recover)
         except WalLocked as error:
             logger.error("%s", error)
             self.status = EXIT_LOCKED
@@ -282,87 +265,26 @@ class _Server:
             logger.exception("recovery failed")
             self.status = EXIT_FAILURE
         else:
-            return self._begin(engine)
-        self.service.phase = Phase.FAILED
-        return None
+            gc.freeze()
+            state = self.runtime.begin().engine.state
+            live = sum(topic.live for topic in state.instances.values())
+            logger.info("ready: %d topics, %d live records", len(state.topics), live)
+            return True
+        return False
 
-    def _replay(self) -> Engine:
-        settings = self.settings
-        journal = Journal.open(
-            settings.data_dir,
-            segment_bytes_max=settings.segment_max_bytes,
-            set_damage_aside=self.set_damage_aside,
-        )
-        try:
-            for loss in [*journal.jobs.losses, *journal.leases.losses]:
-                logger.error("damage was set aside: %s", loss)
-
-            def take_archive() -> None:
-                if settings.archive_dir is not None:
-                    journal.archive = LogArchive.open(
-                        settings.archive_dir,
-                        journal,
-                        max_age_ms=settings.archive_max_age_ms,
-                        max_bytes=settings.archive_max_bytes,
-                    )
-
-            quotas = Quotas(
-                settings.max_topics,
-                settings.max_total_bytes,
-                settings.max_routers,
-                settings.auto_create,
-                settings.max_producers,
-            )
-            engine = Engine(journal, SystemClock(), quotas)
-            engine.recover(self._note_progress, take_archive)
-        except BaseException:
-            journal.close()
-            raise
-        return engine
-
-    def _note_progress(self, share: float) -> None:
-        self.service.replay_progress = share
-
-    def _begin(self, engine: Engine) -> Dispatcher:
-        gc.freeze()
-        coordinator = Dispatcher(engine)
-
-        def note(topic: Topic | None, event: AnyEvent) -> None:
-            self.metrics.event(topic, event)
-            coordinator.note(topic, event)
-
-        engine.on_event = note
-        engine.on_expired = self.metrics.leases_expired
-        engine.journal.jobs.stats.on_sync = self.metrics.fsync
-        coordinator.start()
-        if engine.journal.archive is not None:
-            archiving = archive_forever(engine, self.stepping)
-            self.archiving = coordinator.loop.create_task(archiving, name="archive")
-        self.service.begin(coordinator)
-        topics = len(engine.state.topics)
-        live = sum(topic.live for topic in engine.state.instances.values())
-        logger.info("ready: %d topics, %d live records", topics, live)
-        return coordinator
-
-    async def _stop(self, serving: asyncio.Task[None], coordinator: Dispatcher | None) -> None:
-        self.service.drain()
-        if coordinator is not None:
-            coordinator.end_streams(ShuttingDown("the server is shutting down; connect again"))
+    async def _stop(self, serving: asyncio.Task[None]) -> None:
+        self.runtime.drain()
         self.http.should_exit = True
         with contextlib.suppress(asyncio.CancelledError):
             await serving
-        if coordinator is not None:
-            await coordinator.stop()
-            if self.archiving is not None:
-                self.archiving.cancel()
-            # Nobody may be at the logs or the archive when they are closed.
-            self.stepping.close()
-            try:
-                coordinator.engine.shut_down()
-            except WalError as error:
-                logger.error("the log could not be closed cleanly: %s", error)
-                self.status = EXIT_FAILURE
-            else:
+        was_ready = self.runtime.is_running
+        try:
+            await self.runtime.stop()
+        except WalError as error:
+            logger.error("the log could not be closed cleanly: %s", error)
+            self.status = EXIT_FAILURE
+        else:
+            if was_ready:
                 logger.info("stopped; everything that was promised is on disk")
 
 

@@ -43,6 +43,43 @@ class Phase(Enum):
     FAILED = "failed"
 
 
+class Lifecycle:
+    """Which phase a server is in: recovering, then ready or failed, and draining at the end.
+
+    Attributes:
+        replay_progress: Share of the log that is replayed, 0.0 to 1.0.
+        failure: Why recovery failed; empty in any other phase.
+        dispatcher: Runs the engine, from the moment the server is ready.
+    """
+
+    def __init__(self) -> None:
+        self.phase = Phase.RECOVERING
+        self.replay_progress = 0.0
+        self.failure = ""
+        self.dispatcher: Dispatcher | None = None
+
+    def note_progress(self, share: float) -> None:
+        """So much of the log is replayed."""
+        self.replay_progress = share
+
+    def ready(self, dispatcher: Dispatcher) -> None:
+        """Recovery is done: requests are served from now on."""
+        assert self.phase is Phase.RECOVERING, f"{self.phase.value} -> ready"
+        self.dispatcher = dispatcher
+        self.replay_progress = 1.0
+        self.phase = Phase.READY
+
+    def fail(self, reason: str) -> None:
+        """Recovery failed: nothing is ever served."""
+        if self.phase is Phase.RECOVERING:
+            self.failure = reason
+            self.phase = Phase.FAILED
+
+    def drain(self) -> None:
+        """No new requests from now on, whatever the phase."""
+        self.phase = Phase.DRAINING
+
+
 class Service:
     """The server as its handlers see it.
 
@@ -50,7 +87,7 @@ class Service:
         keys: Those that are valid now; empty on a server without authentication.
         key_reloads, key_reload_failures: How often the file of keys was read again, and could not
             be used.
-        replay_progress: 0.0 to 1.0 while recovering.
+        lifecycle: Which phase the server is in.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
         large_bodies: Held by whoever reads one.
@@ -59,17 +96,20 @@ class Service:
         stepping: Where long work is done.
     """
 
-    def __init__(self, settings: Settings, stepping: CooperativeExecutor | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        stepping: CooperativeExecutor | None = None,
+        lifecycle: Lifecycle | None = None,
+    ) -> None:
         self.settings = settings
+        self.lifecycle = lifecycle or Lifecycle()
         self.keys = settings.api_keys
         self._valid_keys = frozenset(settings.api_keys.keys)
         self._long_polls: dict[asyncio.Future[NoReturn], Key] = {}
         self.key_reloads = 0
         self.key_reload_failures = 0
         self.stepping = stepping or InlineExecutor()
-        self.phase = Phase.RECOVERING
-        self.failure = ""
-        self.replay_progress = 0.0
         self.started = time.monotonic()
         self.streams = 0
         self.streams_by_key: Counter[str] = Counter()
@@ -80,37 +120,38 @@ class Service:
             settings.max_watch_sessions, time.monotonic, self.memory
         )
         self.memory.relieve = self.watch_sessions.forget_expired
-        self._coordinator: Dispatcher | None = None
 
     @property
     def uptime_ms(self) -> int:
         """Time since the process began to serve."""
         return int((time.monotonic() - self.started) * 1000)
 
-    def begin(self, coordinator: Dispatcher) -> None:
-        """Recovery is done: requests are served from now on."""
-        self._coordinator = coordinator
-        self.replay_progress = 1.0
-        self.phase = Phase.READY
+    @property
+    def phase(self) -> Phase:
+        """The phase the server is in."""
+        return self.lifecycle.phase
 
-    def drain(self) -> None:
-        """No new requests from now on."""
-        self.phase = Phase.DRAINING
+    @property
+    def replay_progress(self) -> float:
+        """Share of the log that is replayed, 0.0 to 1.0."""
+        return self.lifecycle.replay_progress
 
     @property
     def engine(self) -> Engine | None:
         """The engine once it has recovered, whatever the phase."""
-        return self._coordinator.engine if self._coordinator is not None else None
+        return self.lifecycle.dispatcher.engine if self.lifecycle.dispatcher is not None else None
 
     @property
     def gate(self) -> CommitBarrier | None:
         """Where replies wait, once there is a log to wait for."""
-        return self._coordinator.gate if self._coordinator is not None else None
+        return self.lifecycle.dispatcher.gate if self.lifecycle.dispatcher is not None else None
 
     @property
     def claims_waiting(self) -> int:
         """Claims that wait for jobs now."""
-        return self._coordinator.claims_waiting if self._coordinator is not None else 0
+        return (
+            self.lifecycle.dispatcher.claims_waiting if self.lifecycle.dispatcher is not None else 0
+        )
 
     def require_serving(self) -> Dispatcher:
         """The coordinator, for a route that needs it.
@@ -120,17 +161,18 @@ class Service:
             ShuttingDown: The server drains.
             Internal: Recovery failed.
         """
-        if self.phase is Phase.READY:
-            assert self._coordinator is not None
-            return self._coordinator
-        if self.phase is Phase.RECOVERING:
+        lifecycle = self.lifecycle
+        if lifecycle.phase is Phase.READY:
+            assert lifecycle.dispatcher is not None
+            return lifecycle.dispatcher
+        if lifecycle.phase is Phase.RECOVERING:
             raise NotReady(
                 f"the log is being replayed ({self.replay_progress:.0%}); try again in a moment",
                 {"replay_progress": round(self.replay_progress, 4)},
             )
-        if self.phase is Phase.DRAINING:
+        if lifecycle.phase is Phase.DRAINING:
             raise ShuttingDown("the server is shutting down; connect again in a moment")
-        raise Internal(f"recovery failed: {self.failure}")
+        raise Internal(f"recovery failed: {lifecycle.failure}")
 
     def require_ready(self) -> Dispatcher:
         """As `require_serving`, and the log must take writes.
@@ -152,8 +194,8 @@ class Service:
         self.keys = ring
         self._valid_keys = valid = frozenset(ring.keys)
         self.watch_sessions.forget_keys_but(valid)
-        if self._coordinator is not None:
-            self._coordinator.end_streams_of(
+        if self.lifecycle.dispatcher is not None:
+            self.lifecycle.dispatcher.end_streams_of(
                 lambda key: key is not None and key not in valid, _key_removed()
             )
         for refused, key in list(self._long_polls.items()):

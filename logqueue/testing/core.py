@@ -17,25 +17,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
 import httptools
 
-from logqueue.core.topic import Topic
-from logqueue.errors import ShuttingDown
-from logqueue.events import AnyEvent
-from logqueue.server.app import http_api
 from logqueue.server.engine.background import TIDY_INTERVAL_S
-from logqueue.server.engine.dispatcher import Dispatcher
-from logqueue.server.engine.engine import Engine
 from logqueue.server.http.connection import HttpConnection
 from logqueue.server.http.heartbeat import Heartbeat
-from logqueue.server.metrics import Metrics
-from logqueue.server.service import Phase, Service
+from logqueue.server.runtime import Runtime
+from logqueue.server.service import Phase
 from logqueue.server.settings import Settings
-from logqueue.server.storage.journal import Journal
 from logqueue.testing.virtual import VirtualLoop, VirtualTime
 from wal.testing.simfs import SimFileSystem
 
@@ -341,47 +333,38 @@ class MemoryCore:
         self._thread.shutdown()
 
     def _open(self) -> None:
-        journal = Journal.open("data", segment_bytes_max=SEGMENT_BYTES, fs=self._fs)
-        engine = Engine(journal, self._clock)
-        engine.recover()
-        service = Service(Settings(data_dir=".", allow_host=(HOST,)))
-        metrics = Metrics(service)
-        self._api = http_api(service, metrics)
-        self._service = service
+        runtime = self._runtime = Runtime(
+            # The free space of some real disk is a metric, so the directory is one that is there.
+            Settings(data_dir=".", allow_host=(HOST,), segment_max_bytes=SEGMENT_BYTES),
+            fs=self._fs,
+            clock=self._clock,
+            is_stepped=True,
+            clock_check_ms=DAY_MS,
+            stall_retry_s=STALL_RETRY_S,
+        )
+        runtime.recover()
+        self._api = runtime.api
+        self._service = runtime.service
 
         async def begin() -> None:
-            coordinator = self._coordinator = Dispatcher(engine, clock_check_ms=DAY_MS)
-
-            def note(topic: Topic | None, event: AnyEvent) -> None:
-                metrics.event(topic, event)
-                coordinator.note(topic, event)
-
-            engine.on_event = note
-            engine.on_expired = metrics.leases_expired
-            coordinator.start_routers(STALL_RETRY_S)
-            service.begin(coordinator)
+            self._coordinator = runtime.begin()
 
         self._loop.run_until_complete(begin())
 
     def _shut_down(self) -> None:
-        self._service.drain()
-        self._coordinator.end_streams(ShuttingDown("the server is shutting down; connect again"))
+        self._runtime.drain()
         self._rest()
         self._break()
         self._rest()
-        self._loop.run_until_complete(self._coordinator.stop())
-        self._coordinator.engine.shut_down()
+        self._loop.run_until_complete(self._runtime.stop())
 
     def _kill(self) -> None:
         # What the dying server does from here on never happened.
         disk = self._fs.kill_clone()
-        self._service.drain()
+        self._runtime.service.lifecycle.drain()
         self._break()
         self._rest()
-        self._loop.run_until_complete(self._coordinator.stop())
-        journal = self._coordinator.engine.journal
-        with suppress(OSError):
-            journal.close()
+        self._loop.run_until_complete(self._runtime.abort())
         self._fs = disk
 
     # -- the server's thread ---------------------------------------------------------------------

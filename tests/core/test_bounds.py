@@ -118,7 +118,7 @@ def changes(world: World, command: cmd.Command) -> list[list[int]]:
         if isinstance(event, ev.RecordsRemoved | ev.RecordsFinished | ev.JobsAcked):
             taken.append([*event.seqs])
 
-    world.engine.on_event = note
+    world.engine.listen(note)
     world.run(command)
     check(world.state)
     return taken
@@ -440,5 +440,5 @@ def test_what_a_topic_held_is_freed_bit_by_bit(
     for n in range(5):
         world.write("q", LARGE * 1000, n)
     world.drop()
-    steps = sum(1 for _ in compaction.free(world.engine))
+    steps = sum(1 for _ in compaction.free(world.state))
     assert steps > 20 and not world.state.discarded

@@ -93,7 +93,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     def listen(self) -> None:
         """Hear of evictions as they are logged: each is a moment at which the world may end."""
-        self.world.engine.on_event = self.hear
+        self.world.engine.listen(self.hear)
         self.snap()
 
     def hear(self, topic: Topic | None, event: ev.AnyEvent) -> None:

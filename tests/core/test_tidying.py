@@ -176,7 +176,7 @@ def test_what_went_at_once_is_freed_in_steps() -> None:
     put(world, "t1", cap_records=1)
     world.drop("t0")
     assert world.topic("t1").live == 1
-    steps = sum(1 for _ in compaction.free(world.engine))
+    steps = sum(1 for _ in compaction.free(world.state))
     assert steps > 30 and world.state.discarded == []
     check(world.state)
 
@@ -189,10 +189,10 @@ def test_a_short_history_of_leases_is_left_alone_whatever_the_number_of_topics(
         put(world, name)
     log = world.engine.journal.leases
     monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", log.bytes_total)
-    assert len([*compaction.tidy_leases(world.engine)]) == 0
+    assert len([*compaction.tidy_leases(world.engine.compaction())]) == 0
     monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", log.bytes_total - 1)
     steps = 0
-    for _ in compaction.tidy_leases(world.engine):
+    for _ in compaction.tidy_leases(world.engine.compaction()):
         world.step()  # it waits until the new beginning is durable
         steps += 1
     assert steps >= len(TOPICS)

@@ -30,10 +30,10 @@ from logqueue.model.limits import Quotas
 from logqueue.model.tag_predicate import Predicate
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.portions import Executed
+from logqueue.server.runtime import open_core
+from logqueue.server.settings import Settings
 from logqueue.server.storage.archive import LogArchive
-from logqueue.server.storage.journal import Journal
-from logqueue.server.storage.segment_lookup import SegmentPlace, SegmentScan
-from wal import WalCorrupt
+from logqueue.server.storage.segment_store import SegmentPlace, SegmentScan
 from wal.testing.simfs import SimFileSystem
 
 START_MS = 1_000_000
@@ -108,19 +108,6 @@ def keyed(records: Sequence[blocks.Texts | Wish]) -> tuple[cmd.Keyed, ...]:
     )
 
 
-def open_journal(
-    fs: SimFileSystem, segment_bytes: int, *, set_damage_aside: bool = False
-) -> Journal:
-    """Both logs, with the same identities each time."""
-    return Journal.open(
-        "data",
-        segment_bytes_max=segment_bytes,
-        fs=fs,
-        set_damage_aside=set_damage_aside,
-        random_bytes=lambda log, length: Random(log).randbytes(length),
-    )
-
-
 def fall_back(engine: Engine) -> None:
     """Go back to what a failed log still stands for, with nobody asking anything meanwhile."""
     with closing(engine.retreat()) as retreat:
@@ -157,19 +144,27 @@ class World:
         self.engine = self._open()
 
     def _open(self) -> Engine:
-        journal = open_journal(self.fs, self.segment_bytes, set_damage_aside=self.set_damage_aside)
-        engine = Engine(journal, self.clock, self.quotas)
-
-        def take_archive() -> None:
-            if self.bounds is not None:
-                journal.archive = LogArchive.open("archive", journal, **self.bounds._asdict())
-
-        try:
-            engine.recover(prepare=take_archive)
-        except WalCorrupt:
-            journal.close()
-            raise
-        return engine
+        bounds, quotas = self.bounds or Bounds(), self.quotas or Quotas()
+        self.core = open_core(
+            Settings(
+                data_dir="data",
+                segment_max_bytes=self.segment_bytes,
+                archive_dir=None if self.bounds is None else "archive",
+                archive_max_age_ms=bounds.max_age_ms,
+                archive_max_bytes=bounds.max_bytes,
+                max_topics=quotas.topics_max,
+                max_total_bytes=quotas.total_bytes_max,
+                max_routers=quotas.routers_max,
+                auto_create=quotas.auto_create,
+                max_producers=quotas.producers_max,
+            ),
+            self.clock,
+            fs=self.fs,
+            set_damage_aside=self.set_damage_aside,
+            # The same identities each time.
+            random_bytes=lambda log, length: Random(log).randbytes(length),
+        )
+        return self.core.engine
 
     # -- facts -----------------------------------------------------------------------------------
 
@@ -418,18 +413,20 @@ class World:
     @property
     def archive(self) -> LogArchive:
         """The log archive, which there must be."""
-        archive = self.engine.journal.archive
+        archive = self.engine.segments.archive
         assert archive is not None
         return archive
 
     def keep(self, steps_max: int | None = None) -> None:
         """Bring the archive up to date, or as far as some steps go."""
-        for _ in islice(self.archive.steps(self.now), steps_max):
+        archiver = self.core.archiver
+        assert archiver is not None
+        for _ in islice(archiver.steps(self.now), steps_max):
             pass
 
     def look(self, place: SegmentPlace) -> SegmentScan:
         """What is in a segment, as far as it is durable."""
-        steps = self.engine.journal.segments.look(place, self.engine.journal.jobs.durable)
+        steps = self.engine.segments.scan(place, self.engine.journal.jobs.durable)
         while True:
             try:
                 next(steps)

@@ -17,7 +17,7 @@ import pytest
 from logqueue import events as ev
 from logqueue.segments.index import SegmentIndex, TopicPart
 from logqueue.segments.known import RouterFacts, TopicFacts
-from logqueue.server.storage.segment_lookup import LOG_NAMES
+from logqueue.server.storage.segment_store import LOG_NAMES
 from logqueue.shapes import (
     Segment,
     SegmentPage,

@@ -12,15 +12,15 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check, portrait
-from logqueue.model.clock import SystemClock
 from logqueue.model.config import TopicOptions
 from logqueue.server.engine.background import leases_flushed
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
+from logqueue.server.runtime import Runtime, open_core
+from logqueue.server.settings import Settings
 from logqueue.server.storage import compaction
 from logqueue.server.storage import journal as journals
 from logqueue.server.storage.housework import Housework
-from logqueue.server.storage.journal import Journal
 from tests.core.world import job, pack
 from wal import Log, OsFileSystem
 from wal.files import OsFile
@@ -100,31 +100,28 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_loop_neither_syncs_nor_removes(tmp_path: Path) -> None:
     async def run() -> None:
         disk = Watched()
-        journal = Journal.open(str(tmp_path / "data"), segment_bytes_max=SEGMENT, fs=disk)
-        engine = Engine(journal, SystemClock())
-        engine.recover()
-        coordinator = Dispatcher(engine)
-        coordinator.start()
+        settings = Settings(data_dir=str(tmp_path / "data"), segment_max_bytes=SEGMENT)
+        runtime = Runtime(settings, fs=disk)
+        runtime.recover()
+        coordinator, engine = runtime.begin(), runtime.engine
         config = TopicOptions(type="queue", durability="fsync", leases_durable=True)
         engine.execute(cmd.PutTopic("q", config))
         disk.counts.clear()
         await claimed(engine, coordinator, 60)
-        await leases_flushed(journal)
+        await leases_flushed(engine.journal)
         for _ in engine.tidy():
             await asyncio.sleep(0.001)
+        journal = engine.journal
         assert journal.jobs.segments()[0].id > 1, "segments were dropped"
         assert journal.leases.stats.rotations > 2, "segments of the leases log were sealed"
         assert {"remove", "sync", "sync_dir"}.isdisjoint(disk.counts), disk.counts
-        await coordinator.stop()
         before = portrait(engine.state)["q"]["records"]
-        engine.shut_down()
-        again = Engine(
-            Journal.open(str(tmp_path / "data"), segment_bytes_max=SEGMENT), engine.clock
-        )
-        again.recover()
+        runtime.drain()
+        await runtime.stop()
+        again = open_core(settings, engine.clock).engine
         check(again.state)
         assert portrait(again.state)["q"]["records"] == before
-        again.journal.close()
+        again.close()
 
     asyncio.run(run())
 

@@ -88,7 +88,7 @@ class Place:
         loop = asyncio.get_running_loop()
         timers = [timer for timer in loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
         server = self.server
-        roots = [server.service, server.metrics, server.http.server_state, server.stepping]
+        roots = [server.service, server.runtime.metrics, server.http.server_state]
         found = sizes([*roots, server.http.config.loaded_app, timers])
         found["tasks"] = len(asyncio.all_tasks())
         return found
@@ -114,12 +114,12 @@ async def serving() -> AsyncIterator[Place]:
         with _bind(settings) as bound:
             server = _Server(settings, bound, set_damage_aside=False)
             task = asyncio.create_task(server.http.serve(sockets=[bound]))
-            coordinator = await server._recover()
+            assert await server._recover()
             place = Place(server)
             try:
                 yield place
             finally:
-                await server._stop(task, coordinator)
+                await server._stop(task)
                 logger.setLevel(level)
 
 

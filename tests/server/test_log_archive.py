@@ -12,9 +12,9 @@ import pytest
 
 from logqueue.model.clock import ManualClock
 from logqueue.segments.index import decode_index
-from logqueue.server.storage import archive, compaction
+from logqueue.server.storage import archiver, compaction
 from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused, LogArchive
-from logqueue.server.storage.segment_lookup import LOG_NAMES
+from logqueue.server.storage.segment_store import LOG_NAMES
 from tests.core.world import START_MS, Bounds, World
 from tests.sim.archived import segments
 from wal.format import SegmentHeader, encode_header
@@ -306,10 +306,11 @@ def test_an_archive_of_another_log_is_refused() -> None:
 
 def test_one_server_at_a_time_and_never_in_the_log_itself() -> None:
     world = new_world()
+    journal = world.engine.journal
     with pytest.raises(ArchiveLocked, match="another server has the log archive archive"):
-        LogArchive.open("archive", world.engine.journal)
+        LogArchive.open("archive", journal.fs, journal.logs)
     with pytest.raises(ArchiveRefused, match="is where the log itself is"):
-        LogArchive.open("data", world.engine.journal)
+        LogArchive.open("data", journal.fs, journal.logs)
     world.restart()
 
 
@@ -355,7 +356,7 @@ def test_a_missing_or_damaged_index_is_made_anew() -> None:
     assert segment_path("archive/jobs", 99) + ".idx" not in world.fs.contents()
     world.fs.open(second).pwrite(b"x", 10)
     world.kill()
-    places = {place.id: place for place in world.engine.journal.segments.places("jobs")}
+    places = {place.id: place for place in world.engine.segments.places("jobs")}
     found = world.look(places[2])
     assert found.index.segment == 2 and found.damage is None
     world.keep()
@@ -474,7 +475,7 @@ def test_small_segments_share_their_syncs() -> None:
     kinds = Counter(op.kind for op in world.fs.history[before:] if op.path.startswith("archive"))
     assert world.archive.archived == segments and kinds["link"] == segments
     # One for the names and one for the indexes of many; an index is synced itself.
-    assert kinds["sync_dir"] <= 2 * (segments // archive.SEGMENTS_PER_SYNC + 1)
+    assert kinds["sync_dir"] <= 2 * (segments // archiver.SEGMENTS_PER_SYNC + 1)
     assert kinds["sync"] == segments
     world.tidy()
     world.kill()

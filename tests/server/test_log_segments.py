@@ -10,8 +10,8 @@ import pytest
 from logqueue.model.clock import ManualClock
 from logqueue.segments.index import LogName, decode_index, encode_index
 from logqueue.server.handlers.segment_listing import SegmentListing, SegmentQuery, list_segments
-from logqueue.server.storage import checkpoint, compaction, segment_lookup
-from logqueue.server.storage.segment_lookup import LOG_NAMES, SegmentPlace
+from logqueue.server.storage import checkpoint, compaction, segment_store
+from logqueue.server.storage.segment_store import LOG_NAMES, SegmentPlace, SegmentStore
 from tests.core.world import START_MS, Bounds, World
 from tests.segments.histories import indexes_of
 from tests.sim.archived import segments
@@ -22,7 +22,7 @@ from wal.testing.simfs import SimFileSystem
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces that end inside frames."""
-    monkeypatch.setattr(segment_lookup, "STEP_BYTES", 100)
+    monkeypatch.setattr(segment_store, "STEP_BYTES", 100)
     monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
 
 
@@ -34,9 +34,15 @@ def new_world(fs: SimFileSystem | None = None) -> World:
     return world
 
 
+def fresh_store(world: World) -> SegmentStore:
+    """The same segments, with nothing found out about them."""
+    journal = world.engine.journal
+    return SegmentStore(journal.fs, journal.logs, world.engine.segments.archive)
+
+
 def places(world: World, log: str = "jobs") -> list[SegmentPlace]:
     """The segments of a log."""
-    return world.engine.journal.segments.places("leases" if log == "leases" else "jobs")
+    return world.engine.segments.places("leases" if log == "leases" else "jobs")
 
 
 def test_a_segment_that_grows_is_read_on() -> None:
@@ -50,10 +56,9 @@ def test_a_segment_that_grows_is_read_on() -> None:
         found = world.look(place)
         assert found.damage is None and found.index.bytes == place.bytes
         assert found.index.last_frame == world.engine.journal.jobs.appended
-        fresh = segment_lookup.LogSegments(world.engine.journal)
-        before, world.engine.journal.segments = world.engine.journal.segments, fresh
+        before, world.engine.segments = world.engine.segments, fresh_store(world)
         assert [world.look(other).index for other in places(world)][-1] == found.index
-        world.engine.journal.segments = before
+        world.engine.segments = before
     assert len(places(world)) > 2
     (rows,) = {sum(part.rows for place in places(world) for part in world.look(place).index.topics)}
     assert rows == world.topic("q").head
@@ -138,12 +143,11 @@ def test_a_segment_tells_the_same_whatever_was_looked_at_before(
     """Its checkpoint may end in a later one: names, queues and routers stand in earlier ones."""
     monkeypatch.setattr(checkpoint, "TOPICS_PER_PART", 1)
     world = busy_world()
-    journal = world.engine.journal
     data = segments(world.fs, "jobs", "data")
     expected = {index.segment: index for index in indexes_of(data)}
     assert any(part.events for index in expected.values() for part in index.topics)
     for order in (1, -1):
-        journal.segments = segment_lookup.LogSegments(journal)
+        world.engine.segments = fresh_store(world)
         for place in places(world)[:-1][::order]:
             assert world.look(place).index == expected[place.id]
     world.keep()
@@ -168,7 +172,7 @@ def test_an_index_of_another_segment_is_not_believed(caplog: pytest.LogCaptureFi
     first, second = places(world)[:2]
     right = world.look(second).index
     wrong = msgspec.structs.replace(world.look(first).index, bytes=second.bytes)
-    world.engine.journal.segments = segment_lookup.LogSegments(world.engine.journal)
+    world.engine.segments = fresh_store(world)
     path = segment_path("archive/jobs", second.id) + ".idx"
     world.fs.create(path).pwrite(encode_index(wrong), 0)
     assert world.look(second).index == right
@@ -196,7 +200,8 @@ def test_a_listing_goes_on_when_segments_are_dropped_meanwhile(
     world.step()
     journal = world.engine.journal
     query = SegmentQuery(log, topics, 0, 0, 2)
-    steps = list_segments(journal.segments, query, places(world, log), journal.logs[log].appended)
+    through = journal.logs[log].appended
+    steps = list_segments(world.engine.segments, query, places(world, log), through)
     # The first segment of the jobs log is open now.
     next(steps)
     for name in LOG_NAMES:

@@ -315,7 +315,7 @@ def test_who_asks_while_leases_go_over_is_served_after_it() -> None:
         assert not waiting.is_over and not pushed(other)
         carry()
         assert next(steps, None) is None
-        server.core._run(server.coordinator._stand_on)
+        server.core._run(server.coordinator.adopt)
 
         served = [job["$seq"] for job in [*claimed(waiting), *pushed(other)]]
         assert sorted(served) == [1, 2, 3], "what the stream had came back, too"

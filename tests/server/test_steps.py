@@ -350,7 +350,7 @@ def drop(world: World, n: int) -> Steps:
     def steps() -> Steps:
         world.drop()
         yield None
-        yield from compaction.free(world.engine)
+        yield from compaction.free(world.state)
 
     return steps()
 

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from contextlib import closing
 
 from logqueue.errors import LogqueueError
+from logqueue.model.clock import Clock
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.cooperative import CooperativeExecutor
 from logqueue.server.engine.engine import Engine
+from logqueue.server.storage.archiver import Archiver
 from logqueue.server.storage.journal import Journal
 from wal import WalError
 
@@ -58,19 +60,18 @@ async def leases_flushed(journal: Journal) -> None:
         await asyncio.sleep(FLUSHED_POLL_INTERVAL_S)
 
 
-async def archive_forever(engine: Engine, stepping: CooperativeExecutor) -> None:
+async def archive_forever(archiver: Archiver, clock: Clock, executor: CooperativeExecutor) -> None:
     """Keep the log archive up to date.
 
     Args:
-        engine: Its journal has an archive.
-        stepping: Where the archive, and nobody else, may touch the archive's files.
+        archiver: Does it.
+        clock: Tells how old segments are.
+        executor: Where the archiver, and nobody else, may touch the archive's files.
     """
-    archive = engine.journal.archive
-    assert archive is not None
     while True:
         await asyncio.sleep(ARCHIVE_INTERVAL_S)
         try:
-            await stepping.run(archive.steps(engine.clock.now_ms()))
+            await executor.run(archiver.steps(clock.now_ms()))
         except Exception:
             logger.exception("archiving failed; it is tried again later")
 

@@ -22,7 +22,6 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, NotReady, TopicNotFound
 from logqueue.server.auth import Key
-from logqueue.server.engine.background import flush_forever, retreat_on_failure, tidy_forever
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import Subscriptions
@@ -47,17 +46,27 @@ logger = logging.getLogger("logqueue.coordinator")
 class Dispatcher:
     """Runs the engine inside an event loop; `workers` knows who works on which queue."""
 
-    def __init__(self, engine: Engine, *, clock_check_ms: int = CLOCK_CHECK_MS) -> None:
-        """Run an engine in the present event loop.
+    def __init__(
+        self,
+        engine: Engine,
+        gate: CommitBarrier,
+        *,
+        clock_check_ms: int = CLOCK_CHECK_MS,
+        stall_retry_s: float = STALL_RETRY_S,
+    ) -> None:
+        """Run an engine in the present event loop: routers copy and time acts from now on.
 
         Args:
-            engine: It has recovered.
+            engine: Ready for commands.
+            gate: Where replies wait for the log of that engine.
             clock_check_ms: How late, at most, a step of the wall clock is noticed.
+            stall_retry_s: How often routers that found no room look whether time has made some.
         """
         self.engine = engine
+        self.gate = gate
         self._clock_check_ms = clock_check_ms
+        self._stall_retry_s = stall_retry_s
         self.loop = asyncio.get_running_loop()
-        self.gate = CommitBarrier(engine.journal.jobs, self.loop)
         self.record_texts = RecordTexts()
         self.subscriptions = Subscriptions(engine, self.gate, self.loop, self.record_texts)
         self._cohorts: dict[int, Waitlist] = {}
@@ -71,42 +80,19 @@ class Dispatcher:
         self._forwarding = False
         self._elapsing = False
         self._stall_timer: asyncio.TimerHandle | None = None
-        self._stall_retry_s = STALL_RETRY_S
         self._next_ticket = 1
-        self._background: list[asyncio.Task[None]] = []
         self._changed: dict[int, Topic] = {}
         self._put_off: list[cmd.NackJobs | cmd.ReleaseStream] = []
         self._portion = asyncio.Lock()
         self._is_stopping = False
         self.workers = Workers()
+        engine.listen(self.note)
+        engine.schedule_backlog(self)
 
     # -- life ------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin committing, and the background work. Call after the engine has recovered."""
-        self.engine.journal.jobs.start(self.gate.notify)
-        self.engine.journal.housework.begin()
-        self.start_routers()
-        self._background = [
-            self.loop.create_task(tidy_forever(self.engine, self.gate), name="tidy"),
-            self.loop.create_task(flush_forever(self.engine), name="flush"),
-            self.loop.create_task(retreat_on_failure(self.engine, self._stand_on), name="retreat"),
-        ]
-
-    def start_routers(self, stall_retry_s: float = STALL_RETRY_S) -> None:
-        """Have routers copy from now on, by themselves; part of `start`.
-
-        Args:
-            stall_retry_s: How often those that found no room look whether time has made some.
-        """
-        self._stall_retry_s = stall_retry_s
-        self.engine.on_behind = self._forward_soon
-        self.engine.on_lagging = self._elapse_soon
-        self._forward_soon()
-        self._elapse_soon()
-
-    def _stand_on(self) -> None:
-        """The engine has retreated to another state; everybody here stands on that one, too."""
+    def adopt(self) -> None:
+        """Go on with the state that the engine has fallen back to."""
         instances = self.engine.state.instances
         for number, cohort in list(self._cohorts.items()):
             queue = self.engine.state.queue_instance(number)
@@ -117,11 +103,8 @@ class Dispatcher:
         for command in put_off:
             self._give_back(command)
 
-    async def stop(self) -> None:
-        """End streams and background work. The engine is shut down by whoever started it."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+    def stop(self) -> None:
+        """Set no more timers off. The engine is shut down by whoever started it."""
         for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -482,7 +465,7 @@ class Dispatcher:
             self._fail(cohort, TopicNotFound.named(topic.name))
             return
         if topic.replacing or self.engine.is_settling(topic):
-            # All are served when it is over: see `_elapse`, `_stand_on`.
+            # All are served when it is over: see `_elapse`, `adopt`.
             return
         self.engine.lapse(topic)
         line = cohort.line()
@@ -555,7 +538,7 @@ class Dispatcher:
 
     # -- routers ---------------------------------------------------------------------------------
 
-    def _forward_soon(self) -> None:
+    def forward_soon(self) -> None:
         """Routers copy at the end of the loop's turn, so that copies ride the originals' sync."""
         if not self._forwarding:
             self._forwarding = True
@@ -566,14 +549,14 @@ class Dispatcher:
         engine = self.engine
         self._wake(engine.forward())
         if engine.has_behind:
-            self._forward_soon()
+            self.forward_soon()
         if engine.has_stalled and self._stall_timer is None:
             self._stall_timer = self.loop.call_later(self._stall_retry_s, self._retry_stalled)
 
     def _retry_stalled(self) -> None:
         self._stall_timer = None
         self.engine.retry_stalled()
-        self._forward_soon()
+        self.forward_soon()
 
     def note(self, topic: Topic | None, event: ev.AnyEvent) -> None:
         """An event was applied, whoever caused it: at the end of this turn of the loop it wakes
@@ -593,7 +576,7 @@ class Dispatcher:
 
     # -- time ------------------------------------------------------------------------------------
 
-    def _elapse_soon(self) -> None:
+    def elapse_soon(self) -> None:
         """Where time has more to do than one look lets it, it goes on in the next turns of the
         loop."""
         if not self._elapsing:
@@ -604,7 +587,7 @@ class Dispatcher:
         self._elapsing = False
         self._wake(self.engine.elapse_more())
         if self.engine.has_lagging:
-            self._elapse_soon()
+            self.elapse_soon()
 
     def _arm(self, topic: Topic) -> None:
         """Have the one timer go off when time next changes this queue, if somebody waits there."""

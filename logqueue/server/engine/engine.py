@@ -6,9 +6,10 @@ single-threaded, so that tests and simulations drive it step by step. Must not k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Protocol
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
@@ -18,7 +19,6 @@ from logqueue.core.apply.dispatch import apply, elapse
 from logqueue.core.decide.copies import NO_ROOM
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.dispatch import decide
-from logqueue.core.decide.leases import end_leases
 from logqueue.core.decide.staging import restaged_ahead
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
@@ -31,15 +31,11 @@ from logqueue.errors import (
 )
 from logqueue.model import limits
 from logqueue.model.clock import Clock
-from logqueue.model.limits import Quotas
 from logqueue.server.engine.portions import Executed, has_portions, portions
+from logqueue.server.storage.compaction import Compaction, free, tidy_jobs, tidy_leases
 from logqueue.server.storage.journal import Journal, is_kept
+from logqueue.server.storage.segment_store import SegmentStore
 from wal import WalError, WalFull
-
-LEASES_PER_MS_BITS = 16
-"""A lease number is at least the clock shifted by this much at every start, so it exceeds all that
-were given out before, also those whose log entries a crash has taken."""
-
 
 _CONTROL = frozenset(
     (ev.TopicCreated, ev.TopicRemoved, ev.RouterCreated, ev.RouterConfigured, ev.RouterRemoved)
@@ -74,65 +70,77 @@ _MAKE_COPIES = frozenset(
 )
 
 
+EventListener = Callable[[Topic | None, ev.AnyEvent], None]
+"""Called with each applied event. Must be quick."""
+
+
+class BacklogScheduler(Protocol):
+    """Calls an engine again for work that one command does not wait for."""
+
+    def forward_soon(self) -> None:
+        """A router has something to copy; `Engine.forward` is due."""
+
+    def elapse_soon(self) -> None:
+        """Time has more to do than one look lets it do; `Engine.elapse_more` is due."""
+
+
 class Engine:
     """The state and what keeps it.
 
     Attributes:
+        segments: All segments of the logs, and of the archive.
         control_mark: Position of the latest change of which topics and routers there are: what
             "there is no such topic" may have been computed from.
-        on_event: Called with each applied event; for metrics. None by default.
-        on_expired: Called with the number of leases of a queue that were found to have expired,
-            which is no event; for metrics.
-        on_behind: Called when a router has something to copy; `forward` is due then.
-        on_lagging: Called when time has more to do than one look lets it do; `elapse_more` is due
-            then.
     """
 
-    def __init__(self, journal: Journal, clock: Clock, quotas: Quotas | None = None) -> None:
-        self.state = State(quotas)
+    def __init__(
+        self,
+        journal: Journal,
+        segments: SegmentStore,
+        clock: Clock,
+        state: State,
+        listeners: Iterable[EventListener] = (),
+        on_expired: Callable[[Topic, int], None] | None = None,
+    ) -> None:
+        """Ready for commands.
+
+        Args:
+            journal: It has begun.
+            segments: Of that journal.
+            clock: Read once per command.
+            state: As `begin_life` left it.
+            listeners: Called with each event from now on.
+            on_expired: Called with the number of leases of a queue that were found to have
+                expired, which is no event; for metrics.
+        """
+        self.state = state
         self.journal = journal
+        self.segments = segments
         self.clock = clock
         self.control_mark = 0
-        self.on_event: Callable[[Topic | None, ev.AnyEvent], None] | None = None
-        self.on_expired: Callable[[Topic, int], None] | None = None
-        self.on_behind: Callable[[], None] | None = None
-        self.on_lagging: Callable[[], None] | None = None
+        self._listeners = tuple(listeners)
+        self._on_expired = on_expired
+        self._scheduler: BacklogScheduler | None = None
         self._behind: dict[int, None] = {}
         self._lagging: dict[int, None] = {}
         self._stalled: set[int] = set()
         self._fed: dict[int, Topic] = {}
         self._settling: frozenset[int] = frozenset()
+        if state.routers:
+            for topic in state.instances.values():
+                self._note_routers(topic)
 
-    def recover(
-        self,
-        progress: Callable[[float], None] | None = None,
-        prepare: Callable[[], None] | None = None,
-    ) -> None:
-        """Replay both logs, then begin with them. Call once, before the first command.
+    def listen(self, listener: EventListener) -> None:
+        """Call somebody else, too, with each event from now on."""
+        self._listeners = (*self._listeners, listener)
 
-        Args:
-            progress: Called now and then with the share done, 0.0 to 1.0.
-            prepare: Called when the logs are known to be sound; nothing on the disk was changed
-                before.
-
-        Raises:
-            WalCorrupt: The logs must be refused; nothing was changed.
-        """
-        state = self.state
-        self.journal.replay(state, progress)
-        if prepare is not None:
-            prepare()
-        self.journal.begin()
-        now = self.clock.now_ms()
-        state.next_lease = max(state.next_lease + 1, now << LEASES_PER_MS_BITS)
-        for topic in state.instances.values():
-            elapse(topic, now, jobs_max=None)
-            self._note_routers(topic)
-            if isinstance(topic, QueueTopic) and not topic.config.leases_durable:
-                for released in [*end_leases(topic, now)]:
-                    self._commit([released])
-        self.journal.flush_leases()
-        state.discarded.clear()
+    def schedule_backlog(self, scheduler: BacklogScheduler) -> None:
+        """Ask somebody to call again for what commands leave to be done, from now on."""
+        self._scheduler = scheduler
+        if self._behind:
+            scheduler.forward_soon()
+        if self._lagging:
+            scheduler.elapse_soon()
 
     def execute(self, command: cmd.Command) -> Executed:
         """Decide a command, log and apply what follows from it: in one step, however much it is.
@@ -264,8 +272,8 @@ class Engine:
         queue = topic.queue
         before = queue.lapses
         is_more = elapse(topic, now)
-        if queue.lapses != before and self.on_expired is not None:
-            self.on_expired(topic, queue.lapses - before)
+        if queue.lapses != before and self._on_expired is not None:
+            self._on_expired(topic, queue.lapses - before)
         return is_more
 
     def _take_due(self, topic: Topic, now: int) -> None:
@@ -289,8 +297,8 @@ class Engine:
     def _note_lagging(self, topic: Topic) -> None:
         was_lagging = bool(self._lagging)
         self._lagging[topic.number] = None
-        if not was_lagging and self.on_lagging is not None:
-            self.on_lagging()
+        if not was_lagging and self._scheduler is not None:
+            self._scheduler.elapse_soon()
 
     @property
     def has_lagging(self) -> bool:
@@ -334,8 +342,8 @@ class Engine:
                     topic.mark_written = position.number
             if type(event) in _CONTROL:
                 self.control_mark = position.number
-            if self.on_event is not None:
-                self.on_event(topic, event)
+            for listener in self._listeners:
+                listener(topic, event)
         if state.routers:
             for topic in changed.values():
                 self._note_routers(topic)
@@ -378,8 +386,8 @@ class Engine:
                 if router.number in self._stalled:
                     self._stalled.discard(router.number)
                     self._behind[router.number] = None
-        if self._behind and not was_behind and self.on_behind is not None:
-            self.on_behind()
+        if self._behind and not was_behind and self._scheduler is not None:
+            self._scheduler.forward_soon()
 
     def retry_stalled(self) -> None:
         """Time may have made room where a router found none."""
@@ -560,22 +568,36 @@ class Engine:
             StorageFull, StorageReadOnly, WalError, OSError: Not all of it could be done. Nothing
                 that is needed is dropped; call again later.
         """
-        from logqueue.server.storage.compaction import free, tidy_jobs, tidy_leases
-
-        yield from free(self)
+        work = self.compaction()
+        yield from free(work.state)
+        if work.state.producers:
+            # A log that takes no more must keep nobody from evicting, nor from giving space back.
+            with suppress(StorageFull, StorageReadOnly):
+                self.execute(cmd.ExpireStaged())
         refusal: Exception | None = None
         try:
-            yield from self._between_writes(tidy_jobs(self))
+            yield from self._between_writes(work.state, tidy_jobs(work))
         except (LogqueueError, WalError, OSError) as error:
             # What keeps one log from giving space back must not keep the other.
             refusal = error
-        yield from self._between_writes(tidy_leases(self))
+        yield from self._between_writes(work.state, tidy_leases(work))
         if refusal is not None:
             raise refusal
 
-    def _between_writes(self, steps: Iterator[None]) -> Iterator[None]:
-        """Steps that find each write in its place."""
-        while True:
+    def compaction(self) -> Compaction:
+        """What a run that gives space back works on: the state as of now."""
+        return Compaction(
+            self.state,
+            self.journal,
+            self.segments,
+            self.clock.now_ms,
+            self.commit_housekeeping,
+            self.expire,
+        )
+
+    def _between_writes(self, state: State, steps: Iterator[None]) -> Iterator[None]:
+        """Steps that find each write in its place, while their state is the one that counts."""
+        while self.state is state:
             for topic in self.state.replacing.values():
                 self._advance_time(topic, self.clock.now_ms())
                 break
@@ -593,7 +615,7 @@ class Engine:
         self._commit(events, may_use_spare=may_use_spare)
 
     def shut_down(self) -> None:
-        """Log a last checkpoint that marks an orderly end, and close the journal."""
+        """Log a last checkpoint that marks an orderly end, and close the logs and the archive."""
         journal = self.journal
         now = self.clock.now_ms()
         for topic in [*self.state.replacing.values()]:
@@ -610,7 +632,14 @@ class Engine:
                     for _ in journal.checkpoint_leases(self.state, now):
                         pass
         finally:
-            journal.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close the logs and the archive; nothing is logged any more."""
+        try:
+            self.journal.close()
+        finally:
+            self.segments.close()
 
 
 def _is_short_of_returning(topic: Topic) -> bool:

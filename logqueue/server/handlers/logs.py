@@ -29,7 +29,7 @@ from logqueue.server.http.requests import Answer, Download, HttpRequest, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
-from logqueue.server.storage.segment_lookup import LOG_NAMES, SegmentPlace
+from logqueue.server.storage.segment_store import LOG_NAMES, SegmentPlace
 from wal import File
 
 _SEGMENT = re.compile(r"(jobs|leases)-([1-9][0-9]{0,18})", re.ASCII)
@@ -67,7 +67,7 @@ class LogRoutes:
 
     async def _list(self, request: HttpRequest, query: SegmentQuery) -> Reply:
         ground = await self._ground(query.log)
-        segments = self._service.require_serving().engine.journal.segments
+        segments = self._service.require_serving().engine.segments
         stepping = self._service.stepping
         steps = list_segments(segments, query, ground.places, ground.through)
         page = await stepping.run(steps)
@@ -107,7 +107,7 @@ class LogRoutes:
             raise
 
     def _place(self, log: LogName, id: int) -> SegmentPlace:
-        segments = self._service.require_serving().engine.journal.segments
+        segments = self._service.require_serving().engine.segments
         for place in segments.places(log):
             if place.id == id:
                 return place
@@ -119,10 +119,10 @@ class LogRoutes:
         Raises:
             SegmentNotFound: It is gone.
         """
-        journal = self._service.require_serving().engine.journal
-        for path in (place.path, journal.segments.path_of(place)):
+        engine = self._service.require_serving().engine
+        for path in (place.path, engine.segments.path_of(place)):
             try:
-                return journal.fs.open(path)
+                return engine.journal.fs.open(path)
             except FileNotFoundError:
                 continue
         raise SegmentNotFound.named(place.name)
@@ -174,11 +174,11 @@ class LogRoutes:
             StorageReadOnly: The log has failed.
         """
         coordinator = self._service.require_serving()
-        journal = coordinator.engine.journal
+        journal, segments = coordinator.engine.journal, coordinator.engine.segments
         jobs = journal.jobs
         if log == "leases":
             await leases_flushed(journal)
-        ground = _Ground(journal.segments.places(log), journal.logs[log].appended, journal.order)
+        ground = _Ground(segments.places(log), journal.logs[log].appended, journal.order)
         # The leases log tells of topics that the jobs log has made.
         through = jobs.appended
         jobs.sync()

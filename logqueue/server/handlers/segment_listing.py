@@ -15,7 +15,7 @@ import msgspec
 from logqueue.api import replies
 from logqueue.segments.index import LogName, SegmentIndex
 from logqueue.segments.plan import plan_records
-from logqueue.server.storage.segment_lookup import LogSegments, SegmentPlace, SegmentScan
+from logqueue.server.storage.segment_store import SegmentPlace, SegmentScan, SegmentStore
 
 PAGE_BYTES = 8 << 20
 ITEMS_PER_STEP = 1000
@@ -46,7 +46,7 @@ class SegmentListing(NamedTuple):
 
 
 def list_segments(
-    segments: LogSegments, query: SegmentQuery, places: Sequence[SegmentPlace], through: int
+    segments: SegmentStore, query: SegmentQuery, places: Sequence[SegmentPlace], through: int
 ) -> Generator[None, None, SegmentListing]:
     """List the segments that match a query, with what is in them.
 
@@ -93,14 +93,14 @@ def list_segments(
 
 
 def _look_at(
-    segments: LogSegments, places: Sequence[SegmentPlace], through: int, enough: int | None = None
+    segments: SegmentStore, places: Sequence[SegmentPlace], through: int, enough: int | None = None
 ) -> Generator[None, None, list[tuple[SegmentPlace, SegmentScan]]]:
     seen: list[tuple[SegmentPlace, SegmentScan]] = []
     for place in places:
         if len(seen) == enough:
             break
         try:
-            look = yield from segments.look(place, through)
+            look = yield from segments.scan(place, through)
         except FileNotFoundError:
             # Dropped since the list was made, and not archived.
             continue

@@ -1,14 +1,15 @@
 """Which segments to drop, and what must be written anew before.
 
-Owns: the policy. It is driven in small steps between requests. Must not know: asyncio, HTTP.
+Owns: the policy. It is driven in small steps between requests. Must not know: the engine, asyncio,
+HTTP.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from msgspec import structs
 
@@ -20,15 +21,13 @@ from logqueue.core.decide.dead_letters import hold
 from logqueue.core.decide.dispatch import decide
 from logqueue.core.decide.staging import restaged
 from logqueue.core.queue_topic import QueueTopic
+from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import StorageFull, StorageReadOnly
-from logqueue.server.storage import journal as logs
+from logqueue.errors import StorageFull
+from logqueue.segments.index import LogName
+from logqueue.server.storage.journal import SPARE_BYTES, Journal
+from logqueue.server.storage.segment_store import SegmentStore
 from wal import WalFull
-
-if TYPE_CHECKING:
-    from logqueue.server.engine.engine import Engine
-    from logqueue.server.storage.journal import Journal
-    from wal import Log
 
 SLACK_BYTES = 8 << 20
 """Garbage that is not worth a rewrite."""
@@ -55,9 +54,37 @@ JOB_KEPT_BYTES = 64
 _Log = Callable[[list[ev.AnyEvent]], None]
 
 
-def free(engine: Engine) -> Iterator[None]:
+class Commit(Protocol):
+    """Logs and applies events that change nothing anybody can see."""
+
+    def __call__(self, events: list[ev.AnyEvent], *, may_use_spare: bool = True) -> None:
+        """Raises StorageFull when there is no room, or only what is spared for acks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What one run works on. It ends with its state: a run on a state that was replaced is dropped.
+
+    Attributes:
+        state: As of now.
+        journal: Where live data is written anew.
+        segments: Says which segments may go.
+        now: The clock, ms since the epoch.
+        commit: Logs and applies.
+        expire: Evicts what is past its TTL from a topic.
+    """
+
+    state: State
+    journal: Journal
+    segments: SegmentStore
+    now: Callable[[], int]
+    commit: Commit
+    expire: Callable[[Topic], None]
+
+
+def free(state: State) -> Iterator[None]:
     """Free what dropped topics and evicted fronts have left behind."""
-    discarded = engine.state.discarded
+    discarded = state.discarded
     while discarded:
         left = FREED_PER_STEP
         while discarded and left > 0:
@@ -73,22 +100,18 @@ def free(engine: Engine) -> Iterator[None]:
         yield
 
 
-def expire_and_measure(engine: Engine) -> Generator[None, None, int]:
+def expire_and_measure(work: Compaction) -> Generator[None, None, int]:
     """One trip over all topics: what is past its TTL goes, and tags of records that are gone.
 
     Returns:
         About how large the jobs log would be with nothing but live data in it, in bytes.
     """
-    state = engine.state
-    if state.producers:
-        # A log that takes no more must keep nobody from evicting, nor from giving space back.
-        with suppress(StorageFull, StorageReadOnly):
-            engine.execute(cmd.ExpireStaged())
+    state = work.state
     size = 0
     for count, topic in enumerate([*state.instances.values()], 1):
         if state.instances.get(topic.number) is not topic:
             continue
-        engine.expire(topic)
+        work.expire(topic)
         if topic.is_on_disk:
             size += topic.live_bytes + RECORD_OVERHEAD_BYTES * topic.live
             size += topic.particulars.bytes if topic.particulars is not None else 0
@@ -103,44 +126,44 @@ def expire_and_measure(engine: Engine) -> Generator[None, None, int]:
     return size
 
 
-def tidy_jobs(engine: Engine) -> Iterator[None]:
+def tidy_jobs(work: Compaction) -> Iterator[None]:
     """Rewrite and drop the oldest segments while the log is mostly garbage.
 
     Raises:
         StorageFull, WalFull: No room for what must be written anew; nothing of it is dropped.
     """
-    journal = engine.journal
+    journal = work.journal
     log = journal.jobs
     # After a refusal for lack of space no garbage is too little.
     slack = 0 if log.stats.refused > journal.refused_noted else SLACK_BYTES
     journal.refused_noted = log.stats.refused
     # One trip over the log at most per call, so that this always ends.
     for _ in range(len(log.segments())):
-        live = yield from expire_and_measure(engine)
+        live = yield from expire_and_measure(work)
         if log.failure is not None:
             return
-        if not (yield from _drop_before(journal, log, journal.jobs_kept_from)):
+        if not (yield from _drop_before(work, "jobs", journal.jobs_kept_from)):
             # Nothing of it is needed here any more, but the archive does not have it yet.
             return
-        yield from _end_checkpoint(engine)
+        yield from _end_checkpoint(work)
         if log.failure is not None or log.bytes_total <= 2 * live + slack:
             if slack:
                 yield from _keep_back(journal, live)
             return
-        if not _replayable_after_first(engine):
-            journal.checkpoint(engine.state, engine.clock.now_ms())
-            yield from _end_checkpoint(engine)
+        if not _replayable_after_first(work):
+            journal.checkpoint(work.state, work.now())
+            yield from _end_checkpoint(work)
         # Nearly always the second; later when a full disk had no room for a checkpoint.
-        replayable = _replayable_after_first(engine)
+        replayable = _replayable_after_first(work)
         if not replayable:
             return
-        yield from _move_before(engine, replayable[0])
+        yield from _move_before(work, replayable[0])
         # What came free is kept back before anybody else takes it.
         yield from _keep_back(journal, live)
         yield
 
 
-def _move_before(engine: Engine, kept_from: int) -> Iterator[None]:
+def _move_before(work: Compaction, kept_from: int) -> Iterator[None]:
     """Make the segments before one needless, and drop them.
 
     They are dropped by `Journal.jobs_kept_from`, which moves only when all that was written anew
@@ -149,53 +172,53 @@ def _move_before(engine: Engine, kept_from: int) -> Iterator[None]:
     Raises:
         StorageFull: No room.
     """
-    journal, log = engine.journal, engine.journal.jobs
+    journal, log = work.journal, work.journal.jobs
     # From now on nothing new refers to them; that stays so if the move fails.
-    engine.state.kept_from = max(engine.state.kept_from, kept_from)
+    work.state.kept_from = max(work.state.kept_from, kept_from)
     try:
-        yield from _move_all(engine, kept_from, may_use_spare=False)
+        yield from _move_all(work, kept_from, may_use_spare=False)
     except StorageFull:
         # The space that producers leave is for acks and deletes. It is lent only to a move that
         # is sure to end, for then a whole segment comes free; so is what is kept in reserve.
-        left = yield from _left_to_move(engine, kept_from)
-        lent = max(left - logs.SPARE_BYTES // 2, 0)
+        left = yield from _left_to_move(work, kept_from)
+        lent = max(left - SPARE_BYTES // 2, 0)
         if lent > journal.reserve.bytes:
             raise
         journal.lent_bytes = journal.reserve.release() if lent else 0
         try:
-            yield from _move_all(engine, kept_from, may_use_spare=True)
+            yield from _move_all(work, kept_from, may_use_spare=True)
         finally:
             journal.lent_bytes = 0
-    engine.commit_housekeeping([ev.SegmentsDropped(engine.clock.now_ms(), 0, kept_from)])
+    work.commit([ev.SegmentsDropped(work.now(), 0, kept_from)])
     moved = log.appended
     log.sync()
     while log.durable < moved and log.failure is None:
         yield
     if log.failure is None:
         journal.jobs_kept_from = kept_from
-        yield from _drop_before(journal, log, kept_from)
+        yield from _drop_before(work, "jobs", kept_from)
 
 
 def _keep_back(journal: Journal, live: int) -> Iterator[None]:
     """Keep room in reserve for what the oldest segment may have of live data."""
     movable = min(live, journal.jobs.segments()[0].bytes)
-    if movable > logs.SPARE_BYTES // 2:
+    if movable > SPARE_BYTES // 2:
         # A record written anew says which one it is, so it is a little larger than it was.
         yield from journal.reserve.grow(movable + movable // 2)
 
 
-def _move_all(engine: Engine, kept_from: int, *, may_use_spare: bool) -> Iterator[None]:
+def _move_all(work: Compaction, kept_from: int, *, may_use_spare: bool) -> Iterator[None]:
     def log(events: list[ev.AnyEvent]) -> None:
-        engine.commit_housekeeping(events, may_use_spare=may_use_spare)
+        work.commit(events, may_use_spare=may_use_spare)
 
-    for segment in [s.id for s in engine.journal.jobs.segments() if s.id < kept_from]:
-        yield from _move_live(engine, segment, log)
-    yield from _move_staged(engine, log)
+    for segment in [s.id for s in work.journal.jobs.segments() if s.id < kept_from]:
+        yield from _move_live(work, segment, log)
+    yield from _move_staged(work, log)
 
 
-def _left_to_move(engine: Engine, kept_from: int) -> Generator[None, None, int]:
+def _left_to_move(work: Compaction, kept_from: int) -> Generator[None, None, int]:
     """How many bytes at most the segments before one still have to be written anew."""
-    state = engine.state
+    state = work.state
     size = scanned = 0
     for topic in [*state.instances.values()]:
         for chunk in [*topic.batches.chunks] if topic.is_on_disk else ():
@@ -220,43 +243,44 @@ def _left_to_move(engine: Engine, kept_from: int) -> Generator[None, None, int]:
     return size
 
 
-def _drop_before(journal: Journal, log: Log, segment: int) -> Generator[None, None, bool]:
+def _drop_before(work: Compaction, name: LogName, segment: int) -> Generator[None, None, bool]:
     """Delete the segments of a log with an id below this one: all of them, or none.
 
     Returns:
         False when the archive does not have them all yet.
     """
+    log = work.journal.logs[name]
     if log.segments()[0].id >= segment:
         return True
-    if journal.archive is not None and not journal.archive.holds_before(log, segment):
+    if not work.segments.may_drop_before(name, segment):
         return False
-    yield from journal.drop_before(log, segment)
+    yield from work.journal.drop_before(log, segment)
     return True
 
 
-def _end_checkpoint(engine: Engine) -> Iterator[None]:
+def _end_checkpoint(work: Compaction) -> Iterator[None]:
     """Log what is left of a checkpoint that has begun."""
-    journal = engine.journal
+    journal = work.journal
     while journal.is_checkpointing and journal.jobs.failure is None:
         try:
-            journal.go_on_with_checkpoint(engine.state, engine.clock.now_ms())
+            journal.go_on_with_checkpoint(work.state, work.now())
         except WalFull:
-            if not _replayable_after_first(engine):
+            if not _replayable_after_first(work):
                 raise
             # An earlier checkpoint is enough to drop what is before it; then there is room.
             return
         yield
 
 
-def _replayable_after_first(engine: Engine) -> list[int]:
+def _replayable_after_first(work: Compaction) -> list[int]:
     """Segments behind the oldest one from which the log could be replayed."""
-    journal = engine.journal
+    journal = work.journal
     later = journal.jobs.segments()[1:]
     return [segment.id for segment in later if journal.begins_with_checkpoint(segment.id)]
 
 
-def _move_live(engine: Engine, segment: int, log: _Log) -> Iterator[None]:
-    instances = engine.state.instances
+def _move_live(work: Compaction, segment: int, log: _Log) -> Iterator[None]:
+    instances = work.state.instances
     # In records moved, or what takes about as long.
     spent = 0
     for topic in [*instances.values()]:
@@ -267,7 +291,7 @@ def _move_live(engine: Engine, segment: int, log: _Log) -> Iterator[None]:
             if run:
                 # Not as a command of its own: time must not act between look and decision.
                 compact = cmd.Compact(topic.name, [batch.first_seq for batch in run])
-                decision = decide(engine.state, compact, engine.clock.now_ms())
+                decision = decide(work.state, compact, work.now())
                 log(decision.events)
                 spent += MOVED_RECORDS_PER_FRAME + sum(batch.live for batch in run)
             else:
@@ -275,16 +299,16 @@ def _move_live(engine: Engine, segment: int, log: _Log) -> Iterator[None]:
             if spent >= MOVED_RECORDS_MAX:
                 yield
                 spent = 0
-        yield from _carry_keys(engine, topic, segment, log)
+        yield from _carry_keys(work, topic, segment, log)
         if spent >= MOVED_RECORDS_MAX:
             yield
             spent = 0
-        yield from _carry_holds(engine, topic, segment, log)
+        yield from _carry_holds(work, topic, segment, log)
 
 
-def _move_staged(engine: Engine, log: _Log) -> Iterator[None]:
+def _move_staged(work: Compaction, log: _Log) -> Iterator[None]:
     """Log anew what is staged in the segments that are about to be dropped."""
-    state = engine.state
+    state = work.state
     for producer in [*state.producers.values()]:
         for epoch, chunk_id, _ in [*producer.all_staged()]:
             chunk = producer.chunks(epoch).get(chunk_id)
@@ -335,19 +359,19 @@ def _next_run(topic: Topic, segment: int, start: int) -> tuple[list[Batch], int]
     return run, topic.head + 1
 
 
-def _carry_keys(engine: Engine, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
+def _carry_keys(work: Compaction, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
     """Log the idempotency keys of a segment anew. They stand in the order they were logged in."""
     if not topic.keys or next(iter(topic.keys.values())).segment > segment:
         return
     names = [*topic.keys]
     for start in range(0, len(names), KEYS_PER_EVENT):
-        now = engine.clock.now_ms()
+        now = work.now()
         part = []
         for name in names[start : start + KEYS_PER_EVENT]:
             write = topic.remembered(name, now)
             if write is not None and write.segment == segment:
                 part.append((name, write.at, write.first_seq, write.records, write.head))
-        if engine.state.instances.get(topic.number) is not topic:
+        if work.state.instances.get(topic.number) is not topic:
             return
         if part:
             results = {name: [*topic.keys[name].results] for name, *_ in part}
@@ -359,35 +383,35 @@ def _carry_keys(engine: Engine, topic: Topic, segment: int, log: _Log) -> Iterat
             return
 
 
-def _carry_holds(engine: Engine, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
+def _carry_holds(work: Compaction, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
     """Log anew what a segment says of held jobs."""
     if not isinstance(topic, QueueTopic) or not topic.queue.held:
         return
     queue = topic.queue
     held = [seq for seq, said in queue.held.items() if said == segment]
     for start in range(0, len(held), KEYS_PER_EVENT):
-        if engine.state.instances.get(topic.number) is not topic:
+        if work.state.instances.get(topic.number) is not topic:
             return
         part = [seq for seq in held[start : start + KEYS_PER_EVENT] if seq in queue.held]
         if part:
-            held_still = hold(topic, part, engine.clock.now_ms(), "")
+            held_still = hold(topic, part, work.now(), "")
             log([structs.replace(held_still, again=True)])
         yield
 
 
-def tidy_leases(engine: Engine) -> Iterator[None]:
+def tidy_leases(work: Compaction) -> Iterator[None]:
     """Begin the leases log anew once its history is long enough."""
-    journal = engine.journal
+    journal = work.journal
     log = journal.leases
     if log.failure is not None or not (
-        yield from _drop_before(journal, log, journal.leases_kept_from)
+        yield from _drop_before(work, "leases", journal.leases_kept_from)
     ):
         return
     if log.bytes_total <= LEASES_BYTES_MAX:
         # Whatever the number of topics: most servers are here most of the time.
         return
     known = 0
-    for count, topic in enumerate([*engine.state.instances.values()], 1):
+    for count, topic in enumerate([*work.state.instances.values()], 1):
         if isinstance(topic, QueueTopic) and topic.is_on_disk:
             known += len(topic.queue.jobs)
         if count % TOPICS_PER_STEP == 0:
@@ -397,14 +421,12 @@ def tidy_leases(engine: Engine) -> Iterator[None]:
     log.roll()
     kept_from = log.segment
     # A part of a checkpoint frees nothing, so it is not begun without room for all of it.
-    yield from journal.checkpoint_leases(
-        engine.state, engine.clock.now_ms(), JOB_KEPT_BYTES * known
-    )
+    yield from journal.checkpoint_leases(work.state, work.now(), JOB_KEPT_BYTES * known)
     checkpointed = log.appended
     log.sync()
     while log.durable < checkpointed and log.failure is None:
         yield
     if log.failure is None:
         journal.leases_kept_from = kept_from
-        yield from _drop_before(journal, log, kept_from)
+        yield from _drop_before(work, "leases", kept_from)
     yield

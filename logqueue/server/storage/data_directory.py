@@ -13,13 +13,14 @@ from pathlib import PurePath
 
 import msgspec
 
+from logqueue.segments.index import LogName
 from wal import FileSystem, Log, WalCorrupt
 from wal.files import NO_SPACE
 from wal.head import HEAD_NAME, head_path
 from wal.segment import segment_ids
 
 NAME = "LOGS"
-LOG_NAMES = ("jobs", "leases")
+LOG_NAMES: tuple[LogName, ...] = ("jobs", "leases")
 _ADVICE = (
     "nothing was changed; put it back, for instance from a backup of the whole data directory, or "
     "start once with --set-damage-aside to go on without"
@@ -73,13 +74,15 @@ def read(fs: FileSystem, data_dir: str) -> Mapping[str, LogsRecord]:
     return said.logs
 
 
-def write(fs: FileSystem, data_dir: str, logs: Mapping[str, Log]) -> None:
+def write(fs: FileSystem, data_dir: str, logs: Mapping[LogName, Log]) -> None:
     """Note which logs there are, durably. On a full disk the old note stays.
 
     Raises:
         OSError: As the file system does.
     """
-    known = {name: LogsRecord(log.identity.hex(), log.starts) for name, log in logs.items()}
+    known: dict[str, LogsRecord] = {
+        name: LogsRecord(log.identity.hex(), log.starts) for name, log in logs.items()
+    }
     write_known(fs, data_dir, known)
 
 

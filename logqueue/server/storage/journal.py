@@ -23,14 +23,13 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
 from logqueue.model.config import TopicOptions
+from logqueue.segments.index import LogName
 from logqueue.server.storage import data_directory
-from logqueue.server.storage.archive import LogArchive
 from logqueue.server.storage.checkpoint import JobsCheckpoint, leases_parts
 from logqueue.server.storage.data_directory import log_directory
 from logqueue.server.storage.gaps import Gaps
 from logqueue.server.storage.housework import Housework
 from logqueue.server.storage.reserve import Reserve
-from logqueue.server.storage.segment_lookup import LogSegments
 from wal import FileSystem, FrameTooLarge, Log, OsFileSystem, WalCorrupt, WalError, WalFull
 from wal.segment import segment_path
 
@@ -106,8 +105,6 @@ class Journal:
         leases_lost: Lease transactions that could not be logged (best effort by design).
         refused_noted: Refusals for lack of disk space that tidying has already acted on.
         fs: Where the logs are.
-        archive: Keeps the segments that are dropped; None when nobody asked for that.
-        segments: Which segments there are, and what is in them.
         housework: Does what blocks on the disk.
         jobs_kept_from: Segments of the jobs log before this one are not needed any more: all that
             they alone said has been written anew, durably.
@@ -122,8 +119,6 @@ class Journal:
         self.jobs = jobs
         self.leases = leases
         self.fs = fs
-        self.archive: LogArchive | None = None
-        self.segments = LogSegments(self)
         self.jobs_kept_from = 0
         self.leases_kept_from = 0
         self.housework = Housework()
@@ -145,6 +140,7 @@ class Journal:
         fs: FileSystem | None = None,
         set_damage_aside: bool = False,
         random_bytes: Callable[[str, int], bytes] = lambda log, length: os.urandom(length),
+        on_sync: Callable[[float], None] | None = None,
     ) -> Journal:
         """Open (or make) the two logs below a data directory.
 
@@ -156,6 +152,8 @@ class Journal:
             fs: Where it is.
             set_damage_aside: Go on without what is damaged or missing.
             random_bytes: Where the identities of new logs come from, by name.
+            on_sync: Called with the seconds that each sync of the jobs log took, in the thread of
+                its committer.
 
         Raises:
             WalLocked: Another server has the directory.
@@ -172,6 +170,7 @@ class Journal:
                 lost_payload=ev.LOST,
                 random_bytes=partial(random_bytes, name),
                 begin=False,
+                on_sync=on_sync if name == "jobs" else None,
             )
 
         known = {} if set_damage_aside else data_directory.read(fs, data_dir)
@@ -207,7 +206,7 @@ class Journal:
         data_directory.write(self.fs, self._data_dir, self.logs)
 
     @property
-    def logs(self) -> dict[str, Log]:
+    def logs(self) -> dict[LogName, Log]:
         """Both logs by the names of their directories."""
         return {"jobs": self.jobs, "leases": self.leases}
 
@@ -216,16 +215,12 @@ class Journal:
         return f"{self.jobs.identity.hex()}-{topic.number}"
 
     def close(self) -> None:
-        """Write, sync and release both logs, and the archive."""
+        """Write, sync and release both logs."""
         self.housework.end()
         try:
             self.jobs.close()
         finally:
-            try:
-                self.leases.close()
-            finally:
-                if self.archive is not None:
-                    self.archive.close()
+            self.leases.close()
 
     # -- replay ----------------------------------------------------------------------------------
 

@@ -1,19 +1,20 @@
-"""The segments of both logs, those in the archive too, and what is in each.
+"""The one owner of segments: those of both logs and those in the archive, and what is in each.
 
-Owns: which file stands for a segment, reading it piece by piece, going on with one that has grown,
-and what was found out lately. `places` may be called by anybody; all else works in steps that read
-files, in one thread. Must not know: asyncio, HTTP.
+Owns: which file stands for a segment, whether it may be dropped, reading it piece by piece, going
+on with one that has grown, and what was found out lately. `places`, `path_of` and `may_drop_before`
+may be called by anybody; all else works in steps that read files, in one thread. Must not know:
+asyncio, HTTP, what the journal writes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +30,8 @@ from logqueue.segments.index import (
     decode_index,
 )
 from logqueue.segments.known import KnownTopics
-from wal import File
+from logqueue.server.storage.archive import LogArchive
+from wal import File, FileSystem, Log
 from wal.format import (
     FRAME_FIELDS,
     FRAME_HEADER_BYTES,
@@ -39,9 +41,6 @@ from wal.format import (
     decode_header,
     frame_bytes,
 )
-
-if TYPE_CHECKING:
-    from logqueue.server.storage.journal import Journal
 
 LOG_NAMES: tuple[LogName, ...] = ("jobs", "leases")
 STEP_BYTES = 64 << 10
@@ -89,14 +88,22 @@ class SegmentScan:
     damage: str | None = None
 
 
-Looking = Generator[None, None, SegmentScan]
+Scanning = Generator[None, None, SegmentScan]
 
 
-class LogSegments:
-    """All segments of a server."""
+class SegmentStore:
+    """All segments of a server.
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    Attributes:
+        archive: Keeps the segments that the logs drop; None when the server has no archive.
+    """
+
+    def __init__(
+        self, fs: FileSystem, logs: Mapping[LogName, Log], archive: LogArchive | None = None
+    ) -> None:
+        self.archive = archive
+        self._fs = fs
+        self._logs = logs
         self._whole: OrderedDict[tuple[str, int], SegmentScan] = OrderedDict()
         self._growing: dict[tuple[str, int], IndexBuilder] = {}
         # What the jobs log tells of topics. The leases log names none.
@@ -107,13 +114,12 @@ class LogSegments:
     @property
     def log_id(self) -> str:
         """Identity of the jobs log, in hex."""
-        return self._journal.jobs.identity.hex()
+        return self._logs["jobs"].identity.hex()
 
     def places(self, log: LogName) -> list[SegmentPlace]:
         """The segments of a log as of now, oldest first; the last one is active."""
-        archive = self._journal.archive
-        archived = archive.segments(log) if archive is not None else {}
-        infos = self._journal.logs[log].segments()
+        archived = self.archive.segments(log) if self.archive is not None else {}
+        infos = self._logs[log].segments()
         here = {
             info.id: SegmentPlace(log, info.id, info.path, info.bytes, info.last, successor.begun)
             for info, successor in pairwise(infos)
@@ -129,19 +135,28 @@ class LogSegments:
 
     def path_of(self, place: SegmentPlace) -> str:
         """Where a segment is by now: what the log has dropped may be in the archive."""
-        archive = self._journal.archive
+        archive = self.archive
         kept = archive.segments(place.log).get(place.id) if archive is not None else None
         return kept.path if kept is not None else place.path
+
+    def may_drop_before(self, log: LogName, id: int) -> bool:
+        """Whether the archive, if there is one, has all segments of a log below this id durably."""
+        return self.archive is None or self.archive.holds_before(log, id)
+
+    def close(self) -> None:
+        """Release the archive. No step may be under way."""
+        if self.archive is not None:
+            self.archive.close()
 
     def numbers_of(self, names: Collection[str]) -> list[int]:
         """The topic instances of some names, as far as the jobs log was looked at."""
         return [number for number, facts in self._known.topics.items() if facts.name in names]
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- scanning --------------------------------------------------------------------------------
 
-    def look(
+    def scan(
         self, place: SegmentPlace, through: int = 0, known: KnownTopics | None = None
-    ) -> Looking:
+    ) -> Scanning:
         """Find out what is in a segment.
 
         Args:
@@ -166,7 +181,7 @@ class LogSegments:
             yield
             if index is not None:
                 return self._remember(key, SegmentScan(index))
-        file = self._journal.fs.open(self.path_of(place))
+        file = self._fs.open(self.path_of(place))
         try:
             damage: str | None = None
             try:
@@ -192,13 +207,13 @@ class LogSegments:
             is_short = index.last_frame < min(through, place.last)
         if damage is None and is_short:
             damage = builder.problem or "zeros stand where a frame belongs"
-        look = SegmentScan(index, damage)
+        found = SegmentScan(index, damage)
         if place.is_sealed or damage is not None:
             # What was taken for damage must not be fed to the builder twice.
             self._growing.pop(key, None)
-            return self._remember(key, look)
-        self._learn(look)
-        return look
+            return self._remember(key, found)
+        self._learn(found)
+        return found
 
     def learn_topics(self) -> Generator[None, None, None]:
         """Find out what the jobs log tells of topics, as far as it is durable.
@@ -206,11 +221,11 @@ class LogSegments:
         Raises:
             OSError: A segment cannot be read.
         """
-        jobs = self._journal.jobs
+        jobs = self._logs["jobs"]
         for place in self.places("jobs"):
             # One that was dropped meanwhile has nothing that those behind it do not tell.
             with suppress(FileNotFoundError):
-                yield from self.look(place, jobs.durable)
+                yield from self.scan(place, jobs.durable)
 
     def forget_all_but(self, log: LogName, ids: Iterable[int]) -> None:
         """Let go of what was found out about segments that are no more."""
@@ -243,39 +258,39 @@ class LogSegments:
         for earlier in self.places("jobs"):
             if last < earlier.id < place.id:
                 with suppress(FileNotFoundError):
-                    look = yield from self.look(earlier, self._journal.jobs.durable, known)
-                    known.add(look.index.learned, look.index.routers)
+                    found = yield from self.scan(earlier, self._logs["jobs"].durable, known)
+                    known.add(found.index.learned, found.index.routers)
                 last = earlier.id
         self._past = last, known
         return known
 
     def _nothing(self, place: SegmentPlace) -> SegmentIndex:
         """The index of a segment of which not even the header can be read."""
-        identity = self._journal.logs[place.log].identity.hex()
+        identity = self._logs[place.log].identity.hex()
         return SegmentIndex(
             VERSION, place.log, self.log_id, identity, place.id, 0, 0, 0, 0, 0, 0, 0, 0
         )
 
-    def _remember(self, key: tuple[str, int], look: SegmentScan) -> SegmentScan:
-        self._whole[key] = look
+    def _remember(self, key: tuple[str, int], found: SegmentScan) -> SegmentScan:
+        self._whole[key] = found
         if len(self._whole) > REMEMBERED_MAX:
             self._whole.popitem(last=False)
-        self._learn(look)
-        return look
+        self._learn(found)
+        return found
 
-    def _learn(self, look: SegmentScan) -> None:
-        if look.index.log == "jobs":
-            self._known.add(look.index.learned, look.index.routers)
+    def _learn(self, found: SegmentScan) -> None:
+        if found.index.log == "jobs":
+            self._known.add(found.index.learned, found.index.routers)
 
     def _read_index(self, place: SegmentPlace) -> SegmentIndex | None:
         path = self.path_of(place) + INDEX_SUFFIX
         try:
-            file = self._journal.fs.open(path)
+            file = self._fs.open(path)
             try:
                 index = decode_index(file.pread(file.size(), 0))
             finally:
                 file.close()
-            identity = self._journal.logs[place.log].identity.hex()
+            identity = self._logs[place.log].identity.hex()
             found = index.log, index.log_id, index.identity, index.segment, index.bytes
             if found == (place.log, self.log_id, identity, place.id, place.bytes):
                 return index
@@ -286,8 +301,8 @@ class LogSegments:
         except (OSError, IndexDamaged) as error:
             problem = str(error)
         logger.warning("the index %s is made anew: %s", path, problem)
-        if self._journal.archive is not None:
-            self._journal.archive.distrust_index(place.log, place.id)
+        if self.archive is not None:
+            self.archive.distrust_index(place.log, place.id)
         return None
 
 

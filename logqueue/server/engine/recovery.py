@@ -1,0 +1,41 @@
+"""From the logs of earlier lives to a state that takes commands.
+
+Owns: what happens between the end of the replay and the first command. Must not know: commands,
+asyncio, HTTP.
+"""
+
+from __future__ import annotations
+
+from logqueue.core.apply.dispatch import apply, elapse
+from logqueue.core.decide.leases import end_leases
+from logqueue.core.queue_topic import QueueTopic
+from logqueue.core.state import State
+from logqueue.server.storage.journal import Journal
+
+LEASES_PER_MS_BITS = 16
+"""A lease number is at least the clock shifted by this much at every start, so it exceeds all that
+were given out before, also those whose log entries a crash has taken."""
+
+
+def begin_life(state: State, journal: Journal, now: int) -> None:
+    """Repair what a crash has left on the disk, and end the leases of the earlier life.
+
+    Args:
+        state: What the journal has replayed; changed in place.
+        journal: Takes transactions from now on.
+        now: The clock, ms since the epoch.
+
+    Raises:
+        WalFull: No disk space for the repair.
+        OSError: The directory cannot be changed.
+    """
+    journal.begin()
+    state.next_lease = max(state.next_lease + 1, now << LEASES_PER_MS_BITS)
+    for topic in state.instances.values():
+        elapse(topic, now, jobs_max=None)
+        if isinstance(topic, QueueTopic) and not topic.config.leases_durable:
+            for released in [*end_leases(topic, now)]:
+                journal.append(state, [released])
+                apply(state, released)
+    journal.flush_leases()
+    state.discarded.clear()

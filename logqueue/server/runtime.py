@@ -1,0 +1,303 @@
+"""The one composition root: from settings to a server that runs, and down again in order.
+
+Owns: which object gets which, and the order of start and stop. `open_core` makes what works on the
+disk (logs, state, engine, archive); `Runtime` puts it into an event loop behind the API. A process
+serves both; tests and simulations run both on another file system and under another clock. Must not
+know: sockets, signals, exit statuses.
+
+The phases are explicit. *Recovering*: requests get 503, `recover` replays the logs in any thread.
+*Ready*: `begin` was called in the event loop. *Draining*: no new requests, streams end. *Failed*:
+the logs were refused; whoever called `recover` knows why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from logqueue.core.state import State
+from logqueue.core.topic import Topic
+from logqueue.errors import ShuttingDown
+from logqueue.model.clock import Clock, SystemClock
+from logqueue.model.limits import Quotas
+from logqueue.server.app import http_api
+from logqueue.server.engine.background import (
+    archive_forever,
+    flush_forever,
+    retreat_on_failure,
+    tidy_forever,
+)
+from logqueue.server.engine.commit_barrier import CommitBarrier
+from logqueue.server.engine.cooperative import CooperativeExecutor, InlineExecutor, SteppingThread
+from logqueue.server.engine.dispatcher import CLOCK_CHECK_MS, STALL_RETRY_S, Dispatcher
+from logqueue.server.engine.engine import Engine, EventListener
+from logqueue.server.engine.recovery import begin_life
+from logqueue.server.metrics import Metrics
+from logqueue.server.service import Lifecycle, Service
+from logqueue.server.settings import Settings
+from logqueue.server.storage.archive import LogArchive
+from logqueue.server.storage.archiver import Archiver
+from logqueue.server.storage.journal import Journal
+from logqueue.server.storage.segment_store import SegmentStore
+from wal import FileSystem, WalError
+
+logger = logging.getLogger("logqueue.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What one life of a server does on the disk.
+
+    Attributes:
+        engine: Ready for commands; it has the journal, the state and the segments.
+        archiver: Keeps the archive up to date; None without one.
+    """
+
+    engine: Engine
+    archiver: Archiver | None
+
+
+def open_core(
+    settings: Settings,
+    clock: Clock,
+    *,
+    fs: FileSystem | None = None,
+    set_damage_aside: bool = False,
+    random_bytes: Callable[[str, int], bytes] = lambda log, length: os.urandom(length),
+    progress: Callable[[float], None] | None = None,
+    listeners: Iterable[EventListener] = (),
+    on_expired: Callable[[Topic, int], None] | None = None,
+    on_sync: Callable[[float], None] | None = None,
+) -> Core:
+    """Open a data directory, replay its logs and begin with them. Blocks on the disk.
+
+    Args:
+        settings: Which directories, quotas and sizes.
+        clock: Of the server.
+        fs: Where the directories are; the real file system by default.
+        set_damage_aside: Go on without what is damaged or missing.
+        random_bytes: Where the identities of new logs come from, by the name of the log.
+        progress: Called now and then with the share of the log that is replayed, 0.0 to 1.0.
+        listeners: Called with each event that is applied after recovery.
+        on_expired: Called with the number of leases of a queue that have expired.
+        on_sync: Called with the seconds that each sync of the jobs log took, in another thread.
+
+    Raises:
+        WalLocked, ArchiveLocked: Another server has a directory.
+        WalCorrupt, ArchiveRefused: The logs or the archive must be refused; nothing was changed.
+        WalError, OSError: A directory cannot be used.
+    """
+    journal = Journal.open(
+        settings.data_dir,
+        segment_bytes_max=settings.segment_max_bytes,
+        fs=fs,
+        set_damage_aside=set_damage_aside,
+        random_bytes=random_bytes,
+        on_sync=on_sync,
+    )
+    archive: LogArchive | None = None
+    try:
+        for loss in [*journal.jobs.losses, *journal.leases.losses]:
+            logger.error("damage was set aside: %s", loss)
+        state = State(_quotas(settings))
+        journal.replay(state, progress)
+        # Only now the logs are known to be sound; nothing on the disk was changed before.
+        if settings.archive_dir is not None:
+            archive = LogArchive.open(settings.archive_dir, journal.fs, journal.logs)
+        begin_life(state, journal, clock.now_ms())
+    except BaseException:
+        try:
+            journal.close()
+        finally:
+            if archive is not None:
+                archive.close()
+        raise
+    segments = SegmentStore(journal.fs, journal.logs, archive)
+    archiver: Archiver | None = None
+    if archive is not None:
+        archiver = Archiver(
+            archive,
+            segments,
+            max_age_ms=settings.archive_max_age_ms,
+            max_bytes=settings.archive_max_bytes,
+        )
+    return Core(Engine(journal, segments, clock, state, listeners, on_expired), archiver)
+
+
+def read_state(settings: Settings, fs: FileSystem) -> State:
+    """What the logs of a data directory replay to. Changes nothing on the disk.
+
+    Raises:
+        WalLocked: A server has the directory.
+        WalCorrupt: The logs must be refused.
+    """
+    state = State(_quotas(settings))
+    journal = Journal.open(settings.data_dir, segment_bytes_max=settings.segment_max_bytes, fs=fs)
+    try:
+        journal.replay(state)
+    finally:
+        journal.close()
+    return state
+
+
+def _quotas(settings: Settings) -> Quotas:
+    return Quotas(
+        settings.max_topics,
+        settings.max_total_bytes,
+        settings.max_routers,
+        settings.auto_create,
+        settings.max_producers,
+    )
+
+
+class Runtime:
+    """One run of a server.
+
+    Attributes:
+        service: The server as its handlers see it, from the first moment on.
+        metrics: What is counted, from the first moment on.
+        api: Answers requests, in every phase.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        set_damage_aside: bool = False,
+        is_stepped: bool = False,
+        clock_check_ms: int = CLOCK_CHECK_MS,
+        stall_retry_s: float = STALL_RETRY_S,
+    ) -> None:
+        """In the phase *recovering*.
+
+        Args:
+            settings: Of the server.
+            fs: Where its directories are; the real file system by default.
+            clock: The system's by default.
+            set_damage_aside: Go on without what is damaged or missing.
+            is_stepped: Without threads and background tasks: the owner steps the logs, and gives
+                disk space back, by itself.
+            clock_check_ms: How late, at most, a step of the wall clock is noticed.
+            stall_retry_s: How often routers that found no room look whether time has made some.
+        """
+        self._settings = settings
+        self._fs = fs
+        self._clock = clock or SystemClock()
+        self._set_damage_aside = set_damage_aside
+        self._is_stepped = is_stepped
+        self._clock_check_ms = clock_check_ms
+        self._stall_retry_s = stall_retry_s
+        self._steps = None if is_stepped else SteppingThread()
+        self._executor: CooperativeExecutor = self._steps or InlineExecutor()
+        self._lifecycle = Lifecycle()
+        self._core: Core | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self.service = Service(settings, self._executor, self._lifecycle)
+        self.metrics = Metrics(self.service)
+        self.api = http_api(self.service, self.metrics)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, once `recover` has returned."""
+        assert self._core is not None, "not recovered"
+        return self._core.engine
+
+    @property
+    def is_running(self) -> bool:
+        """Whether `begin` was called, and not yet `stop`."""
+        return self._dispatcher is not None
+
+    def recover(self) -> None:
+        """Replay the logs. Blocks on the disk: for a thread beside the event loop.
+
+        Raises:
+            WalError, ArchiveRefused, OSError: See `open_core`. The phase is *failed* then.
+        """
+        try:
+            self._core = open_core(
+                self._settings,
+                self._clock,
+                fs=self._fs,
+                set_damage_aside=self._set_damage_aside,
+                progress=self._lifecycle.note_progress,
+                listeners=(self.metrics.event,),
+                on_expired=self.metrics.leases_expired,
+                on_sync=self.metrics.fsync,
+            )
+        except BaseException as error:
+            self._lifecycle.fail(str(error))
+            raise
+
+    def begin(self) -> Dispatcher:
+        """Serve from now on, in the present event loop. Call after `recover`."""
+        engine = self.engine
+        loop = asyncio.get_running_loop()
+        gate = CommitBarrier(engine.journal.jobs, loop)
+        self._dispatcher = dispatcher = Dispatcher(
+            engine,
+            gate,
+            clock_check_ms=self._clock_check_ms,
+            stall_retry_s=self._stall_retry_s,
+        )
+        if not self._is_stepped:
+            engine.journal.jobs.start(gate.notify)
+            engine.journal.housework.begin()
+            self._start_background(dispatcher)
+        self._lifecycle.ready(dispatcher)
+        return dispatcher
+
+    def _start_background(self, dispatcher: Dispatcher) -> None:
+        assert self._core is not None
+        engine, archiver = self._core.engine, self._core.archiver
+        work = {
+            "tidy": tidy_forever(engine, dispatcher.gate),
+            "flush": flush_forever(engine),
+            "retreat": retreat_on_failure(engine, dispatcher.adopt),
+        }
+        if archiver is not None:
+            work["archive"] = archive_forever(archiver, self._clock, self._executor)
+        self._background = [
+            dispatcher.loop.create_task(task, name=name) for name, task in work.items()
+        ]
+
+    def drain(self) -> None:
+        """Refuse new requests, and end streams and waiting claims; the rest may finish."""
+        self._lifecycle.drain()
+        if self._dispatcher is not None:
+            self._dispatcher.end_streams(ShuttingDown("the server is shutting down; connect again"))
+
+    async def stop(self) -> None:
+        """End background work, log a last checkpoint, close logs and archive. After `drain`, when
+        no request is in progress. Does nothing before `begin`.
+
+        Raises:
+            WalError: The log could not be closed cleanly.
+        """
+        if await self._stop_background():
+            self.engine.shut_down()
+
+    async def abort(self) -> None:
+        """The same without a last word: what the logs do not have by now is lost."""
+        if await self._stop_background():
+            with suppress(OSError, WalError):
+                self.engine.close()
+
+    async def _stop_background(self) -> bool:
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is None:
+            return False
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        dispatcher.stop()
+        if self._steps is not None:
+            # No step may be under way when the logs and the archive are closed.
+            self._steps.close()
+        return True
