@@ -34,7 +34,7 @@ SLACK = ROUNDS // 2
 """How much may come and go by chance; what leaks grows by at least one for each round."""
 CYCLE_ROUNDS = scaled(short=3, thorough=200)
 BOUNDED = {
-    "Router._matched": MATCHES_MAX,
+    "RouteTable._matched": MATCHES_MAX,
     "Histogram.counts": 4096,  # one histogram for each route and method
     "Workers._nodes": NODES_MAX,
     "Observed": NODES_MAX,
