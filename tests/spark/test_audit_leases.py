@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from logqueue.pipeline.audit import rules as audit_rules
 from logqueue.pipeline.engines.spark.audit import leases as audit_leases
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def test_each_fault_is_found_where_it_is_and_nothing_else(spark: SparkSession) -
         )
     assert found == {case.name: case.expected for case in cases}
     broken = {rule for case in BROKEN for rule, *_ in case.expected}
-    assert broken == {rule.name for rule in audit_leases.RULES}
+    assert broken == {rule.name for rule in audit_rules.LEASE_RULES}
     floors = [row["floors"] for row in collected if row["floors"]]
     assert [(f["floor"], f["lseq"]) for [f] in floors] == [(5, 1)]
 

@@ -13,8 +13,9 @@ import pytest
 from logqueue.client import Client, NewRecord
 from logqueue.pipeline.engines.spark.formats.inputs import Input
 from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
-from logqueue.pipeline.engines.spark.reports.job import RANGE_KEY, run_report
+from logqueue.pipeline.engines.spark.reports.job import run_report
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.reports.selection import RANGE_KEY
 from logqueue.shapes import Record
 from logqueue.testing import ServerProcess
 

@@ -152,7 +152,7 @@ def test_an_offset_of_a_stream_is_a_bound() -> None:
         ({"startingOffsets": "[1]"}, "option startingOffsets must map topics"),
         ({"startingOffsets": '{"a": 1.5}'}, "option startingOffsets must map topics"),
         ({"startingOffsets": '{"a": -3}'}, "option startingOffsets must map topics"),
-        ({"startingOffsets": '{"v":7}'}, "option startingOffsets: .*no offset"),
+        ({"startingOffsets": '{"v":7}'}, "option startingOffsets: .*not an offset"),
         ({"events": "leases", "endingOffsets": '{"a":1}'}, "option endingOffsets with events"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingTimestamp contradict"),
         ({"startingTimestamp": "tomorrow"}, "option startingTimestamp is 'tomorrow'.*ISO 8601"),

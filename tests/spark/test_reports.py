@@ -17,6 +17,7 @@ from logqueue.pipeline.engines.spark.reports.report_input import Lives
 from logqueue.pipeline.engines.spark.reports.time_reports import depths
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.reports.selection import RANGE_KEY, select_reports
 from tests.spark.histories import Told
 from tests.spark.reference import START, plays
 
@@ -102,11 +103,11 @@ def made(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
     told = by_hand()
     lives = lives_of(spark, Told(list(told.records), list(told.events)), _ms(END), MINUTE)
     every = [kind.name for kind in tables.REPORTS]
-    built = reports.build(lives, reports.asked(every, "1m", "wait=10s,e2e=1m,run=30s"))
+    built = reports.build(lives, select_reports(every, "1m", "wait=10s,e2e=1m,run=30s"))
     assert list(built) == every
     for name, table in built.items():
         assert table.schema.equals(tables.BY_NAME[name].arrow())
-        told_range = json.loads(table.schema.metadata[reports.RANGE_KEY])
+        told_range = json.loads(table.schema.metadata[RANGE_KEY])
         assert told_range["end_ms"] == _ms(END)
     return {name: [_plain(row) for row in table.to_pylist()] for name, table in built.items()}
 
@@ -300,8 +301,8 @@ def test_sums_agree_over_random_histories(spark: SparkSession) -> None:
     end = START + 260_000_000
     lives = lives_of(spark, told, end, 60 * MINUTE)
     names = ["throughput", "backlog", "workers", "latency"]
-    made = reports.build(lives, reports.asked(names))
-    exact = reports.build(replace(lives, exact=True), reports.asked(["latency"]))
+    made = reports.build(lives, select_reports(names))
+    exact = reports.build(replace(lives, exact=True), select_reports(["latency"]))
     assert made["report_latency"] == exact["report_latency"]
 
     truths = [play.truth(end) for play in played]
@@ -350,13 +351,13 @@ def test_depths_of_one_queue_without_spark() -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"names": ["latncy"]}, "there is no report 'latncy'; there are throughput, latency"),
+        ({"names": ["latncy"]}, "unknown report 'latncy': use one of throughput, latency"),
         ({"bucket": "1 minute"}, "the bucket must be a duration such as 30s"),
-        ({"sla": "queue=1s"}, "'queue=1s' is no limit; write wait=30s"),
+        ({"sla": "queue=1s"}, "'queue=1s' is not a limit; write wait=30s"),
         ({"sla": "wait=soon"}, "the limit of wait must be a duration"),
         ({"names": ["sla"]}, "report sla needs limits"),
     ],
 )
 def test_what_is_asked_for_is_checked(asked: dict[str, Any], told: str) -> None:
     with pytest.raises(PipelineError, match=told):
-        reports.asked(**asked)
+        select_reports(**asked)

@@ -17,8 +17,11 @@ from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
 
 RULES = (
-    Rule("manifest_files", "each file is there and is what its manifest says, byte by byte"),
-    Rule("manifest_joints", "the ranges that manifests name follow one another, none twice"),
+    Rule(
+        "manifest_files",
+        "every file named by a manifest exists with the recorded size and checksum",
+    ),
+    Rule("manifest_joints", "the ranges of the manifests are contiguous and do not overlap"),
 )
 _READ_BYTES = 1 << 20
 

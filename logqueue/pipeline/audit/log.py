@@ -26,7 +26,7 @@ from wal.segment import segment_ids, segment_path
 RULES = (
     Rule("frame_crc", "every byte of the log passes its checksum"),
     Rule("segments_joined", "the segments of a log follow one another, and none is missing"),
-    Rule("orders_lost", "every transaction stands in a log"),
+    Rule("orders_lost", "every transaction is in a log"),
 )
 _ORDERS_SHOWN: Final = 20
 

@@ -16,9 +16,9 @@ from logqueue.segments import ranges as seq_ranges
 RULES = (
     Rule("epochs_contiguous", "the epochs of a producer follow one another without a gap"),
     Rule("epochs_once", "each epoch of a producer is committed once"),
-    Rule("epoch_ranges", "an epoch says of itself what it appended"),
-    Rule("router_copies", "a router copies each record of its source once, in order, leaving none"),
-    Rule("orders_once", "each transaction has an order of its own over both logs"),
+    Rule("epoch_ranges", "the ranges an epoch reports are the records it appended"),
+    Rule("router_copies", "a router copies every record of its source once and in order"),
+    Rule("orders_once", "no two transactions of the two logs have the same order"),
 )
 
 

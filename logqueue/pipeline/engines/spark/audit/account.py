@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.audit.findings import Finding, Rule, bits_set, runs
+from logqueue.pipeline.audit.findings import Finding, bits_set, runs
 from logqueue.pipeline.audit.history import Instance
-from logqueue.pipeline.engines.spark.audit.leases import ENDS
+from logqueue.pipeline.audit.rules import ENDS, STATES
 from logqueue.pipeline.engines.spark.audit.records import BLOCK
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-RULES = (Rule("known_job", "whatever happens to a job happens to one that was appended"),)
-STATES: Final = (*ENDS, "trimmed", "open")
-"""What a job is at the end of the range, each in one of them."""
 
 
 def joined(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from logqueue.pipeline.audit.findings import Finding, Rule, bits_set, runs
+from logqueue.pipeline.audit.findings import Finding, bits_set, runs
 from logqueue.pipeline.audit.history import AuditHistory, Instance
 from logqueue.pipeline.engines.spark.audit.records import BLOCK, bit_of, block_of
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 DEAD_LETTER: Final = "dead_letter"
 ARCHIVE: Final = "archive"
-RULES: Final = (
-    Rule("dead_letter_copy", "each dead-lettered job has one copy, which points back to it"),
-    Rule("archive_copy", "each finished job has one copy where its queue has an archive"),
-    Rule("redrive_once", "what was redriven is a dead letter, and went back once"),
-)
 _RULE: Final = {DEAD_LETTER: "dead_letter_copy", ARCHIVE: "archive_copy"}
 _STAMPS: Final = (
     "`$dead_letter_from` STRING, `$dead_letter_src_seq` STRING, "

@@ -21,6 +21,7 @@ from logqueue.pipeline.audit import archive as audit_archive
 from logqueue.pipeline.audit import findings
 from logqueue.pipeline.audit import log as audit_log
 from logqueue.pipeline.audit import producers as audit_producers
+from logqueue.pipeline.audit import rules as audit_rules
 from logqueue.pipeline.audit.findings import Finding
 from logqueue.pipeline.audit.history import AuditHistory, Instance
 from logqueue.pipeline.engines.spark.audit import account as audit_account
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 RULES: Final = (
     *audit_log.RULES,
     *audit_archive.RULES,
-    *audit_records.RULES,
-    *audit_account.RULES,
-    *audit_leases.RULES,
-    *audit_copies.RULES,
+    *audit_rules.RECORD_RULES,
+    *audit_rules.JOB_RULES,
+    *audit_rules.LEASE_RULES,
+    *audit_rules.COPY_RULES,
     *audit_producers.RULES,
 )
 LOST_RANGES_MAX: Final = 1000
@@ -49,10 +50,12 @@ STEPS_MAX: Final = 200
 """Steps back of the clock that the rules about jobs make allowance for, the largest ones."""
 BIGINT_MAX: Final = (1 << 63) - 1
 _OF_HISTORY: Final = frozenset(
-    rule.name for rule in (*audit_log.RULES, *audit_producers.RULES, *audit_copies.RULES)
+    rule.name for rule in (*audit_log.RULES, *audit_producers.RULES, *audit_rules.COPY_RULES)
 ) | {"deliveries_max", "claim_paused"}
 _OF_ARCHIVE: Final = frozenset(rule.name for rule in audit_archive.RULES)
-_OF_JOBS: Final = frozenset(rule.name for rule in (*audit_leases.RULES, *audit_account.RULES))
+_OF_JOBS: Final = frozenset(
+    rule.name for rule in (*audit_rules.LEASE_RULES, *audit_rules.JOB_RULES)
+)
 _UNACCOUNTED: Final = ("one_end", "seq_contiguous", "seq_unique")
 """Rules whose findings are jobs that the account does not explain."""
 
@@ -87,7 +90,7 @@ def run_audit(
     run.look_at_files()
     if run.damaged:
         run.skip(run.asked - _OF_HISTORY - _OF_ARCHIVE, "the log or its archive is damaged")
-        run.skip(run.asked & {r.name for r in audit_copies.RULES}, "the log is damaged")
+        run.skip(run.asked & {r.name for r in audit_rules.COPY_RULES}, "the log is damaged")
     else:
         run.look_at_rows(against)
     found = findings.distinct(f for f in run.found if f.rule in run.asked)
@@ -210,7 +213,7 @@ class _AuditRun:
         try:
             self.note("records", None)
             self._judge_records(records, blocks)
-            if self.asked & (_OF_JOBS | {rule.name for rule in audit_copies.RULES}):
+            if self.asked & (_OF_JOBS | {rule.name for rule in audit_rules.COPY_RULES}):
                 self.note("lease events", None)
                 self._judge_jobs(records, blocks)
         finally:

@@ -19,50 +19,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from logqueue.pipeline.audit.findings import Finding, Rule, Severity, runs
+from logqueue.pipeline.audit.findings import Finding, Severity, runs
+from logqueue.pipeline.audit.rules import (
+    ARCHIVED,
+    BY_HOLDER,
+    CLAIM_OPEN,
+    DELIVERIES,
+    ENDS,
+    HELD,
+    IN_TIME,
+    LEASE_DETAILS,
+    LEASE_RULES,
+    ONE_END,
+    ONE_LEASE,
+    PAUSED,
+    SOFT_RULES,
+    WITH_LEASE,
+)
 from logqueue.pipeline.engines.spark.audit.records import bit_of, block_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-CLAIM_OPEN, ONE_LEASE, WITH_LEASE, BY_HOLDER, ONE_END, DELIVERIES, IN_TIME, HELD, PAUSED = range(9)
-RULES: Final = (
-    Rule("claim_open_job", "no job is claimed after its end"),
-    Rule("one_lease", "a job is leased to one worker at a time"),
-    Rule("settle_with_lease", "only jobs under a lease are acked, released, extended or rejected"),
-    Rule("settle_by_holder", "a job is settled by the worker that holds it"),
-    Rule("one_end", "a job comes to one end, and nothing happens to it behind that"),
-    Rule("deliveries_max", "no job is delivered more often than max_deliveries"),
-    Rule("claim_in_time", "no job is claimed before its delay is over"),
-    Rule("claim_held", "no job is claimed while it is held"),
-    Rule("claim_paused", "no job is claimed while its queue is paused"),
-)
-_SAYS: Final = (
-    "claimed after the job had ended",
-    "claimed while another lease lasted",
-    "settled although the job was under no lease",
-    "settled by a worker that did not hold the job",
-    "something happened to the job after its end",
-    "delivered more often than max_deliveries allows",
-    "claimed before the delay was over",
-    "claimed while the job was held",
-    "claimed while the queue was paused",
-)
-_SOFT_RULES: Final = frozenset({WITH_LEASE, BY_HOLDER})
-"""Rules that lost claims make look broken."""
 
-ENDS: Final = (
-    "acked",
-    "rejected",
-    "dropped",
-    "expired",
-    "superseded",
-    "cancelled",
-    "dead_lettered",
-    "redriven",
-    "deleted",
-)
-ARCHIVED: Final = tuple(end for end in ENDS if end not in ("dead_lettered", "redriven"))
 _LEAVES_LEASE: Final = ("expired", "deleted")
 """Ends that take the record and leave the lease to its holder, who may still settle it."""
 _VOIDS_LEASE: Final = (
@@ -381,9 +360,9 @@ def broken_findings(rows: Sequence[Any]) -> Iterator[Finding]:
     groups: dict[tuple[str, str, int, Severity], dict[int, Mapping[str, Any]]] = {}
     for row in rows:
         for event in row["broken"]:
-            for place in range(len(RULES)):
+            for place in range(len(LEASE_RULES)):
                 if event["broken"] >> place & 1:
-                    is_soft = event["soft"] and place in _SOFT_RULES
+                    is_soft = event["soft"] and place in SOFT_RULES
                     severity: Severity = "info" if is_soft else "error"
                     key = (row["log_id"], row["topic"], place, severity)
                     first = groups.setdefault(key, {})
@@ -395,14 +374,16 @@ def broken_findings(rows: Sequence[Any]) -> Iterator[Finding]:
         if severity == "info":
             ranges = [(ranges[0][0], ranges[-1][1])]
         for first_seq, last_seq in ranges:
-            detail = _SAYS[place]
+            detail = LEASE_DETAILS[place]
             if severity == "info":
                 detail = (
                     f"{len(by_seq)} jobs: {detail}; the claims may have stood in lease events that "
                     "are in no log (their tail is not synced, and old ones are dropped)"
                 )
             evidence = {"log_id": log_id, **_told(by_seq[first_seq])}
-            yield Finding(RULES[place].name, severity, topic, first_seq, last_seq, detail, evidence)
+            yield Finding(
+                LEASE_RULES[place].name, severity, topic, first_seq, last_seq, detail, evidence
+            )
 
 
 def _told(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from logqueue.pipeline.audit.findings import Finding, Rule, bits_set, runs
+from logqueue.pipeline.audit.findings import Finding, bits_set, runs
 from logqueue.pipeline.audit.history import Instance
+from logqueue.pipeline.audit.rules import SKEW_MS
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
 
@@ -22,16 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BLOCK: Final = 64
-SKEW_MS: Final = 1000
-"""How far the times of a topic may go backwards: clocks are set now and then."""
 BLOCKS_DRILLED_MAX: Final = 10_000
 
-RULES: Final = (
-    Rule("seq_contiguous", "seqs of a topic have no holes but those the log itself tells of"),
-    Rule("seq_unique", "no seq of a topic is given to two records"),
-    Rule("time_order", f"times in a topic do not go back by more than {SKEW_MS} ms"),
-    Rule("same_records", "the place that is compared with holds the very same records"),
-)
 
 _CONTENT: Final = ("seq", "ts", "tag", "key", "node", "meta", "data", "not_before")
 

@@ -8,83 +8,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from logqueue.errors import quoted
 from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource, Span
 from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
 from logqueue.pipeline.engines.spark.reports import job_reports as reports_jobs
 from logqueue.pipeline.engines.spark.reports import time_reports as reports_time
-from logqueue.pipeline.engines.spark.reports.report_input import Lives, parse_duration, parse_rules
-from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.engines.spark.reports.report_input import Lives
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.reports.selection import RANGE_KEY, ReportSelection, select_reports
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-RANGE_KEY = b"logqueue.range"
-"""In the metadata of every table: the range it is of, as JSON."""
 LIFECYCLE_FOLDER = "lifecycle"
 AT_ONCE = 3
 """Reports that are made at the same time."""
-ON_DEMAND = ("event_log",)
-"""Made only when it is asked for by name: it holds every step of every job."""
-NEED_RULES = ("report_sla", "report_sla_summary")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a run is to report.
-
-    Attributes:
-        names: Of tables, in the order of `tables.REPORTS`.
-        bucket: Length of a bucket, ms.
-        rules: Limits, ms by rule.
-    """
-
-    names: tuple[str, ...]
-    bucket: int
-    rules: Mapping[str, int]
-
-
-def asked(names: Sequence[str] = ("all",), bucket: str = "1m", sla: str | None = None) -> Asked:
-    """Check what is asked for.
-
-    Args:
-        names: Of reports, `latency` or `report_latency`; "all" for all but the event log.
-        bucket: A duration such as 1m, 5m, 1h or 1d.
-        sla: Limits such as `wait=30s,e2e=5m`.
-
-    Raises:
-        PipelineError: There is no such report, or a duration is none.
-    """
-    known = [kind.name for kind in tables.REPORTS]
-    rules = parse_rules(sla or "")
-    chosen: set[str] = set()
-    for name in names or ("all",):
-        full = name if name in known else f"report_{name}"
-        if name == "all":
-            chosen.update(n for n in known if n not in ON_DEMAND)
-        elif full not in known:
-            told = ", ".join(n.removeprefix("report_") for n in known)
-            raise PipelineError(f"there is no report {quoted(name)}; there are {told}, and all")
-        elif full in NEED_RULES and not rules:
-            raise PipelineError(f"report {name} needs limits: sla wait=30s,run=1m,e2e=5m")
-        else:
-            chosen.add(full)
-    if not rules:
-        chosen.difference_update(NEED_RULES)
-    ordered = tuple(name for name in known if name in chosen)
-    return Asked(ordered, parse_duration(bucket, "the bucket"), rules)
-
-
-def build(lives: Lives, what: Asked, note: Note = silent) -> dict[str, pa.Table]:
+def build(lives: Lives, what: ReportSelection, note: Note = silent) -> dict[str, pa.Table]:
     """The tables that are asked for, by name, sorted and in their schema."""
     made = {}
     counted = reports_time.worker_buckets(lives)
@@ -108,7 +55,9 @@ def build(lives: Lives, what: Asked, note: Note = silent) -> dict[str, pa.Table]
     return made
 
 
-def _builders(lives: Lives, what: Asked, counted: DataFrame) -> dict[str, Callable[[], DataFrame]]:
+def _builders(
+    lives: Lives, what: ReportSelection, counted: DataFrame
+) -> dict[str, Callable[[], DataFrame]]:
     return {
         "report_throughput": lambda: reports_time.throughput(lives),
         "report_latency": lambda: reports_time.latency(lives),
@@ -154,7 +103,7 @@ def run_report(
         input: Where records and events come from, or the directory of a finished lifecycle run.
             From records and events, `jobs` and `attempts` are made first, into `to/lifecycle`.
         to: Directory for the tables and the page.
-        names, bucket, sla: As `asked` takes them.
+        names, bucket, sla: As `select_reports` takes them.
         formats: Of the files: parquet, csv, json, md and html.
         note: Told what is done at present.
 
@@ -166,7 +115,7 @@ def run_report(
     from logqueue.pipeline.reports.export import write_tables
     from logqueue.pipeline.reports.report_page import write_page
 
-    what = asked(names, bucket, sla)
+    what = select_reports(names, bucket, sla)
     folder = input if isinstance(input, str) else os.path.join(to, LIFECYCLE_FOLDER)
     if not isinstance(input, str):
         run_lifecycle(spark, input, folder, note=lambda text, share: note(text, _part(share, 0.0)))

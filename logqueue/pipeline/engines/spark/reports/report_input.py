@@ -7,13 +7,9 @@ Times inside are ms since the epoch, so that buckets are whole numbers; `as_buck
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from logqueue.errors import quoted
-from logqueue.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,10 +18,6 @@ ACCURACY = 10_000
 """Of percentiles: the rank is right to one part in so many, and exact for fewer values."""
 WORST_MAX = 1000
 """Rows of each topic where a report tells the worst of something only."""
-
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-BUCKETS = ("1m", "5m", "1h", "1d")
 
 
 @dataclass(frozen=True)
@@ -143,34 +135,3 @@ def is_failure() -> Column:
 
     handed_back = F.coalesce(F.col("reason") == "hand_back", F.lit(False))
     return ~F.col("outcome").isin("acked", "open") & ~handed_back
-
-
-def parse_duration(text: str, name: str) -> int:
-    """A duration such as `30s`, `1.5h` or `250ms`, in ms.
-
-    Raises:
-        PipelineError: It is none, or nothing is left of it.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    length = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-    if length <= 0:
-        raise PipelineError(f"{name} must be a duration such as 30s, 5m or 1h, not {quoted(text)}")
-    return length
-
-
-def parse_rules(text: str) -> dict[str, int]:
-    """Limits such as `wait=30s,e2e=5m`, in ms by rule.
-
-    Raises:
-        PipelineError: There is no such rule, or its limit is no duration.
-    """
-    rules = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        rule, _, limit = part.partition("=")
-        if rule.strip() not in ("wait", "run", "e2e"):
-            raise PipelineError(
-                f"'{part}' is no limit; write wait=30s (until the first claim), run=1m (of one "
-                "lease) or e2e=5m (until the job ends), with commas between"
-            )
-        rules[rule.strip()] = parse_duration(limit, f"the limit of {rule.strip()}")
-    return rules
