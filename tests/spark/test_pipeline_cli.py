@@ -82,8 +82,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         )
         client.append("work", [{"n": n} for n in range(JOBS)], create=True)
         jobs = client.claim("work", max=JOBS).jobs
-        client.ack("work", jobs[:ACKED])
+        # The acks come last, since both logs have them: of a log that is being written to, only
+        # what both have passed is read.
         client.reject("work", jobs[ACKED : ACKED + DEAD], error="no disk")
+        client.ack("work", jobs[:ACKED])
         rows = "".join(json.dumps({"data": json.dumps({"row": n})}) + "\n" for n in range(20))
         (folder / "rows.json").write_text(rows)
         yield Place(folder, folder / "data", server.url)
