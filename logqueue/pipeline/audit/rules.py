@@ -14,15 +14,13 @@ SKEW_MS: Final = 1000
 """How far the times of a topic may go backwards: clocks are set now and then."""
 
 RECORD_RULES: Final = (
-    Rule("seq_contiguous", "seqs of a topic have no holes but those the log itself tells of"),
-    Rule("seq_unique", "no seq of a topic is given to two records"),
+    Rule("seq_contiguous", "the seqs of a topic have no gaps except those the log accounts for"),
+    Rule("seq_unique", "no two records of a topic have the same seq"),
     Rule("time_order", f"times in a topic do not go back by more than {SKEW_MS} ms"),
-    Rule("same_records", "the place that is compared with holds the very same records"),
+    Rule("same_records", "both places that are compared hold the same records"),
 )
 
-JOB_RULES: Final = (
-    Rule("known_job", "whatever happens to a job happens to one that was appended"),
-)
+JOB_RULES: Final = (Rule("known_job", "every job that was claimed or ended had been appended"),)
 
 CLAIM_OPEN, ONE_LEASE, WITH_LEASE, BY_HOLDER, ONE_END, DELIVERIES, IN_TIME, HELD, PAUSED = range(9)
 LEASE_RULES: Final = (
@@ -30,7 +28,7 @@ LEASE_RULES: Final = (
     Rule("one_lease", "a job is leased to one worker at a time"),
     Rule("settle_with_lease", "only jobs under a lease are acked, released, extended or rejected"),
     Rule("settle_by_holder", "a job is settled by the worker that holds it"),
-    Rule("one_end", "a job comes to one end, and nothing happens to it behind that"),
+    Rule("one_end", "a job ends once, and nothing happens to it afterwards"),
     Rule("deliveries_max", "no job is delivered more often than max_deliveries"),
     Rule("claim_in_time", "no job is claimed before its delay is over"),
     Rule("claim_held", "no job is claimed while it is held"),
@@ -53,7 +51,7 @@ SOFT_RULES: Final = frozenset({WITH_LEASE, BY_HOLDER})
 COPY_RULES: Final = (
     Rule("dead_letter_copy", "each dead-lettered job has one copy, which points back to it"),
     Rule("archive_copy", "each finished job has one copy where its queue has an archive"),
-    Rule("redrive_once", "what was redriven is a dead letter, and went back once"),
+    Rule("redrive_once", "only dead letters are redriven, each of them once"),
 )
 
 ENDS: Final = (
