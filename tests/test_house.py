@@ -7,6 +7,7 @@ tests at the end hold the rules themselves to account: they must bite.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from tests import house
@@ -145,6 +146,43 @@ def test_messages_quote_as_people_do() -> None:
     )
 
 
+PHRASES = {
+    r"can not": "cannot",
+    r"(?<![Tt]here )(?:is|are) no (?!longer|more|less|other|such|different|sooner)(?!\w+er\b)\w+": (
+        "is not a ..., or must be a ..."
+    ),
+    r"(?:may|can|cannot) be meant": "invalid",
+    r"bears?": "has; for programs: must be idempotent",
+    r"signs? of life": "heartbeat, ping",
+    r"of now on": "new",
+    r"wish(?:es)?": "commands",
+    r"untold": "the gaps",
+    r"Who does not": "say what is not done",
+    r"the (?:body|message|config) does not fit": "invalid request body, invalid message",
+}
+"""Phrases that stop a reader, as patterns between word boundaries, and what to say instead."""
+
+_PHRASES = re.compile("|".join(rf"\b(?:{phrase})\b" for phrase in PHRASES))
+_LINE_BREAK = re.compile(r"\n[ \t]*(?:# |> |\* )?|\"\n\s*f?\"")
+
+
+def phrases(path: str, text: str) -> Iterator[str]:
+    """Where a text has such phrases, line breaks in them or not."""
+    flat = _LINE_BREAK.sub(" ", text)
+    for found in _PHRASES.finditer(flat):
+        yield f"{path}: {flat[max(found.start() - 30, 0) : found.end() + 20]!r}"
+
+
+def test_prose_has_none_of_the_phrases_that_stop_a_reader() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    texts = [(source.path, source.text) for source in sources(*PRODUCT)]
+    texts += [(str(page.relative_to(ROOT)), page.read_text()) for page in pages]
+    broken(
+        "plain words: " + "; ".join(f"{phrase} -> {better}" for phrase, better in PHRASES.items()),
+        (place for path, text in texts for place in phrases(path, text)),
+    )
+
+
 def test_every_module_says_what_it_is() -> None:
     broken(
         "a module opens with a docstring: what it owns and what it must not know",
@@ -198,3 +236,5 @@ def test_the_rules_bite() -> None:
     assert list(repeated_names([sample, sample])) == [
         "TaskManager: logqueue/core/base_helpers.py:2, logqueue/core/base_helpers.py:2"
     ]
+    said = "It can\n    # not. It is no use. There is no use."
+    assert len(list(phrases("a", said))) == 2

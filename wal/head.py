@@ -125,7 +125,7 @@ class HeadFile:
         """Bring the note of a log up to date, durably, making it if there is none.
 
         Raises:
-            OSError: as the file system does; a full disk is no reason.
+            OSError: as the file system does; never for a full disk.
         """
         try:
             found = _read(fs, directory)
@@ -148,7 +148,7 @@ class HeadFile:
         """Write a new note, in place of any other, durably.
 
         Raises:
-            OSError: as the file system does; a full disk is no reason.
+            OSError: as the file system does; never for a full disk.
         """
         path = head_path(directory)
         draft = path + _DRAFT

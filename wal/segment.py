@@ -25,7 +25,7 @@ class SegmentInfo(NamedTuple):
     """A segment as `Log.segments` tells it.
 
     Attributes:
-        id: from 1; its file bears it as a name.
+        id: from 1; its file is named after it.
         path: of the file.
         first: number of the first frame in it, or of the next one if it has none.
         bytes: in use, header included, preallocation not.

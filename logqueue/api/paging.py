@@ -69,7 +69,7 @@ def read_cursor(given: str | None) -> str:
     """The name a cursor points behind; "" for the first page.
 
     Raises:
-        InvalidRequest: It is no cursor of ours.
+        InvalidRequest: It is not a cursor of ours.
     """
     if not given:
         return ""

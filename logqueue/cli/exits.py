@@ -30,7 +30,7 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """It was called in a way that cannot be meant."""
+    """Invalid usage."""
 
     status = USAGE
 

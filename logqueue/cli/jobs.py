@@ -41,7 +41,7 @@ def _add_claim(commands: Commands) -> None:
         "claim",
         _claim,
         "lease jobs of a queue",
-        more="Who does not settle them before the lease ends gives them back by that.",
+        more="Jobs not acked before the lease expires return to the queue.",
         examples=(
             "logqueue claim thumbnails --max 10 --lease 5m",
             "logqueue claim thumbnails --wait 30s --json > jobs && ... && "

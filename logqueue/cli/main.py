@@ -50,7 +50,7 @@ server is, and LOGQUEUE_TOKEN is the key to call it with.
 exit status (`serve` has its own):
   0  done
   1  failure; the message on stderr says which
-  2  called in a way that cannot be meant
+  2  invalid usage
   3  nothing there: no such topic, router or job, or it is empty
   4  a topic differs from what was declared (`ensure`, `worker --check`)
 """

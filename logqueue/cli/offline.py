@@ -128,7 +128,7 @@ def _data_directory(name: str) -> Path:
     if not directory.is_dir():
         raise NothingThere(f"{name} is not a directory")
     if not any((directory / part).exists() for part in (*LOGS, LOGS_FILE)):
-        raise NothingThere(f"{name} is no data directory: there is no log in it")
+        raise NothingThere(f"{name} is not a data directory: there is no log in it")
     return directory
 
 

@@ -203,7 +203,7 @@ def audit(arguments: argparse.Namespace) -> int:
         )
 
     summary = run(arguments, work, *directories(arguments))
-    # What cannot be checked ("info") is no fault of the log.
+    # What cannot be checked ("info") is not a fault of the log.
     found = summary["findings"]["error"] + summary["findings"]["warning"]
     to_people(arguments, {"findings": found, **summary["rules"], "written to": arguments.to})
     return exits.NOTHING if found else exits.OK

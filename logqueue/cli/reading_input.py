@@ -19,7 +19,7 @@ MORE = ("node", "meta", "not_before", "max_deliveries", "key", "on_conflict")
 
 
 class BadLine(Exception):
-    """A line is no record.
+    """A line is not a record.
 
     Attributes:
         line: Its number, from 1.
@@ -57,7 +57,7 @@ class Counted:
         """
         for taken in self:
             try:
-                # A byte order mark is no part of what is said.
+                # A byte order mark is not part of what is said.
                 yield taken.decode("utf-8-sig" if self.line == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise BadLine(self.line, f"not UTF-8 ({error.reason})") from error
@@ -71,7 +71,7 @@ def records(lines: Counted, kind: str, arguments: argparse.Namespace) -> Iterato
         arguments: Those of `logqueue append`: tag, delay, ttl, records.
 
     Raises:
-        BadLine: A line is no record.
+        BadLine: A line is not a record.
     """
     from logqueue.client import NewRecord
 

@@ -20,8 +20,7 @@ def add_to(commands: Commands) -> None:
         "watch",
         _watch,
         "print records of several topics as they come, until Ctrl-C",
-        more="It goes on by itself after a broken connection. Records are those of now on, unless "
-        "told otherwise.",
+        more="It reconnects by itself. It starts with new records by default.",
         examples=(
             "logqueue watch orders payments",
             "logqueue watch audit --from-start --json | jq -c .data",

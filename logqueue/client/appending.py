@@ -123,8 +123,8 @@ def new_record(record: Any) -> NewRecord:
         return NewRecord(record.data, record.tag, record.node, record.meta)
     if isinstance(record, Tombstone):
         raise TypeError(
-            f"a Tombstone is no record: {record.gap_from} to {record.gap_to} are lost, decide what "
-            "that means before copying"
+            f"a Tombstone is not a record: {record.gap_from} to {record.gap_to} are lost; decide "
+            "what that means before copying"
         )
     return NewRecord(record)
 

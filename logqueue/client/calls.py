@@ -188,7 +188,7 @@ def decode(text: bytes | str, kind: type[Shape]) -> Shape:
     """JSON as a shape. Payloads may hold any number: those beyond int and float are a Decimal.
 
     Raises:
-        msgspec.MsgspecError: It is no JSON, or something else.
+        msgspec.MsgspecError: It is not JSON, or something else.
     """
     try:
         shape: Shape = _decoder(cast(Hashable, kind)).decode(text)

@@ -236,7 +236,7 @@ def require_success(address: Address, status: int, body: bytes, head: Mapping[st
 
 
 def require_stream(status: int, head: Mapping[str, str]) -> None:
-    """Refuse a success that is no event stream.
+    """Refuse a success that is not an event stream.
 
     Raises:
         UnexpectedReply: It is something else.

@@ -36,7 +36,7 @@ def claim(
     lease_ms: int | None = None,
     wait_ms: int | None = None,
 ) -> Call[Claimed]:
-    """Lease jobs. An empty result is no error; it says why where the server knows.
+    """Lease jobs. An empty result is not an error; it says why where the server knows.
 
     Never repeated after a lost reply: jobs it may have leased come back when the lease ends.
 

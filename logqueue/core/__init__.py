@@ -1,4 +1,4 @@
-"""The pure heart: commands are wishes, events are facts, and only `apply` changes the state.
+"""The pure heart: commands are decided into events, and only `apply` changes the state.
 
 Nothing below this package reads a clock, a file, a socket or a random number.
 """

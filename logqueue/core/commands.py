@@ -1,7 +1,7 @@
 """Wishes: what a caller wants, already typed and bounded, before anybody said yes.
 
 Owns: one struct per command; the replies (`answers`) go by the same name for those who import this
-module. Must not know: how a wish is decided, HTTP.
+module. Must not know: how a command is decided, HTTP.
 """
 
 from __future__ import annotations

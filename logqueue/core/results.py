@@ -1,6 +1,6 @@
 """What was decided, as the one who asked is told.
 
-Owns: one struct per reply. Must not know: how a wish is decided, HTTP.
+Owns: one struct per reply. Must not know: how a command is decided, HTTP.
 """
 
 from __future__ import annotations

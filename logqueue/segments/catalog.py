@@ -367,7 +367,7 @@ def scan(
         log: Which log it is of.
         log_id: Identity of the jobs log in hex; may be left out for a jobs log.
         known: What earlier segments have told of topics and routers.
-        may_be_torn: Whether it may end in bytes that are no whole frame, since nothing says that
+        may_be_torn: Whether it may end in bytes that are not a whole frame, since nothing says that
             they were ever promised.
 
     Raises:

@@ -44,7 +44,7 @@ ChunkKey = tuple[str, int, int, str, int]
 
 
 class IndexDamaged(ValueError):
-    """Bytes that are no index this version can read; the index is then made anew."""
+    """Bytes that are not an index this version can read; the index is then made anew."""
 
 
 class SegmentDamaged(ValueError):
@@ -78,7 +78,7 @@ class TopicPart(msgspec.Struct, omit_defaults=True):
         moved_rows: Records in them, each counted once per time it was written.
         moved_bytes: Of their data and meta.
         moved_first_ts, moved_last_ts: When these were appended; 0 without any.
-        events: Rows of job events that this segment tells; 0 for topics that are no queues.
+        events: Rows of job events that this segment tells; 0 for topics that are not queues.
     """
 
     topic: int
@@ -216,7 +216,7 @@ class IndexBuilder:
 
     Attributes:
         bytes: How far the segment was looked at; the next `feed` begins there.
-        end: How the last `feed` ended: CLEAN, ZEROS, or BAD at bytes that are no whole frame (a
+        end: How the last `feed` ended: CLEAN, ZEROS, or BAD at bytes that are not a whole frame (a
             torn tail, or a damage).
         problem: What stands at `bytes` when `end` is BAD.
     """
@@ -241,7 +241,7 @@ class IndexBuilder:
             path: How errors name the segment.
 
         Raises:
-            SegmentDamaged: These bytes are no header.
+            SegmentDamaged: These bytes are not a header.
         """
         self.header = read_header(header_page, path)
         self.log: LogName = log
@@ -281,7 +281,7 @@ class IndexBuilder:
                 transaction = ev.decode(frame.payload)
             except msgspec.MsgspecError as error:
                 raise SegmentDamaged(
-                    self._path, self.bytes, f"frame {frame.number} is no transaction: {error}"
+                    self._path, self.bytes, f"frame {frame.number} is not a transaction: {error}"
                 ) from error
             self._take(transaction)
         if walk.end is End.MISNUMBERED:

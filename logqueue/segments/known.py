@@ -14,7 +14,7 @@ from logqueue import events as ev
 from logqueue.model.config import RouterOptions
 
 UNKNOWN = -1
-"""A floor nobody has told yet: the first that is told is no movement."""
+"""A floor nobody has told yet: the first that is told is not a movement."""
 
 
 class TopicFacts(msgspec.Struct):

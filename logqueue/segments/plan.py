@@ -297,7 +297,7 @@ def plan_events(
 
     Args:
         jobs, leases: Of all segments at hand, each ascending.
-        wanted: Topic instances; those that are no queues have no job events.
+        wanted: Topic instances; those that are not queues have no job events.
         first_order, last_order: Take the transactions from one to the other, both included.
     """
     names = topics_of(jobs)

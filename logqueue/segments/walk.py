@@ -131,13 +131,13 @@ def _part(records: RecordEvents, places: Sequence[int]) -> RecordEvents:
 
 
 def _no_transaction(path: str, offset: int, error: Exception) -> SegmentDamaged:
-    return SegmentDamaged(path, offset, f"the frame is no transaction: {error}")
+    return SegmentDamaged(path, offset, f"the frame is not a transaction: {error}")
 
 
 def _others(
     event: ev.AnyEvent, offset: int, want: _Want, resolver: Resolver, known: KnownTopics
 ) -> Iterator[RecordEvents]:
-    """The wanted records of an event that is no plain append."""
+    """The wanted records of an event that is not a plain append."""
     if isinstance(event, ev.RecordsMoved):
         yield from _anew(event, event.block, want)
     elif isinstance(event, ev.RecordsReplaced):

@@ -1,7 +1,7 @@
 """What an operator may choose when a server starts.
 
 Owns: the name, default and bounds of every setting, where a value may come from (a flag wins over
-its LOGQUEUE_ variable), and refusing what cannot be meant. Must not know: argument parsers,
+its LOGQUEUE_ variable), and refusing invalid values. Must not know: argument parsers,
 sockets, files. Limits that nobody may tune are not settings; they live with the rules they bound.
 """
 

@@ -1,4 +1,4 @@
-"""The server in memory: the real engine, journal and HTTP layer on a disk that is no disk.
+"""The server in memory: the real engine, journal and HTTP layer on a simulated disk.
 
 Owns: the thread that the server lives in, its loop, which runs only while somebody asks something
 of it or something is due, and how one request gets in and its answer out. Must not know: httpx,
@@ -119,7 +119,7 @@ def _nothing() -> None:
 
 
 class _QuietLoop(VirtualLoop):
-    """The server's loop. Nobody here listens for signs of life, and each would cost a turn.
+    """The server's loop. Nothing here listens for heartbeats, and each would cost a turn.
 
     Attributes:
         in_threads: Functions that the server has running in threads. It has not come to rest before

@@ -224,7 +224,7 @@ async def _next(
 ) -> None:
     """Wait for more of a reply.
 
-    The server sends no signs of life here, so that an hour of silence costs nothing; patience
+    The server sends no heartbeats here, so that an hour of silence costs nothing; patience
     ends only where the link was cut and nobody noticed.
     """
     await changed.wait()

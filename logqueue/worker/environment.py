@@ -37,7 +37,7 @@ class Environment(Protocol):
         ...
 
     def keeper(self, node: str, timeout_s: float) -> Client:
-        """A client for renewals; a call that takes longer than `timeout_s` is no use."""
+        """A client for renewals; a call that takes longer than `timeout_s` comes too late."""
         ...
 
     def now(self) -> float:

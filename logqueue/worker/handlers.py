@@ -128,7 +128,7 @@ class Handlers:
         """The handler that takes a job.
 
         Raises:
-            BadPayload: The job is no task call, and its queue has no consumer.
+            BadPayload: The job is not a task call, and its queue has no consumer.
             UnknownTask: No such task is registered.
         """
         consumer = self.consumers.get(job.queue)

@@ -1,4 +1,4 @@
-"""A worker's metrics and its signs of life, over HTTP on a port of its own.
+"""A worker's metrics and its health, over HTTP on a port of its own.
 
 Owns: the port and its thread, what is measured, when a worker counts as stuck. Must not know: how
 jobs are run. It answers from a thread, so that it can say that the event loop does not turn.

@@ -48,7 +48,7 @@ def load_app(reference: str) -> App:
     """
     module, colon, attribute = reference.partition(":")
     if not colon or not module or not attribute:
-        raise AppNotFound(f"{quoted(reference)} is no module:app, as in shop.tasks:app")
+        raise AppNotFound(f"{quoted(reference)} is not a module:app, as in shop.tasks:app")
     # A program that was installed as a script does not look where it was started.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -64,7 +64,7 @@ def load_app(reference: str) -> App:
                 f"the module '{module}' has nothing called '{attribute}': name its App"
             ) from None
     if not isinstance(found, App):
-        raise AppNotFound(f"{quoted(reference)} is no App but {type(found).__name__}")
+        raise AppNotFound(f"{quoted(reference)} is not an App but {type(found).__name__}")
     return found
 
 

@@ -62,7 +62,7 @@ def test_ensure_creates_then_compares_and_changes_nothing(
     told = cli("ensure", *wanted, "--json")
     assert told.status == 4 and told.json["differs"]["max_deliveries"] == {"have": 9, "want": 4}
     assert client.topic(topic).config == before and before.paused
-    assert cli("ensure", topic, "--set", "type=log").status == 1, "a type is no drift"
+    assert cli("ensure", topic, "--set", "type=log").status == 1, "a type is not drift"
 
 
 def test_unknown_config_is_refused(topic: str, cli: Cli) -> None:

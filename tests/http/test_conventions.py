@@ -57,7 +57,7 @@ UNKNOWN_PATHS = [
 @pytest.mark.parametrize("path", UNKNOWN_PATHS)
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE", "OPTIONS"])
 def test_an_unknown_path_is_not_found(api: Api, method: str, path: str) -> None:
-    """Case 3, and everything else that is no route."""
+    """Case 3, and everything else that is not a route."""
     reply = api.raw(rawhttp.request(method, path, b"{}", JSON))
     refused(reply, 404, "not_found", None)
 
@@ -199,7 +199,7 @@ def test_an_undecodable_path_or_query_is_refused(api: Api, method: str, path: st
 
 
 def test_a_name_with_other_letters_is_only_invalid(api: Api) -> None:
-    """Case 26, case 27: good UTF-8 that is no topic name."""
+    """Case 26, case 27: good UTF-8 that is not a topic name."""
     refused(api.put("%C3%A4"), 400, "invalid_request")
     refused(api.state("%C3%A4"), 404, "topic_not_found", {"topic": "ä"})
 

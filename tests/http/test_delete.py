@@ -13,7 +13,7 @@ TAGS: list[str | None] = [None, "", "a", "ab", "abc", "a*", "a*b", "b", "A", "é
 
 
 def tagged(tags: list[str | None]) -> list[Json]:
-    """One record per tag; None is no tag."""
+    """One record per tag; None is not a tag."""
     return [{"data": number, **({"tag": tag} if tag is not None else {})}
             for number, tag in enumerate(tags)]  # fmt: skip
 
@@ -132,7 +132,7 @@ def test_no_selector(api: Api, log: str, fields: dict[str, Any]) -> None:
 
 
 def test_both_selectors(api: Api, log: str) -> None:
-    """Both must hold; null is no selector."""
+    """Both must hold; null is not a selector."""
     api.append_many(log, tagged(["x", "y", "x", "x"]))
     assert ok(api.delete(log, before_seq=4, match="x"))["deleted"] == 2
     assert seqs_of(api.read(log)) == [2, 4]

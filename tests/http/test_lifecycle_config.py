@@ -312,7 +312,7 @@ def test_ensure_refuses_as_put_does(api: Api, topic: str) -> None:
 
 
 def test_only_a_log_never_written_to_becomes_a_queue(api: Api, topic: str) -> None:
-    """A mistyped first declaration is no dead end; records are never taken for jobs."""
+    """A mistyped first declaration is not a dead end; records are never taken for jobs."""
     for change in ("put", "patch"):
         name = f"{topic}{change}"
         api.make_log(name)

@@ -72,7 +72,7 @@ def test_expiry_is_shown(api: Api, topic: str) -> None:
 
 
 def test_looking_changes_nothing(api: Api, mixed: str) -> None:
-    """It is no lease and no delivery."""
+    """Neither a lease nor a delivery."""
     for _ in range(3):
         ok(api.jobs(mixed))
         ok(api.job(mixed, 5))

@@ -110,7 +110,7 @@ def test_selection(api: Api, topic: str, fields: Json, data: list[int]) -> None:
 
 
 def test_what_has_no_source_is_skipped(api: Api, topic: str) -> None:
-    """Records that are no dead letters, and those whose queue is gone."""
+    """Records that are not dead letters, and those whose queue is gone."""
     source, dead = dead_lettered(api, topic, 2)
     api.append(dead, "no dead letter")
     api.append_many(dead, [{"data": "odd", "meta": {"$dead_letter_from": 5}}])

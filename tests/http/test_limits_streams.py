@@ -145,7 +145,7 @@ def test_a_lenient_stream_with_no_topics(single: Api) -> None:
 
 
 def test_making_a_session_needs_no_slot(single: Api) -> None:
-    """Nor does anything else that is no stream."""
+    """Nor does anything else that is not a stream."""
     with opened(socket, single) as held:
         assert isinstance(held, Socket)
         ok(single.create_watch({"l": {}}))

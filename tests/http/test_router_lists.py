@@ -1,4 +1,4 @@
-"""GET /v0/routers: entries, filters, pages; and what is no route."""
+"""GET /v0/routers: entries, filters, pages; and what is not a route."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def test_cycles(api: Api, topic: str) -> None:
     api.make_router(f"{topic}3", b, c)
     reply = api.put_router(f"{topic}4", source=c, dest=a)
     refused(reply, 409, "router_cycle", {"cycle": [c, a, b, c]})
-    ok(api.put_router(f"{topic}1", source=a, dest=b))  # its own edge is no cycle
+    ok(api.put_router(f"{topic}1", source=a, dest=b))  # its own edge is not a cycle
     ok(api.delete_router(f"{topic}3"))
     api.make_router(f"{topic}4", c, a)
 

@@ -139,7 +139,7 @@ class Socket:
         return self._receive(time.monotonic() + timeout_s)
 
     def reply_to(self, request_id: object, timeout_s: float = MESSAGE_TIMEOUT_S) -> Json:
-        """The next message that is no delivery; it must answer this request."""
+        """The next message that is not a delivery; it must answer this request."""
         reply = self._first(lambda message: message["op"] not in DELIVERIES, timeout_s)
         assert reply["request_id"] == request_id, reply
         return reply

@@ -77,7 +77,7 @@ def histories(draw: st.DrawFn) -> list[SegmentIndex]:
                 rg.add(part.ranges, heads[topic] + 1, heads[topic] + room)
                 part.rows = room
             if topic == 3 and room:
-                # Those whose originals this very segment has are no references.
+                # Those whose originals this very segment has are not references.
                 here = parts[-1].ranges[0][0] if parts and parts[-1].ranges else heads[2] + 1
                 count = max(0, min(room, here - copied - 1))
                 if count:

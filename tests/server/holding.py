@@ -51,7 +51,7 @@ def sizes(roots: Iterable[object]) -> Counter[str]:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object that is no container refers to."""
+    """What an object that is not a container refers to."""
     if isinstance(value, MethodType):
         yield "self", value.__self__
     elif isinstance(value, FunctionType):

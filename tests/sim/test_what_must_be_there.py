@@ -89,7 +89,7 @@ class Disk:
         self.put(path, self.ends(path)[-1], b"half a frame")
 
     def strange(self) -> None:
-        """A whole frame is no transaction of this version."""
+        """A whole frame is not a transaction of this version."""
         path = self.names("jobs")[-1]
         identity = self.fs.contents()[path][32:48]
         journal = Journal.open("data", segment_bytes_max=1 << 20, fs=self.fs)

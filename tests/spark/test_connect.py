@@ -28,7 +28,7 @@ from logqueue.pipeline.engines.spark.formats.inputs import Input
 
 data, archive = sys.argv[1:]
 with session.opened(remote="local[2]", conf=session.for_small_input({})) as spark:
-    assert not hasattr(type(spark), "_jvm"), "this is no session of Spark Connect"
+    assert not hasattr(type(spark), "_jvm"), "this is not a session of Spark Connect"
     read = Input(path=data, topics=["source"]).records(spark).where("seq > 10").count()
     told = run_archive(spark, {"path": data}, archive, topics=["source"], tables=["records"])
     kept = read_archive(spark, archive, "records").count()

@@ -146,7 +146,7 @@ def test_an_offset_of_a_stream_is_a_bound() -> None:
         ({"path": " , "}, "option path is missing"),
         ({"topicPattern": ".*"}, "exactly one of the options topics"),
         ({"topics": ","}, "option topics names no topic"),
-        ({"topics": "a*"}, r"'a\*' is no name .*topicPattern"),
+        ({"topics": "a*"}, r"'a\*' is not a name .*topicPattern"),
         ({"events": "jobs"}, "option events is 'jobs': write data or leases"),
         ({"startingOffsets": "begin"}, "option startingOffsets is 'begin'.*earliest"),
         ({"startingOffsets": "[1]"}, "option startingOffsets must map topics"),
@@ -174,7 +174,7 @@ def test_mistakes_name_the_option(given: dict[str, str], named: str) -> None:
 
 
 def test_a_pattern_must_be_one() -> None:
-    with pytest.raises(PipelineError, match=r"option topicPattern is no regular expression"):
+    with pytest.raises(PipelineError, match=r"option topicPattern is not a regular expression"):
         options.offline({"path": "/data", "topicPattern": "("})
 
 

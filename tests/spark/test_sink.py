@@ -203,7 +203,7 @@ def test_rows_go_to_the_topics_they_name() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"data": ["1", None]}, "row 1 of partition 3 is no record: data is null"),
+        ({"data": ["1", None]}, "row 1 of partition 3 is not a record: data is null"),
         ({"data": ["1", "plain text"]}, "row 1 .* data is not valid JSON .*'plain text'"),
         ({"data": ['1,"tag":"x"']}, "data is not valid JSON"),
         ({"data": ["1},{"]}, "data is not valid JSON"),

@@ -139,7 +139,7 @@ def test_given_up_threads_are_counted_and_have_a_bound(
     assert "2 threads of handlers that were given up still run" in caplog.text
 
 
-# -- signs of life -------------------------------------------------------------------------------
+# -- health --------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_is_stuck_cut_off_or_full_of_given_up_threads_says_so() -> None:

@@ -27,7 +27,7 @@ def test_an_app_is_found_by_module_and_name() -> None:
         (":app", "module:app"),
         ("no.such.module:app", "cannot be imported"),
         ("tests.worker.slow_functions:nothing", "has nothing called 'nothing'"),
-        ("tests.worker.slow_functions:Path", "is no App"),
+        ("tests.worker.slow_functions:Path", "is not an App"),
     ],
 )
 def test_a_wrong_reference_says_what_is_wrong(reference: str, said: str) -> None:

@@ -1,1 +1,1 @@
-"""Disks that are no disks, for tests of logs and of what is built on them."""
+"""Simulated disks, for tests of logs and of what is built on them."""

@@ -136,7 +136,7 @@ class Publish(JobsBody, tag="publish", tag_field="op", kw_only=True):
 
 
 class Ping(msgspec.Struct, tag="ping", tag_field="op"):
-    """Ask for a sign of life."""
+    """Ask for a `pong`."""
 
     request_id: msgspec.Raw = msgspec.Raw(b"null")
 

@@ -82,7 +82,7 @@ def read_epoch(text: str) -> int:
     """The epoch of a path.
 
     Raises:
-        InvalidRequest: It is no u64.
+        InvalidRequest: It is not a u64.
     """
     return read_number(text, "the epoch", limits.U64_MAX)
 

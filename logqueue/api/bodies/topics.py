@@ -34,7 +34,7 @@ def patch_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.
     """The command of a merge patch; its fields' types are checked once they are merged.
 
     Raises:
-        InvalidRequest: It is no JSON object.
+        InvalidRequest: It is not JSON object.
     """
     changes: dict[str, Any] = decode(_patch, body)
     if ignore is not None:

@@ -82,7 +82,7 @@ _NAMES: dict[str, _Name] = {
 _DESCRIPTION = """\
 Durable topics and leased jobs over HTTP.
 
-Every reply that is no success has the envelope `ErrorReply`; branch on `code`. Every refusal but
+Every reply that is not a success has the envelope `ErrorReply`; branch on `code`. Every refusal but
 500 means that nothing happened. Unknown members and parameters are ignored, so expect new members
 in replies. Integers are strict: `1.0` is none. Unknown paths are 404 `not_found`, other methods
 405 `method_not_allowed`; HEAD answers like GET without a body."""

@@ -194,7 +194,7 @@ OPERATIONS = (
         summary="Release held jobs",
         doc="release",
         text="Ready again, and their deliveries begin anew. Seqs that are not held are listed in "
-        "`skipped`; that is no error.",
+        "`skipped`; that is not an error.",
         body=job_bodies.ReleaseBody,
         asks={"seqs": [4, 9]},
         reply=shapes.Released,

@@ -79,7 +79,7 @@ OPERATIONS = (
         summary="Complete jobs",
         doc="ack",
         text="The jobs are deleted, all or none. Seqs that the caller holds no lease for are "
-        "listed in `skipped`; that is no error.",
+        "listed in `skipped`; that is not an error.",
         body=queue_bodies.AckBody,
         asks={"node": "api-fra-1", "seqs": [2, 7], "lease_ids": ["lease_1a1faeb833a0001", ""]},
         reply=shapes.Acked,

@@ -158,7 +158,7 @@ PAGING: tuple[Parameter, ...] = (
     Parameter(
         "page_size",
         {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
-        f"Entries at most; brought into the range, and {PAGE_DEFAULT} if it is no number.",
+        f"Entries at most; brought into the range, and {PAGE_DEFAULT} if it is not a number.",
     ),
     Parameter("cursor", TEXT, "`next_cursor` of the page before; opaque."),
 )

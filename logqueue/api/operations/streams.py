@@ -89,13 +89,13 @@ OPERATIONS = (
                     "unsubscribe": "Follow them no longer.",
                     "publish": "Write `records` to `topic`, with the members of JobsBody. "
                     "Scope write; admin too where `config` is given.",
-                    "ping": "Ask for a sign of life.",
+                    "ping": "Ask for a `pong`.",
                 },
                 "server": {
                     "subscribed": "`topics`, with where each begins.",
                     "unsubscribed": "`topics`, as asked.",
                     "ack": "The members of Appended.",
-                    "pong": "The sign of life.",
+                    "pong": "The reply to a `ping`.",
                     "record": "The members of Records.",
                     "tombstone": "The members of Gap.",
                     "caught_up": "The members of CaughtUp.",

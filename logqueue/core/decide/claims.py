@@ -141,8 +141,8 @@ def _retry_after(topic: QueueTopic, reason: cmd.NoneReason, now: int) -> int | N
     if reason == "max_in_flight":
         due = queue.next_lapse()
         expiry = topic.next_expiry()
-        # A job in flight that is past its TTL frees its place. One that cannot go now is no reason
-        # to come back at once.
+        # A job in flight that is past its TTL frees its place. For one that cannot go now,
+        # there is no point in coming back at once.
         if expiry is not None and expiry > now and (due is None or expiry < due):
             due = expiry
     return None if due is None else max(due - now, 0)

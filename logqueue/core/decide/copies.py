@@ -27,7 +27,7 @@ _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def stamped(meta: bytes, stray_key: str, stamps: Iterable[tuple[str, str]]) -> bytes:
-    """A meta with stamps; an original that is no object is kept whole under `stray_key`."""
+    """A meta with stamps; an original that is not an object is kept whole under `stray_key`."""
     keys: dict[str, msgspec.Raw] = {}
     if meta.startswith(b"{"):
         keys = _objects.decode(meta)

@@ -137,7 +137,7 @@ def patch_topic(state: State, command: cmd.PatchTopic, now: int) -> Decision:
     """Change some fields of a config.
 
     Raises:
-        InvalidRequest: The result is no valid config.
+        InvalidRequest: The result is not a valid config.
     """
     topic = state.topic(command.topic)
     config = topic.config.merged(command.changes).resolved()

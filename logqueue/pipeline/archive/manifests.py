@@ -127,12 +127,12 @@ def local_root(text: str) -> Path:
     """The root of an archive as a path.
 
     Raises:
-        PipelineError: It is a URL of something that is no directory here.
+        PipelineError: It is a URL of something that is not a directory here.
     """
     text = text.removeprefix("file://") if text.startswith("file://") else text
     if _SCHEME.match(text):
         raise PipelineError(
-            f"{text} is no directory: an archive lies in a local or mounted one. For an object "
+            f"{text} is not a directory: an archive lies in a local or mounted one. For an object "
             "store, archive to a directory and copy it there; files that are in a manifest never "
             "change"
         )
@@ -376,7 +376,7 @@ def begin(root: Path) -> None:
             return
         if root.exists() and any(not child.name.startswith("_lock") for child in root.iterdir()):
             raise PipelineError(
-                f"{root} is no archive, and not empty: give a new directory to archive to"
+                f"{root} is not an archive, and not empty: give a new directory to archive to"
             )
         make_folder(root)
         temporary = root / f"._schema.json.{os.getpid()}.tmp"

@@ -89,7 +89,7 @@ def _difference(root: Path, entry: kept.FileEntry, column: str) -> str | None:
         found = file_rows.metadata.num_rows
         places = file_rows.read([column]).column(column)
     except (ArrowException, OSError, KeyError) as error:
-        return f"the file is no Parquet that can be read: {error}"
+        return f"the file is not a Parquet that can be read: {error}"
     if found != entry.rows:
         return f"the file has {found} rows, its manifest says {entry.rows}"
     if found and (places[0].as_py(), places[-1].as_py()) != (entry.first, entry.last):

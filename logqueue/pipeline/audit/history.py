@@ -126,7 +126,7 @@ class AuditHistory:
     Attributes:
         identity: Of the jobs log, as hex.
         orders: Of all transactions at hand.
-        orders_doubled: Orders that two transactions bear.
+        orders_doubled: Orders that two transactions have.
         is_partial: Older segments of the jobs log are gone (their live records were moved).
         leases_from: First order of the leases log at hand; None when it begins at its beginning.
         kept_from: First segment of the jobs log that must be there.
@@ -204,7 +204,7 @@ class AuditHistory:
             elif isinstance(event, ev.EpochCommitted):
                 self._epoch(event, committed, transaction.order)
         last = transaction.events[-1]
-        # A chunk that is staged anew bears the time of its first staging, so chunks do not count.
+        # A chunk that is staged anew has the time of its first staging, so chunks do not count.
         if type(last) is not ev.ChunkStaged:
             self._note_time(JOBS, transaction.order, last.at)
 

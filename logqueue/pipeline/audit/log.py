@@ -100,7 +100,7 @@ def read_history(directories: Sequence[str], note: Note) -> AuditHistory:
                         if said.events:
                             history.take_leases(placed, said.order, said.events[-1].at)
                 except msgspec.MsgspecError as error:
-                    detail = f"frame {placed.frame.number} is no transaction: {error}"
+                    detail = f"frame {placed.frame.number} is not a transaction: {error}"
                     history.take_problem(
                         FrameProblem("frame_crc", placed.file, placed.offset, detail)
                     )
@@ -118,7 +118,7 @@ def _identity(files: Sequence[AuditedSegment]) -> str:
             _, header = decode_header(opened.read(HEADER_BYTES))
         if header is not None:
             return header.identity.hex()
-    raise PipelineError(f"{files[0].path} has no header of a segment: this is no log")
+    raise PipelineError(f"{files[0].path} has no header of a segment: this is not a log")
 
 
 def findings(history: AuditHistory, directories: Sequence[str]) -> Iterator[Finding]:

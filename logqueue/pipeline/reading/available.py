@@ -170,11 +170,11 @@ class LossPolicy:
         logger.warning("%s; continuing without it (failOnDataLoss=false)", what)
 
     def of_range(self, range: Range, gaps: rg.Ranges, known: int = 0) -> None:
-        """Report what is untold in a range.
+        """Report the gaps in a range.
 
         Args:
             gaps: Of the topic.
-            known: What is untold below this was so when the reader first came.
+            known: What is missing below this was so when the reader first came.
 
         Raises:
             DataLossError: Something is, and losses are not accepted.

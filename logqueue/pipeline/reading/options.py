@@ -207,7 +207,7 @@ def _token(given: Mapping[str, str]) -> str | None:
         with open(path, encoding="utf-8") as file:
             token = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise PipelineError(f"option tokenFile: {path} cannot be read: {reason}") from error
     if not token:
         raise PipelineError(f"option tokenFile: {path} is empty; it must hold one key")
@@ -252,7 +252,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
             re.compile(pattern)
         except re.error as error:
             raise PipelineError(
-                f"option topicPattern is no regular expression: {error}; '.*' takes all topics"
+                f"option topicPattern is not a regular expression: {error}; '.*' takes all topics"
             ) from error
         return Selection(pattern=pattern)
     listed = _listed(names or "")
@@ -261,7 +261,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
     for name in listed:
         if _TOPIC.fullmatch(name) is None:
             raise PipelineError(
-                f"option topics: '{name}' is no name of a topic; patterns go into topicPattern"
+                f"option topics: '{name}' is not a name of a topic; patterns go into topicPattern"
             )
     return Selection(names=tuple(sorted(set(listed))))
 

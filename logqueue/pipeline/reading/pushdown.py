@@ -15,7 +15,7 @@ from logqueue.pipeline.reading.options import Reading
 
 @dataclass(frozen=True, slots=True)
 class Pushdown:
-    """What is asked for; None is no bound.
+    """What is asked for; None means no bound.
 
     Attributes:
         topics: Their names.

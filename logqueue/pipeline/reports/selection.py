@@ -88,7 +88,7 @@ def parse_rules(text: str) -> dict[str, int]:
     """Limits such as `wait=30s,e2e=5m`, in ms by rule.
 
     Raises:
-        PipelineError: There is no such rule, or its limit is no duration.
+        PipelineError: There is no such rule, or its limit is not a duration.
     """
     rules = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -95,7 +95,7 @@ class SinkOptions:
             with open(self.token_file, encoding="utf-8") as file:
                 token = file.read().strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
+            reason = getattr(error, "strerror", None) or "it is not text"
             raise PipelineError(
                 f"option tokenFile: {self.token_file} cannot be read: {reason}; the file must be "
                 "at the same path on the driver and on every executor"
@@ -134,7 +134,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         raise PipelineError("options token and tokenFile contradict each other: give one of them")
     topic = given.get("topic")
     if topic is not None and _TOPIC.fullmatch(topic) is None:
-        raise PipelineError(f"option topic: {quoted(topic)} is no name of a topic")
+        raise PipelineError(f"option topic: {quoted(topic)} is not a name of a topic")
     delivery = cast(Delivery, _word(given, "mode", ("transactional", "keyed", "plain")))
     epoch = None if is_stream else _whole(given, "epoch", 1, 0, 2**63 - 1)
     if is_stream and "epoch" in given:

@@ -69,7 +69,7 @@ class SteppingThread:
 
 
 class InlineExecutor:
-    """Makes them where it is called: where the disk is no disk, and nobody else waits."""
+    """Makes them where it is called: where the disk is simulated, and nobody else waits."""
 
     async def run(self, steps: Generator[None, None, T]) -> T:
         """See Stepping."""

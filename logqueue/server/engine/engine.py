@@ -111,7 +111,7 @@ class Engine:
             state: As `begin_life` left it.
             listeners: Called with each event from now on.
             on_expired: Called with the number of leases of a queue that were found to have
-                expired, which is no event; for metrics.
+                expired, which is not an event; for metrics.
         """
         self.state = state
         self.journal = journal

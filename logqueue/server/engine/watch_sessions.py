@@ -30,7 +30,7 @@ class ReaderSession:
         wid: The id that a stream is opened with.
         key: The key that made it, None on a server without keys.
         cursors: By topic, in the order of names.
-        heartbeat_s: Silence on a stream after which it gives a sign of life, in seconds.
+        heartbeat_s: Silence on a stream after which it gives a heartbeat, in seconds.
         streams: How many are open.
         share: Its part of what is held for clients.
         idle_since: When the last one ended, or the session was made, by the registry's time.

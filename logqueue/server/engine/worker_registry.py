@@ -31,7 +31,7 @@ class Observed:
     Attributes:
         seen_at: When it last called, streamed or settled; ms since the epoch.
         claimed, acked, nacked, rejected: Jobs.
-        worked: How often it settled or extended some. Giving jobs back uncounted is no work.
+        worked: How often it settled or extended some. Giving jobs back uncounted is not work.
     """
 
     __slots__ = ("acked", "claimed", "nacked", "rejected", "seen_at", "worked")

@@ -73,7 +73,7 @@ def require_targets_allowed(key: Key | None, *targets: object) -> None:
 
     Args:
         key: Who asks.
-        targets: Topic names; what is no text is passed over, others will refuse it.
+        targets: Topic names; what is not text is passed over, others will refuse it.
 
     Raises:
         Forbidden: It would.

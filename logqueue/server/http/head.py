@@ -123,7 +123,7 @@ class RequestHead:
             return CHUNKED
         if length is None:
             return 0
-        # Other scripts' digits are no ASCII; 20 digits hold any length that can be meant.
+        # Other scripts' digits are not ASCII; 20 digits hold any possible length.
         if not length.isdigit():
             raise InvalidRequest("`content-length` must be a non-negative integer")
         length = length.lstrip(b"0") or b"0"

@@ -1,4 +1,4 @@
-"""A sign of life after silence.
+"""A heartbeat after silence.
 
 Owns: when it is due. One timer per connection that looks now and then, since setting a timer anew
 for each frame would cost as much as the frame. Must not know: what the sign looks like.

@@ -178,7 +178,7 @@ class RouteTable:
         """Find the route of a request.
 
         Raises:
-            InvalidRequest: The path is no percent-encoded UTF-8.
+            InvalidRequest: The path is not percent-encoded UTF-8.
         """
         match = self._matched.get((method, raw_path))
         if match is None:

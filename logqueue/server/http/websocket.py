@@ -1,6 +1,6 @@
 """One WebSocket connection: messages in, frames out, the closing handshake.
 
-Owns: the upgrade of a connection, what is read from it and when reading pauses, signs of life. The
+Owns: the upgrade of a connection, what is read from it and when reading pauses, pings. The
 handshakes are those of the `websockets` package. Must not know: what messages say.
 
 Every step of the event loop is bounded: many frames in one packet are taken a part at a time.
@@ -72,7 +72,7 @@ def accept(path: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     failure, protocol.handshake_exc = protocol.handshake_exc, None
     protocol.parser.close()
     if failure is not None:
-        raise InvalidRequest(f"this is no WebSocket handshake: {failure}")
+        raise InvalidRequest(f"this is not a WebSocket handshake: {failure}")
     return response.serialize()
 
 
@@ -340,7 +340,7 @@ class WebSocket(asyncio.Protocol):
         if not self._reads:
             return
         if self._pinged:
-            self.close(CloseCode.INTERNAL_ERROR, "no sign of life")
+            self.close(CloseCode.INTERNAL_ERROR, "ping timeout")
             return
         self._pinged = True
         self._frames.send_ping(b"")

@@ -240,7 +240,7 @@ class Archiver:
         """When the oldest segment of a room ended, as far as that can be told.
 
         A clock that was ahead has left times behind that are still to come, and a damage may have
-        left none. Such a segment is no younger than those that came after it.
+        left none. Such a segment is not younger than those that came after it.
         """
         for _, segment in sorted(room.kept.items()):
             try:

@@ -586,7 +586,7 @@ def _transactions(
             raise WalCorrupt(
                 segment_path(log.directory, frame.segment),
                 None,
-                f"frame {frame.number} is whole but is no transaction this version knows: {error}; "
+                f"frame {frame.number} is whole but is not a transaction of this version: {error}; "
                 "nothing was changed. Start the version that wrote it",
             ) from error
         yield transaction.order, place, frame.segment, transaction, frame.number

@@ -337,7 +337,7 @@ def _read_on(
     """Feed a builder what it has not seen of a segment.
 
     Raises:
-        SegmentDamaged: A frame says what it cannot. Others that are no frames just end it.
+        SegmentDamaged: A frame says what it cannot. Others that are not frames just end it.
     """
     wanted = STEP_BYTES
     while True:

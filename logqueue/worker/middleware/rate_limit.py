@@ -1,4 +1,4 @@
-"""No more runs per second than somebody can bear.
+"""No more runs per second than a third party allows.
 
 Owns: the bucket of tokens. Must not know: other worker processes: the limit is one process's own.
 """

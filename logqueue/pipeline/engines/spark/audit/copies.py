@@ -212,7 +212,7 @@ def _told(
 def redrive_findings(
     spark: SparkSession, records: DataFrame, history: AuditHistory, covers: Callable[[str], bool]
 ) -> Iterator[Finding]:
-    """Redriven records that are no dead letters, went back twice, or left no job behind."""
+    """Redriven records that are not dead letters, went back twice, or left no job behind."""
     redriven = [
         inst for _, inst in sorted(history.instances.items()) if inst.redriven and covers(inst.name)
     ]
@@ -236,7 +236,7 @@ def redrive_findings(
     for inst in redriven:
         stray = [seq for log_id, seq in rows if log_id == inst.log_id]
         stray = [seq for seq in stray if (inst.log_id, seq) not in found]
-        says = "was redriven and is no dead letter"
+        says = "was redriven and is not a dead letter"
         for first, last in runs(stray):
             yield Finding(
                 "redrive_once", "error", inst.name, first, last, says, {"log_id": inst.log_id}

@@ -72,8 +72,8 @@ def run_redrive(
         skipped (chosen and still there), remaining (dead letters that are still there), targets.
 
     Raises:
-        PipelineError: The condition is no SQL, the write id stands for something else, or the
-            server refuses.
+        PipelineError: The condition is not valid SQL, the write id stands for something else, or
+            the server refuses.
     """
     if limit is not None and limit < 1:
         raise PipelineError(f"limit is {limit}: write how many dead letters to move, from 1")

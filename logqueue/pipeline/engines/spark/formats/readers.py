@@ -212,7 +212,7 @@ def _reduced(pushdown: Pushdown, filter: Filter, seq: str) -> Pushdown | None:
 
 
 def _bounds(filter: Filter, value: int) -> tuple[int | None, int | None] | None:
-    """First and last whole number that a comparison lets through; None is no bound."""
+    """First and last whole number that a comparison lets through; None means no bound."""
     if isinstance(filter, EqualTo):
         return value, value
     if isinstance(filter, GreaterThan):

@@ -105,7 +105,7 @@ class Chunks:
         """Take in the next rows; gives the chunks that are full.
 
         Raises:
-            PipelineError: A row is no record; the message has its place.
+            PipelineError: A row is not a record; the message has its place.
         """
         texts = self._texts(batch)
         if "topic" not in self._columns:
@@ -216,7 +216,7 @@ class Chunks:
 
     def _wrong(self, row: int, what: str) -> PipelineError:
         return PipelineError(
-            f"row {self.rows + row} of partition {self._partition} is no record: {what}"
+            f"row {self.rows + row} of partition {self._partition} is not a record: {what}"
         )
 
     def _require_values(self, values: pa.Array, name: str, hint: str) -> None:

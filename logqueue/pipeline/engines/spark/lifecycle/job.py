@@ -43,7 +43,7 @@ def histories(records: DataFrame, events: DataFrame, span: Span) -> DataFrame:
 
     Args:
         records, events: As the tables `records` and `lease_events`; more than the range is fine.
-        span: The range, from `read_span`. Records of topics that are no queues are left out.
+        span: The range, from `read_span`. Records of topics that are not queues are left out.
     """
     from logqueue.pipeline.rows.history_batches import HISTORY_DDL, folder
 

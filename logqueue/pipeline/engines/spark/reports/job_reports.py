@@ -197,7 +197,7 @@ def follows(lives: Lives) -> DataFrame:
     """The table `report_dfg`."""
     from pyspark.sql import functions as F
 
-    # That a delay is over is no step of anybody: it is passed over.
+    # No one causes the end of a delay, so it is not a step of a job's way.
     passed = F.col("next") == "ready"
     pairs = lives.steps(ahead=2).where(F.col("activity") != "ready").select(
         "topic",

@@ -53,7 +53,7 @@ def options(java: Java, cache: Path) -> list[str]:
     with contextlib.suppress(OSError):
         os.utime(kept)
     parts = [str(part) for part in (ground_of(kept), kept) if part.is_file()]
-    # One that does not fit after all is no archive: not a word of it, and on without.
+    # One that does not fit after all is not an archive: not a word of it, and on without.
     return [f"-XX:SharedArchiveFile={os.pathsep.join(parts)}", "-Xshare:auto", "-Xlog:disable"]
 
 

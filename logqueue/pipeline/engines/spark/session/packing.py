@@ -107,7 +107,7 @@ def _contents() -> Iterator[tuple[str, Path]]:
         yield path.relative_to(_registration()).as_posix(), path
     for name in CARRIED:
         yield from _carried(name)
-    # The one module among them that is no package.
+    # The one module among them that is not a package.
     single = importlib.util.find_spec("typing_extensions")
     if single is not None and single.origin is not None:
         yield "typing_extensions.py", Path(single.origin)
