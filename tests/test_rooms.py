@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 
+import wal
 from tests.house import ROOT, Source, broken, is_stdlib, sources, within
 
 PRODUCT = ("wal", "logqueue")
@@ -219,6 +220,20 @@ def test_no_rooms_import_each_other() -> None:
 
 def test_rooms_import_of_others_what_they_may() -> None:
     broken("pure rooms stay pure, and few packages are needed", foreign(sources(*PRODUCT)))
+
+
+def test_only_public_names_of_the_log_are_imported() -> None:
+    broken(
+        "logqueue imports from wal what `wal/__init__.py` offers, and the disk of simulations",
+        (
+            f"{source.path}:{found.line}: imports {found.name}"
+            for source in sources("logqueue")
+            for found in source.facts.imports
+            if within(found.name, "wal")
+            and found.name.removeprefix("wal.") not in ("wal", *wal.__all__)
+            and not within(found.name, "wal.testing")
+        ),
+    )
 
 
 def test_pure_rooms_do_no_io() -> None:

@@ -163,7 +163,7 @@ class Committer:
     def syncs_next(self) -> bool:
         """Whether the next round may keep its thread waiting for the disk. (locked)"""
         return self._sync_asked or any(
-            batch.sync or batch.seals or not batch.segment.begun for batch in self._batches
+            batch.sync or batch.seals or not batch.segment.header_durable for batch in self._batches
         )
 
     def step(self) -> bool:
@@ -232,7 +232,7 @@ class Committer:
 
     def _write(self, batch: _Batch) -> None:
         segment = batch.segment
-        if not segment.begun:
+        if not segment.header_durable:
             # The segment before was sealed by an earlier batch: see `roll`.
             assert self.durable == self.written
             self._timed(segment.begin)

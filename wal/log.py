@@ -290,7 +290,12 @@ class Log:
             segment = self._active
             start = segment.allocated
             stop = min(start + ALLOCATION_STEP_BYTES, self._segment_bytes_max)
-            if self._closed or self.failure is not None or stop <= start or not segment.begun:
+            if (
+                self._closed
+                or self.failure is not None
+                or stop <= start
+                or not segment.header_durable
+            ):
                 return
         if segment.reserve_ahead(start, stop):
             with self._lock:
@@ -450,7 +455,7 @@ class Log:
                 self._refuse()
             gone: list[LogSegment] = []
             for old, successor in pairwise(self._segments):
-                if old.id >= segment or not successor.begun:
+                if old.id >= segment or not successor.header_durable:
                     break
                 gone.append(old)
         head = self._committer.head

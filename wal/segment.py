@@ -3,7 +3,7 @@
 Owns where the next frame goes and how much of the file is allocated. Must not know what is pending,
 who waits, or which other segments there are. A Segment is shared by two parties: appenders move
 `end`, `last` and `allocated` under the lock of the log, and the committer alone touches the file's
-bytes and `begun`.
+bytes and `header_durable`.
 """
 
 import os
@@ -31,7 +31,7 @@ class SegmentInfo(NamedTuple):
         bytes: in use, header included, preallocation not.
         sealed: whether it takes no more frames.
         last: number of the last frame in it; below `first` if it has none.
-        begun: whether its header is durable, and with it all of the segments before.
+        header_durable: whether its header is durable, and with it all of the segments before.
     """
 
     id: int
@@ -40,7 +40,7 @@ class SegmentInfo(NamedTuple):
     bytes: int
     sealed: bool
     last: int
-    begun: bool
+    header_durable: bool
 
 
 def segment_path(directory: str, id: int) -> str:
@@ -71,10 +71,10 @@ class LogSegment:
         "_file",
         "_space",
         "allocated",
-        "begun",
         "end",
         "first",
         "header",
+        "header_durable",
         "last",
         "path",
         "salt",
@@ -88,7 +88,7 @@ class LogSegment:
         self.last = header.first - 1
         self.end = HEADER_BYTES
         self.allocated = 0
-        self.begun = False
+        self.header_durable = False
         self.salt = salt_of(header.identity, header.id)
         self._file = file
         # Held while somebody but the appenders allocates, and while the file is cut or closed.
@@ -105,7 +105,7 @@ class LogSegment:
         segment.last = last
         # What is allocated behind `end` is found out anew: asking again for it costs nothing.
         segment.end = segment.allocated = end
-        segment.begun = True
+        segment.header_durable = True
         return segment
 
     @property
@@ -122,7 +122,9 @@ class LogSegment:
     def info(self) -> SegmentInfo:
         """Itself, as told to the owner of the log."""
         sealed = self._file is None
-        return SegmentInfo(self.id, self.path, self.first, self.end, sealed, self.last, self.begun)
+        return SegmentInfo(
+            self.id, self.path, self.first, self.end, sealed, self.last, self.header_durable
+        )
 
     def reserve(self, needed: int, wished: int) -> None:
         """Make sure that the first `needed` bytes of the file have disk space.
@@ -192,7 +194,7 @@ class LogSegment:
         Raises:
             OSError: As the file system does; nothing was changed.
         """
-        if not self.end < self.allocated < _UNBOUNDED or not self.begun:
+        if not self.end < self.allocated < _UNBOUNDED or not self.header_durable:
             return False
         with self._space:
             self.file.truncate(self.end)
@@ -212,26 +214,26 @@ class LogSegment:
 
     def begin(self) -> None:
         """Write and sync the header (and so the name), which no frame may precede."""
-        assert not self.begun
+        assert not self.header_durable
         self.file.pwrite(encode_header(self.header), 0)
         self.file.sync()
-        self.begun = True
+        self.header_durable = True
 
     def write(self, data: bytes, offset: int) -> None:
         """Write frames at `offset`."""
-        assert self.begun
+        assert self.header_durable
         assert offset >= HEADER_BYTES
         assert offset + len(data) <= self.end
         self.file.pwrite(data, offset)
 
     def sync(self) -> None:
         """Make everything written so far durable."""
-        assert self.begun
+        assert self.header_durable
         self.file.sync()
 
     def seal(self) -> None:
         """Give back unused space, sync, close. Everything was written."""
-        assert self.begun
+        assert self.header_durable
         with self._space:
             self.file.truncate(self.end)
             self.file.sync()

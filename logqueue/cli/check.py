@@ -16,9 +16,15 @@ from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.server.runtime import read_state
 from logqueue.server.settings import Settings
-from wal import OsFileSystem, WalCorrupt
-from wal.log import FRAME_BYTES_MAX, LOCK_NAME
-from wal.recovery import RecoveryOutcome, ran_on, survey
+from wal import (
+    FRAME_BYTES_MAX,
+    LOCK_NAME,
+    OsFileSystem,
+    RecoveryOutcome,
+    WalCorrupt,
+    ran_on,
+    survey,
+)
 
 LOGS = ("jobs", "leases")
 

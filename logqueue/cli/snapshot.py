@@ -21,11 +21,21 @@ from typing import NamedTuple
 
 from logqueue.cli.exits import CommandError
 from logqueue.server.storage.data_directory import LogsRecord, write_known
-from wal import File, OsFileSystem
-from wal.format import HEADER_BYTES, SegmentHeader, Walk, decode_header, salt_of
-from wal.head import Head, HeadFile, read_head
-from wal.log import FRAME_BYTES_MAX
-from wal.segment import segment_ids, segment_path
+from wal import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES,
+    File,
+    Head,
+    HeadFile,
+    OsFileSystem,
+    SegmentHeader,
+    Walk,
+    decode_header,
+    read_head,
+    salt_of,
+    segment_ids,
+    segment_path,
+)
 
 TRIES_MAX = 20
 COPY_BYTES = 1 << 20

@@ -33,7 +33,7 @@ from logqueue.segments.index import (
 )
 from logqueue.segments.known import KnownTopics
 from logqueue.segments.plan import SegmentRead, topics_of
-from wal.format import HEADER_BYTES, End, HeaderState, decode_header, frames_behind, salt_of
+from wal import HEADER_BYTES, End, HeaderState, decode_header, frames_behind, salt_of
 
 LOGS: tuple[LogName, ...] = ("jobs", "leases")
 

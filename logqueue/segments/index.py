@@ -22,7 +22,8 @@ from logqueue.events.block import SEQ, TS, BlockView
 from logqueue.segments import ranges as rg
 from logqueue.segments.job_events import count_rows
 from logqueue.segments.known import KnownTopics, RouterFacts, TopicFacts
-from wal.format import (
+from wal import (
+    FRAME_BYTES_MAX,
     HEADER_BYTES,
     End,
     HeaderState,
@@ -31,7 +32,6 @@ from wal.format import (
     decode_header,
     salt_of,
 )
-from wal.log import FRAME_BYTES_MAX
 
 VERSION = 1
 SUFFIX = ".idx"

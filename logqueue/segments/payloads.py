@@ -11,8 +11,7 @@ from struct import Struct
 from zlib import crc32
 
 from logqueue.segments.index import SegmentDamaged, read_header
-from wal.format import FRAME_HEADER_BYTES, HEADER_BYTES, End, Walk, frame_bytes, salt_of
-from wal.log import FRAME_BYTES_MAX
+from wal import FRAME_BYTES_MAX, FRAME_HEADER_BYTES, HEADER_BYTES, End, Walk, frame_bytes, salt_of
 
 UNCHECKED = -1
 """Stands for a checksum where nothing is to be checked."""

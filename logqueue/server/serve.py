@@ -31,8 +31,7 @@ from logqueue.server.runtime import Runtime
 from logqueue.server.settings import Settings
 from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused
 from logqueue.version import __version__
-from wal import OsFileSystem, WalCorrupt, WalError, WalLocked
-from wal.files import DirectoryLock
+from wal import DirectoryLock, OsFileSystem, WalCorrupt, WalError, WalLocked
 
 EXIT_OK = 0
 EXIT_FAILURE = 1

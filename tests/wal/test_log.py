@@ -101,7 +101,7 @@ def test_rolling() -> None:
     assert [info.first for info in infos] == [1, 3, 5, 6, 7, 8]
     assert [info.sealed for info in infos] == [True] * 5 + [False]
     assert [info.last for info in infos] == [2, 4, 5, 6, 7, 7]
-    assert all(info.begun for info in infos), "all was written"
+    assert all(info.header_durable for info in infos), "all was written"
     assert sum(info.bytes for info in infos) == log.bytes_total
     assert log.stats.rotations == 5
     assert [frame.segment for frame in log.read()] == [1, 1, 2, 2, 3, 4, 5]

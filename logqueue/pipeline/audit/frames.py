@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from wal.files import OsFileSystem
-from wal.format import (
+from wal import (
     FRAME_ALIGN,
+    FRAME_BYTES_MAX,
     FRAME_CHECKED_BYTES,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC_BYTES,
@@ -25,14 +25,14 @@ from wal.format import (
     End,
     Frame,
     HeaderState,
+    OsFileSystem,
     Walk,
     decode_header,
     frame_bytes,
     is_zero,
+    read_whole,
     salt_of,
 )
-from wal.log import FRAME_BYTES_MAX
-from wal.segment import read_whole
 
 JOBS: Final = "jobs"
 LEASES: Final = "leases"

@@ -19,9 +19,7 @@ from logqueue.pipeline.audit.history import AuditHistory, settle
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import Note
 from logqueue.segments import ranges as seq_ranges
-from wal.files import OsFileSystem
-from wal.format import HEADER_BYTES, decode_header
-from wal.segment import segment_ids, segment_path
+from wal import HEADER_BYTES, OsFileSystem, decode_header, segment_ids, segment_path
 
 RULES = (
     Rule("frame_crc", "every byte of the log passes its checksum"),

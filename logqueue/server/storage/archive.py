@@ -18,10 +18,18 @@ from itertools import pairwise
 
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 from logqueue.segments.index import LogName
-from wal import DirectoryLock, FileSystem, Log, SegmentInfo
-from wal.format import HEADER_BYTES, HeaderState, decode_header
-from wal.log import LOCK_NAME
-from wal.segment import segment_ids, segment_path
+from wal import (
+    HEADER_BYTES,
+    LOCK_NAME,
+    DirectoryLock,
+    FileSystem,
+    HeaderState,
+    Log,
+    SegmentInfo,
+    decode_header,
+    segment_ids,
+    segment_path,
+)
 
 DRAFT_SUFFIX = ".new"
 ASIDE_SUFFIX = ".aside"
@@ -90,7 +98,7 @@ class ArchivedLog:
         due = []
         for info, successor in pairwise(self.log.segments()):
             if info.id not in self.kept:
-                if not successor.begun:
+                if not successor.header_durable:
                     break
                 due.append(info)
         return due

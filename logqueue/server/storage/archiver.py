@@ -17,9 +17,7 @@ from contextlib import suppress
 from logqueue.segments.index import encode_index
 from logqueue.server.storage.archive import DRAFT_SUFFIX, Archived, ArchivedLog, LogArchive
 from logqueue.server.storage.segment_store import Scanning, SegmentPlace, SegmentStore
-from wal import SegmentInfo
-from wal.files import CANNOT_LINK
-from wal.segment import segment_path
+from wal import CANNOT_LINK, SegmentInfo, segment_path
 
 COPY_STEP_BYTES = 1 << 20
 SEGMENTS_PER_SYNC = 64

@@ -14,10 +14,7 @@ from pathlib import PurePath
 import msgspec
 
 from logqueue.segments.index import LogName
-from wal import FileSystem, Log, WalCorrupt
-from wal.files import NO_SPACE
-from wal.head import HEAD_NAME, head_path
-from wal.segment import segment_ids
+from wal import HEAD_NAME, NO_SPACE, FileSystem, Log, WalCorrupt, head_path, segment_ids
 
 NAME = "LOGS"
 LOG_NAMES: tuple[LogName, ...] = ("jobs", "leases")

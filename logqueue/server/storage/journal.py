@@ -30,8 +30,16 @@ from logqueue.server.storage.data_directory import log_directory
 from logqueue.server.storage.gaps import Gaps
 from logqueue.server.storage.housework import Housework
 from logqueue.server.storage.reserve import Reserve
-from wal import FileSystem, FrameTooLarge, Log, OsFileSystem, WalCorrupt, WalError, WalFull
-from wal.segment import segment_path
+from wal import (
+    FileSystem,
+    FrameTooLarge,
+    Log,
+    OsFileSystem,
+    WalCorrupt,
+    WalError,
+    WalFull,
+    segment_path,
+)
 
 SPARE_BYTES = 1 << 20
 """Space that producers must leave on a full disk, so that acks and deletes still find room."""

@@ -31,13 +31,15 @@ from logqueue.segments.index import (
 )
 from logqueue.segments.known import KnownTopics
 from logqueue.server.storage.archive import LogArchive
-from wal import File, FileSystem, Log
-from wal.format import (
+from wal import (
     FRAME_FIELDS,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     HEADER_BYTES,
+    File,
+    FileSystem,
     HeaderState,
+    Log,
     decode_header,
     frame_bytes,
 )
@@ -121,7 +123,9 @@ class SegmentStore:
         archived = self.archive.segments(log) if self.archive is not None else {}
         infos = self._logs[log].segments()
         here = {
-            info.id: SegmentPlace(log, info.id, info.path, info.bytes, info.last, successor.begun)
+            info.id: SegmentPlace(
+                log, info.id, info.path, info.bytes, info.last, successor.header_durable
+            )
             for info, successor in pairwise(infos)
         }
         active = infos[-1]
