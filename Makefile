@@ -30,7 +30,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo test test-all check serve soak bench generate lock clean
+.PHONY: help setup environment demo test test-all check generate serve soak bench generate lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -75,6 +75,9 @@ check: setup ## lint, format, types and the rules of the house
 	$(call step,format,$(PY) -m ruff format --check --quiet .)
 	$(call step,types,$(PY) -m mypy --no-error-summary)
 	$(call step,house,$(PY) -m pytest -q -q --tb=short tests/test_house.py tests/test_house_pages.py)
+
+generate: setup ## write what is made from the table of operations: endpoints, tables of docs/protocol.md
+	@$(PY) -m tests.generated
 
 serve: setup ## run a server in the foreground; ARGS="--port 4001" for its flags
 	@$(PY) -m logqueue serve $(ARGS)

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from logqueue.client.calls import CallRequest, encode, path
+from logqueue.client.calls import CallRequest, encode
+from logqueue.client.endpoints import WRITE_RECORDS
 from logqueue.client.topic_calls import ConfigFields, known_config
 from logqueue.errors import TopicNotFound
 from logqueue.shapes import Appended, Record, Tombstone
@@ -85,7 +86,7 @@ class AppendBatches:
         config: ConfigFields | None,
         return_seqs: bool,
     ) -> None:
-        self._where = path("topics", topic, return_seqs=None if return_seqs else False)
+        self._where = WRITE_RECORDS.path(topic, return_seqs=None if return_seqs else False)
         self._key = key
         self._node = node
         # A name that is mistyped must not become a log of its own.
@@ -108,7 +109,7 @@ class AppendBatches:
             half = len(records) // 2
             return self._cut(records[:half]) + self._cut(records[half:])
         self._made += 1
-        return [CallRequest("POST", self._where, content)]
+        return [CallRequest(WRITE_RECORDS.method, self._where, content)]
 
 
 def new_record(record: Any) -> NewRecord:

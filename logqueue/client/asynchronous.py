@@ -39,7 +39,7 @@ from logqueue.client import (
     topic_calls,
 )
 from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
-from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, describe
+from logqueue.client.calls import Answer, Call, CallRequest, Listing, describe, reading
 from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
 from logqueue.client.lazy import httpx
@@ -310,7 +310,7 @@ class AwaitedCalls:
 
         async def send(requests: Sequence[CallRequest]) -> None:
             for request in requests:
-                reply = await self.perform(call(request, Appended))
+                reply = await self.perform(reading(request, Appended))
                 total.add(reply)
                 if on_progress is not None:
                     on_progress(reply)

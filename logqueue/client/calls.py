@@ -15,7 +15,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from threading import Lock
-from typing import Any, Generic, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -29,6 +30,7 @@ Shape = TypeVar("Shape")
 INT_DIGITS_MAX = 4000
 """Longer integers than about this cannot be read without changing a limit of the interpreter."""
 
+_NO_QUERY: Mapping[str, Any] = MappingProxyType({})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -210,7 +212,81 @@ def _fraction(digits: str) -> float | Decimal:
     return number if math.isfinite(number) else Decimal(digits)
 
 
-def call(request: CallRequest, kind: type[Shape]) -> Call[Shape]:
+class Endpoint(Generic[Shape]):
+    """An operation of the server, as calls name it; all of them are in `endpoints.py`."""
+
+    __slots__ = ("_pieces", "method", "reply")
+
+    def __init__(self, method: str, pattern: str, reply: type[Shape]) -> None:
+        """Describe an operation.
+
+        Args:
+            pattern: Its path; `*` stands for a name.
+            reply: The shape of its reply; bytes where it has none.
+        """
+        self.method = method
+        self.reply = reply
+        self._pieces = pattern.split("*")
+
+    def path(self, *names: str, **query: Any) -> str:
+        """The path: names are escaped, query parameters that are None left out.
+
+        Raises:
+            InvalidRequest: A name is empty: no name is, and the path would be another one.
+        """
+        text, *pieces = self._pieces
+        for name, piece in zip(names, pieces, strict=True):
+            if not name:
+                raise InvalidRequest(
+                    "a name must not be empty: give the name of a topic, router or job"
+                )
+            text += _segment(name) + piece
+        asked = {name: _text(value) for name, value in query.items() if value is not None}
+        return f"{text}?{urlencode(asked)}" if asked else text
+
+
+class RequestOptions(TypedDict, total=False):
+    """What else a request may have; see `CallRequest`."""
+
+    is_repeatable: bool
+    is_signed: bool
+    wait_ms: int
+    is_probe: bool
+    is_endless: bool
+    accept: str
+    range: str | None
+
+
+def request(
+    endpoint: Endpoint[Any],
+    *names: str,
+    query: Mapping[str, Any] = _NO_QUERY,
+    body: Mapping[str, Any] | bytes | None = None,
+    **options: Unpack[RequestOptions],
+) -> CallRequest:
+    """The request of an operation.
+
+    Args:
+        names: What its path names, in order.
+
+    Raises:
+        InvalidRequest: A name is empty.
+    """
+    return CallRequest(endpoint.method, endpoint.path(*names, **query), body, **options)
+
+
+def call(
+    endpoint: Endpoint[Shape],
+    *names: str,
+    query: Mapping[str, Any] = _NO_QUERY,
+    body: Mapping[str, Any] | bytes | None = None,
+    **options: Unpack[RequestOptions],
+) -> Call[Shape]:
+    """The call that makes the request of an operation and reads its shape: see `request`."""
+    return reading(request(endpoint, *names, query=query, body=body, **options), endpoint.reply)
+
+
+def reading(request: CallRequest, kind: type[Shape]) -> Call[Shape]:
     """The call that makes one request and reads one shape."""
     return Call((request,), lambda answers: read_shape(answers[0], kind))
 
@@ -218,19 +294,6 @@ def call(request: CallRequest, kind: type[Shape]) -> Call[Shape]:
 def given(**fields: Any) -> dict[str, Any]:
     """The fields that were given: those that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def path(*segments: str, **query: Any) -> str:
-    """A path below /v0: segments are escaped, query parameters that are None left out.
-
-    Raises:
-        InvalidRequest: A segment is empty: no name is, and the path would be another one.
-    """
-    if not all(segments):
-        raise InvalidRequest("a name must not be empty: give the name of a topic, router or job")
-    text = "/v0/" + "/".join([_segment(segment) for segment in segments])
-    asked = {name: _text(value) for name, value in query.items() if value is not None}
-    return f"{text}?{urlencode(asked)}" if asked else text
 
 
 def _segment(name: str) -> str:

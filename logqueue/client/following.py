@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from logqueue.client.calls import Call, CallRequest, call, decode, given, path
+from logqueue.client.calls import Call, CallRequest, call, decode, given, request
+from logqueue.client.endpoints import CREATE_WATCH, WATCH, WORK
 from logqueue.client.failures import ConnectionFailed, Silence, UnexpectedReply
 from logqueue.client.settling import Settled
 from logqueue.client.sse import ServerSentEvent
@@ -132,7 +133,7 @@ class Watching(Following[WatchFrame]):
     ) -> None:
         self._starts = dict(topics)
         self._options = {**options, "heartbeat_ms": heartbeat_ms}
-        self._url: str | None = None
+        self._wid: str | None = None
         self._last_id = ""
         self._is_first = True
         self.silence_ms_max = 3 * max(heartbeat_ms, HEARTBEAT_MS_MIN)
@@ -143,30 +144,30 @@ class Watching(Following[WatchFrame]):
 
     def prepare(self) -> Call[WatchSession] | None:
         """See Following."""
-        if self._url is not None:
+        if self._wid is not None:
             return None
         topics = {
             name: {"tail": True} if start.tail else {"from_seq": start.seq}
             for name, start in self._starts.items()
         }
         # A topic that went during a break is news, not an error.
-        where = path("watch", lenient=None if self._is_first else True)
-        return call(CallRequest("POST", where, {"topics": topics, **self._options}), WatchSession)
+        lenient = {} if self._is_first else {"lenient": True}
+        return call(CREATE_WATCH, query=lenient, body={"topics": topics, **self._options})
 
     def prepared(self, reply: WatchSession) -> list[WatchFrame]:
         """See Following."""
         gone = [name for name in self._starts if name not in reply.topics]
         self._starts = {name: From(at.from_seq) for name, at in reply.topics.items()}
-        self._url = path("watch", reply.wid)
+        self._wid = reply.wid
         self._last_id = ""
         self._is_first = False
         return [TopicDeleted(topic=name) for name in gone]
 
     def request(self, node: str) -> tuple[CallRequest, dict[str, str]]:
         """See Following."""
-        assert self._url is not None, "a session comes first"
+        assert self._wid is not None, "a session comes first"
         headers = {"last-event-id": self._last_id} if self._last_id else {}
-        return CallRequest("GET", self._url, accept=EVENT_STREAM), headers
+        return request(WATCH, self._wid, accept=EVENT_STREAM), headers
 
     def take(self, event: ServerSentEvent) -> list[WatchFrame]:
         """See Following."""
@@ -188,11 +189,11 @@ class Watching(Following[WatchFrame]):
 
     def broken(self, error: LogqueueError) -> list[WatchFrame]:
         """See Following."""
-        is_expired = type(error) is NotFound and self._url is not None
+        is_expired = type(error) is NotFound and self._wid is not None
         if not (error.retryable or is_expired):
             raise error
         if is_expired or not self._last_id or isinstance(error, Silence):
-            self._url = None
+            self._wid = None
         return []
 
 
@@ -282,17 +283,14 @@ class Working(Following[Job | Interrupted]):
 
     def request(self, node: str) -> tuple[CallRequest, dict[str, str]]:
         """See Following."""
-        where = path(
-            "topics",
-            self.queue,
-            "work",
-            node=self._node or node,
-            max=self._jobs_max,
-            lease_ms=self._lease_ms,
+        query = {
+            "node": self._node or node,
+            "max": self._jobs_max,
+            "lease_ms": self._lease_ms,
             # Whoever iterates has the job: should it take the process down, that was a delivery.
-            starts="true",
-        )
-        return CallRequest("GET", where, accept=EVENT_STREAM), {}
+            "starts": "true",
+        }
+        return request(WORK, self.queue, query=query, accept=EVENT_STREAM), {}
 
     def take(self, event: ServerSentEvent) -> list[Job | Interrupted]:
         """See Following."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from logqueue.client.calls import Call, CallRequest, Listing, call, path
+from logqueue.client.calls import Call, Listing, call, given, request
+from logqueue.client.endpoints import GET_SEGMENT, LIST_SEGMENTS, SEQ_AT
 from logqueue.shapes import Segment, SegmentPage, SeqAt
 
 SEGMENTS_PER_PAGE = 1000
@@ -39,16 +40,14 @@ def segment_page(
     Raises:
         Forbidden: The key is limited to name prefixes.
     """
-    where = path(
-        "log",
-        "segments",
+    query = given(
         log=log,
         topic=None if topics is None else ",".join(topics),
         since=since,
         cursor=cursor or None,
         page_size=page_size,
     )
-    return call(CallRequest("GET", where), SegmentPage)
+    return call(LIST_SEGMENTS, query=query)
 
 
 def segments(
@@ -86,10 +85,8 @@ def segment(id: str, *, start: int = 0, stop: int | None = None) -> Call[bytes]:
     wanted = None
     if start or stop is not None:
         wanted = f"bytes={start}-" if stop is None else f"bytes={start}-{stop - 1}"
-    request = CallRequest(
-        "GET", path("log", "segments", id), accept="application/octet-stream", range=wanted
-    )
-    return Call((request,), lambda answers: answers[0].body)
+    asked = request(GET_SEGMENT, id, accept="application/octet-stream", range=wanted)
+    return Call((asked,), lambda answers: answers[0].body)
 
 
 def seq_at(topic: str, ts: int) -> Call[SeqAt]:
@@ -102,4 +99,4 @@ def seq_at(topic: str, ts: int) -> Call[SeqAt]:
         TopicNotFound: There is no such topic.
         InvalidRequest: It is no such time.
     """
-    return call(CallRequest("GET", path("topics", topic, "seq_at", ts=ts)), SeqAt)
+    return call(SEQ_AT, topic, query={"ts": ts})

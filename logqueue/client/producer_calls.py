@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from logqueue.client.appending import CHUNK_MAX, check_records, new_record
-from logqueue.client.calls import Call, CallRequest, call, given, path
+from logqueue.client.calls import Call, call, given
+from logqueue.client.endpoints import COMMIT_EPOCH, GET_PRODUCER, STAGE_CHUNK
 from logqueue.shapes import Committed, Producer, Staged
 
 
@@ -68,7 +69,7 @@ def stage(
         records=[new_record(record) for record in records],
         node=node,
     )
-    return call(CallRequest("POST", _epoch(producer, epoch, "stage"), body), Staged)
+    return call(STAGE_CHUNK, producer, str(epoch), body=body)
 
 
 def commit(
@@ -89,7 +90,7 @@ def commit(
         TopicFull: A topic refuses more, and did so until retries ran out.
     """
     body = given(parts=[*parts], content=content)
-    return call(CallRequest("POST", _epoch(producer, epoch, "commit"), body), Committed)
+    return call(COMMIT_EPOCH, producer, str(epoch), body=body)
 
 
 def producer(producer: str) -> Call[Producer]:
@@ -98,8 +99,4 @@ def producer(producer: str) -> Call[Producer]:
     Raises:
         NotFound: Nobody has staged or committed under this name, or not for long.
     """
-    return call(CallRequest("GET", path("producers", producer)), Producer)
-
-
-def _epoch(producer: str, epoch: int, verb: str) -> str:
-    return path("producers", producer, "epochs", str(epoch), verb)
+    return call(GET_PRODUCER, producer)

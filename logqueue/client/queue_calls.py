@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, given, path, read_shape
+from logqueue.client.calls import Answer, Call, Listing, call, given, read_shape, request
+from logqueue.client.endpoints import (
+    CANCEL_JOB,
+    CANCEL_KEY,
+    CLAIM_JOBS,
+    GET_JOB,
+    LIST_JOBS,
+    LIST_WORKERS,
+    PAUSE_QUEUE,
+    PURGE_JOBS,
+    REDRIVE_JOBS,
+    RELEASE_JOBS,
+    RESUME_QUEUE,
+)
 from logqueue.client.topic_calls import Match
 from logqueue.shapes import (
     Cancelled,
@@ -50,15 +63,14 @@ def claim(
         TopicNotFound, NotAQueue: There is no such queue.
         LostReply: No reply came; jobs may have been leased.
     """
-    request = CallRequest(
-        "POST",
-        path("topics", queue, "claim"),
-        given(node=node, max=max, lease_ms=lease_ms, wait_ms=wait_ms),
+    return call(
+        CLAIM_JOBS,
+        queue,
+        body=given(node=node, max=max, lease_ms=lease_ms, wait_ms=wait_ms),
         is_repeatable=False,
         is_signed=True,
         wait_ms=wait_ms or 0,
     )
-    return call(request, Claimed)
 
 
 # -- looking -------------------------------------------------------------------------------------
@@ -87,10 +99,7 @@ def job_page(
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    where = path(
-        "topics",
-        queue,
-        "jobs",
+    query = given(
         state=state if state is None or isinstance(state, str) else ",".join(state),
         tag=tag,
         key=key,
@@ -98,7 +107,7 @@ def job_page(
         limit=limit,
         data=None if data else False,
     )
-    return call(CallRequest("GET", where), JobPage)
+    return call(LIST_JOBS, queue, query=query)
 
 
 def jobs(
@@ -130,7 +139,7 @@ def job(queue: str, seq: int) -> Call[JobHistory]:
         TopicNotFound, NotAQueue: There is no such queue.
         NotFound: There is no such job.
     """
-    return call(CallRequest("GET", path("topics", queue, "jobs", str(seq))), JobHistory)
+    return call(GET_JOB, queue, str(seq))
 
 
 def workers(queue: str) -> Call[list[WorkerView]]:
@@ -143,7 +152,7 @@ def workers(queue: str) -> Call[list[WorkerView]]:
     def read(answers: Sequence[Answer]) -> list[WorkerView]:
         return read_shape(answers[0], WorkerList).workers
 
-    return Call((CallRequest("GET", path("topics", queue, "workers")),), read)
+    return Call((request(LIST_WORKERS, queue),), read)
 
 
 # -- operating -----------------------------------------------------------------------------------
@@ -158,8 +167,7 @@ def cancel(queue: str, seq: int, *, force: bool = False) -> Call[Cancelled]:
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    where = path("topics", queue, "jobs", str(seq), force=True if force else None)
-    return call(CallRequest("DELETE", where), Cancelled)
+    return call(CANCEL_JOB, queue, str(seq), query=given(force=True if force else None))
 
 
 def cancel_key(queue: str, key: str) -> Call[Cancelled]:
@@ -169,8 +177,7 @@ def cancel_key(queue: str, key: str) -> Call[Cancelled]:
         TopicNotFound, NotAQueue: There is no such queue.
     """
     # By key, a second try could meet a job that was written since.
-    request = CallRequest("DELETE", path("topics", queue, "keys", key), is_repeatable=False)
-    return call(request, Cancelled)
+    return call(CANCEL_KEY, queue, key, is_repeatable=False)
 
 
 def purge(queue: str, states: Iterable[JobState]) -> Call[Purged]:
@@ -179,9 +186,7 @@ def purge(queue: str, states: Iterable[JobState]) -> Call[Purged]:
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    body = {"states": [*states]}
-    request = CallRequest("POST", path("topics", queue, "purge"), body, is_repeatable=False)
-    return call(request, Purged)
+    return call(PURGE_JOBS, queue, body={"states": [*states]}, is_repeatable=False)
 
 
 def release(queue: str, seqs: int | Iterable[int]) -> Call[Released]:
@@ -191,7 +196,7 @@ def release(queue: str, seqs: int | Iterable[int]) -> Call[Released]:
         TopicNotFound, NotAQueue: There is no such queue.
     """
     body = {"seqs": [seqs] if isinstance(seqs, int) else [*seqs]}
-    return call(CallRequest("POST", path("topics", queue, "release"), body), Released)
+    return call(RELEASE_JOBS, queue, body=body)
 
 
 def redrive(
@@ -230,13 +235,7 @@ def redrive(
         dry_run=True if dry_run else None,
     )
     # A second try moves none twice, but would go on where the first one's limit stopped it.
-    request = CallRequest(
-        "POST",
-        path("topics", topic, "redrive"),
-        body,
-        is_repeatable=dry_run or seqs is not None,
-    )
-    return call(request, Redriven)
+    return call(REDRIVE_JOBS, topic, body=body, is_repeatable=dry_run or seqs is not None)
 
 
 def pause(queue: str) -> Call[Paused]:
@@ -245,7 +244,7 @@ def pause(queue: str) -> Call[Paused]:
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    return call(CallRequest("POST", path("topics", queue, "pause"), {}), Paused)
+    return call(PAUSE_QUEUE, queue, body={})
 
 
 def resume(queue: str) -> Call[Paused]:
@@ -254,4 +253,4 @@ def resume(queue: str) -> Call[Paused]:
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    return call(CallRequest("POST", path("topics", queue, "resume"), {}), Paused)
+    return call(RESUME_QUEUE, queue, body={})

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from logqueue.client.calls import Answer, Call, CallRequest, Listing, call, given, path, read_shape
+from logqueue.client.calls import Answer, Call, Listing, call, given, read_shape, request
+from logqueue.client.endpoints import (
+    DELETE_ROUTER,
+    GET_ROUTER,
+    HEALTH,
+    LIST_ROUTERS,
+    METRICS,
+    PUT_ROUTER,
+    READY,
+)
 from logqueue.client.topic_calls import PAGE_SIZE, Match
 from logqueue.shapes import (
     Guarantee,
@@ -62,7 +71,7 @@ def put_router(
         allow_cycle=allow_cycle,
         guarantee=guarantee,
     )
-    return call(CallRequest("PUT", path("routers", router), body), Router)
+    return call(PUT_ROUTER, router, body=body)
 
 
 def router(router: str) -> Call[Router]:
@@ -71,7 +80,7 @@ def router(router: str) -> Call[Router]:
     Raises:
         RouterNotFound: There is no such router.
     """
-    return call(CallRequest("GET", path("routers", router)), Router)
+    return call(GET_ROUTER, router)
 
 
 def router_page(
@@ -90,15 +99,14 @@ def router_page(
         cursor: `next_cursor` of the page before.
         page_size: 1 to 1000; 100 when not given.
     """
-    where = path(
-        "routers",
+    query = given(
         prefix=prefix or None,
         source=source,
         dest=dest,
         cursor=cursor or None,
         page_size=page_size,
     )
-    return call(CallRequest("GET", where), RouterPage)
+    return call(LIST_ROUTERS, query=query)
 
 
 def routers(
@@ -122,7 +130,7 @@ def drop_router(router: str) -> Call[RouterDropped]:
 
     After a lost reply the call is made again, and may then find nothing to delete.
     """
-    return call(CallRequest("DELETE", path("routers", router)), RouterDropped)
+    return call(DELETE_ROUTER, router)
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -130,7 +138,7 @@ def drop_router(router: str) -> Call[RouterDropped]:
 
 def health() -> Call[Health]:
     """Whether the process is up; asked once, never repeated."""
-    return call(CallRequest("GET", path("health"), is_probe=True), Health)
+    return call(HEALTH, is_probe=True)
 
 
 def ready() -> Call[Ready]:
@@ -139,7 +147,7 @@ def ready() -> Call[Ready]:
     Raises:
         NotReady: It is still replaying its log; `detail` says how far it is.
     """
-    return call(CallRequest("GET", path("ready"), is_probe=True), Ready)
+    return call(READY, is_probe=True)
 
 
 def metrics() -> Call[dict[str, Any]]:
@@ -148,10 +156,9 @@ def metrics() -> Call[dict[str, Any]]:
     def read(answers: Sequence[Answer]) -> dict[str, Any]:
         return read_shape(answers[0], dict[str, Any])
 
-    return Call((CallRequest("GET", path("metrics")),), read)
+    return Call((request(METRICS),), read)
 
 
 def metrics_text() -> Call[str]:
     """The server's metrics in Prometheus' text format."""
-    request = CallRequest("GET", path("metrics"), accept="text/plain")
-    return Call((request,), lambda answers: answers[0].body.decode())
+    return Call((request(METRICS, accept="text/plain"),), lambda answers: answers[0].body.decode())

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from logqueue.client.calls import Answer, Call, CallRequest, given, path, read_shape
+from logqueue.client.calls import Answer, Call, CallRequest, Endpoint, given, read_shape, request
+from logqueue.client.endpoints import ACK_JOBS, EXTEND_LEASES, NACK_JOBS, REJECT_JOBS
 from logqueue.shapes import Acked, Extended, Job, Nacked, Rejected
 
 SEQS_PER_REQUEST = 1000
@@ -53,7 +54,7 @@ def ack(queue: str, jobs: Jobs, *, node: str | None = None) -> Call[Settled]:
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    return _settle("ack", queue, jobs, given(node=node), Acked)
+    return _settle(ACK_JOBS, queue, jobs, given(node=node))
 
 
 def nack(
@@ -83,7 +84,7 @@ def nack(
     said = given(node=node, delay_ms=delay_ms, error=error, count=None if count else False)
     if last:
         said["last"] = True
-    return _settle("nack", queue, jobs, said, Nacked)
+    return _settle(NACK_JOBS, queue, jobs, said)
 
 
 def reject(
@@ -99,7 +100,7 @@ def reject(
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    return _settle("reject", queue, jobs, given(node=node, error=error), Rejected)
+    return _settle(REJECT_JOBS, queue, jobs, given(node=node, error=error))
 
 
 def extend(queue: str, jobs: Jobs, lease_ms: int, *, node: str | None = None) -> Call[Extended]:
@@ -113,7 +114,7 @@ def extend(queue: str, jobs: Jobs, lease_ms: int, *, node: str | None = None) ->
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    requests, _ = _requests("extend", queue, jobs, given(node=node, lease_ms=lease_ms))
+    requests, _ = _requests(EXTEND_LEASES, queue, jobs, given(node=node, lease_ms=lease_ms))
 
     def read(answers: Sequence[Answer]) -> Extended:
         replies = [read_shape(answer, Extended) for answer in answers]
@@ -129,10 +130,10 @@ def extend(queue: str, jobs: Jobs, lease_ms: int, *, node: str | None = None) ->
 
 
 def _settle(
-    verb: str, queue: str, jobs: Jobs, said: dict[str, Any], kind: type[SettledReply]
+    endpoint: Endpoint[SettledReply], queue: str, jobs: Jobs, said: dict[str, Any]
 ) -> Call[Settled]:
-    requests, sent = _requests(verb, queue, jobs, said)
-    return Call(requests, _reader(queue, sent, kind))
+    requests, sent = _requests(endpoint, queue, jobs, said)
+    return Call(requests, _reader(queue, sent, endpoint.reply))
 
 
 def _reader(
@@ -152,7 +153,7 @@ def _reader(
 
 
 def _requests(
-    verb: str, queue: str, jobs: Jobs, said: dict[str, Any]
+    endpoint: Endpoint[Any], queue: str, jobs: Jobs, said: dict[str, Any]
 ) -> tuple[list[CallRequest], list[list[int]]]:
     """Requests for all jobs (one, if there are none), and the seqs that each one names."""
     listed = [jobs] if isinstance(jobs, Job | int) else [*jobs]
@@ -166,10 +167,10 @@ def _requests(
             body["lease_ids"] = lease_ids
         # By node alone, a second try could meet a lease that the node got since.
         requests.append(
-            CallRequest(
-                "POST",
-                path("topics", queue, verb),
-                body,
+            request(
+                endpoint,
+                queue,
+                body=body,
                 is_repeatable=all(lease_ids),
                 is_signed=True,
             )

@@ -9,7 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
-from logqueue.client.calls import Call, CallRequest, Listing, call, given, path
+from logqueue.client.calls import Call, Listing, call, given
+from logqueue.client.endpoints import (
+    DELETE_RECORDS,
+    DELETE_TOPIC,
+    ENSURE_TOPIC,
+    GET_TOPIC,
+    LIST_TOPICS,
+    PATCH_TOPIC,
+    PUT_TOPIC,
+    READ_RECORDS,
+)
 from logqueue.shapes import (
     Durability,
     Page,
@@ -99,7 +109,7 @@ def put_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
         TopicExistsIncompatible: The topic exists and is of the other type.
         Throttled: The server has as many topics as it may have.
     """
-    return call(CallRequest("PUT", path("topics", topic), known_config(config)), TopicPut)
+    return call(PUT_TOPIC, topic, body=known_config(config))
 
 
 def ensure_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicEnsured]:
@@ -119,8 +129,7 @@ def ensure_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicEnsure
         TopicExistsIncompatible: The topic exists and is of the other type.
         Throttled: The server has as many topics as it may have.
     """
-    where = path("topics", topic, "ensure")
-    return call(CallRequest("POST", where, known_config(config)), TopicEnsured)
+    return call(ENSURE_TOPIC, topic, body=known_config(config))
 
 
 def patch_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
@@ -132,7 +141,7 @@ def patch_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
     """
     if "paused" in config:
         raise TypeError("paused cannot be changed as config: call pause() or resume()")
-    return call(CallRequest("PATCH", path("topics", topic), known_config(config)), TopicPut)
+    return call(PATCH_TOPIC, topic, body=known_config(config))
 
 
 def topic(topic: str, *, touch: bool = True) -> Call[TopicState]:
@@ -144,9 +153,7 @@ def topic(topic: str, *, touch: bool = True) -> Call[TopicState]:
     Raises:
         TopicNotFound: There is no such topic.
     """
-    return call(
-        CallRequest("GET", path("topics", topic, touch=None if touch else False)), TopicState
-    )
+    return call(GET_TOPIC, topic, query=given(touch=None if touch else False))
 
 
 def topic_page(
@@ -162,10 +169,8 @@ def topic_page(
         cursor: `next_cursor` of the page before.
         page_size: 1 to 1000; 100 when not given.
     """
-    where = path(
-        "topics", prefix=prefix or None, cursor=cursor or None, page_size=page_size, touch=touch
-    )
-    return call(CallRequest("GET", where), TopicPage)
+    query = given(prefix=prefix or None, cursor=cursor or None, page_size=page_size, touch=touch)
+    return call(LIST_TOPICS, query=query)
 
 
 def topics(*, prefix: str | None = None) -> Listing[TopicEntry]:
@@ -188,8 +193,7 @@ def drop_topic(topic: str, *, if_empty: bool = False) -> Call[TopicDropped]:
     Raises:
         TopicNotEmpty: `if_empty`, and it holds records.
     """
-    where = path("topics", topic, if_empty=True if if_empty else None)
-    return call(CallRequest("DELETE", where), TopicDropped)
+    return call(DELETE_TOPIC, topic, query=given(if_empty=True if if_empty else None))
 
 
 def diff(
@@ -224,7 +228,7 @@ def diff(
         wait_ms=wait_ms or None,
         max_batch_bytes=max_batch_bytes,
     )
-    return call(CallRequest("POST", path("topics", topic, "diff"), body, wait_ms=wait_ms), Page)
+    return call(READ_RECORDS, topic, body=body, wait_ms=wait_ms)
 
 
 def read(
@@ -289,7 +293,4 @@ def delete_records(
     """
     body = given(before_seq=before_seq, match=match)
     # Later records could match when the call is made again.
-    request = CallRequest(
-        "POST", path("topics", topic, "delete"), body, is_repeatable=before_seq is not None
-    )
-    return call(request, RecordsDeleted)
+    return call(DELETE_RECORDS, topic, body=body, is_repeatable=before_seq is not None)

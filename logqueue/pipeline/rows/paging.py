@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from logqueue.client import Client
-from logqueue.client.calls import Call, CallRequest, call, path
+from logqueue.client.calls import Call, reading, request
+from logqueue.client.endpoints import READ_RECORDS
 from logqueue.shapes import Tombstone
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def page(topic: str, from_seq: int) -> Call[RawPage]:
         "include_tags": True,
         "include_meta": True,
     }
-    return call(CallRequest("POST", path("topics", topic, "diff"), body), RawPage)
+    return reading(request(READ_RECORDS, topic, body=body), RawPage)
 
 
 def read(

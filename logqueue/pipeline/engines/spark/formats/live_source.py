@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 
 from logqueue.client import Client, ConnectionFailed
-from logqueue.client.calls import Call, call
+from logqueue.client.calls import Call, reading
 from logqueue.client.log_calls import LogName, segment_page
 from logqueue.errors import (
     Forbidden,
@@ -267,7 +267,7 @@ def _require_whole(index: ListedIndex) -> None:
 def index_page(log: LogName, cursor: str | None) -> Call[IndexPage]:
     """A page of the list of all segments, read as indexes."""
     (request,) = segment_page(log, cursor=cursor, page_size=1000).requests
-    return call(request, IndexPage)
+    return reading(request, IndexPage)
 
 
 # -- one look --------------------------------------------------------------------------------------

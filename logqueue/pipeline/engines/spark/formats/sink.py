@@ -45,7 +45,8 @@ from pyspark.sql.datasource import (
 
 from logqueue.client import Client, ConnectionFailed, EpochPart
 from logqueue.client.backoff import Backoff
-from logqueue.client.calls import CallRequest, call, path
+from logqueue.client.calls import CallRequest, reading, request
+from logqueue.client.endpoints import STAGE_CHUNK, WRITE_RECORDS
 from logqueue.errors import (
     EpochConflict,
     Forbidden,
@@ -254,9 +255,9 @@ def _stage(client: Client, place: _Place, number: int, chunk: BodyChunk) -> None
         place.attempt.encode(),
         number,
     )
-    where = path("producers", place.producer, "epochs", str(place.epoch), "stage")
     body = b"".join((head, b",".join(chunk.records), b"]}"))
-    _send(client, CallRequest("POST", where, body), Staged, place, number, chunk)
+    call = request(STAGE_CHUNK, place.producer, str(place.epoch), body=body)
+    _send(client, call, Staged, place, number, chunk)
 
 
 def _append(client: Client, place: _Place, number: int, chunk: BodyChunk) -> None:
@@ -268,20 +269,20 @@ def _append(client: Client, place: _Place, number: int, chunk: BodyChunk) -> Non
     text = f"{place.producer} {place.epoch} {place.partition} {number} {content}"
     key = hashlib.blake2b(text.encode(), digest_size=24).hexdigest()
     body = b"".join((b'{"idempotency_key":"%s","records":[' % key.encode(), records, b"]}"))
-    where = path("topics", chunk.topic, return_seqs=False)
-    _send(client, CallRequest("POST", where, body), Appended, place, number, chunk)
+    call = request(WRITE_RECORDS, chunk.topic, query={"return_seqs": False}, body=body)
+    _send(client, call, Appended, place, number, chunk)
 
 
 def _send(
     client: Client,
-    request: CallRequest,
+    call: CallRequest,
     shape: type[Any],
     place: _Place,
     number: int,
     chunk: BodyChunk,
 ) -> None:
     try:
-        client.perform(call(request, shape))
+        client.perform(reading(call, shape))
     except LogqueueError as error:
         rows = f"rows from {chunk.first_row} on, {len(chunk.records)} of topic {chunk.topic}"
         what = f"partition {place.partition}, chunk {number} ({rows})"

@@ -1,0 +1,87 @@
+"""The operations of the server, as calls name them.
+
+Written by `make generate` from logqueue/api/operations: change the row there.
+"""
+
+from __future__ import annotations
+
+from logqueue.client.calls import Endpoint
+from logqueue.shapes import (
+    Acked,
+    Appended,
+    Cancelled,
+    Claimed,
+    Committed,
+    Extended,
+    Health,
+    JobHistory,
+    JobPage,
+    Nacked,
+    Page,
+    Paused,
+    Producer,
+    Purged,
+    Ready,
+    RecordsDeleted,
+    Redriven,
+    Rejected,
+    Released,
+    Router,
+    RouterDropped,
+    RouterPage,
+    SegmentPage,
+    SeqAt,
+    Staged,
+    TopicDropped,
+    TopicEnsured,
+    TopicPage,
+    TopicPut,
+    TopicState,
+    WatchSession,
+    WorkerList,
+)
+
+LIST_TOPICS = Endpoint("GET", "/v0/topics", TopicPage)
+PUT_TOPIC = Endpoint("PUT", "/v0/topics/*", TopicPut)
+GET_TOPIC = Endpoint("GET", "/v0/topics/*", TopicState)
+PATCH_TOPIC = Endpoint("PATCH", "/v0/topics/*", TopicPut)
+ENSURE_TOPIC = Endpoint("POST", "/v0/topics/*/ensure", TopicEnsured)
+DELETE_TOPIC = Endpoint("DELETE", "/v0/topics/*", TopicDropped)
+WRITE_RECORDS = Endpoint("POST", "/v0/topics/*", Appended)
+READ_RECORDS = Endpoint("POST", "/v0/topics/*/diff", Page)
+DELETE_RECORDS = Endpoint("POST", "/v0/topics/*/delete", RecordsDeleted)
+SEQ_AT = Endpoint("GET", "/v0/topics/*/seq_at", SeqAt)
+CLAIM_JOBS = Endpoint("POST", "/v0/topics/*/claim", Claimed)
+ACK_JOBS = Endpoint("POST", "/v0/topics/*/ack", Acked)
+NACK_JOBS = Endpoint("POST", "/v0/topics/*/nack", Nacked)
+EXTEND_LEASES = Endpoint("POST", "/v0/topics/*/extend", Extended)
+REJECT_JOBS = Endpoint("POST", "/v0/topics/*/reject", Rejected)
+WORK = Endpoint("GET", "/v0/topics/*/work", bytes)
+PAUSE_QUEUE = Endpoint("POST", "/v0/topics/*/pause", Paused)
+RESUME_QUEUE = Endpoint("POST", "/v0/topics/*/resume", Paused)
+LIST_JOBS = Endpoint("GET", "/v0/topics/*/jobs", JobPage)
+GET_JOB = Endpoint("GET", "/v0/topics/*/jobs/*", JobHistory)
+CANCEL_JOB = Endpoint("DELETE", "/v0/topics/*/jobs/*", Cancelled)
+CANCEL_KEY = Endpoint("DELETE", "/v0/topics/*/keys/*", Cancelled)
+PURGE_JOBS = Endpoint("POST", "/v0/topics/*/purge", Purged)
+RELEASE_JOBS = Endpoint("POST", "/v0/topics/*/release", Released)
+REDRIVE_JOBS = Endpoint("POST", "/v0/topics/*/redrive", Redriven)
+LIST_WORKERS = Endpoint("GET", "/v0/topics/*/workers", WorkerList)
+GET_PRODUCER = Endpoint("GET", "/v0/producers/*", Producer)
+STAGE_CHUNK = Endpoint("POST", "/v0/producers/*/epochs/*/stage", Staged)
+COMMIT_EPOCH = Endpoint("POST", "/v0/producers/*/epochs/*/commit", Committed)
+LIST_ROUTERS = Endpoint("GET", "/v0/routers", RouterPage)
+PUT_ROUTER = Endpoint("PUT", "/v0/routers/*", Router)
+GET_ROUTER = Endpoint("GET", "/v0/routers/*", Router)
+DELETE_ROUTER = Endpoint("DELETE", "/v0/routers/*", RouterDropped)
+LIST_SEGMENTS = Endpoint("GET", "/v0/log/segments", SegmentPage)
+GET_SEGMENT = Endpoint("GET", "/v0/log/segments/*", bytes)
+CREATE_WATCH = Endpoint("POST", "/v0/watch", WatchSession)
+WATCH = Endpoint("GET", "/v0/watch/*", bytes)
+WEBSOCKET = Endpoint("GET", "/v0/ws", bytes)
+HEALTH = Endpoint("GET", "/v0/health", Health)
+HEALTHZ = Endpoint("GET", "/healthz", Health)
+READY = Endpoint("GET", "/v0/ready", Ready)
+READYZ = Endpoint("GET", "/readyz", Ready)
+METRICS = Endpoint("GET", "/v0/metrics", bytes)
+OPENAPI = Endpoint("GET", "/v0/openapi.json", bytes)
