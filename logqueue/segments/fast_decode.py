@@ -40,28 +40,21 @@ assert ev.RecordsAppended.__struct_fields__[: len(RecordEvents.__struct_fields__
     RecordEvents.__struct_fields__
 )
 
-_READ = (
-    ev.TopicCreated,
-    ev.TopicRemoved,
-    ev.Checkpointed,
-    ev.RouterCreated,
-    ev.RouterConfigured,
-    ev.RecordsMoved,
-    ev.RecordsReplaced,
-    ev.RecordsForwarded,
-    ev.ChunkStaged,
-    ev.ChunksCommitted,
-)
+
+def _is_read(kind: type[ev.Event]) -> bool:
+    return kind.holds_records or kind.visit_topics is not ev.Event.visit_topics
+
 
 PASSED: frozenset[type] = frozenset(
     msgspec.defstruct(
         f"{kind.__name__}Passed", [], tag=kind.__struct_config__.tag, array_like=True, gc=False
     )
-    for kind in ev.AnyEvent.__args__
-    if kind not in _READ and kind is not ev.RecordsAppended
+    for kind in ev.EVENTS
+    if not _is_read(kind)
 )
 """Types of the events that were passed over."""
 
+_READ = [kind for kind in ev.EVENTS if _is_read(kind) and kind is not ev.RecordsAppended]
 _Transaction = msgspec.defstruct(
     "_Transaction",
     [("order", int), ("events", list[reduce(or_, [*_READ, *PASSED], RecordEvents)])],  # type: ignore[misc]

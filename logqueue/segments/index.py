@@ -12,12 +12,14 @@ where no earlier segment is at hand.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 from zlib import crc32
 
 import msgspec
 
 from logqueue import events as ev
+from logqueue.events import ChunkKey
 from logqueue.events.block import SEQ, TS, BlockView
 from logqueue.segments import ranges as rg
 from logqueue.segments.job_events import count_rows
@@ -38,9 +40,6 @@ SUFFIX = ".idx"
 """Behind the name of the segment file."""
 
 LogName = Literal["jobs", "leases"]
-
-ChunkKey = tuple[str, int, int, str, int]
-"""A staged chunk: producer, epoch, partition, attempt, number."""
 
 
 class IndexDamaged(ValueError):
@@ -211,7 +210,7 @@ def read_header(data: bytes, path: str) -> SegmentHeader:
     return header
 
 
-class IndexBuilder:
+class IndexBuilder(ev.RecordVisitor):
     """Makes the index of a segment while its frames come in.
 
     Attributes:
@@ -342,17 +341,10 @@ class IndexBuilder:
         self._orders = [min(first or order, order), max(last, order)]
         for event in transaction.events:
             self._note_time(event.at)
-            kind = type(event)
-            if kind is ev.RecordsAppended:
-                assert isinstance(event, ev.RecordsAppended)
-                size = event.size or BlockView(event.block).size_total()
-                self._append(event.topic, event.first_seq, event.count, size, event.at)
-                if not event.cap_floor:
-                    continue
-            elif kind in _OF_RECORDS:
-                self._of_records(event)
+            if event.holds_records:
+                event.visit_records(self)
             else:
-                self.known.learn(event)
+                event.visit_topics(self.known)
             rows = count_rows(event, self.log, self.known)
             if rows:
                 self._part(event.topic).events += rows
@@ -373,8 +365,48 @@ class IndexBuilder:
             self._parts[topic] = part
         return part
 
-    def _append(self, topic: int, first: int, count: int, size: int, at: int) -> TopicPart:
-        part = self._parts.get(topic) or self._part(topic)
+    def appended(
+        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
+    ) -> None:
+        """See `RecordVisitor`."""
+        self._append(event, first_seq, count, size)
+
+    def copied(
+        self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
+        size: int,
+    ) -> None:  # fmt: skip
+        """See `RecordVisitor`."""
+        self._append(event, first_seq, len(seqs), size)
+        self._note_copies(event.topic, router, first_seq, seqs)
+
+    def staged(self, event: ev.Event, chunk: ChunkKey, block: bytes) -> None:
+        """See `RecordVisitor`."""
+        self._staged[chunk] = True
+
+    def committed(self, event: ev.Event, chunk: ChunkKey, first_seq: int, count: int) -> None:
+        """See `RecordVisitor`."""
+        # The size of a chunk stands beside its records, which may be elsewhere.
+        self._append(event, first_seq, count, 0)
+        if chunk in self._staged:
+            self._staged[chunk] = False
+        else:
+            self._add_reference(Reference(event.topic, first_seq, count, chunk=chunk))
+
+    def moved(self, event: ev.Event, span: tuple[int, int], block: bytes) -> None:
+        """See `RecordVisitor`."""
+        self._move(event.topic, [span], block)
+
+    def replaced(self, event: ev.Event, block: bytes) -> None:
+        """See `RecordVisitor`."""
+        # Seqs between them stay where they are.
+        runs: rg.Ranges = []
+        for seq in BlockView(block).numbers(SEQ) or ():
+            rg.add(runs, seq, seq)
+        self._move(event.topic, runs, block)
+
+    def _append(self, event: ev.Event, first: int, count: int, size: int) -> None:
+        at = event.at
+        part = self._parts.get(event.topic) or self._part(event.topic)
         rg.add(part.ranges, first, first + count - 1)
         part.rows += count
         part.bytes += size
@@ -382,34 +414,6 @@ class IndexBuilder:
             part.last_ts = at
         if at < part.first_ts or not part.first_ts:
             part.first_ts = at
-        return part
-
-    def _of_records(self, event: ev.AnyEvent) -> None:
-        if isinstance(event, ev.RecordsMoved):
-            self._move(event.topic, [event.span], event.block)
-        elif isinstance(event, ev.RecordsReplaced):
-            for block in event.blocks:
-                # Seqs between them stay where they are.
-                runs: rg.Ranges = []
-                for seq in BlockView(block).numbers(SEQ) or ():
-                    rg.add(runs, seq, seq)
-                self._move(event.topic, runs, block)
-        elif isinstance(event, ev.RecordsForwarded):
-            self._append(event.topic, event.first_seq, event.count, event.size, event.at)
-            self._note_copies(event)
-        elif isinstance(event, ev.ChunkStaged):
-            self._staged[_key_of(event)] = True
-        elif isinstance(event, ev.ChunksCommitted):
-            seq = event.first_seq
-            for chunk, count in zip(event.chunks, event.counts, strict=True):
-                # The size of a chunk stands beside its records, which may be elsewhere.
-                self._append(event.topic, seq, count, 0, event.at)
-                key = (event.producer, event.epoch, *chunk)
-                if key in self._staged:
-                    self._staged[key] = False
-                else:
-                    self._add_reference(Reference(event.topic, seq, count, chunk=key))
-                seq += count
 
     def _move(self, topic: int, spans: rg.Ranges, block: bytes) -> None:
         part = self._part(topic)
@@ -422,16 +426,15 @@ class IndexBuilder:
         part.moved_first_ts = min(part.moved_first_ts or min(times), *times)
         part.moved_last_ts = max(part.moved_last_ts, *times)
 
-    def _note_copies(self, event: ev.RecordsForwarded) -> None:
+    def _note_copies(self, topic: int, router_of: int, first: int, seqs: Sequence[int]) -> None:
         """Tell the copies whose originals are in this segment from those that are not."""
-        router = self.known.routers.get(event.router)
+        router = self.known.routers.get(router_of)
         source = router.source if router is not None else 0
-        seqs = event.source_seqs
         here = self._parts.get(source)
         if here is not None and self._is_here(here, seqs[0], seqs[-1]):
             return
         runs: list[Reference] = []
-        for copy, seq in enumerate(seqs, event.first_seq):
+        for copy, seq in enumerate(seqs, first):
             if here is not None and self._is_here(here, seq, seq):
                 continue
             run = runs[-1] if runs else None
@@ -441,7 +444,7 @@ class IndexBuilder:
             ):
                 run.count += 1
             else:
-                runs.append(Reference(event.topic, copy, 1, source, seq))
+                runs.append(Reference(topic, copy, 1, source, seq))
         for run in runs:
             self._add_reference(run)
 
@@ -467,18 +470,3 @@ class IndexBuilder:
             before.count += reference.count
         else:
             self._references.append(reference)
-
-
-def _key_of(event: ev.ChunkStaged) -> ChunkKey:
-    return event.producer, event.epoch, event.partition, event.attempt, event.number
-
-
-_OF_RECORDS = frozenset(
-    (
-        ev.RecordsMoved,
-        ev.RecordsReplaced,
-        ev.RecordsForwarded,
-        ev.ChunkStaged,
-        ev.ChunksCommitted,
-    )
-)

@@ -6,14 +6,17 @@ that nothing is told twice. Must not know: files, records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import count, repeat
 from typing import NamedTuple
 
 from logqueue import events as ev
-from logqueue.events.block import SEQ, BlockView
 from logqueue.segments.known import KnownTopics
 
 TRIMMED = "trimmed"
+
+_BARE = frozenset(("dead_lettered", "held"))
+"""Kinds whose rows have neither worker nor reason."""
 
 
 class JobTransition(NamedTuple):
@@ -50,44 +53,15 @@ class JobTransition(NamedTuple):
     detail: str | None = None
 
 
-_OF_WRITES = (ev.RecordsAppended, ev.RecordsForwarded, ev.ChunksCommitted)
-
-
 def count_rows(event: ev.AnyEvent, log: str, known: KnownTopics) -> int:
     """How many rows an event makes if its topic is a queue; moves the floors that are known."""
-    kind = type(event)
-    if isinstance(event, _OF_WRITES):
-        return int(event.cap_floor > 0 and known.raise_cap(event.topic, event.cap_floor))
-    if kind.log == ev.LEASES:
-        return _leases_count(event) if log == "leases" else 0
-    if log != "jobs":
+    if log != _teller(event):
         return 0
-    if isinstance(event, (ev.JobsAcked, ev.RecordsFinished, ev.RecordsRemoved, ev.HoldsReleased)):
-        return len(event.seqs)
-    if isinstance(event, ev.JobsHeld):
-        return 0 if event.again else len(event.jobs)
-    if isinstance(event, ev.RecordsReplaced):
-        return sum(BlockView(block).count for block in event.blocks)
-    if isinstance(event, ev.RecordsTrimmed):
-        return len(_floors(event, known))
-    return 0
-
-
-def _leases_count(event: ev.AnyEvent) -> int:
-    if isinstance(event, ev.JobsClaimed):
-        return sum(len(seqs) for _, _, _, seqs in event.grants)
-    if isinstance(event, (ev.JobsReleased, ev.JobsExtended)):
-        return len(event.seqs)
-    return 0
-
-
-def _floors(event: ev.RecordsTrimmed, known: KnownTopics) -> Sequence[tuple[str, int]]:
-    found = []
-    if known.raise_ttl(event.topic, event.ttl_floor):
-        found.append(("ttl", event.ttl_floor))
-    if known.raise_cap(event.topic, event.cap_floor):
-        found.append(("cap", event.cap_floor))
-    return found
+    return sum(
+        len(change.seqs)
+        for change in event.job_changes()
+        if change.kind != TRIMMED or _raises(known, event.topic, change)
+    )
 
 
 def rows_of(
@@ -101,65 +75,40 @@ def rows_of(
         log: "jobs" or "leases".
         known: Changed.
     """
-    at, topic = event.at, event.topic
-    if isinstance(event, _OF_WRITES):
-        if event.cap_floor > 0 and known.raise_cap(topic, event.cap_floor):
-            yield JobTransition(topic, order, at, TRIMMED, event.cap_floor, reason="cap")
-    elif type(event).log == ev.LEASES:
-        if log == "leases":
-            yield from _leases_rows(event, order)
-    elif log != "jobs":
+    if log != _teller(event):
         return
-    elif isinstance(event, ev.JobsAcked):
-        for seq in event.seqs:
-            yield JobTransition(topic, order, at, "acked", seq, worker=event.node)
-    elif isinstance(event, ev.RecordsFinished):
-        for seq in event.seqs:
-            yield JobTransition(topic, order, at, event.outcome, seq, worker=event.node)
-    elif isinstance(event, ev.RecordsRemoved):
-        told = "dead_lettered" if event.dead_lettered else "deleted"
-        told = "redriven" if event.redriven else told
-        for seq in event.seqs:
-            yield JobTransition(topic, order, at, told, seq)
-    elif isinstance(event, ev.JobsHeld):
-        for seq, _, error in event.jobs if not event.again else ():
-            yield JobTransition(topic, order, at, "held", seq, detail=error)
-    elif isinstance(event, ev.HoldsReleased):
-        for seq in event.seqs:
-            yield JobTransition(topic, order, at, "unheld", seq)
-    elif isinstance(event, ev.RecordsReplaced):
-        for block in event.blocks:
-            for seq in BlockView(block).numbers(SEQ) or ():
-                yield JobTransition(topic, order, at, "replaced", seq)
-    elif isinstance(event, ev.RecordsTrimmed):
-        for reason, floor in _floors(event, known):
-            yield JobTransition(topic, order, at, TRIMMED, floor, reason=reason)
-
-
-def _leases_rows(event: ev.AnyEvent, order: int) -> Iterator[JobTransition]:
     at, topic = event.at, event.topic
-    if isinstance(event, ev.JobsClaimed):
-        lease = event.first_lease
-        for node, deadline, _, seqs in event.grants:
-            for number, seq in enumerate(seqs, lease):
-                yield JobTransition(topic, order, at, "claimed", seq, number, node, deadline)
-            lease += len(seqs)
-    elif isinstance(event, ev.JobsExtended):
-        for seq in event.seqs:
+    for change in event.job_changes():
+        kind, node, deadline = change.kind, change.node, change.deadline
+        if kind == TRIMMED and not _raises(known, topic, change):
+            continue
+        reason = _why(change)
+        if kind in _BARE:
+            node = reason = ""
+        leases = count(change.first_lease) if change.first_lease else repeat(0)
+        dues = change.dues or repeat(0)
+        errors = change.errors or repeat(change.error)
+        for seq, lease, due, error in zip(change.seqs, leases, dues, errors, strict=False):
             yield JobTransition(
-                topic, order, at, "extended", seq, worker=event.node, deadline=event.deadline
-            )
-    elif isinstance(event, ev.JobsReleased):
-        reason = _why_released(event)
-        dues = event.dues or [event.ready_at] * len(event.seqs)
-        for seq, due in zip(event.seqs, dues, strict=True):
-            yield JobTransition(
-                topic, order, at, "released", seq, 0, event.node, 0,
-                due if due > at else 0, reason, event.error,
+                topic, order, at, kind, seq, lease, node, deadline,
+                due if due > at else 0, reason, error,
             )  # fmt: skip
 
 
-def _why_released(event: ev.JobsReleased) -> str:
-    if event.uncounted:
+def _teller(event: ev.AnyEvent) -> str:
+    """The log that tells of an event; what is in both is taken from the jobs log."""
+    return "jobs" if event.log & ev.JOBS else "leases"
+
+
+def _raises(known: KnownTopics, topic: int, change: ev.JobChange) -> bool:
+    """Whether a floor has moved."""
+    (floor,) = change.seqs
+    if change.reason == "ttl":
+        return known.raise_ttl(topic, floor)
+    return known.raise_cap(topic, floor)
+
+
+def _why(change: ev.JobChange) -> str:
+    if change.uncounted:
         return "hand_back"
-    return "given_back" if event.given_back else event.reason
+    return "given_back" if change.given_back else change.reason

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from logqueue import events as ev
-from logqueue.model.config import RouterOptions
+from logqueue.model.config import RouterOptions, TopicOptions
 
 UNKNOWN = -1
 """A floor nobody has told yet: the first that is told is not a movement."""
@@ -48,8 +48,8 @@ class RouterFacts(msgspec.Struct):
     options: RouterOptions
 
 
-class KnownTopics:
-    """Topics and routers by number.
+class KnownTopics(ev.TopicVisitor):
+    """Topics and routers by number. Floors that writes move are for `raise_cap` and `raise_ttl`.
 
     Attributes:
         told: Numbers of topics that were told of (not only looked at) since the last `begin`.
@@ -99,29 +99,33 @@ class KnownTopics:
         facts = self.topics.get(number)
         return facts is not None and facts.is_queue
 
-    def learn(self, event: ev.AnyEvent) -> None:
-        """Take in what an event says of topics and routers; floors that writes move are for
-        `raise_cap` and `raise_ttl`."""
-        if isinstance(event, ev.Checkpointed):
-            self._restate(event)
-        elif isinstance(event, ev.TopicCreated):
-            facts = TopicFacts(event.topic, event.name, event.config.is_queue, 0, 0, head=0)
-            self.topics[event.topic] = facts
-            self.told.add(event.topic)
-        elif isinstance(event, ev.TopicRemoved):
-            self.topic(event.topic).is_dropped = True
-            self.told.add(event.topic)
-        elif isinstance(event, ev.RouterCreated):
-            facts_of = RouterFacts(event.router, event.name, event.topic, event.dest, event.options)
-            self.routers[event.router] = facts_of
-            self.told_routers.add(event.router)
-        elif isinstance(event, ev.RouterConfigured):
-            router = self.routers.get(event.router)
-            if router is not None:
-                router.options = event.options
-                self.told_routers.add(event.router)
+    def topic_created(self, event: ev.Event, name: str, config: TopicOptions) -> None:
+        """See `TopicVisitor`."""
+        self.topics[event.topic] = TopicFacts(event.topic, name, config.is_queue, 0, 0, head=0)
+        self.told.add(event.topic)
 
-    def _restate(self, event: ev.Checkpointed) -> None:
+    def topic_removed(self, event: ev.Event) -> None:
+        """See `TopicVisitor`."""
+        self.topic(event.topic).is_dropped = True
+        self.told.add(event.topic)
+
+    def router_created(
+        self, event: ev.Event, router: int, name: str, dest: int, cursor: int,
+        options: RouterOptions,
+    ) -> None:  # fmt: skip
+        """See `TopicVisitor`."""
+        self.routers[router] = RouterFacts(router, name, event.topic, dest, options)
+        self.told_routers.add(router)
+
+    def router_configured(self, event: ev.Event, router: int, options: RouterOptions) -> None:
+        """See `TopicVisitor`."""
+        known = self.routers.get(router)
+        if known is not None:
+            known.options = options
+            self.told_routers.add(router)
+
+    def checkpointed(self, event: ev.Checkpointed) -> None:
+        """See `TopicVisitor`."""
         for kept in event.topics:
             facts = self.topic(kept.topic)
             facts.name, facts.is_queue = kept.name, kept.config.is_queue

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from logqueue.events import ChunkKey
 from logqueue.segments import ranges as rg
-from logqueue.segments.index import ChunkKey, LogName, Reference, SegmentIndex
+from logqueue.segments.index import LogName, Reference, SegmentIndex
 from logqueue.segments.known import KnownTopics, RouterFacts, TopicFacts
 from logqueue.segments.ranges import Ranges
 

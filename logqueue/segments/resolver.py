@@ -14,9 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from logqueue import events as ev
+from logqueue.events import ChunkKey
 from logqueue.events.block import SEQ, BlockView, Texts, is_plain
 from logqueue.events.copy_blocks import pack_copies
-from logqueue.segments.index import ChunkKey, SegmentDamaged
+from logqueue.segments.index import SegmentDamaged
 from logqueue.segments.known import KnownTopics, RouterFacts
 from logqueue.segments.payloads import payloads
 from logqueue.segments.plan import SourceSegment
@@ -31,9 +32,9 @@ _END = 1 << 62
 
 
 class Copies(NamedTuple):
-    """A router's copies, with what it was at the time."""
+    """A router's copies: their originals, and what the router was at the time."""
 
-    event: ev.RecordsForwarded
+    seqs: Sequence[int]
     router: RouterFacts
 
 
@@ -55,7 +56,7 @@ class _Original(NamedTuple):
     content: Content
 
 
-class SegmentRecords:
+class SegmentRecords(ev.RecordVisitor):
     """What one segment holds of some topics, in the order of its frames."""
 
     def __init__(self, topics: Iterable[int], staged_for: Iterable[int] = ()) -> None:
@@ -70,41 +71,60 @@ class SegmentRecords:
         self._originals: dict[int, list[_Original]] = {}
         self._anew: dict[tuple[int, int], list[tuple[int, bytes, int]]] = {}
         self._chunks: dict[tuple[int, ChunkKey], list[tuple[int, bytes]]] = {}
+        # Of the event that is visited.
+        self._offset = 0
+        self._known = KnownTopics()
 
     def note(self, offset: int, event: ev.AnyEvent, known: KnownTopics) -> None:
         """Keep what an event tells of the topics kept here."""
-        if isinstance(event, ev.ChunkStaged):
-            if event.topic in self.topics or event.topic in self._staged_for:
-                at = event.topic, chunk_key(event)
-                self._chunks.setdefault(at, []).append((offset, event.block))
-        elif event.topic not in self.topics:
-            return
-        elif isinstance(event, ev.RecordsAppended):
-            self.keep(event.topic, offset, event.first_seq, event.count, event.block)
-        elif isinstance(event, ev.RecordsForwarded):
-            router = known.routers.get(event.router)
-            if router is not None:
-                copies = Copies(event, msgspec.structs.replace(router))
-                self.keep(event.topic, offset, event.first_seq, event.count, copies)
-        elif isinstance(event, ev.ChunksCommitted):
-            seq = event.first_seq
-            for chunk, count in zip(event.chunks, event.counts, strict=True):
-                committed = CommittedChunk((event.producer, event.epoch, *chunk), event.topic)
-                self.keep(event.topic, offset, seq, count, committed)
-                seq += count
-        elif isinstance(event, ev.RecordsMoved):
-            self._keep_anew(event.topic, offset, event.block)
-        elif isinstance(event, ev.RecordsReplaced):
-            for block in event.blocks:
-                self._keep_anew(event.topic, offset, block)
+        if event.topic in self.topics or event.topic in self._staged_for:
+            self._offset, self._known = offset, known
+            event.visit_records(self)
+
+    def staged(self, event: ev.Event, chunk: ChunkKey, block: bytes) -> None:
+        """See `RecordVisitor`."""
+        self._chunks.setdefault((event.topic, chunk), []).append((self._offset, block))
+
+    def appended(
+        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
+    ) -> None:
+        """See `RecordVisitor`."""
+        self.keep(event.topic, self._offset, first_seq, count, block)
+
+    def copied(
+        self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
+        size: int,
+    ) -> None:  # fmt: skip
+        """See `RecordVisitor`."""
+        known = self._known.routers.get(router)
+        if known is not None:
+            copies = Copies(seqs, msgspec.structs.replace(known))
+            self.keep(event.topic, self._offset, first_seq, len(seqs), copies)
+
+    def committed(self, event: ev.Event, chunk: ChunkKey, first_seq: int, count: int) -> None:
+        """See `RecordVisitor`."""
+        committed = CommittedChunk(chunk, event.topic)
+        self.keep(event.topic, self._offset, first_seq, count, committed)
+
+    def moved(self, event: ev.Event, span: tuple[int, int], block: bytes) -> None:
+        """See `RecordVisitor`."""
+        self._keep_anew(event.topic, block)
+
+    def replaced(self, event: ev.Event, block: bytes) -> None:
+        """See `RecordVisitor`."""
+        self._keep_anew(event.topic, block)
 
     def keep(self, topic: int, offset: int, first: int, count: int, content: Content) -> None:
         """Keep originals of a topic that is kept here."""
+        if topic not in self.topics:
+            return
         self._originals.setdefault(topic, []).append(_Original(offset, first, count, content))
 
-    def _keep_anew(self, topic: int, offset: int, block: bytes) -> None:
+    def _keep_anew(self, topic: int, block: bytes) -> None:
+        if topic not in self.topics:
+            return
         for index, seq in enumerate(BlockView(block).numbers(SEQ) or ()):
-            self._anew.setdefault((topic, seq), []).append((offset, block, index))
+            self._anew.setdefault((topic, seq), []).append((self._offset, block, index))
 
     def original(self, topic: int, seq: int, before: int) -> _Original | None:
         """The originals that a seq is one of, if their frame begins before `before`."""
@@ -137,13 +157,8 @@ def _first_of(original: _Original) -> int:
     return original.first
 
 
-def chunk_key(event: ev.ChunkStaged) -> ChunkKey:
-    """What a chunk is called where it is committed."""
-    return event.producer, event.epoch, event.partition, event.attempt, event.number
-
-
 class Resolver:
-    """The records of the segment being read and of its source segments.
+    """The kept of the segment being read, and shelves of those that are lent.
 
     Attributes:
         path: How errors name the segment being read.
@@ -212,8 +227,8 @@ class Resolver:
     def _copies(
         self, copies: Copies, names: KnownTopics, segment: int, offset: int, start: int, end: int
     ) -> bytes:
-        event, router = copies
-        seqs = event.source_seqs[start:end]
+        router = copies.router
+        seqs = copies.seqs[start:end]
         whole = self._whole(router, segment, offset, seqs)
         if whole is not None:
             return whole
@@ -275,8 +290,7 @@ class Resolver:
         if isinstance(content, CommittedChunk):
             block = self._chunk(content, segment, original.offset)
             return BlockView(block).texts(index) if block is not None else None
-        event, router = content
-        seq = event.source_seqs[index]
+        router, seq = content.router, content.seqs[index]
         texts = self._texts(router.source, seq, names, segment, original.offset)
         if texts is None:
             return None
@@ -316,6 +330,6 @@ class Resolver:
         path = f"segment {source.segment}"
         for offset, payload in payloads(data, path, length=source.bytes, checksum=source.crc32):
             for event in ev.decode(payload).events:
-                known.learn(event)
+                event.visit_topics(known)
                 kept.note(offset, event, known)
         return kept

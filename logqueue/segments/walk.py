@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 
 import msgspec
@@ -77,6 +78,7 @@ def read_records(
     wants = {topic.topic: _Want(topic.ranges, topic.moved) for topic in read.topics}
     known = read.seeds.known()
     kept = SegmentRecords((), wants)
+    routers = len(known.routers)
     _note_sources(known, wants, kept)
     resolver = Resolver(read.segment, kept, path, read.source_segments, fetch_source)
     records, passed, want_of, decode = RecordEvents, PASSED, wants.get, decode_records
@@ -101,13 +103,16 @@ def read_records(
                     for start, end in want.parts(first, last):
                         yield _part(event, range(start - first, end - first + 1))
             elif kind not in passed:
-                known.learn(event)
-                if kind is ev.RouterCreated or kind is ev.Checkpointed:
+                event.visit_topics(known)
+                if len(known.routers) != routers:
+                    routers = len(known.routers)
                     _note_sources(known, wants, kept)
                 kept.note(offset, event, known)
                 want = want_of(event.topic)
                 if want is not None:
-                    yield from _others(event, offset, want, resolver, known)
+                    taken = _Taken(offset, want, resolver, known)
+                    event.visit_records(taken)
+                    yield from chain.from_iterable(taken.found)
 
 
 def _note_sources(known: KnownTopics, wants: dict[int, _Want], kept: SegmentRecords) -> None:
@@ -134,41 +139,78 @@ def _no_transaction(path: str, offset: int, error: Exception) -> SegmentDamaged:
     return SegmentDamaged(path, offset, f"the frame is not a transaction: {error}")
 
 
-def _others(
-    event: ev.AnyEvent, offset: int, want: _Want, resolver: Resolver, known: KnownTopics
-) -> Iterator[RecordEvents]:
-    """The wanted records of an event that is not a plain append."""
-    if isinstance(event, ev.RecordsMoved):
-        yield from _anew(event, event.block, want)
-    elif isinstance(event, ev.RecordsReplaced):
-        for block in event.blocks:
-            yield from _anew(event, block, want)
-    elif isinstance(event, ev.RecordsForwarded):
-        router = known.routers.get(event.router)
-        first = event.first_seq
-        for start, end in want.parts(first, first + event.count - 1):
+class _Taken(ev.RecordVisitor):
+    """The wanted records of an event that is no plain append.
+
+    Attributes:
+        found: Their batches, resolved only when they are asked for.
+    """
+
+    def __init__(self, offset: int, want: _Want, resolver: Resolver, known: KnownTopics) -> None:
+        self.found: list[Iterator[RecordEvents]] = []
+        self._offset = offset
+        self._want = want
+        self._resolver = resolver
+        self._known = known
+
+    def appended(
+        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
+    ) -> None:
+        """See `RecordVisitor`."""
+        self.found.append(self._originals(event, first_seq, count, block))
+
+    def copied(
+        self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
+        size: int,
+    ) -> None:  # fmt: skip
+        """See `RecordVisitor`."""
+        self.found.append(self._copies(event, router, first_seq, seqs))
+
+    def committed(self, event: ev.Event, chunk: ev.ChunkKey, first_seq: int, count: int) -> None:
+        """See `RecordVisitor`."""
+        self.found.append(self._chunk(event, chunk, first_seq, count))
+
+    def moved(self, event: ev.Event, span: tuple[int, int], block: bytes) -> None:
+        """See `RecordVisitor`."""
+        self.found.append(self._anew(event, block))
+
+    def replaced(self, event: ev.Event, block: bytes) -> None:
+        """See `RecordVisitor`."""
+        self.found.append(self._anew(event, block))
+
+    def _originals(
+        self, event: ev.Event, first: int, count: int, block: bytes
+    ) -> Iterator[RecordEvents]:
+        whole = RecordEvents(event.at, event.topic, first, count, block)
+        for start, end in self._want.parts(first, first + count - 1):
+            yield _part(whole, range(start - first, end - first + 1))
+
+    def _copies(
+        self, event: ev.Event, number: int, first: int, seqs: Sequence[int]
+    ) -> Iterator[RecordEvents]:
+        router = self._known.routers.get(number)
+        for start, end in self._want.parts(first, first + len(seqs) - 1):
             if router is None:
-                problem = f"it is of router {event.router}, which no segment at hand tells of"
-                raise SegmentDamaged(resolver.path, offset, problem)
-            copies = Copies(event, router)
-            block = resolver.copies(copies, known, offset, start - first, end - first + 1)
+                problem = f"it is of router {number}, which no segment at hand tells of"
+                raise SegmentDamaged(self._resolver.path, self._offset, problem)
+            block = self._resolver.copies(
+                Copies(seqs, router), self._known, self._offset, start - first, end - first + 1
+            )
             yield RecordEvents(event.at, event.topic, start, end - start + 1, block)
-    elif isinstance(event, ev.ChunksCommitted):
-        first = event.first_seq
-        for chunk, count in zip(event.chunks, event.counts, strict=True):
-            committed = CommittedChunk((event.producer, event.epoch, *chunk), event.topic)
-            for start, end in want.parts(first, first + count - 1):
-                block = resolver.chunk(committed, offset)
-                whole = RecordEvents(event.at, event.topic, first, count, block)
-                yield _part(whole, range(start - first, end - first + 1))
-            first += count
 
+    def _chunk(
+        self, event: ev.Event, chunk: ev.ChunkKey, first: int, count: int
+    ) -> Iterator[RecordEvents]:
+        for start, end in self._want.parts(first, first + count - 1):
+            block = self._resolver.chunk(CommittedChunk(chunk, event.topic), self._offset)
+            whole = RecordEvents(event.at, event.topic, first, count, block)
+            yield _part(whole, range(start - first, end - first + 1))
 
-def _anew(event: ev.AnyEvent, block: bytes, want: _Want) -> Iterator[RecordEvents]:
-    view = BlockView(block)
-    places = want.anew(view.numbers(SEQ) or ())
-    if places:
-        yield _part(RecordEvents(event.at, event.topic, 0, view.count, block), places)
+    def _anew(self, event: ev.Event, block: bytes) -> Iterator[RecordEvents]:
+        view = BlockView(block)
+        places = self._want.anew(view.numbers(SEQ) or ())
+        if places:
+            yield _part(RecordEvents(event.at, event.topic, 0, view.count, block), places)
 
 
 def read_events(data: bytes, read: SegmentRead, path: str = "") -> Iterator[JobTransition]:
@@ -206,4 +248,4 @@ def read_events(data: bytes, read: SegmentRead, path: str = "") -> Iterator[JobT
                     # Floors move all the same.
                     for _ in told:
                         pass
-            known.learn(event)
+            event.visit_topics(known)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from platform import python_version
 from shutil import disk_usage
@@ -30,7 +30,6 @@ from logqueue.core.decide.endings import Outcome
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import BlockView
 from logqueue.model.config import DURABILITIES
 from logqueue.server.service import Phase, Service
 from logqueue.version import __version__
@@ -122,7 +121,7 @@ class Totals:
 _process = ProcessCollector(registry=None)
 
 
-class Metrics:
+class Metrics(ev.RecordVisitor):
     """Counters of one server, and the collector that exposes them."""
 
     def __init__(self, service: Service) -> None:
@@ -165,78 +164,95 @@ class Metrics:
         self.sync_s.observe(seconds)
 
     def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
-        """Count what one applied event stands for."""
-        is_queue = isinstance(topic, QueueTopic)
-        if isinstance(event, ev.RecordsAppended):
-            self.records_appended += event.count
-            if is_queue:
-                self.jobs_finished["dropped"] += event.dropped
-        elif isinstance(event, ev.RecordsForwarded):
-            self.records_appended += event.count
-            self.records_forwarded += event.count
-            if is_queue:
-                self.jobs_finished["dropped"] += event.dropped
-        elif isinstance(event, ev.ChunksCommitted):
-            self.records_appended += sum(event.counts)
-            if is_queue:
-                self.jobs_finished["dropped"] += event.dropped
-        elif isinstance(event, ev.RouterAdvanced):
-            self.records_forwarded += event.forwarded
-        elif isinstance(event, ev.JobsClaimed):
-            self._claimed(topic, event)
-        elif isinstance(event, ev.JobsAcked):
-            self.jobs_finished["acked"] += len(event.seqs)
-            self._counts(topic).acked += len(event.seqs)
-        elif isinstance(event, ev.JobsReleased):
-            reason = "handed_back" if event.uncounted else event.reason
-            self.jobs_released[reason] += len(event.seqs)
-            self._counts(topic).released += len(event.seqs)
-        elif isinstance(event, ev.JobsExtended):
-            self.leases_extended += len(event.seqs)
-        elif isinstance(event, ev.TopicRemoved):
+        """Count what one applied event says of records and jobs."""
+        if event.log & ev.JOBS:
+            event.visit_records(self)
+        for change in event.job_changes():
+            count = _COUNT_JOBS.get(change.kind)
+            if count is not None:
+                count(self, topic, change)
+        if event.ends_topic:
             self.counts_of.pop(event.topic, None)
-        else:
-            self._job_event(topic, event, is_queue)
+
+    def appended(
+        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
+    ) -> None:
+        """See `RecordVisitor`."""
+        self.records_appended += count
+
+    def copied(
+        self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
+        size: int,
+    ) -> None:  # fmt: skip
+        """See `RecordVisitor`."""
+        self.records_appended += len(seqs)
+        self.records_forwarded += len(seqs)
+
+    def committed(self, event: ev.Event, chunk: ev.ChunkKey, first_seq: int, count: int) -> None:
+        """See `RecordVisitor`."""
+        self.records_appended += count
+
+    def routed(self, event: ev.Event, router: int, cursor: int, forwarded: int) -> None:
+        """See `RecordVisitor`."""
+        self.records_forwarded += forwarded
 
     def leases_expired(self, topic: Topic, leases: int) -> None:
         """Count leases of a queue that were found to have expired."""
         self.expired += leases
         self._counts(topic).expired += leases
 
-    def _claimed(self, topic: Topic | None, event: ev.JobsClaimed) -> None:
+    def _claimed(self, topic: Topic | None, change: ev.JobChange) -> None:
         counts = self._counts(topic)
-        for _, _, _, seqs in event.grants:
-            self.jobs_claimed += len(seqs)
-            counts.claimed += len(seqs)
-            if isinstance(topic, QueueTopic):
-                jobs = topic.queue.jobs
-                again = sum(jobs[seq].deliveries > 1 for seq in seqs)
-                self.jobs_redelivered += again
-                counts.redelivered += again
+        self.jobs_claimed += change.count
+        counts.claimed += change.count
+        if isinstance(topic, QueueTopic):
+            jobs = topic.queue.jobs
+            again = sum(jobs[seq].deliveries > 1 for seq in change.seqs)
+            self.jobs_redelivered += again
+            counts.redelivered += again
 
-    def _job_event(self, topic: Topic | None, event: ev.AnyEvent, is_queue: bool) -> None:
-        """Count what happens less often than claims and acks."""
-        if isinstance(event, ev.RecordsFinished) and is_queue:
-            self.jobs_finished[event.outcome] += len(event.seqs)
+    def _extended(self, topic: Topic | None, change: ev.JobChange) -> None:
+        self.leases_extended += change.count
+
+    def _released(self, topic: Topic | None, change: ev.JobChange) -> None:
+        self.jobs_released["handed_back" if change.uncounted else change.reason] += change.count
+        self._counts(topic).released += change.count
+
+    def _acked(self, topic: Topic | None, change: ev.JobChange) -> None:
+        self.jobs_finished["acked"] += change.count
+        self._counts(topic).acked += change.count
+
+    def _finished(self, topic: Topic | None, change: ev.JobChange) -> None:
+        if isinstance(topic, QueueTopic):
+            self.jobs_finished[change.kind] += change.count
             # Of those that are finished one by one, only the exhausted ones are dropped.
-            reason = "max_deliveries" if event.outcome == "dropped" else event.outcome
-            self._failed(topic, reason, len(event.seqs))
-        elif isinstance(event, ev.RecordsTrimmed) and is_queue:
-            self.jobs_finished["expired"] += event.expired
-            self.jobs_finished["dropped"] += event.dropped
-            self._failed(topic, "expired", event.expired)
-        elif isinstance(event, ev.RecordsRemoved):
-            self.jobs_redriven += len(event.seqs) if event.redriven else 0
-            if event.dead_lettered:
-                self.jobs_dead_lettered += event.dead_lettered
-                self._counts(topic).dead_lettered += event.dead_lettered
-                self._failed(topic, event.reason, event.dead_lettered)
-            elif is_queue and not event.redriven:
-                self.jobs_finished["cancelled"] += len(event.seqs)
-        elif isinstance(event, ev.JobsHeld) and not event.again:
-            self._failed(topic, event.reason, len(event.jobs))
-        elif isinstance(event, ev.RecordsReplaced):
-            self.jobs_replaced += sum(BlockView(block).count for block in event.blocks)
+            reason = "max_deliveries" if change.kind == "dropped" else change.kind
+            self._failed(topic, reason, change.count)
+
+    def _trimmed(self, topic: Topic | None, change: ev.JobChange) -> None:
+        if isinstance(topic, QueueTopic):
+            is_expiry = change.reason == "ttl"
+            self.jobs_finished["expired" if is_expiry else "dropped"] += change.count
+            if is_expiry:
+                self._failed(topic, "expired", change.count)
+
+    def _deleted(self, topic: Topic | None, change: ev.JobChange) -> None:
+        if isinstance(topic, QueueTopic):
+            self.jobs_finished["cancelled"] += change.count
+
+    def _redriven(self, topic: Topic | None, change: ev.JobChange) -> None:
+        self.jobs_redriven += change.count
+
+    def _dead_lettered(self, topic: Topic | None, change: ev.JobChange) -> None:
+        self.jobs_dead_lettered += change.count
+        self._counts(topic).dead_lettered += change.count
+        self._failed(topic, change.reason, change.count)
+
+    def _held(self, topic: Topic | None, change: ev.JobChange) -> None:
+        self._failed(topic, change.reason, change.count)
+
+    def _replaced(self, topic: Topic | None, change: ev.JobChange) -> None:
+        self.jobs_replaced += change.count
 
     def _failed(self, topic: Topic | None, reason: str, jobs: int) -> None:
         """Jobs failed for good, whatever became of them: dead-lettered, held or dropped."""
@@ -471,3 +487,22 @@ class Metrics:
 
 
 _METHODS = frozenset(("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"))
+
+
+_COUNT_JOBS: dict[ev.JobChangeKind, Callable[[Metrics, Topic | None, ev.JobChange], None]] = {
+    "claimed": Metrics._claimed,
+    "extended": Metrics._extended,
+    "released": Metrics._released,
+    "acked": Metrics._acked,
+    "rejected": Metrics._finished,
+    "dropped": Metrics._finished,
+    "expired": Metrics._finished,
+    "superseded": Metrics._finished,
+    "cancelled": Metrics._finished,
+    "trimmed": Metrics._trimmed,
+    "deleted": Metrics._deleted,
+    "redriven": Metrics._redriven,
+    "dead_lettered": Metrics._dead_lettered,
+    "held": Metrics._held,
+    "replaced": Metrics._replaced,
+}

@@ -35,7 +35,7 @@ def columns(records: list[Any]) -> list[list[bytes] | None]:
     return [column if any(column) else None for column in found]
 
 
-@pytest.mark.parametrize("key", [None, "k", ev._BLOCK_PLACE.hex(), "\N{SNOWMAN}"])
+@pytest.mark.parametrize("key", [None, "k", ev.BLOCK_PLACE.hex(), "\N{SNOWMAN}"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_large_block_goes_to_the_log_as_it_is(key: str | None, count: int) -> None:
     block = blocks.pack([[b"1" * ev.LARGE_BLOCK_BYTES], None, None, None])

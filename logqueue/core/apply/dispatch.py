@@ -64,10 +64,11 @@ def elapse(topic: Topic, now: int, jobs_max: int | None = limits.LAPSED_PER_PASS
     return queue.elapse(now, topic.config.retry_backoff, jobs_max) or queue.returning > 0
 
 
-def count_leases(state: State, event: ev.JobsClaimed) -> None:
+def count_leases(state: State, event: ev.AnyEvent) -> None:
     """Keep the numbers of leases that are not restored themselves from being given again."""
-    given = sum(len(seqs) for _, _, _, seqs in event.grants)
-    state.next_lease = max(state.next_lease, event.first_lease + given)
+    for change in event.job_changes():
+        if change.first_lease:
+            state.next_lease = max(state.next_lease, change.first_lease + len(change.seqs))
 
 
 def end_alone(topic: Topic, event: ev.AnyEvent) -> None:

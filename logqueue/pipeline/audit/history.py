@@ -15,15 +15,15 @@ Seqs are not always without holes, and the log tells of each hole that is meant:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import pairwise
-from typing import Any
 
 from logqueue import events as ev
 from logqueue.events import block as blocks
-from logqueue.model.config import TopicOptions
+from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.pipeline.audit.frames import JOBS, LEASES, FrameProblem, Placed
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
@@ -192,20 +192,13 @@ class AuditHistory:
             return  # stands for a frame that was lost
         self._note_order(transaction.order)
         self.frames += 1
-        committed: list[tuple[str, int, int]] = []
+        reader = _Reader(self, transaction)
         for event in transaction.events:
-            handler = _TAKE.get(type(event))
-            if handler is not None:
-                handler(self, event, transaction)
-            if isinstance(event, ev.ChunksCommitted):
-                last_seq = event.first_seq + sum(event.counts) - 1
-                inst = self.instances.get(event.topic)
-                committed.append((inst.name if inst else "", event.first_seq, last_seq))
-            elif isinstance(event, ev.EpochCommitted):
-                self._epoch(event, committed, transaction.order)
+            event.visit_topics(reader)
+            event.visit_records(reader)
+            self.kept_from = max(self.kept_from, event.needed_from())
         last = transaction.events[-1]
-        # A chunk that is staged anew has the time of its first staging, so chunks do not count.
-        if type(last) is not ev.ChunkStaged:
+        if not last.keeps_first_time:
             self._note_time(JOBS, transaction.order, last.at)
 
     def _note_time(self, log: str, order: int, at: int) -> None:
@@ -235,7 +228,7 @@ class AuditHistory:
             self.instances[number] = inst
         return inst
 
-    def _grow(self, number: int, first: int, count: int, order: int, reserved: int) -> None:
+    def _grow(self, number: int, first: int, count: int, order: int) -> None:
         """A write gave seqs."""
         inst = self._instance(number)
         last = first + count - 1
@@ -247,7 +240,6 @@ class AuditHistory:
         self._suspects.pop(number, None)
         seq_ranges.add(inst.appended, first, last)
         inst.head = max(inst.head, last)
-        inst.reserved = max(inst.reserved, reserved)
 
     def _hole(self, inst: Instance, last: int, order: int) -> None:
         """Nothing was appended between the head and here. Why?"""
@@ -281,177 +273,184 @@ class AuditHistory:
         epochs.last = max(epochs.last or 0, event.epoch)
 
 
-# -- one function per event that matters ----------------------------------------------------------
+class _Reader(ev.TopicVisitor, ev.RecordVisitor):
+    """Takes in what one transaction of the jobs log says."""
+
+    def __init__(self, history: AuditHistory, transaction: ev.Transaction) -> None:
+        self._history = history
+        self._transaction = transaction
+        self._order = transaction.order
+        # (topic name, first seq, last seq) of committed chunks, neighbours as one.
+        self._committed: list[tuple[str, int, int]] = []
+        self._committing: ev.Event | None = None
+
+    # -- topics, routers, producers ----------------------------------------------------------------
+
+    def topic_created(self, event: ev.Event, name: str, config: TopicOptions) -> None:
+        inst = self._history._instance(event.topic, name)
+        inst.name, inst.created = name, self._order
+        inst.configs.append((self._order, config))
+
+    def topic_configured(self, event: ev.Event, config: TopicOptions) -> None:
+        self._history._instance(event.topic).configs.append((self._order, config))
+
+    def topic_removed(self, event: ev.Event) -> None:
+        self._history._instance(event.topic).dropped = self._order
+
+    def router_created(
+        self, event: ev.Event, router: int, name: str, dest: int, cursor: int,
+        options: RouterOptions,
+    ) -> None:  # fmt: skip
+        has_filter = options.filter is not None
+        edge = Edge(router, name, event.topic, dest, has_filter, cursor, cursor)
+        self._history.edges[router] = edge
+
+    def router_configured(self, event: ev.Event, router: int, options: RouterOptions) -> None:
+        edge = self._history.edges.get(router)
+        if edge is not None:
+            edge.has_filter = edge.has_filter or options.filter is not None
+
+    def epoch_committed(self, event: ev.EpochCommitted) -> None:
+        self._history._epoch(event, self._committed, self._order)
+
+    def staged_dropped(self, event: ev.StagedDropped) -> None:
+        producers = self._history.producers
+        if event.forget and event.producer in producers:
+            producers[event.producer].last = None
+
+    def checkpointed(self, event: ev.Checkpointed) -> None:
+        """Says what is known already, unless older segments are gone or damaged."""
+        history = self._history
+        for kept in event.topics:
+            inst = history.instances.get(kept.topic)
+            if inst is None:
+                inst = history._instance(kept.topic, kept.name)
+                inst.head, inst.known_from = kept.head, kept.head + 1
+                inst.configs.append((self._order, kept.config))
+            elif kept.head > inst.head:
+                history._hole(inst, kept.head, self._order)
+                inst.head = kept.head
+            for first, last in kept.holes:
+                inst.holes.append((first, last, "skipped"))
+            inst.reserved = max(inst.reserved, kept.seqs_reserved)
+        if event.clean:
+            # Nothing is promised beyond the heads any more.
+            for inst in history.instances.values():
+                inst.reserved = min(inst.reserved, inst.head)
+        for edge in event.routers:
+            if edge.router not in history.edges:
+                has_filter = edge.options.filter is not None
+                history.edges[edge.router] = Edge(
+                    edge.router, edge.name, edge.source, edge.dest, has_filter, None, edge.cursor
+                )
+        for producer in event.producers:
+            if producer.name not in history.producers and producer.epoch >= 0:
+                history.producers[producer.name] = Epochs(producer.epoch)
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def appended(
+        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
+    ) -> None:
+        self._history._grow(event.topic, first_seq, count, self._order)
+        self._note_bounds(event, block)
+
+    def copied(
+        self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
+        size: int,
+    ) -> None:  # fmt: skip
+        self._history._grow(event.topic, first_seq, len(seqs), self._order)
+        edge = self._history.edges.get(router)
+        if edge is None:
+            return
+        if seqs[0] <= edge.cursor:
+            edge.repeated.append((seqs[0], min(seqs[-1], edge.cursor), self._order))
+        if isinstance(seqs, range):
+            seq_ranges.add(edge.copied, seqs[0], seqs[-1])
+        else:
+            for seq in seqs:
+                seq_ranges.add(edge.copied, seq, seq)
+        edge.cursor = max(edge.cursor, cursor)
+
+    def staged(self, event: ev.Event, chunk: ev.ChunkKey, block: bytes) -> None:
+        self._note_bounds(event, block)
+
+    def committed(self, event: ev.Event, chunk: ev.ChunkKey, first_seq: int, count: int) -> None:
+        self._history._grow(event.topic, first_seq, count, self._order)
+        name = self._history._instance(event.topic).name
+        last = first_seq + count - 1
+        if self._committing is event:
+            _, first_seq, _ = self._committed.pop()
+        self._committing = event
+        self._committed.append((name, first_seq, last))
+
+    def replaced(self, event: ev.Event, block: bytes) -> None:
+        self._note_bounds(event, block)
+
+    def skipped(self, event: ev.Event, first_seq: int, count: int) -> None:
+        inst = self._history._instance(event.topic)
+        last = first_seq + count - 1
+        if first_seq > inst.head + 1:
+            self._history._hole(inst, first_seq - 1, self._order)
+        inst.holes.append((first_seq, last, "skipped"))
+        inst.head = max(inst.head, last)
+
+    def reserved(self, event: ev.Event, last_seq: int) -> None:
+        inst = self._history._instance(event.topic)
+        inst.reserved = max(inst.reserved, last_seq)
+
+    def trimmed(self, event: ev.Event) -> None:
+        self._history._instance(event.topic).has_removals = True
+
+    def removed(self, event: ev.Event, seqs: Sequence[int], *, redriven: bool) -> None:
+        inst = self._history._instance(event.topic)
+        inst.has_removals = True
+        if redriven:
+            copies = _Written(self._transaction).records_beside(event.topic)
+            inst.redriven.append((self._order, [*seqs], copies))
+
+    def routed(self, event: ev.Event, router: int, cursor: int, forwarded: int) -> None:
+        edge = self._history.edges.get(router)
+        if edge is None:
+            return
+        if _Written(self._transaction).skips:
+            seq_ranges.add(edge.skipped, edge.cursor + 1, cursor)
+        elif forwarded:
+            edge.plain.append((self._order, edge.cursor, cursor, forwarded))
+        edge.cursor = max(edge.cursor, cursor)
+
+    def _note_bounds(self, event: ev.Event, block: bytes) -> None:
+        if not blocks.is_plain(block):
+            bounds = blocks.BlockView(block).numbers(blocks.MAX_DELIVERIES)
+            if bounds:
+                inst = self._history._instance(event.topic)
+                inst.bound_max = max(inst.bound_max, *bounds)
 
 
-def _created(history: AuditHistory, event: ev.TopicCreated, tx: ev.Transaction) -> None:
-    inst = history._instance(event.topic, event.name)
-    inst.name, inst.created = event.name, tx.order
-    inst.configs.append((tx.order, event.config))
+class _Written(ev.RecordVisitor):
+    """What a whole transaction writes.
 
+    Attributes:
+        skips: Whether it skips seqs.
+    """
 
-def _configured(history: AuditHistory, event: ev.TopicConfigured, tx: ev.Transaction) -> None:
-    history._instance(event.topic).configs.append((tx.order, event.config))
+    def __init__(self, transaction: ev.Transaction) -> None:
+        self.skips = False
+        self._records: Counter[int] = Counter()
+        for event in transaction.events:
+            event.visit_records(self)
 
+    def records_beside(self, topic: int) -> int:
+        """How many records it appends to other topics."""
+        return sum(count for number, count in self._records.items() if number != topic)
 
-def _dropped(history: AuditHistory, event: ev.TopicRemoved, tx: ev.Transaction) -> None:
-    history._instance(event.topic).dropped = tx.order
+    def appended(
+        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
+    ) -> None:
+        self._records[event.topic] += count
 
-
-def _appended(history: AuditHistory, event: ev.RecordsAppended, tx: ev.Transaction) -> None:
-    history._grow(event.topic, event.first_seq, event.count, tx.order, event.seqs_reserved)
-    _note_bounds(history, event.topic, event.block)
-    if event.cap_floor:
-        history._instance(event.topic).has_removals = True
-
-
-def _trimmed(history: AuditHistory, event: ev.RecordsTrimmed, tx: ev.Transaction) -> None:
-    history._instance(event.topic).has_removals = True
-
-
-def _replaced(history: AuditHistory, event: ev.RecordsReplaced, tx: ev.Transaction) -> None:
-    for block in event.blocks:
-        _note_bounds(history, event.topic, block)
-
-
-def _staged(history: AuditHistory, event: ev.ChunkStaged, tx: ev.Transaction) -> None:
-    _note_bounds(history, event.topic, event.block)
-
-
-def _note_bounds(history: AuditHistory, topic: int, block: bytes) -> None:
-    if not blocks.is_plain(block):
-        bounds = blocks.BlockView(block).numbers(blocks.MAX_DELIVERIES)
-        if bounds:
-            inst = history._instance(topic)
-            inst.bound_max = max(inst.bound_max, *bounds)
-
-
-def _forwarded(history: AuditHistory, event: ev.RecordsForwarded, tx: ev.Transaction) -> None:
-    history._grow(event.topic, event.first_seq, event.count, tx.order, event.seqs_reserved)
-    edge = history.edges.get(event.router)
-    if edge is None:
-        return
-    seqs = event.source_seqs
-    if seqs[0] <= edge.cursor:
-        edge.repeated.append((seqs[0], min(seqs[-1], edge.cursor), tx.order))
-    if event.seqs:
-        for seq in event.seqs:
-            seq_ranges.add(edge.copied, seq, seq)
-    else:
-        seq_ranges.add(edge.copied, seqs[0], seqs[-1])
-    edge.cursor = max(edge.cursor, event.cursor)
-
-
-def _advanced(history: AuditHistory, event: ev.RouterAdvanced, tx: ev.Transaction) -> None:
-    edge = history.edges.get(event.router)
-    if edge is None:
-        return
-    if any(isinstance(other, ev.SeqsSkipped) for other in tx.events):
-        seq_ranges.add(edge.skipped, edge.cursor + 1, event.cursor)
-    elif event.forwarded:
-        edge.plain.append((tx.order, edge.cursor, event.cursor, event.forwarded))
-    edge.cursor = max(edge.cursor, event.cursor)
-
-
-def _chunks(history: AuditHistory, event: ev.ChunksCommitted, tx: ev.Transaction) -> None:
-    count = sum(event.counts)
-    history._grow(event.topic, event.first_seq, count, tx.order, event.seqs_reserved)
-
-
-def _skipped(history: AuditHistory, event: ev.SeqsSkipped, tx: ev.Transaction) -> None:
-    inst = history._instance(event.topic)
-    last = event.first_seq + event.count - 1
-    if event.first_seq > inst.head + 1:
-        history._hole(inst, event.first_seq - 1, tx.order)
-    inst.holes.append((event.first_seq, last, "skipped"))
-    inst.head = max(inst.head, last)
-    inst.reserved = max(inst.reserved, event.seqs_reserved)
-
-
-def _deleted(history: AuditHistory, event: ev.RecordsRemoved, tx: ev.Transaction) -> None:
-    history._instance(event.topic).has_removals = True
-    if event.redriven:
-        copies = sum(
-            other.count
-            for other in tx.events
-            if isinstance(other, ev.RecordsAppended) and other.topic != event.topic
-        )
-        history._instance(event.topic).redriven.append((tx.order, event.seqs, copies))
-
-
-def _router(history: AuditHistory, event: ev.RouterCreated, tx: ev.Transaction) -> None:
-    has_filter = event.options.filter is not None
-    history.edges[event.router] = Edge(
-        event.router, event.name, event.topic, event.dest, has_filter, event.cursor, event.cursor
-    )
-
-
-def _router_configured(
-    history: AuditHistory, event: ev.RouterConfigured, tx: ev.Transaction
-) -> None:
-    edge = history.edges.get(event.router)
-    if edge is not None:
-        edge.has_filter = edge.has_filter or event.options.filter is not None
-
-
-def _forgotten(history: AuditHistory, event: ev.StagedDropped, tx: ev.Transaction) -> None:
-    if event.forget and event.producer in history.producers:
-        history.producers[event.producer].last = None
-
-
-def _dropped_segments(history: AuditHistory, event: ev.SegmentsDropped, tx: ev.Transaction) -> None:
-    history.kept_from = max(history.kept_from, event.kept_from)
-
-
-def _checkpointed(history: AuditHistory, event: ev.Checkpointed, tx: ev.Transaction) -> None:
-    """Says what is known already, unless older segments are gone or damaged."""
-    history.kept_from = max(history.kept_from, event.oldest)
-    for kept in event.topics:
-        inst = history.instances.get(kept.topic)
-        if inst is None:
-            inst = history._instance(kept.topic, kept.name)
-            inst.head, inst.known_from = kept.head, kept.head + 1
-            inst.configs.append((tx.order, kept.config))
-        elif kept.head > inst.head:
-            history._hole(inst, kept.head, tx.order)
-            inst.head = kept.head
-        for first, last in kept.holes:
-            inst.holes.append((first, last, "skipped"))
-        inst.reserved = max(inst.reserved, kept.seqs_reserved)
-    if event.clean:
-        # Nothing is promised beyond the heads any more.
-        for inst in history.instances.values():
-            inst.reserved = min(inst.reserved, inst.head)
-    for edge in event.routers:
-        if edge.router not in history.edges:
-            has_filter = edge.options.filter is not None
-            history.edges[edge.router] = Edge(
-                edge.router, edge.name, edge.source, edge.dest, has_filter, None, edge.cursor
-            )
-    for producer in event.producers:
-        if producer.name not in history.producers and producer.epoch >= 0:
-            history.producers[producer.name] = Epochs(producer.epoch)
-
-
-_TAKE: dict[type[Any], Callable[[AuditHistory, Any, ev.Transaction], None]] = {
-    ev.TopicCreated: _created,
-    ev.TopicConfigured: _configured,
-    ev.TopicRemoved: _dropped,
-    ev.RecordsAppended: _appended,
-    ev.RecordsReplaced: _replaced,
-    ev.RecordsTrimmed: _trimmed,
-    ev.ChunkStaged: _staged,
-    ev.RecordsForwarded: _forwarded,
-    ev.RouterAdvanced: _advanced,
-    ev.ChunksCommitted: _chunks,
-    ev.SeqsSkipped: _skipped,
-    ev.RecordsRemoved: _deleted,
-    ev.RouterCreated: _router,
-    ev.RouterConfigured: _router_configured,
-    ev.StagedDropped: _forgotten,
-    ev.SegmentsDropped: _dropped_segments,
-    ev.Checkpointed: _checkpointed,
-}
+    def skipped(self, event: ev.Event, first_seq: int, count: int) -> None:
+        self.skips = True
 
 
 def settle(history: AuditHistory, oldest: int | None) -> None:

@@ -37,7 +37,6 @@ CLOCK_CHECK_MS = 1000
 HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
 """Why a queue hands out nothing although it has jobs."""
 
-_WAKES_NOBODY = frozenset((ev.JobsClaimed, ev.RecordsMoved, ev.KeysRemembered, ev.ChunkStaged))
 """Events that make no job claimable, free no place and show nothing new."""
 
 logger = logging.getLogger("logqueue.coordinator")
@@ -563,7 +562,7 @@ class Dispatcher:
         those who wait for the topic. What a caller asked for wakes them sooner; this is for all
         that follows from it, or from the time: copies, expiries, evictions."""
         self.workers.event(topic, event)
-        if topic is None or type(event) in _WAKES_NOBODY:
+        if topic is None or not event.wakes_readers:
             return
         if topic.number in self._cohorts or topic.name in self._readers or self.subscriptions:
             if not self._changed:

@@ -37,10 +37,6 @@ from logqueue.server.storage.journal import Journal, is_kept
 from logqueue.server.storage.segment_store import SegmentStore
 from wal import WalError, WalFull
 
-_CONTROL = frozenset(
-    (ev.TopicCreated, ev.TopicRemoved, ev.RouterCreated, ev.RouterConfigured, ev.RouterRemoved)
-)
-
 FORWARD_PASSES_PER_TURN = 16
 """Router decisions in one turn of the event loop, a few milliseconds at most."""
 
@@ -340,7 +336,7 @@ class Engine:
                     topic.mark_durable = position.number
                 elif position.number:
                     topic.mark_written = position.number
-            if type(event) in _CONTROL:
+            if event.changes_topology:
                 self.control_mark = position.number
             for listener in self._listeners:
                 listener(topic, event)

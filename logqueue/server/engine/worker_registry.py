@@ -15,15 +15,6 @@ from logqueue.core.topic import Topic
 
 NODES_MAX = 10_000
 
-_Work = (
-    ev.JobsAcked
-    | ev.JobsExtended
-    | ev.JobsReleased
-    | ev.RecordsFinished
-    | ev.RecordsRemoved
-    | ev.JobsHeld
-)
-
 
 class Observed:
     """What one node did on one queue.
@@ -73,26 +64,24 @@ class Workers:
 
     def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
         """Count what one applied event says of nodes."""
-        if type(event) is ev.RecordsAppended:
-            return
-        if isinstance(event, ev.JobsClaimed):
-            for node, _, _, seqs in event.grants:
-                self.seen(event.topic, node, event.at).claimed += len(seqs)
-        elif isinstance(event, ev.JobsAcked):
-            self._worked(event).acked += len(event.seqs)
-        elif isinstance(event, ev.JobsExtended):
-            self._worked(event)
-        elif isinstance(event, ev.JobsReleased) and event.reason == "nack":
-            self._worked(event).nacked += len(event.seqs)
-        elif isinstance(event, ev.RecordsFinished | ev.RecordsRemoved) and event.node:
-            self._worked(event).rejected += len(event.seqs)
-        elif isinstance(event, ev.JobsHeld) and event.node and not event.again:
-            self._worked(event).rejected += len(event.jobs)
-        elif isinstance(event, ev.TopicRemoved):
+        for change in event.job_changes():
+            if change.node:
+                self._note(event, change)
+        if event.ends_topic:
             for place in [place for place in self._nodes if place[0] == event.topic]:
                 del self._nodes[place]
 
-    def _worked(self, event: _Work) -> Observed:
-        observed = self.seen(event.topic, event.node, event.at)
-        observed.worked += not (isinstance(event, ev.JobsReleased) and event.uncounted)
-        return observed
+    def _note(self, event: ev.AnyEvent, change: ev.JobChange) -> None:
+        if change.kind == "released" and change.reason != "nack":
+            return
+        observed = self.seen(event.topic, change.node, event.at)
+        if change.kind == "claimed":
+            observed.claimed += change.count
+            return
+        observed.worked += not change.uncounted
+        if change.kind == "acked":
+            observed.acked += change.count
+        elif change.kind == "released":
+            observed.nacked += change.count
+        elif change.kind != "extended":
+            observed.rejected += len(change.seqs)

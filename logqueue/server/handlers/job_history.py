@@ -7,6 +7,7 @@ event loop. Must not know: HTTP, the state.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -58,29 +59,48 @@ def read_history(leases: Log, topic: int, seq: int, deliveries: int) -> LeaseHis
     return LeaseHistory([*found], claims >= deliveries)
 
 
-def _told(event: ev.AnyEvent, seq: int) -> list[dict[str, Any]]:
+def _told(event: ev.AnyEvent, seq: int) -> Iterator[dict[str, Any]]:
     """What an event of the job's topic says of it."""
-    entry: dict[str, Any] = {"at": event.at}
-    if isinstance(event, ev.JobsClaimed):
-        lease = event.first_lease
-        for node, deadline, _, seqs in event.grants:
-            if seq in seqs:
-                number = lease + seqs.index(seq)
-                entry |= {"event": "claimed", "node": node, "deadline": deadline}
-                return [entry | {"lease_id": f"lease_{number:x}"}]
-            lease += len(seqs)
-    elif isinstance(event, ev.JobsExtended) and seq in event.seqs:
-        return [entry | {"event": "extended", "node": event.node, "deadline": event.deadline}]
-    elif isinstance(event, ev.JobsReleased) and seq in event.seqs:
-        due = event.dues[event.seqs.index(seq)] if event.dues else event.ready_at
-        entry |= {"event": event.reason, "node": event.node}
-        if due > event.at:
-            entry["not_before"] = due
-        if event.error is not None:
-            entry["error"] = event.error
-        return [entry]
-    elif isinstance(event, ev.JobsHeld) and any(job[0] == seq for job in event.jobs):
-        return [entry | {"event": "held"}]
-    elif isinstance(event, ev.HoldsReleased) and seq in event.seqs:
-        return [entry | {"event": "released"}]
-    return []
+    for change in event.job_changes():
+        if change.kind in _SHOWN and seq in change.seqs:
+            yield {"at": event.at, **_SHOWN[change.kind](event, change, change.seqs.index(seq))}
+
+
+def _claimed(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+    return {
+        "event": "claimed",
+        "node": change.node,
+        "deadline": change.deadline,
+        "lease_id": f"lease_{change.first_lease + place:x}",
+    }
+
+
+def _extended(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+    return {"event": "extended", "node": change.node, "deadline": change.deadline}
+
+
+def _released(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+    entry: dict[str, Any] = {"event": change.reason, "node": change.node}
+    if change.dues[place] > event.at:
+        entry["not_before"] = change.dues[place]
+    if change.error is not None:
+        entry["error"] = change.error
+    return entry
+
+
+def _held(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+    return {"event": "held"}
+
+
+def _unheld(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+    return {"event": "released"}
+
+
+_SHOWN: dict[ev.JobChangeKind, Callable[[ev.AnyEvent, ev.JobChange, int], dict[str, Any]]] = {
+    "claimed": _claimed,
+    "extended": _extended,
+    "released": _released,
+    "held": _held,
+    "unheld": _unheld,
+}
+"""The entry of each kind of change that is shown."""

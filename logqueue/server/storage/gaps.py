@@ -8,6 +8,7 @@ while they are replayed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from logqueue import events as ev
 from logqueue.core.apply.dispatch import apply
@@ -16,7 +17,7 @@ from logqueue.core.state import State
 logger = logging.getLogger("logqueue.journal")
 
 
-class Gaps:
+class Gaps(ev.RecordVisitor):
     """The gaps of one replay.
 
     Attributes:
@@ -27,6 +28,7 @@ class Gaps:
         self.count = 0
         # Topics of which nothing was appended since the latest gap in the jobs log.
         self._doubtful: set[int] = set()
+        self._state = State()
 
     def note(self, state: State, place: int) -> None:
         """Here a frame is lost.
@@ -41,17 +43,38 @@ class Gaps:
 
     def look(self, state: State, event: ev.AnyEvent) -> None:
         """Tell which records are lost, as soon as an event shows it."""
-        if event.topic not in self._doubtful or not isinstance(event, ev.RecordsAppended):
-            return
-        self._doubtful.discard(event.topic)
-        topic = state.instances.get(event.topic)
-        if topic is not None and event.first_seq > topic.head + 1:
+        if event.topic in self._doubtful:
+            self._state = state
+            event.visit_records(self)
+
+    def appended(
+        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
+    ) -> None:
+        """See `RecordVisitor`."""
+        self._begins_at(event, first_seq)
+
+    def copied(
+        self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
+        size: int,
+    ) -> None:  # fmt: skip
+        """See `RecordVisitor`."""
+        self._begins_at(event, first_seq)
+
+    def committed(self, event: ev.Event, chunk: ev.ChunkKey, first_seq: int, count: int) -> None:
+        """See `RecordVisitor`."""
+        self._begins_at(event, first_seq)
+
+    def _begins_at(self, event: ev.Event, first_seq: int) -> None:
+        """Of a topic that something may be lost of, the first new record has this seq."""
+        topic = self._state.instances.get(event.topic)
+        if event.topic in self._doubtful and topic is not None and first_seq > topic.head + 1:
             logger.warning(
                 "topic %s: no record with a seq from %d to %d is in the log (damage was set aside)",
                 topic.name,
                 topic.head + 1,
-                event.first_seq - 1,
+                first_seq - 1,
             )
+        self._doubtful.discard(event.topic)
 
     def close(self, state: State) -> None:
         """Let go of topics and routers of which only the end is lost, or what they belong to."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from heapq import merge
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,34 +54,6 @@ short."""
 
 FLUSH, RESERVE = "flush", "reserve"
 """Names of housework."""
-
-# Sets of types, which are looked up for every event of every write.
-_CONTROL: Final = frozenset(
-    {
-        ev.TopicCreated,
-        ev.TopicConfigured,
-        ev.TopicRemoved,
-        ev.RouterCreated,
-        ev.RouterConfigured,
-        ev.RouterRemoved,
-        ev.Checkpointed,
-        ev.SegmentsDropped,
-    }
-)
-_OF_PRODUCERS: Final = frozenset({ev.EpochCommitted, ev.StagedDropped})
-_OF_NO_TOPIC: Final = _CONTROL | _OF_PRODUCERS
-_ALWAYS_SYNCED: Final = _CONTROL | {ev.RecordsTrimmed, ev.SeqsSkipped}
-# What stands in these is promised by a later event, or nobody has been told of it.
-_NEVER_SYNCED: Final = _OF_PRODUCERS | {
-    ev.RecordsMoved,
-    ev.KeysRemembered,
-    ev.RouterAdvanced,
-    ev.ChunkStaged,
-}
-_APPENDS: Final = frozenset(
-    {ev.RecordsAppended, ev.RecordsForwarded, ev.ChunkStaged, ev.ChunksCommitted}
-)
-_REMOVALS: Final = frozenset({ev.RecordsRemoved, ev.RecordsFinished, ev.JobsAcked})
 
 logger = logging.getLogger("logqueue.journal")
 
@@ -262,12 +234,9 @@ class Journal:
                 if gaps.count:
                     gaps.look(state, event)
                 apply(state, event, segment)
-                if isinstance(event, ev.Checkpointed):
-                    if not event.more:
-                        self._checkpointed.add(event.begun or segment)
-                    kept_from = max(kept_from, event.oldest)
-                elif isinstance(event, ev.SegmentsDropped):
-                    kept_from = max(kept_from, event.kept_from)
+                kept_from = max(kept_from, event.needed_from())
+                if isinstance(event, ev.Checkpointed) and not event.more:
+                    self._checkpointed.add(event.begun or segment)
             last = transaction.events[-1]
             clean = isinstance(last, ev.Checkpointed) and last.clean
         self._require_whole(kept_from)
@@ -359,7 +328,7 @@ class Journal:
         """
         jobs: list[ev.AnyEvent] = []
         leases: list[ev.AnyEvent] = []
-        sync = False
+        sync = frees = False
         spare = 0
         for event in events:
             kind = type(event)
@@ -368,11 +337,13 @@ class Journal:
             if kind.log & ev.JOBS:
                 jobs.append(event)
                 sync = sync or _must_sync(state, event, events)
-                if kind in _APPENDS or kind is ev.RecordsReplaced:
+                if kind.space == "takes":
                     spare = SPARE_BYTES + self.lent_bytes
+                elif kind.space == "frees":
+                    frees = True
             if kind.log & ev.LEASES:
                 leases.append(event)
-        if spare and any(type(event) in _REMOVALS for event in jobs):
+        if frees:
             # The copy of a finished job comes with its removal, which may use the spare.
             spare = 0
         if may_use_spare is not None:
@@ -531,7 +502,7 @@ class Journal:
 
 
 def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
-    if type(event) in _OF_NO_TOPIC:
+    if event.logged == "always":
         return True
     topic = state.instances.get(event.topic)
     if topic is None:
@@ -541,7 +512,7 @@ def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> b
 
 def is_kept(topic: Topic, event: ev.AnyEvent) -> bool:
     """Whether an event about the records or the leases of a topic goes to a log."""
-    if type(event) in _APPENDS:
+    if event.logged == "topic_logged":
         return topic.config.is_logged
     # Whatever the class is by now, of records that were logged once all else is logged, too: their
     # removal, and who has them.
@@ -549,11 +520,8 @@ def is_kept(topic: Topic, event: ev.AnyEvent) -> bool:
 
 
 def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
-    kind = type(event)
-    if kind in _ALWAYS_SYNCED:
-        return True
-    if kind in _NEVER_SYNCED:
-        return False
+    if event.synced != "as_configured":
+        return event.synced == "always"
     if getattr(event, "seqs_reserved", 0):
         return True
     topic = state.instances.get(event.topic)
@@ -563,12 +531,8 @@ def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> b
 
 def _stands_unsynced(state: State, events: list[ev.AnyEvent]) -> bool:
     """Whether a transaction that was written but not synced has kept its promise."""
-    if any(type(event) in _CONTROL for event in events):
-        return False
     # Topics whose creation was never synced do not exist, nor does what was written to them.
-    known = all(
-        event.topic in state.instances for event in events if type(event) not in _OF_PRODUCERS
-    )
+    known = all(event.topic in state.instances for event in events if event.has_topic)
     return known and not any(_must_sync(state, event, events) for event in events)
 
 
@@ -626,8 +590,7 @@ def _replay_leases(state: State, events: list[ev.AnyEvent], *, alone: bool) -> N
     for event in events:
         topic = state.instances.get(event.topic)
         if topic is None:
-            if isinstance(event, ev.JobsClaimed):
-                count_leases(state, event)
+            count_leases(state, event)
         elif not type(event).log & ev.JOBS:
             apply(state, event)
         elif alone:

@@ -1,0 +1,218 @@
+"""What every event has: its traits, and what it says to those who read logs.
+
+Owns: the base class, the visitors, the changes of jobs. Must not know: any single event.
+
+Code outside `logqueue.events` and `core/apply` does not ask which class an event is of. It goes by
+the traits below, or reads what the event says through `visit_topics`, `visit_records` and
+`job_changes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import msgspec
+
+from logqueue.model.config import RouterOptions, TopicOptions
+
+if TYPE_CHECKING:
+    from logqueue.events.checkpoints import Checkpointed
+    from logqueue.events.staging import EpochCommitted, StagedDropped
+
+JOBS = 1
+LEASES = 2
+BOTH = JOBS | LEASES
+
+LoggedWhen = Literal["always", "topic_logged", "topic_on_disk"]
+SyncedWhen = Literal["always", "as_configured", "never"]
+SpaceEffect = Literal["takes", "frees", "neutral"]
+
+ChunkKey = tuple[str, int, int, str, int]
+"""A staged chunk: producer, epoch, partition, attempt, number."""
+
+JobChangeKind = Literal[
+    "claimed",
+    "extended",
+    "released",
+    "acked",
+    "rejected",
+    "dropped",
+    "expired",
+    "superseded",
+    "cancelled",
+    "dead_lettered",
+    "redriven",
+    "deleted",
+    "held",
+    "unheld",
+    "replaced",
+    "trimmed",
+]
+
+
+class JobChange(msgspec.Struct, frozen=True, gc=False):
+    """What one event says of some jobs of its topic.
+
+    Attributes:
+        kind: What happened.
+        seqs: The jobs. Of "trimmed" the floor: every job up to it that had not ended is over.
+        node: Who did it; "" when time or an operator did.
+        count: How many jobs it counts for; of "trimmed", those that the event has evicted.
+        first_lease: Of "claimed": lease number of the first job; they count up from there. Else 0.
+        deadline: Of "claimed" and "extended", ms since the epoch. Else 0.
+        dues: Of "released": when each job is claimable, ms since the epoch.
+        reason: Of "released", "dead_lettered" and "held": why. Of "trimmed": "ttl" or "cap".
+        error: Of "released": the error that was reported, or None.
+        errors: Of "held": the last error of each job.
+        uncounted: Of "released": the deliveries are undone.
+        given_back: Of "released": the deliveries do not count towards `max_deliveries`.
+    """
+
+    kind: JobChangeKind
+    seqs: Sequence[int]
+    node: str
+    count: int
+    first_lease: int = 0
+    deadline: int = 0
+    dues: Sequence[int] = ()
+    reason: str = ""
+    error: str | None = None
+    errors: Sequence[str | None] = ()
+    uncounted: bool = False
+    given_back: bool = False
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True):
+    """A fact, as the logs keep it.
+
+    The first three traits have no default: every event states them. A field named `seqs_reserved`
+    means the same in every event that has it: the highest seq promised never to be given out
+    twice; unless 0, the event is synced.
+
+    Attributes:
+        log: Which log it goes to: JOBS, LEASES or BOTH.
+        logged: "always"; "topic_logged" if the topic's durability class is logged;
+            "topic_on_disk" if records of the topic ever were.
+        synced: "always"; "as_configured" by the durability class of the topic, or if the event
+            reserves seqs; "never" if a later event makes the promise, or nobody was promised
+            anything. The leases log is never synced for the sake of an event.
+        space: Whether it "takes" disk space that is left to acks and deletes, "frees" some, or is
+            "neutral". An event that frees lets its whole transaction use the spare space.
+        has_topic: Whether `topic` is the number of an instance that must exist.
+        wakes_readers: Whether those who wait for the topic look again.
+        changes_topology: Whether it changes which topics and routers there are; replies that show
+            them wait for it.
+        ends_topic: Whether the instance and all it held is gone.
+        holds_records: Whether it says that records exist, or holds what becomes records: readers of
+            records pass over all other events without decoding them.
+        keeps_first_time: Whether `at` may be earlier than that of events before it.
+        at: The coordinator's clock when it was decided, ms since the epoch.
+        topic: Number of the topic instance it is about.
+    """
+
+    log: ClassVar[int]
+    logged: ClassVar[LoggedWhen]
+    synced: ClassVar[SyncedWhen]
+    space: ClassVar[SpaceEffect] = "neutral"
+    has_topic: ClassVar[bool] = True
+    wakes_readers: ClassVar[bool] = True
+    changes_topology: ClassVar[bool] = False
+    ends_topic: ClassVar[bool] = False
+    holds_records: ClassVar[bool] = False
+    keeps_first_time: ClassVar[bool] = False
+
+    at: int
+    topic: int
+
+    def visit_topics(self, to: TopicVisitor) -> None:
+        """Say what it means for topics, routers and producers. Nothing by default."""
+
+    def visit_records(self, to: RecordVisitor) -> None:
+        """Say what it means for records, in order. Nothing by default."""
+
+    def job_changes(self) -> Iterable[JobChange]:
+        """What it means for jobs, if the topic is a queue. Nothing by default."""
+        return ()
+
+    def needed_from(self) -> int:
+        """First segment of the jobs log that is still needed; 0 when it does not say."""
+        return 0
+
+
+class TopicVisitor:
+    """Learns from events about topics, routers and producers. Each method does nothing by default.
+
+    Every method gets the event first, for its time and the number of its topic.
+    """
+
+    def topic_created(self, event: Event, name: str, config: TopicOptions) -> None:
+        """A new instance exists."""
+
+    def topic_configured(self, event: Event, config: TopicOptions) -> None:
+        """The whole config was replaced."""
+
+    def topic_removed(self, event: Event) -> None:
+        """The instance and all it held is gone."""
+
+    def router_created(
+        self, event: Event, router: int, name: str, dest: int, cursor: int, options: RouterOptions
+    ) -> None:
+        """A router from the event's topic to `dest` exists; it starts behind `cursor`."""
+
+    def router_configured(self, event: Event, router: int, options: RouterOptions) -> None:
+        """A router has new options."""
+
+    def epoch_committed(self, event: EpochCommitted) -> None:
+        """A producer's epoch is complete."""
+
+    def staged_dropped(self, event: StagedDropped) -> None:
+        """What a producer had staged was not committed in time."""
+
+    def checkpointed(self, event: Checkpointed) -> None:
+        """Topics, routers and producers as they are at this place in the log."""
+
+
+class RecordVisitor:
+    """Learns from events about records. Each method does nothing by default.
+
+    Every method gets the event first, for its time and the number of its topic.
+    """
+
+    def appended(self, event: Event, first_seq: int, count: int, block: bytes, size: int) -> None:
+        """Records were appended; `size` are their bytes as the limits count them."""
+
+    def copied(
+        self, event: Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int], size: int
+    ) -> None:
+        """A router appended copies of the records `seqs` of its source, which stand earlier in
+        the log; it has come to `cursor` there."""
+
+    def staged(self, event: Event, chunk: ChunkKey, block: bytes) -> None:
+        """A chunk was laid down; it is not visible yet."""
+
+    def committed(self, event: Event, chunk: ChunkKey, first_seq: int, count: int) -> None:
+        """A staged chunk was appended. Its block stands earlier in the log, or in this frame."""
+
+    def moved(self, event: Event, span: tuple[int, int], block: bytes) -> None:
+        """Live records were written again unchanged, with their own seqs. They replace every batch
+        in their span of seqs."""
+
+    def replaced(self, event: Event, block: bytes) -> None:
+        """Jobs got new content, with their own seqs."""
+
+    def skipped(self, event: Event, first_seq: int, count: int) -> None:
+        """Seqs without a record, which readers are told of as lost."""
+
+    def reserved(self, event: Event, last_seq: int) -> None:
+        """Seqs up to this one are promised never to be given out twice."""
+
+    def trimmed(self, event: Event) -> None:
+        """Records at the front may be gone."""
+
+    def removed(self, event: Event, seqs: Sequence[int], *, redriven: bool) -> None:
+        """Records are gone; redriven ones went back to where they came from."""
+
+    def routed(self, event: Event, router: int, cursor: int, forwarded: int) -> None:
+        """A router has come to `cursor` in its source, and has made copies that an `appended`
+        beside it says."""
