@@ -158,7 +158,7 @@ def _first_of(original: _Original) -> int:
 
 
 class Resolver:
-    """The kept of the segment being read, and shelves of those that are lent.
+    """The records of the segment being read and of its source segments.
 
     Attributes:
         path: How errors name the segment being read.

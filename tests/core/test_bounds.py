@@ -9,7 +9,7 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core.apply.dispatch import elapse
+from logqueue.core.apply.elapse import elapse
 from logqueue.core.batch import Batch
 from logqueue.core.invariants import check
 from logqueue.core.job_views import list_jobs

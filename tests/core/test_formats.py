@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logqueue import events as ev
-from logqueue.core.apply.dispatch import apply, finish_replay
+from logqueue.core.apply.dispatch import apply
+from logqueue.core.apply.replay import finish_replay
 from logqueue.core.batch import Batch
 from logqueue.core.invariants import check, portrait
 from logqueue.core.state import State

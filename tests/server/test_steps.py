@@ -16,7 +16,7 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.core import tags
-from logqueue.core.apply import dispatch, replacing
+from logqueue.core.apply import elapse, replacing
 from logqueue.core.invariants import check
 from logqueue.core.job_views import list_jobs
 from logqueue.core.queue_state import QueueState
@@ -53,7 +53,7 @@ def _scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SCALED.items():
         monkeypatch.setattr(limits, name, value)
     monkeypatch.setattr(QueueState.elapse, "__defaults__", (None, 100))
-    monkeypatch.setattr(dispatch.elapse, "__defaults__", (100,))
+    monkeypatch.setattr(elapse.elapse, "__defaults__", (100,))
     monkeypatch.setattr(replacing.go_on, "__defaults__", (25, 100))
     monkeypatch.setattr(engines, "FORWARDED_PER_TURN_MAX", 100)
     monkeypatch.setattr(engines, "CATCH_UP_RECORDS_MAX", 400)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from logqueue.core.apply.dispatch import settle_particulars
+from logqueue.core.apply.replay import settle_particulars
 from logqueue.core.leases import JobEntry
 from logqueue.core.queue_topic import QueueTopic, as_log
 from logqueue.core.state import State

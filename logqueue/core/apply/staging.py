@@ -1,9 +1,10 @@
-"""Applying the facts of transactional appends. Part of `apply`; never refuses."""
+"""Applying the events of transactional appends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from logqueue import events as ev
 from logqueue.core.batch import Batch
@@ -12,7 +13,7 @@ from logqueue.core.staging import ChunkId, Epoch, ProducerState, StagedChunk, di
 from logqueue.core.state import State
 
 
-def chunk_staged(state: State, event: ev.ChunkStaged, segment: int) -> None:
+def _chunk_staged(state: State, event: ev.ChunkStaged, segment: int) -> None:
     """Keep a chunk for its epoch."""
     producer = _touch(state, event.producer, event.at)
     committed = producer.committed
@@ -28,7 +29,7 @@ def chunk_staged(state: State, event: ev.ChunkStaged, segment: int) -> None:
         producer.stage(event.epoch, chunk_id, chunk)
 
 
-def chunks_committed(state: State, event: ev.ChunksCommitted, segment: int) -> None:
+def _chunks_committed(state: State, event: ev.ChunksCommitted, segment: int) -> None:
     """Append an epoch's chunks to one topic."""
     topic = state.instances.get(event.topic)
     last_seq = event.first_seq + sum(event.counts) - 1
@@ -56,7 +57,7 @@ def chunks_committed(state: State, event: ev.ChunksCommitted, segment: int) -> N
         state.discarded.extend(topic.evict(event.cap_floor))
 
 
-def epoch_committed(state: State, event: ev.EpochCommitted, segment: int) -> None:
+def _epoch_committed(state: State, event: ev.EpochCommitted, segment: int) -> None:
     """An epoch is done, and what was staged for it is no longer needed."""
     producer = _touch(state, event.producer, event.at)
     if producer.committed is None or producer.committed.number < event.epoch:
@@ -66,7 +67,7 @@ def epoch_committed(state: State, event: ev.EpochCommitted, segment: int) -> Non
             producer.unstage(event.epoch)
 
 
-def staged_dropped(state: State, event: ev.StagedDropped, segment: int) -> None:
+def _staged_dropped(state: State, event: ev.StagedDropped, segment: int) -> None:
     """What was staged is let go."""
     producer = state.producers.get(event.producer)
     if producer is not None:
@@ -109,3 +110,11 @@ def _touch(state: State, name: str, at: int) -> ProducerState:
         producer = state.producers[name] = ProducerState(name)
     producer.touched_at = max(producer.touched_at, at)
     return producer
+
+
+APPLY: dict[type[ev.Event], Callable[[State, Any, int], None]] = {
+    ev.ChunkStaged: _chunk_staged,
+    ev.ChunksCommitted: _chunks_committed,
+    ev.EpochCommitted: _epoch_committed,
+    ev.StagedDropped: _staged_dropped,
+}

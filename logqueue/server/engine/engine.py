@@ -15,7 +15,8 @@ from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.apply import replacing
 from logqueue.core.apply.carry_over import carry_leases, carry_over, queues_to_settle
-from logqueue.core.apply.dispatch import apply, elapse
+from logqueue.core.apply.dispatch import apply
+from logqueue.core.apply.elapse import elapse
 from logqueue.core.decide.copies import NO_ROOM
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.dispatch import decide

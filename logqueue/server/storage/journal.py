@@ -18,7 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from logqueue import events as ev
-from logqueue.core.apply.dispatch import apply, count_leases, end_alone, finish_replay, introduce
+from logqueue.core.apply.checkpoints import introduce
+from logqueue.core.apply.dispatch import apply
+from logqueue.core.apply.replay import count_leases, end_alone, finish_replay
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly

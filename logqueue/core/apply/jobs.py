@@ -1,0 +1,93 @@
+"""Applying the events of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+from logqueue import events as ev
+from logqueue.core.leases import Grant
+from logqueue.core.state import State
+
+
+def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
+    lease = event.first_lease
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
+        queue = topic.queue
+        queue.cursor = max(queue.cursor, event.cursor)
+        queue.has_overdue = queue.has_overdue or event.overdue
+        for node, deadline, stream, seqs in event.grants:
+            queue.claim(Grant(node, deadline, stream, seqs), lease)
+            lease += len(seqs)
+        if topic.config.claim_rate is not None:
+            queue.spend_rate(topic.config.claim_rate, lease - event.first_lease, event.at)
+    state.next_lease = max(state.next_lease, lease)
+
+
+def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
+        topic.queue.finish(event.seqs)
+        topic.remove(sorted(event.seqs))
+        topic.queue.count("acked", len(event.seqs) - event.orphans)
+
+
+def _jobs_held(state: State, event: ev.JobsHeld, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
+        for seq, deliveries, error in event.jobs:
+            topic.queue.hold(seq, deliveries, error, segment)
+
+
+def _holds_released(state: State, event: ev.HoldsReleased, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
+        for seq in event.seqs:
+            topic.queue.let_go(seq, timed=topic.is_timed(seq))
+
+
+def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
+        dues = event.dues or repeat(event.ready_at, len(event.seqs))
+        topic.queue.release(
+            event.seqs,
+            [due if due > event.at else 0 for due in dues],
+            event.error,
+            uncounted=event.uncounted,
+            given_back=event.given_back,
+        )
+
+
+def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
+        topic.queue.extend(event.node, event.deadline, event.seqs)
+
+
+def _backoff_changed(state: State, event: ev.BackoffChanged, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
+        topic.queue.change_backoff(event.before, event.at)
+
+
+def _jobs_rescheduled(state: State, event: ev.JobsRescheduled, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None and not topic.replacing:
+        # Live, it follows from the new content, bit by bit; the event is for the leases log.
+        # At replay the lease before may not have been seen to run out.
+        topic.queue.release(event.seqs, event.dues)
+
+
+APPLY: dict[type[ev.Event], Callable[[State, Any, int], None]] = {
+    ev.JobsClaimed: _jobs_claimed,
+    ev.JobsAcked: _jobs_acked,
+    ev.JobsReleased: _jobs_released,
+    ev.JobsExtended: _jobs_extended,
+    ev.JobsHeld: _jobs_held,
+    ev.HoldsReleased: _holds_released,
+    ev.BackoffChanged: _backoff_changed,
+    ev.JobsRescheduled: _jobs_rescheduled,
+}
