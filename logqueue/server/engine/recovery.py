@@ -6,7 +6,8 @@ asyncio, HTTP.
 
 from __future__ import annotations
 
-from logqueue.core.apply.dispatch import apply, elapse
+from logqueue.core.apply.dispatch import apply
+from logqueue.core.apply.elapse import elapse
 from logqueue.core.decide.leases import end_leases
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
