@@ -80,6 +80,6 @@ def decode(payload: bytes) -> Transaction:
     """Read a frame payload.
 
     Raises:
-        msgspec.DecodeError: The bytes are no transaction of this version.
+        msgspec.DecodeError: The bytes are not a transaction of this version.
     """
     return _decoder.decode(payload)

@@ -147,7 +147,7 @@ class JobsHeld(Event, frozen=True, array_like=True, tag=21):
     node: str = ""
 
     def job_changes(self) -> Iterable[JobChange]:
-        """See `Event.job_changes`. What is only said again is no change."""
+        """See `Event.job_changes`. An event that repeats an earlier one is not a change."""
         if self.again or not self.jobs:
             return ()
         seqs, _, errors = zip(*self.jobs, strict=True)

@@ -140,7 +140,7 @@ def _no_transaction(path: str, offset: int, error: Exception) -> SegmentDamaged:
 
 
 class _Taken(ev.RecordVisitor):
-    """The wanted records of an event that is no plain append.
+    """The wanted records of an event that is not a plain append.
 
     Attributes:
         found: Their batches, resolved only when they are asked for.
