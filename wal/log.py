@@ -166,11 +166,6 @@ class Log:
         self._opening = None
 
     @property
-    def has_begun(self) -> bool:
-        """Whether it takes appends; until then nothing was changed."""
-        return self._opening is None
-
-    @property
     def starts(self) -> int:
         """How often the log was opened, as far as its note knows."""
         head = self._committer.head

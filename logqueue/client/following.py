@@ -107,8 +107,6 @@ class From:
     tail: bool = False
 
 
-TAIL = From(tail=True)
-
 Topics = str | Iterable[str] | Mapping[str, int | From]
 """A topic or several, from their beginning, or each from a seq or From."""
 

@@ -1,7 +1,6 @@
-"""What must hold of every state, and a picture of it that does not depend on how it is stored.
+"""What must hold of every state.
 
-Owns: `check`, which raises, and `portrait`, by which a live state and a replayed one are compared.
-Changes nothing. Must not know: commands, the log.
+Owns: `check`, which raises. Changes nothing. Must not know: commands, the log.
 """
 
 from __future__ import annotations
@@ -9,9 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container
 from itertools import pairwise
-from typing import Any
-
-import msgspec
 
 from logqueue.core import record_times
 from logqueue.core.batches import live_size
@@ -19,10 +15,9 @@ from logqueue.core.leases import Grant, JobEntry
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import moment
-from logqueue.core.routers import RouterState
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events.block import DELAY, KEY, NUMBER_COLUMNS, TAG, BlockView
+from logqueue.events.block import DELAY, KEY, TAG, BlockView
 
 
 class Contradiction(Exception):
@@ -57,23 +52,6 @@ def check(state: State) -> None:
         if isinstance(topic, QueueTopic):
             _check_queue(topic, state.next_lease)
     _check_routers(state)
-
-
-def portrait(state: State, now: int | None = None) -> dict[str, Any]:
-    """All logical content as plain data: equal for states that nobody can tell apart.
-
-    Args:
-        state: Read only.
-        now: When given, idempotency keys past their window are left out.
-    """
-    picture: dict[str, Any] = {
-        name: _topic_portrait(topic, now) for name, topic in state.topics.items()
-    }
-    for name, router in state.routers.items():
-        picture[f"router {name}"] = {
-            attribute: getattr(router, attribute) for attribute in RouterState.__slots__
-        }
-    return picture
 
 
 def _check_routers(state: State) -> None:
@@ -361,69 +339,3 @@ def _check_grants(where: str, queue: QueueState, used: Counter[int]) -> None:
     soonest = min((grant.deadline for grant in grants if grant.live), default=None)
     if (first.deadline if first is not None else None) != soonest:
         raise Contradiction(f"{where}: deadlines")
-
-
-def _topic_portrait(topic: Topic, now: int | None) -> dict[str, Any]:
-    picture: dict[str, Any] = {
-        "instance": topic.number,
-        "config": msgspec.structs.asdict(topic.config),
-        "head": topic.head,
-        "earliest": topic.earliest_seq,
-        "floors": (topic.cap_floor, topic.ttl_floor),
-        "holes": topic.holes,
-        "bytes": topic.live_bytes,
-        "written_at": topic.last_write_at,
-        "records": {
-            seq: (ts, *texts) for batch in topic.batches for seq, ts, texts in batch.records()
-        },
-        "keys": {
-            key: (write.at, write.first_seq, write.records, write.head)
-            for key, write in topic.keys.items()
-            if now is None or topic.remembered(key, now) is not None
-        },
-    }
-    if topic.particulars is not None:
-        picture["particulars"] = _particulars_portrait(topic)
-    if isinstance(topic, QueueTopic):
-        picture["queue"] = _queue_portrait(topic.queue)
-    return picture
-
-
-def _particulars_portrait(topic: Topic) -> dict[int, tuple[Any, ...]]:
-    found: dict[int, tuple[Any, ...]] = {}
-    for batch in topic.batches:
-        view = BlockView(batch.block)
-        for index in batch.live_indexes():
-            numbers = [view.number(c, index) for c in range(DELAY, len(NUMBER_COLUMNS))]
-            own = (view.text(KEY, index), *numbers)
-            if any(own):
-                found[batch.seq_at(index)] = own
-    return found
-
-
-def _queue_portrait(queue: QueueState) -> dict[str, Any]:
-    jobs: dict[int, tuple[Any, ...]] = {}
-    orphans: dict[int, tuple[Any, ...]] = {}
-    for seq, job in sorted(queue.jobs.items()):
-        grant = job.grant
-        if grant is not None:
-            lease = ("leased", job.deliveries, job.lease, grant.node, grant.deadline, grant.stream)
-            (jobs if job.live else orphans)[seq] = lease
-        elif seq in queue.held:
-            jobs[seq] = ("held", job.deliveries)
-        elif job.ready_at:
-            jobs[seq] = ("delayed", job.deliveries, job.ready_at)
-        else:
-            jobs[seq] = ("reclaimed", job.deliveries)
-    for packed in queue.delayed:
-        seq = record_times.seq_of(packed)
-        if seq not in queue.jobs:
-            jobs[seq] = ("delayed", 0, record_times.time_of(packed))
-    return {
-        "jobs": dict(sorted(jobs.items())),
-        "orphans": orphans,
-        "dead_lettered": queue.dead_lettered,
-        "given back": {s: job.given_back for s, job in queue.jobs.items() if job.given_back},
-        "errors": {s: job.error for s, job in sorted(queue.jobs.items()) if job.error is not None},
-        "finished": dict(sorted(queue.finished.items())),
-    }

@@ -32,7 +32,7 @@ from logqueue.segments.index import (
     encode_index,
 )
 from logqueue.segments.known import KnownTopics
-from logqueue.segments.plan import SegmentRead, topics_of
+from logqueue.segments.plan import topics_of
 from wal import HEADER_BYTES, End, HeaderState, decode_header, frames_behind, salt_of
 
 LOGS: tuple[LogName, ...] = ("jobs", "leases")
@@ -63,24 +63,6 @@ class SegmentFile(msgspec.Struct):
     path: str
     is_sealed: bool
     index: SegmentIndex
-
-
-class CatalogProblem(msgspec.Struct):
-    """What is wrong with a file.
-
-    Attributes:
-        path: Of the file, or of the directory that lacks one.
-        log: "jobs" or "leases".
-        segment: Id of the segment.
-        offset: Where it goes wrong, in bytes.
-        problem: What is wrong there.
-    """
-
-    path: str
-    log: str
-    segment: int
-    offset: int
-    problem: str
 
 
 class IndexCache:
@@ -162,15 +144,6 @@ class Catalog(NamedTuple):
             if file.segment == segment:
                 return file
         raise CatalogError(f"segment {segment} of the {log} log is not at hand")
-
-    def bytes_of(self, read: SegmentRead) -> bytes:
-        """The bytes that a read asks for."""
-        return read_segment(self.file(read.log, read.segment).path, read.bytes)
-
-    def fetch_source(self, segment: int) -> bytes:
-        """The bytes of a segment of the jobs log, for reads that need others besides their own."""
-        file = self.file("jobs", segment)
-        return read_segment(file.path, file.index.bytes)
 
     def gaps(self, log: LogName) -> list[tuple[int, int]]:
         """Ids of segments that are missing between others, first and last of each gap."""
@@ -384,75 +357,3 @@ def scan(
         if not may_be_torn or (behind and watermark >= number):
             raise SegmentDamaged(str(path), builder.bytes, f"frame {number}: {builder.problem}")
     return builder.index()
-
-
-def verify(directories: Sequence[str | Path]) -> list[CatalogProblem]:
-    """Check every byte of the segments in some directories.
-
-    Returns:
-        All that is wrong: damage, missing segments, copies that differ, indexes that do not fit.
-        A torn end of the last segment is none.
-    """
-    problems: list[CatalogProblem] = []
-    seen: dict[tuple[str, int], tuple[Path, SegmentIndex]] = {}
-    identities: dict[str, tuple[Path, str]] = {}
-    for directory in directories:
-        for log in LOGS:
-            place = Path(directory) / log
-            try:
-                found = [*_segments_of(log, place)]
-            except SegmentDamaged as damage:
-                problems.append(_problem(damage, log))
-                continue
-            problems += _missing(log, place, found)
-            for file in found:
-                first = identities.setdefault(log, (file.path, file.identity))
-                if first[1] != file.identity:
-                    text = f"it is of log {file.identity}, but {first[0]} of {first[1]}"
-                    problems.append(CatalogProblem(str(file.path), log, file.segment, 32, text))
-                    continue
-                problems += _verify_file(file, seen)
-    return problems
-
-
-def _verify_file(
-    file: _Listing, seen: dict[tuple[str, int], tuple[Path, SegmentIndex]]
-) -> list[CatalogProblem]:
-    try:
-        index = scan(file.path, file.log, may_be_torn=file.is_last)
-    except SegmentDamaged as damage:
-        return [_problem(damage, file.log, file.segment)]
-    problems = []
-
-    def note(path: Path, text: str) -> None:
-        problems.append(CatalogProblem(str(path), file.log, file.segment, 0, text))
-
-    beside = index_path(file.path)
-    if beside.exists():
-        try:
-            told = decode_index(beside.read_bytes())
-            if (told.bytes, told.crc32) != (index.bytes, index.crc32):
-                note(beside, "the index is not of the segment beside it")
-        except IndexDamaged as error:
-            note(beside, f"{error}; it will be made anew")
-    other = seen.setdefault((file.log, file.segment), (file.path, index))
-    length = min(index.bytes, other[1].bytes)
-    if other[0] != file.path and _crc(file.path, length) != _crc(other[0], length):
-        note(file.path, f"it differs from {other[0]} in its first {length} bytes")
-    return problems
-
-
-def _crc(path: Path, length: int) -> int:
-    return crc32(read_segment(path, length))
-
-
-def _missing(log: LogName, place: Path, found: Sequence[_Listing]) -> Iterator[CatalogProblem]:
-    for before, after in pairwise(found):
-        for segment in range(before.segment + 1, after.segment):
-            yield CatalogProblem(str(place), log, segment, 0, f"segment {segment} is missing")
-
-
-def _problem(damage: SegmentDamaged, log: str, segment: int = 0) -> CatalogProblem:
-    name = os.path.basename(damage.path)
-    number = int(name[:20]) if _NAME.fullmatch(name) else segment
-    return CatalogProblem(damage.path, log, number, damage.offset, damage.problem)

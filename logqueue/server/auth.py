@@ -85,10 +85,6 @@ class Key:
         return not self.prefixes or name.startswith(self.prefixes)
 
 
-ANYONE: Final = Key(id="anyone")
-"""Stands for every caller of a server without keys."""
-
-
 @dataclass(frozen=True, slots=True)
 class KeyRing:
     """All keys of a server. An empty ring is false: such a server asks nobody for a key."""

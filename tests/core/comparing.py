@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from logqueue.core.invariants import portrait
 from logqueue.core.state import State
 from tests.core.model import Lease, Model, ModelTopic
+from tests.portrait import portrait
 
 
 def compare(state: State, model: Model, now: int) -> None:

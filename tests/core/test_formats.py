@@ -15,12 +15,13 @@ from logqueue import events as ev
 from logqueue.core.apply.dispatch import apply
 from logqueue.core.apply.replay import finish_replay
 from logqueue.core.batch import Batch
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.core.state import State
 from logqueue.errors import InvalidRequest
 from logqueue.events import block as blocks
 from logqueue.model.config import BackoffOptions, RouterOptions, TopicOptions, is_topic_name
 from logqueue.model.tag_predicate import Predicate
+from tests.portrait import portrait
 
 GOLDEN = Path(__file__).with_name("golden_log.json")
 FRAGMENT = st.binary(max_size=40)

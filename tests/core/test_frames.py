@@ -11,11 +11,12 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.errors import PayloadTooLarge
 from logqueue.model import limits
 from logqueue.server.storage import checkpoint, compaction, journal
 from tests.core.world import World, job, pack, wish
+from tests.portrait import portrait
 from wal import Log
 
 FRAME_BYTES = 48 << 10

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from logqueue.api.record_texts import RecordTexts, shown
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.core.reading import read
 from logqueue.errors import KeyConflict, NotAQueue, TopicFull
 from logqueue.server.storage import compaction
 from tests.core.world import World, wish
+from tests.portrait import portrait
 
 
 @pytest.fixture

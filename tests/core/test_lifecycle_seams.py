@@ -8,9 +8,10 @@ import pytest
 
 from logqueue.api.record_texts import RecordTexts, shown
 from logqueue.core import commands as cmd
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.errors import RecordTooLarge
 from tests.core.world import World, pack, wish
+from tests.portrait import portrait
 
 
 @pytest.fixture

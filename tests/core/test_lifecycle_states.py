@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.errors import TopicFull
 from tests.core.world import World, wish
+from tests.portrait import portrait
 
 Step = Callable[[World], object]
 

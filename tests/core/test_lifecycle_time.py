@@ -9,11 +9,12 @@ import pytest
 from logqueue.core import commands as cmd
 from logqueue.core.backoff import delay_ms
 from logqueue.core.decide.claims import oldest_ready_ms
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.core.reading import read
 from logqueue.model.config import BackoffOptions
 from logqueue.server.storage import compaction
 from tests.core.world import START_MS, World, wish
+from tests.portrait import portrait
 
 
 @pytest.fixture

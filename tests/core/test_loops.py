@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from logqueue.core import commands as cmd
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.errors import LogqueueError, RouterCycle
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions
 from tests.core.world import World, job, pack
+from tests.portrait import portrait
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ import pytest
 from msgspec import structs
 
 from logqueue import events as ev
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.core.queue_state import QueueState
 from logqueue.errors import StorageReadOnly
 from logqueue.server.storage import checkpoint, compaction
 from tests.core.world import START_MS, World, wish
+from tests.portrait import portrait
 from wal.testing.simfs import Op, SimFileSystem
 
 

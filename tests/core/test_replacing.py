@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from logqueue.core.apply import replacing
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.segments.index import IndexBuilder
 from tests.core.world import World, wish
+from tests.portrait import portrait
 
 JOBS = 60
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from logqueue.core import commands as cmd
-from logqueue.core.invariants import portrait
 from logqueue.errors import EpochConflict, LogqueueError, RecordTooLarge, Throttled, TopicFull
 from logqueue.model import limits
 from logqueue.server.storage import compaction
 from tests.core.world import World, job, pack
 from tests.effort import swept
+from tests.portrait import portrait
 from wal.testing.simfs import SimCrash, SimFileSystem
 
 

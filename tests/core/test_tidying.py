@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from logqueue import events as ev
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.server.storage import checkpoint, compaction
 from tests.core.world import World, job
 from tests.effort import scaled
+from tests.portrait import portrait
 
 TOPICS = [f"t{n}" for n in range(7)]
 

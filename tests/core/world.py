@@ -24,7 +24,6 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageReadOnly
 from logqueue.events import block as blocks
-from logqueue.model.clock import ManualClock
 from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.model.limits import Quotas
 from logqueue.model.tag_predicate import Predicate
@@ -34,6 +33,7 @@ from logqueue.server.runtime import open_core
 from logqueue.server.settings import Settings
 from logqueue.server.storage.archive import LogArchive
 from logqueue.server.storage.segment_store import SegmentPlace, SegmentScan
+from tests.clock import ManualClock
 from wal.testing.simfs import SimFileSystem
 
 START_MS = 1_000_000

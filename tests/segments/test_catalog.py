@@ -17,11 +17,11 @@ from logqueue.segments.catalog import (
     IndexCache,
     index_path,
     open_catalog,
-    verify,
 )
 from logqueue.segments.index import SegmentDamaged, encode_index
 from logqueue.segments.plan import plan_events, plan_records
 from logqueue.segments.walk import read_events, read_records
+from tests.segments.catalogs import bytes_of, source_of
 from tests.segments.histories import History, indexes_of
 from wal import Log
 
@@ -66,17 +66,16 @@ def test_a_data_directory_is_read_with_a_torn_tail(
     catalog = open_catalog([data], cache=cache)
     assert not catalog.jobs[-1].is_sealed and all(f.is_sealed for f in catalog.jobs[:-1])
     assert catalog.jobs_indexes == indexes_of(history.segments["jobs"])
-    assert verify([data]) == []
     planned = plan_records(catalog.jobs_indexes, dict.fromkeys(catalog.known.topics))
     assert pickle.loads(pickle.dumps(planned)) == planned, "other processes read them"
     rows = sum(
         records.count
         for read in planned
-        for records in read_records(catalog.bytes_of(read), read, catalog.fetch_source)
+        for records in read_records(bytes_of(catalog, read), read, source_of(catalog))
     )
     assert rows == len(history.came)
     reads = plan_events(catalog.jobs_indexes, catalog.leases_indexes, catalog.known.topics)
-    told = [event for read in reads for event in read_events(catalog.bytes_of(read), read)]
+    told = [event for read in reads for event in read_events(bytes_of(catalog, read), read)]
     assert {read.log for read in reads} == {"jobs", "leases"} and told
 
 
@@ -95,7 +94,7 @@ def test_a_log_is_read_while_it_is_written(tmp_path: Path, cache: IndexCache) ->
         found = [
             records.first_seq
             for read in reads
-            for records in read_records(catalog.bytes_of(read), read)
+            for records in read_records(bytes_of(catalog, read), read)
         ]
         assert found == [max(1, seq - 1), seq][-min(seq, 2) :]
     assert len(catalog.jobs) > 2 and not catalog.jobs[-1].is_sealed
@@ -119,7 +118,6 @@ def test_a_data_directory_and_its_archive_are_one(
     assert all(file.is_sealed for file in alone.jobs) and not alone.leases
     (archive / "jobs" / f"{ids[1]:020d}.wal").unlink()
     assert open_catalog([archive], cache=cache).gaps("jobs") == [(ids[1], ids[1])]
-    assert [p.problem for p in verify([archive])] == [f"segment {ids[1]} is missing"]
 
 
 def test_a_damaged_index_is_made_anew(history: History, tmp_path: Path, cache: IndexCache) -> None:
@@ -128,8 +126,6 @@ def test_a_damaged_index_is_made_anew(history: History, tmp_path: Path, cache: I
     index.write_bytes(index.read_bytes()[:-9])
     catalog = open_catalog([archive], cache=cache)
     assert catalog.jobs_indexes == indexes_of(history.segments["jobs"])
-    [problem] = verify([archive])
-    assert problem.path == str(index) and "made anew" in problem.problem
 
 
 def test_indexes_of_sealed_segments_are_kept_in_the_cache(history: History, tmp_path: Path) -> None:
@@ -151,9 +147,6 @@ def test_different_logs_are_not_mixed(history: History, tmp_path: Path, cache: I
     (data / "leases" / f"{1:020d}.wal").rename(other / f"{1:020d}.wal")
     with pytest.raises(CatalogError, match="are of different logs"):
         open_catalog([data, tmp_path / "other"], cache=cache)
-    assert [p.problem[:12] for p in verify([data, tmp_path / "other"]) if p.log == "jobs"] == [
-        "it is of log"
-    ]
     for nothing in (tmp_path / "missing", tmp_path):
         with pytest.raises(CatalogError, match=r"is not a directory|there is no log"):
             open_catalog([nothing], cache=cache)
@@ -170,19 +163,6 @@ def test_damage_names_the_file_and_the_place(
     with pytest.raises(SegmentDamaged, match="damaged at byte") as error:
         open_catalog([data], cache=cache)
     assert error.value.path == str(second)
-    [problem] = verify([data])
-    assert (problem.path, problem.segment) == (str(second), 2)
-    assert problem.offset == error.value.offset
-
-
-def test_copies_that_differ_are_found(history: History, tmp_path: Path) -> None:
-    archive = write(history, tmp_path / "archive", last=3, is_archive=True)
-    copy = write(history, tmp_path / "copy", last=3)
-    assert verify([archive, copy]) == []
-    index = indexes_of(history.segments["jobs"])[0]
-    path = archive / "jobs" / f"{2:020d}.wal"
-    index_path(path).write_bytes(encode_index(index))
-    assert ["not of the segment" in p.problem for p in verify([archive])] == [True]
 
 
 def test_reading_segments_needs_neither_spark_nor_arrow() -> None:
@@ -212,6 +192,6 @@ def test_an_index_is_not_taken_for_a_segment_that_is_as_long(
         log.close()
         catalog = open_catalog([tmp_path / word], cache=cache)
         (first, *_) = plan_records(catalog.jobs_indexes, {1: None})
-        told = [*read_records(catalog.bytes_of(first), first)]
+        told = [*read_records(bytes_of(catalog, first), first)]
         seen.append((catalog.jobs[0].index.bytes, told[0].block == kept))
     assert seen[0] == seen[1] and seen[0][1]

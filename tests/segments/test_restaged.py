@@ -9,6 +9,7 @@ from logqueue.events import block as blocks
 from logqueue.segments.catalog import open_catalog
 from logqueue.segments.plan import plan_records
 from logqueue.segments.walk import read_records
+from tests.segments.catalogs import bytes_of, source_of
 from tests.spark.crafted import CraftedLog
 
 
@@ -26,6 +27,6 @@ def test_a_chunk_in_the_frame_of_its_commit_is_found(tmp_path: Path) -> None:
     found = [
         (records.first_seq, records.count, records.block)
         for read in plan_records(catalog.jobs_indexes, {1: None})
-        for records in read_records(catalog.bytes_of(read), read, catalog.fetch_source)
+        for records in read_records(bytes_of(catalog, read), read, source_of(catalog))
     ]
     assert found == [(1, 2, chunk)]

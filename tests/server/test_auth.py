@@ -6,7 +6,6 @@ import pytest
 
 from logqueue.model.scopes import ALL_SCOPES, Scope
 from logqueue.server.auth import (
-    ANYONE,
     Key,
     KeyListError,
     KeyRing,
@@ -174,11 +173,6 @@ def test_prefixes(prefixes: tuple[str, ...], name: str, allowed: bool) -> None:
 )
 def test_no_scope_includes_another(held: Scope, needed: Scope, enough: bool) -> None:
     assert Key(id="k", scopes=held).has(needed) is enough
-
-
-def test_anyone_may_do_everything() -> None:
-    assert ANYONE.has(ALL_SCOPES)
-    assert ANYONE.allows("any.name")
 
 
 @pytest.mark.parametrize(

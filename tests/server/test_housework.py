@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logqueue.core import commands as cmd
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.model.config import TopicOptions
 from logqueue.server.engine.background import leases_flushed
 from logqueue.server.engine.dispatcher import Dispatcher
@@ -22,6 +22,7 @@ from logqueue.server.storage import compaction
 from logqueue.server.storage import journal as journals
 from logqueue.server.storage.housework import Housework
 from tests.core.world import job, pack
+from tests.portrait import portrait
 from wal import Log, OsFileSystem
 from wal.files import OsFile
 from wal.log import ALLOCATION_STEP_BYTES

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from logqueue.model.clock import ManualClock
 from logqueue.segments.index import decode_index
 from logqueue.server.storage import archiver, compaction
 from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused, LogArchive
 from logqueue.server.storage.segment_store import LOG_NAMES
+from tests.clock import ManualClock
 from tests.core.world import START_MS, Bounds, World
 from tests.sim.archived import segments
 from wal.format import SegmentHeader, encode_header

@@ -7,11 +7,11 @@ import json
 import msgspec
 import pytest
 
-from logqueue.model.clock import ManualClock
 from logqueue.segments.index import LogName, decode_index, encode_index
 from logqueue.server.handlers.segment_listing import SegmentListing, SegmentQuery, list_segments
 from logqueue.server.storage import checkpoint, compaction, segment_store
 from logqueue.server.storage.segment_store import LOG_NAMES, SegmentPlace, SegmentStore
+from tests.clock import ManualClock
 from tests.core.world import START_MS, Bounds, World
 from tests.segments.histories import indexes_of
 from tests.sim.archived import segments

@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import NotAQueue, NotReady, StorageReadOnly
 from tests.core.world import World, fall_back, wish
 from tests.effort import scaled
+from tests.portrait import portrait
 from tests.server.memory import Memory, claimed, pushed
 from tests.server.test_steps import Counter
 from tests.sim.test_everything import Everything

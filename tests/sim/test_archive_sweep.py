@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from logqueue.model.clock import ManualClock
 from logqueue.segments.index import decode_index
 from logqueue.server.storage import compaction
+from tests.clock import ManualClock
 from tests.core.world import START_MS, Bounds, World
 from tests.effort import EFFORT, swept
 from tests.sim.archived import appended, require_no_gap, segments

@@ -7,12 +7,13 @@ from random import Random
 
 import pytest
 
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.errors import StorageFull, StorageReadOnly
-from logqueue.model.clock import ManualClock
 from logqueue.server.storage import compaction, journal
+from tests.clock import ManualClock
 from tests.core.world import START_MS, World, job
 from tests.effort import swept
+from tests.portrait import portrait
 from tests.sim.ledger import Ledger
 from tests.sim.workload import TOPICS, Workload
 from wal import WalError

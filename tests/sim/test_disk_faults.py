@@ -16,8 +16,8 @@ import pytest
 
 from logqueue.core.invariants import check
 from logqueue.errors import LogqueueError, StorageFull
-from logqueue.model.clock import ManualClock
 from logqueue.server.storage import checkpoint, compaction, journal
+from tests.clock import ManualClock
 from tests.core.world import START_MS, Bounds, World, fall_back, job
 from tests.sim.archived import require_no_gap
 from tests.sim.ledger import Ledger

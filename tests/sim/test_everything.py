@@ -18,12 +18,13 @@ import pytest
 
 from logqueue.api.record_texts import RecordTexts, shown
 from logqueue.core import commands as cmd
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.core.staging import ChunkId
-from logqueue.model.clock import ManualClock
 from logqueue.server.storage import compaction
+from tests.clock import ManualClock
 from tests.core.world import START_MS, Wish, World, pack, wish
 from tests.effort import scaled
+from tests.portrait import portrait
 from wal.testing.simfs import SimCrash, SimFileSystem
 
 LIVES = 8

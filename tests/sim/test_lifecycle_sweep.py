@@ -10,11 +10,12 @@ from random import Random
 
 import pytest
 
-from logqueue.core.invariants import check, portrait
-from logqueue.model.clock import ManualClock
+from logqueue.core.invariants import check
 from logqueue.server.storage import compaction
+from tests.clock import ManualClock
 from tests.core.world import START_MS, Wish, World, wish
 from tests.effort import EFFORT, swept
+from tests.portrait import portrait
 from wal.testing.simfs import SimCrash, SimFileSystem
 
 TURNS = 40

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from logqueue.core.invariants import check, portrait
+from logqueue.core.invariants import check
 from logqueue.server.storage import compaction
 from tests.core.world import World, job
 from tests.effort import EFFORT, scaled, swept
+from tests.portrait import portrait
 from wal.testing.simfs import SimCrash, SimFileSystem
 
 """Of how many disk operations one is crashed at; all of them from an effort of 3 on."""

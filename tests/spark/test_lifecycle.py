@@ -13,6 +13,7 @@ from logqueue.pipeline.engines.spark.lifecycle.history_range import Span, read_s
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.job_history import EVENTS, JobTimeline
+from tests.spark.folded import fold
 from tests.spark.histories import Row, Told
 from tests.spark.reference import START, plays
 
@@ -47,12 +48,9 @@ def test_random_histories_come_out_as_they_were_played(spark: SparkSession) -> N
     )
     records, events = told.records(spark), told.events(spark)
     span = read_span(records, events, END)
-    folded = lifecycle.histories(records, events, span).persist()
-    jobs = {(row["log_id"], row["seq"]): row for row in rows_of(lifecycle.jobs(folded))}
-    attempts = {
-        (row["log_id"], row["lease_id"]): row for row in rows_of(lifecycle.attempts(folded))
-    }
-    folded.unpersist()
+    folded = fold(records, events, span)
+    jobs = {(row["log_id"], row["seq"]): row for row in rows_of(folded.jobs)}
+    attempts = {(row["log_id"], row["lease_id"]): row for row in rows_of(folded.attempts)}
     for play in played:
         true_jobs, true_attempts = play.truth(END)
         if not play.events:

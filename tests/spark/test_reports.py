@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
 from logqueue.pipeline.engines.spark.lifecycle.history_range import read_span
 from logqueue.pipeline.engines.spark.reports import job as reports
 from logqueue.pipeline.engines.spark.reports.report_input import Lives
@@ -18,6 +17,7 @@ from logqueue.pipeline.engines.spark.reports.time_reports import depths
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.reports.selection import RANGE_KEY, select_reports
+from tests.spark.folded import fold
 from tests.spark.histories import Told
 from tests.spark.reference import START, plays
 
@@ -115,8 +115,7 @@ def made(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
 def lives_of(spark: SparkSession, told: Told, end: int, bucket: int) -> Lives:
     records, events = told.records(spark), told.events(spark)
     span = read_span(records, events, end)
-    folded = lifecycle.histories(records, events, span).persist()
-    return Lives(lifecycle.jobs(folded), lifecycle.attempts(folded), span.start, end, bucket)
+    return Lives(*fold(records, events, span), span.start, end, bucket)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

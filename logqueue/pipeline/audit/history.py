@@ -76,11 +76,6 @@ class Instance:
         """Whether some of its records may never have been logged."""
         return any(not config.is_logged for _, config in self.configs)
 
-    @property
-    def floors_known(self) -> bool:
-        """Whether all its records are in the log at hand."""
-        return self.known_from == 1 and not self.was_in_memory
-
     def hole_ranges(self) -> Ranges:
         """All seqs that are meant to have no record."""
         return seq_ranges.union([(first, last) for first, last, _ in self.holes])

@@ -37,10 +37,6 @@ decision, `trimmed` comes behind what happened to single jobs, so it is last."""
 
 WAITING_STATES = ("ready", "delayed")
 OPEN_STATES = (*WAITING_STATES, "in_flight", "held")
-ENDED_STATES = (
-    "acked", "rejected", "dropped", "expired", "superseded", "cancelled", "dead_lettered",
-    "deleted", "redriven",
-)  # fmt: skip
 
 _OF_LEASES_LOG = (CLAIMED, EXTENDED, RELEASED)
 

@@ -18,7 +18,6 @@ RANGE_KEY = b"logqueue.range"
 ON_DEMAND = ("event_log",)
 """Made only when it is asked for by name: it holds every step of every job."""
 NEED_RULES = ("report_sla", "report_sla_summary")
-BUCKETS = ("1m", "5m", "1h", "1d")
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 

@@ -20,18 +20,9 @@ from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
 MS_PER_DAY = 86_400_000
 JOBS_PER_BATCH = 4096
 
-ROW_DDL = (
-    "log_id STRING, seq BIGINT, kind BIGINT, ts BIGINT, due BIGINT, who STRING, lease STRING, "
-    "reason STRING, detail STRING"
-)
-"""What goes in, sorted by (seq, log_id, lseq, kind). `kind` is a place in `EVENTS`; times are ms
-since the epoch, 0 for none. Of a record: `due` is not_before, `lease` its key, `detail` its tag."""
 
 _OF_JOB = ("job_seq", "topic", "tag", "key", "date", "log_id")
 ATTEMPT_FIELDS = tuple(c for c in ATTEMPTS.columns if c.name not in _OF_JOB)
-ATTEMPT_DDL = "STRUCT<" + ", ".join(f"{c.name}:{c.type}" for c in ATTEMPT_FIELDS) + ">"
-HISTORY_DDL = JOBS.ddl + f", `leases` ARRAY<{ATTEMPT_DDL}>"
-"""What comes out: a row of `jobs`, and the job's attempts in `leases`."""
 
 
 def attempt_type() -> pa.DataType:
@@ -43,7 +34,10 @@ def attempt_type() -> pa.DataType:
 def folder(
     end: int, topics: Mapping[str, str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The fold as Spark calls it.
+    """The fold as Spark calls it: rows of records and events come in, a row per job goes out.
+
+    Rows come sorted by (seq, log_id, lseq, kind). `kind` is a place in `EVENTS`; times are ms since
+    the epoch, 0 for none. Of a record: `due` is not_before, `lease` its key, `detail` its tag.
 
     Args:
         end: Of the range, ms since the epoch.

@@ -24,7 +24,6 @@ _FIELDS: Final = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*
 _BEGUN: Final = re.compile(_TOKEN + rb"(?: (?:[\x21-\x7e]+(?: (.*))?)?)?", re.DOTALL)
 _VERSIONS: Final = (b"HTTP/1.1\r", b"HTTP/1.0\r")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
-_AUTHORITY: Final = re.compile(rb"[^/?#@\s]+")
 _SINGLE: Final = frozenset(
     (
         b"host", b"content-length", b"transfer-encoding", b"authorization", b"origin",

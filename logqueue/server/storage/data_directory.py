@@ -17,7 +17,6 @@ from logqueue.segments.index import LogName
 from wal import HEAD_NAME, NO_SPACE, FileSystem, Log, WalCorrupt, head_path, segment_ids
 
 NAME = "LOGS"
-LOG_NAMES: tuple[LogName, ...] = ("jobs", "leases")
 _ADVICE = (
     "nothing was changed; put it back, for instance from a backup of the whole data directory, or "
     "start once with --set-damage-aside to go on without"

@@ -136,13 +136,6 @@ def linear_ticks(top: float, most: int = 4) -> list[Tick]:
     return [Tick(step * n, short_count(step * n)) for n in range(ticks + 1)]
 
 
-def share_ticks(top: float) -> list[Tick]:
-    """Ticks from 0 for parts of one."""
-    if top <= 1:
-        return [Tick(n / 4, f"{25 * n}%") for n in range(5)]
-    return [Tick(tick.at, f"{tick.at * 100:.0f}%") for tick in linear_ticks(top)]
-
-
 def duration_ticks(top: float, most: int = 4) -> list[Tick]:
     """Ticks from 0 that reach `top` milliseconds, at whole units of time."""
     step = step_above(max(top, 1) / most)

@@ -38,19 +38,6 @@ ROWS_PER_TASK = 200_000
 _KEYS = ["log_id", "seq"]
 
 
-def histories(records: DataFrame, events: DataFrame, span: Span) -> DataFrame:
-    """A row per job: the columns of `jobs`, and its attempts as structs in `leases`.
-
-    Args:
-        records, events: As the tables `records` and `lease_events`; more than the range is fine.
-        span: The range, from `read_span`. Records of topics that are not queues are left out.
-    """
-    from logqueue.pipeline.rows.history_batches import HISTORY_DDL, folder
-
-    topics = {queue.log_id: queue.topic for queue in span.queues}
-    return _sorted_rows(records, events, span).mapInArrow(folder(span.end, topics), HISTORY_DDL)
-
-
 def _sorted_rows(records: DataFrame, events: DataFrame, span: Span) -> DataFrame:
     """What goes into the fold: all of a job in one partition, in the order in which it happened."""
     rows = _record_rows(records, span).unionAll(_event_rows(events, span))
@@ -62,24 +49,6 @@ def _sorted_rows(records: DataFrame, events: DataFrame, span: Span) -> DataFrame
         rows.repartition(parts, "log_id", "seq")
         .sortWithinPartitions("seq", "log_id", "lseq", "kind")
         .drop("lseq")
-    )
-
-
-def jobs(folded: DataFrame) -> DataFrame:
-    """The table `jobs`, from `histories`."""
-    return folded.select(*tables.JOBS.names)
-
-
-def attempts(folded: DataFrame) -> DataFrame:
-    """The table `attempts`, from `histories`."""
-    from pyspark.sql import functions as F
-
-    kept = ("topic", "seq", "tag", "key", "date", "log_id")
-    return folded.select(*kept, F.inline("leases")).select(
-        *(
-            F.col("seq").alias(name) if name == "job_seq" else F.col(name)
-            for name in tables.ATTEMPTS.names
-        )
     )
 
 
