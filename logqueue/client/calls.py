@@ -39,17 +39,14 @@ def encode(body: Any) -> bytes:
 
     Raises:
         TypeError: JSON has no such value.
-        ValueError: A number is NaN or infinite (the encoder would write null in its place), or text
-            has half of a surrogate pair.
+        ValueError: A number is NaN or infinite. The encoder would write null in its place.
+        UnicodeEncodeError: Text has half of a surrogate pair.
     """
     try:
         content = _encode(body)
     except UnicodeEncodeError as error:
-        shown = f"\\u{ord(error.object[error.start]):04x}"
-        raise ValueError(
-            f"invalid surrogate {shown} at character {error.start} of a string: UTF-8 cannot hold "
-            "half of a surrogate pair"
-        ) from None
+        error.reason = "invalid surrogate: JSON cannot hold half of a pair"
+        raise
     # Almost every body is through with this look; only one that holds a null is walked over.
     if b"null" in content:
         refuse_non_numbers(body)
