@@ -38,7 +38,7 @@ from logqueue.core.keys import WaitingKeys
 from logqueue.core.leases import Grant, JobEntry
 from logqueue.core.passed import PassedRuns
 from logqueue.core.record_times import moment, seq_of, time_of
-from logqueue.events import JobKept
+from logqueue.events import JobSnapshot
 from logqueue.model import limits
 from logqueue.model.config import BackoffOptions, ClaimRateOptions
 
@@ -448,13 +448,13 @@ class QueueState:
         self.finish([known for known in self.jobs if known >= seq])
         self.cursor = min(self.cursor, seq)
 
-    def kept(self, seqs: Iterable[int] | None = None) -> list[JobKept]:
+    def kept(self, seqs: Iterable[int] | None = None) -> list[JobSnapshot]:
         """The entries of some jobs, or of all, for a checkpoint; without orphans, and without held
         jobs, which the jobs log keeps."""
         jobs = self.jobs
         found = jobs.items() if seqs is None else [(seq, jobs[seq]) for seq in seqs if seq in jobs]
         return [
-            JobKept(
+            JobSnapshot(
                 seq,
                 job.deliveries,
                 job.lease if job.grant else 0,
@@ -471,7 +471,7 @@ class QueueState:
 
     def lapsed_kept(
         self, seqs: Iterable[int], now: int, backoff: BackoffOptions | None
-    ) -> list[JobKept]:
+    ) -> list[JobSnapshot]:
         """The same of some jobs as time will have it: those whose leases have run out, noticed or
         not, are back. So whoever reads it need not know which rules there were."""
         entries = self.kept(seqs)
@@ -481,12 +481,12 @@ class QueueState:
                 assert job.grant is not None
                 rule = self._rule_at(entry.deadline, backoff)
                 back_at = _back_at(entry.seq, job, job.grant, rule, now)
-                entries[index] = JobKept(
+                entries[index] = JobSnapshot(
                     entry.seq, entry.deliveries, 0, 0, 0, back_at, "", entry.error, entry.given_back
                 )
         return entries
 
-    def restore(self, cursor: int, kept: Iterable[JobKept]) -> None:
+    def restore(self, cursor: int, kept: Iterable[JobSnapshot]) -> None:
         """Become what a checkpoint says. Holds stay, and so do earlier rules, which leases that
         ran out may still be under; timed jobs must be scheduled anew."""
         held = {seq: self.jobs[seq] for seq in self.held}
@@ -496,7 +496,7 @@ class QueueState:
         self.jobs.update(held)
         self.adopt(cursor, kept)
 
-    def adopt(self, cursor: int, kept: Iterable[JobKept]) -> None:
+    def adopt(self, cursor: int, kept: Iterable[JobSnapshot]) -> None:
         """Take over what a part of a checkpoint says; other jobs stay as they are, and so do held
         ones."""
         self.cursor = cursor
@@ -628,7 +628,7 @@ class QueueState:
             self._grants.spend(grant)
 
 
-def _is_of(entry: JobKept, grant: Grant) -> bool:
+def _is_of(entry: JobSnapshot, grant: Grant) -> bool:
     return (
         entry.deadline == grant.deadline
         and entry.node == grant.node

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from logqueue.events.event import JOBS, LEASES, Event, LoggedWhen, SyncedWhen, TopicVisitor
-from logqueue.events.snapshots import JobKept, ProducerKept, RouterKept, TopicKept
+from logqueue.events.snapshots import JobSnapshot, ProducerSnapshot, RouterSnapshot, TopicSnapshot
 
 
 class Checkpointed(Event, frozen=True, array_like=True, tag=32):
@@ -27,15 +27,15 @@ class Checkpointed(Event, frozen=True, array_like=True, tag=32):
     synced: ClassVar[SyncedWhen] = "always"
     has_topic: ClassVar[bool] = False
 
-    topics: list[TopicKept]
+    topics: list[TopicSnapshot]
     next_topic: int
     next_lease: int
     clean: bool = False
     oldest: int = 0
-    routers: list[RouterKept] = msgspec.field(default_factory=list)
+    routers: list[RouterSnapshot] = msgspec.field(default_factory=list)
     begun: int = 0
     more: bool = False
-    producers: list[ProducerKept] = msgspec.field(default_factory=list)
+    producers: list[ProducerSnapshot] = msgspec.field(default_factory=list)
 
     def visit_topics(self, to: TopicVisitor) -> None:
         """See `Event.visit_topics`."""
@@ -55,7 +55,7 @@ class LeasesCheckpointed(Event, frozen=True, array_like=True, tag=33):
     synced: ClassVar[SyncedWhen] = "as_configured"
 
     cursor: int
-    jobs: list[JobKept]
+    jobs: list[JobSnapshot]
 
 
 class SegmentsDropped(Event, frozen=True, array_like=True, tag=34):

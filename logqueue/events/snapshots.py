@@ -11,7 +11,7 @@ import msgspec
 from logqueue.model.config import RouterOptions, TopicOptions
 
 
-class TopicKept(msgspec.Struct, frozen=True, array_like=True):
+class TopicSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """What a checkpoint keeps of a topic: everything that no live record says. `finished` counts
     jobs by outcome."""
 
@@ -28,7 +28,7 @@ class TopicKept(msgspec.Struct, frozen=True, array_like=True):
     finished: dict[str, int] = {}
 
 
-class RouterKept(msgspec.Struct, frozen=True, array_like=True):
+class RouterSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """What a checkpoint keeps of a router."""
 
     router: int
@@ -40,7 +40,7 @@ class RouterKept(msgspec.Struct, frozen=True, array_like=True):
     options: RouterOptions
 
 
-class ProducerKept(msgspec.Struct, frozen=True, array_like=True):
+class ProducerSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """What a checkpoint keeps of a producer. `epoch` -1: none was committed."""
 
     name: str
@@ -50,7 +50,7 @@ class ProducerKept(msgspec.Struct, frozen=True, array_like=True):
     ranges: list[tuple[str, int, int]]
 
 
-class JobKept(msgspec.Struct, frozen=True, array_like=True):
+class JobSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """What a leases checkpoint keeps of a job. `lease` 0: not leased; `ready_at` 0: no delay;
     `given_back`: deliveries that do not count."""
 

@@ -92,14 +92,14 @@ def samples() -> list[ev.AnyEvent]:
     moved = blocks.pack([[b"2"], None, None, None], seqs=[2], ts=[1000])
     one = blocks.pack([[b"4"], None, None, None])
     options = RouterOptions(filter=Predicate("a", True), guarantee="exactly_once")
-    edge = ev.RouterKept(4, "r", 1, 3, 5, 1, options)
+    edge = ev.RouterSnapshot(4, "r", 1, 3, 5, 1, options)
     replaced = blocks.pack(
         [[b"9"], None, None, None, [b'"k"']],
         seqs=[2],
         ts=[1000],
         numbers={blocks.UPDATED_AT: [1010]},
     )
-    kept = ev.TopicKept(1, "q", config, 3, 0, 0, 0, 1000, 0)
+    kept = ev.TopicSnapshot(1, "q", config, 3, 0, 0, 0, 1000, 0)
     return [
         ev.TopicCreated(1000, 1, "q", config),
         ev.RecordsAppended(1000, 1, 1, 3, block, 0, "k", 0),
@@ -127,7 +127,7 @@ def samples() -> list[ev.AnyEvent]:
         ev.StagedDropped(1009, 0, "p"),
         ev.Checkpointed(1010, 0, [kept], 2, 99, routers=[edge]),
         ev.SegmentsDropped(1, 0, 7),
-        ev.LeasesCheckpointed(1011, 1, 4, [ev.JobKept(2, 1, 78, 6000, 9, 0, "w")]),
+        ev.LeasesCheckpointed(1011, 1, 4, [ev.JobSnapshot(2, 1, 78, 6000, 9, 0, "w")]),
         ev.RecordsReplaced(1011, 1, [replaced], "l", [(2, 1), (4, 0)], 4),
         ev.JobsHeld(1011, 1, [(2, 3, "no luck"), (4, 0, None)]),
         ev.HoldsReleased(1011, 1, [4]),

@@ -174,7 +174,7 @@ def test_orders_that_step_back_where_a_segment_begins_lose_no_event(tmp_path: Pa
     """A checkpoint of an early version has the order behind that of the frame it goes before."""
     log = Log.open(str(tmp_path))
     queue = TopicOptions(type="queue").resolved()
-    kept = ev.TopicKept(1, "q", queue, 9, 0, 0, 0, 0, 0)
+    kept = ev.TopicSnapshot(1, "q", queue, 9, 0, 0, 0, 0, 0)
     for order, event in (
         (1, ev.TopicCreated(5, 1, "q", queue)),
         (3, ev.Checkpointed(5, 0, [kept], 2, 1)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logqueue import events as ev
-from logqueue.events.snapshots import TopicKept
+from logqueue.events.snapshots import TopicSnapshot
 from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.model.tag_predicate import Predicate
 from logqueue.pipeline.audit import log as audit_log
@@ -108,7 +108,9 @@ def test_a_segment_without_its_header_and_one_that_is_missing(tmp_path: Path) ->
 
 
 def test_dropped_segments_are_no_fault_and_ones_that_had_to_stay_are(tmp_path: Path) -> None:
-    kept = TopicKept(1, "orders", TopicOptions(durability="fsync").resolved(), 10, 0, 0, 0, 0, 0)
+    kept = TopicSnapshot(
+        1, "orders", TopicOptions(durability="fsync").resolved(), 10, 0, 0, 0, 0, 0
+    )
     with CraftedLog(tmp_path) as log:
         log.topic(1, "orders", **LOG)
         log.append(1, 1, 10)

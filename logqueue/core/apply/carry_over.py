@@ -14,7 +14,7 @@ from logqueue.core.apply.replay import settle_particulars
 from logqueue.core.leases import JobEntry
 from logqueue.core.queue_topic import QueueTopic, as_log
 from logqueue.core.state import State
-from logqueue.events import JobKept
+from logqueue.events import JobSnapshot
 
 
 def queues_to_settle(present: State, promised: State) -> frozenset[int]:
@@ -100,7 +100,7 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
     """
     queue, before = topic.queue, known.queue
     cursor = min(max(before.cursor, queue.cursor), topic.head + 1)
-    kept: dict[int, JobKept] = {}
+    kept: dict[int, JobSnapshot] = {}
     for seq, job in queue.jobs.items():
         if job.live and seq not in queue.held and not known.holds(seq):
             kept[seq] = _entry(seq, job)
@@ -120,7 +120,7 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
             is_known = seq >= cursor or seq in kept or seq in queue.held
             if not is_known and (batch.is_plain or not topic.is_timed(seq)):
                 # Nobody ever had it, and the cursor must not pass over it.
-                kept[seq] = JobKept(seq, 0, 0, 0, 0, 0, "")
+                kept[seq] = JobSnapshot(seq, 0, 0, 0, 0, 0, "")
     left = queue.parts_of_leases()
     queue.restore(cursor, kept.values())
     queue.take_observations(before)
@@ -133,11 +133,13 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
     return [*left, kept]
 
 
-def _entry(seq: int, job: JobEntry) -> JobKept:
+def _entry(seq: int, job: JobEntry) -> JobSnapshot:
     grant = job.grant
     if grant is None:
-        return JobKept(seq, job.deliveries, 0, 0, 0, job.ready_at, "", job.error, job.given_back)
-    return JobKept(
+        return JobSnapshot(
+            seq, job.deliveries, 0, 0, 0, job.ready_at, "", job.error, job.given_back
+        )
+    return JobSnapshot(
         seq,
         job.deliveries,
         job.lease,

@@ -77,7 +77,7 @@ def _staged_dropped(state: State, event: ev.StagedDropped, segment: int) -> None
             del state.producers[event.producer]
 
 
-def keep_producers(state: State, kept: list[ev.ProducerKept]) -> None:
+def keep_producers(state: State, kept: list[ev.ProducerSnapshot]) -> None:
     """Restate what a checkpoint says of producers."""
     for entry in kept:
         producer = _touch(state, entry.name, entry.touched_at)

@@ -77,9 +77,9 @@ class JobsCheckpoint:
             producers,
         )
 
-    def _next_producers(self, state: State) -> list[ev.ProducerKept]:
+    def _next_producers(self, state: State) -> list[ev.ProducerSnapshot]:
         """Producers for the next part; those that are forgotten by now are passed over."""
-        kept: list[ev.ProducerKept] = []
+        kept: list[ev.ProducerSnapshot] = []
         self._taken = ranges = 0
         for name in reversed(self._producers):
             producer = state.producers.get(name)
@@ -119,9 +119,9 @@ def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
             yield ev.LeasesCheckpointed(at, topic.number, queue.cursor, kept)
 
 
-def _topic_kept(topic: Topic, config: TopicOptions) -> ev.TopicKept:
+def _topic_kept(topic: Topic, config: TopicOptions) -> ev.TopicSnapshot:
     queue = topic.queue if isinstance(topic, QueueTopic) else None
-    return ev.TopicKept(
+    return ev.TopicSnapshot(
         topic.number,
         topic.name,
         config,
@@ -136,8 +136,8 @@ def _topic_kept(topic: Topic, config: TopicOptions) -> ev.TopicKept:
     )
 
 
-def _router_kept(router: RouterState) -> ev.RouterKept:
-    return ev.RouterKept(
+def _router_kept(router: RouterState) -> ev.RouterSnapshot:
+    return ev.RouterSnapshot(
         router.number,
         router.name,
         router.source,
@@ -148,11 +148,11 @@ def _router_kept(router: RouterState) -> ev.RouterKept:
     )
 
 
-def _producer_kept(producer: ProducerState) -> ev.ProducerKept:
+def _producer_kept(producer: ProducerState) -> ev.ProducerSnapshot:
     committed = producer.committed
     if committed is None:
-        return ev.ProducerKept(producer.name, producer.touched_at, -1, b"", [])
-    return ev.ProducerKept(
+        return ev.ProducerSnapshot(producer.name, producer.touched_at, -1, b"", [])
+    return ev.ProducerSnapshot(
         producer.name,
         producer.touched_at,
         committed.number,
