@@ -5,7 +5,7 @@ Owns: which events hold records or are needed to find them. Must not know: what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -45,22 +45,30 @@ def _is_read(kind: type[ev.Event]) -> bool:
     return kind.holds_records or kind.visit_topics is not ev.Event.visit_topics
 
 
-PASSED: frozenset[type] = frozenset(
-    msgspec.defstruct(
-        f"{kind.__name__}Passed", [], tag=kind.__struct_config__.tag, array_like=True, gc=False
+def decoder_of(
+    kinds: Sequence[type[ev.Event]],
+) -> tuple[frozenset[type], Callable[[bytes], Any]]:
+    """A decoder of frame payloads for readers of records, by the traits of the events.
+
+    Returns:
+        Types of the events that it passes over, and the decoder. The events that it gives are
+        `RecordEvents`, of one of these types, or as in core.
+    """
+    passed = frozenset(
+        msgspec.defstruct(
+            f"{kind.__name__}Passed", [], tag=kind.__struct_config__.tag, array_like=True, gc=False
+        )
+        for kind in kinds
+        if not _is_read(kind)
     )
-    for kind in ev.EVENTS
-    if not _is_read(kind)
-)
-"""Types of the events that were passed over."""
+    read = [kind for kind in kinds if _is_read(kind) and kind is not ev.RecordsAppended]
+    transaction = msgspec.defstruct(
+        "_Transaction",
+        [("order", int), ("events", list[reduce(or_, [*read, *passed], RecordEvents)])],  # type: ignore[misc]
+        array_like=True,
+        gc=False,
+    )
+    return passed, msgspec.msgpack.Decoder(transaction).decode
 
-_READ = [kind for kind in ev.EVENTS if _is_read(kind) and kind is not ev.RecordsAppended]
-_Transaction = msgspec.defstruct(
-    "_Transaction",
-    [("order", int), ("events", list[reduce(or_, [*_READ, *PASSED], RecordEvents)])],  # type: ignore[misc]
-    array_like=True,
-    gc=False,
-)
 
-decode_records: Callable[[bytes], Any] = msgspec.msgpack.Decoder(_Transaction).decode
-"""Read a frame payload. Its events are `RecordEvents`, of a type in `PASSED`, or as in core."""
+PASSED, decode_records = decoder_of(ev.EVENTS)
