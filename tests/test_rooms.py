@@ -54,7 +54,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "wal",
         "server.auth",
         "server.client_memory",
-        "server.http",
         "server.storage",
     ),
     "server.service": (
@@ -98,7 +97,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
 
 CIRCLES = {
     (
-        "server.engine",
         "server.http",
         "server.metrics",
         "server.service",

@@ -1,13 +1,13 @@
-"""Wishes: what a caller wants, already typed and bounded, before anybody said yes.
+"""Commands: what a caller wants, typed and within bounds, not yet decided.
 
-Owns: one struct per command; the replies (`answers`) go by the same name for those who import this
-module. Must not know: how a command is decided, HTTP.
+Owns: one struct per command, generic over its result; results can be imported from here, too. Must
+not know: how a command is decided, HTTP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,7 +28,6 @@ from logqueue.core.results import PutResult as PutResult
 from logqueue.core.results import RedriveResult as RedriveResult
 from logqueue.core.results import ReleaseResult as ReleaseResult
 from logqueue.core.results import RemoveResult as RemoveResult
-from logqueue.core.results import Reply as Reply
 from logqueue.core.results import RouterDropResult as RouterDropResult
 from logqueue.core.results import RouterPutResult as RouterPutResult
 from logqueue.core.results import SettleResult as SettleResult
@@ -37,8 +36,19 @@ from logqueue.core.results import WriteResult as WriteResult
 from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.model.tag_predicate import Predicate
 
+R_co = TypeVar("R_co", covariant=True)
 
-class PutTopic(msgspec.Struct, frozen=True):
+
+class Command(msgspec.Struct, Generic[R_co], frozen=True):
+    """What a caller wants; the type says what it results in, once it is decided and done."""
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic that the result is computed from; "" when that is none."""
+        return ""
+
+
+class PutTopic(Command[PutResult], frozen=True):
     """Create a topic or replace its whole config. `config` is resolved.
 
     An existing topic keeps its `paused`, which only `SetPaused` changes.
@@ -48,7 +58,7 @@ class PutTopic(msgspec.Struct, frozen=True):
     config: TopicOptions
 
 
-class EnsureTopic(msgspec.Struct, frozen=True):
+class EnsureTopic(Command[EnsureResult], frozen=True):
     """Create a topic unless it exists; never change an existing one.
 
     Attributes:
@@ -61,7 +71,7 @@ class EnsureTopic(msgspec.Struct, frozen=True):
     sent: frozenset[str]
 
 
-class PatchTopic(msgspec.Struct, frozen=True):
+class PatchTopic(Command[PutResult], frozen=True):
     """Change some fields of a topic's config by a JSON merge patch (RFC 7386).
 
     Attributes:
@@ -73,14 +83,14 @@ class PatchTopic(msgspec.Struct, frozen=True):
     changes: Mapping[str, Any]
 
 
-class SetPaused(msgspec.Struct, frozen=True):
+class SetPaused(Command[PutResult], frozen=True):
     """Pause a queue, which then hands out nothing, or resume it."""
 
     topic: str
     paused: bool
 
 
-class DropTopic(msgspec.Struct, frozen=True):
+class DropTopic(Command[DropResult], frozen=True):
     """Delete a topic with everything in it."""
 
     topic: str
@@ -104,7 +114,7 @@ class Keyed(msgspec.Struct, frozen=True):
     on_conflict: OnConflict = "replace"
 
 
-class Append(msgspec.Struct, frozen=True):
+class Append(Command[AppendResult], frozen=True):
     """Write a batch.
 
     Delays and times to live, each record's own, are number columns of the block.
@@ -128,7 +138,7 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Claimer(msgspec.Struct, frozen=True):
-    """One party of a claim pass: a claim call, or a work stream with free slots.
+    """One party of a pass: a claim call, or a work stream with free slots.
 
     Attributes:
         jobs_max: How many jobs it wants.
@@ -142,18 +152,23 @@ class Claimer(msgspec.Struct, frozen=True):
     stream: int = 0
 
 
-class ClaimJobs(msgspec.Struct, frozen=True):
-    """One coordinator pass: share the claimable jobs evenly over the whole cohort.
+class ClaimJobs(Command[ClaimResult], frozen=True):
+    """Share the claimable jobs evenly among all claimers: one pass over the queue.
 
-    Without `divert`, jobs delivered too often are passed over instead of dead-lettered.
+    Attributes:
+        divert: False passes jobs over that were delivered too often, instead of dead-lettering
+            them.
+        wait_ms: How long a call may wait for its first job. A pass never waits: the dispatcher
+            keeps the call on the queue's waitlist meanwhile.
     """
 
     topic: str
-    cohort: tuple[Claimer, ...]
+    claimers: tuple[Claimer, ...]
     divert: bool = True
+    wait_ms: int = 0
 
 
-class AckJobs(msgspec.Struct, frozen=True):
+class AckJobs(Command[SettleResult], frozen=True):
     """Complete jobs: the permanent delete. `tokens` are lease numbers, None where unfenced."""
 
     topic: str
@@ -162,7 +177,7 @@ class AckJobs(msgspec.Struct, frozen=True):
     tokens: Sequence[int | None] | None = None
 
 
-class NackJobs(msgspec.Struct, frozen=True):
+class NackJobs(Command[SettleResult], frozen=True):
     """Give jobs back.
 
     Attributes:
@@ -181,7 +196,7 @@ class NackJobs(msgspec.Struct, frozen=True):
     count: bool = True
 
 
-class RejectJobs(msgspec.Struct, frozen=True):
+class RejectJobs(Command[SettleResult], frozen=True):
     """Jobs that this node holds have failed for good: dead-lettered, or as on_exhausted says."""
 
     topic: str
@@ -191,7 +206,7 @@ class RejectJobs(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class ExtendLeases(msgspec.Struct, frozen=True):
+class ExtendLeases(Command[ExtendResult], frozen=True):
     """Set the deadline of held leases to now + `lease_ms`."""
 
     topic: str
@@ -201,7 +216,7 @@ class ExtendLeases(msgspec.Struct, frozen=True):
     tokens: Sequence[int | None] | None = None
 
 
-class ReleaseStream(msgspec.Struct, frozen=True):
+class ReleaseStream(Command[Done], frozen=True):
     """Give back every job still leased over one work stream.
 
     Attributes:
@@ -214,7 +229,7 @@ class ReleaseStream(msgspec.Struct, frozen=True):
     has_worked: bool = True
 
 
-class DeleteRecords(msgspec.Struct, frozen=True):
+class DeleteRecords(Command[RemoveResult], frozen=True):
     """Delete live records below a seq and/or matching a tag predicate, for good and silently. Done
     in portions."""
 
@@ -223,7 +238,7 @@ class DeleteRecords(msgspec.Struct, frozen=True):
     match: Predicate | None = None
 
 
-class RemoveRecords(msgspec.Struct, frozen=True):
+class RemoveRecords(Command[RemoveResult], frozen=True):
     """A portion of `DeleteRecords`: delete those of these records, ascending, that still match."""
 
     topic: str
@@ -231,7 +246,7 @@ class RemoveRecords(msgspec.Struct, frozen=True):
     match: Predicate | None = None
 
 
-class CancelJob(msgspec.Struct, frozen=True):
+class CancelJob(Command[CancelResult], frozen=True):
     """Remove one job that is waiting or held; with `force` also one in flight."""
 
     topic: str
@@ -239,21 +254,21 @@ class CancelJob(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-class CancelKey(msgspec.Struct, frozen=True):
+class CancelKey(Command[CancelResult], frozen=True):
     """Remove the waiting job with a key (a JSON string fragment)."""
 
     topic: str
     key: bytes
 
 
-class Purge(msgspec.Struct, frozen=True):
+class Purge(Command[PurgeResult], frozen=True):
     """Remove the jobs that are in some states by now. Done in portions."""
 
     topic: str
     states: frozenset[JobState]
 
 
-class PurgeJobs(msgspec.Struct, frozen=True):
+class PurgeJobs(Command[PurgeResult], frozen=True):
     """A portion of `Purge`: remove those of these jobs, ascending, that are in such a state."""
 
     topic: str
@@ -261,7 +276,7 @@ class PurgeJobs(msgspec.Struct, frozen=True):
     states: frozenset[JobState]
 
 
-class Release(msgspec.Struct, frozen=True):
+class Release(Command[ReleaseResult], frozen=True):
     """Let held jobs be claimed again, as if they had never been delivered."""
 
     topic: str
@@ -271,7 +286,7 @@ class Release(msgspec.Struct, frozen=True):
 DeadLetterReason = Literal["max_deliveries", "rejected", "expired"]
 
 
-class Redrive(msgspec.Struct, frozen=True):
+class Redrive(Command[RedriveResult], frozen=True):
     """Move dead letters of a topic back to the queues they came from. Filters add up. Done in
     portions.
 
@@ -298,7 +313,7 @@ class Redrive(msgspec.Struct, frozen=True):
     check_target: Callable[[str], object] | None = None
 
 
-class RedriveLetters(msgspec.Struct, frozen=True):
+class RedriveLetters(Command[RedriveResult], frozen=True):
     """A portion of `Redrive`: move those of these dead letters, ascending, that it still means."""
 
     topic: str
@@ -306,14 +321,14 @@ class RedriveLetters(msgspec.Struct, frozen=True):
     wanted: Redrive
 
 
-class Expire(msgspec.Struct, frozen=True):
+class Expire(Command[Done], frozen=True):
     """Let time act on a topic: records past their TTL and superseded jobs go. A bounded number
     per call. Submitted by the engine only."""
 
     topic: str
 
 
-class Compact(msgspec.Struct, frozen=True):
+class Compact(Command[Done], frozen=True):
     """Write the live records of neighbouring batches anew, so that old segments can be dropped.
 
     Attributes:
@@ -324,7 +339,7 @@ class Compact(msgspec.Struct, frozen=True):
     first_seqs: Sequence[int]
 
 
-class PutRouter(msgspec.Struct, frozen=True):
+class PutRouter(Command[RouterPutResult], frozen=True):
     """Create a router or replace its options.
 
     Attributes:
@@ -344,21 +359,19 @@ class PutRouter(msgspec.Struct, frozen=True):
         return self.source
 
 
-class DropRouter(msgspec.Struct, frozen=True):
+class DropRouter(Command[RouterDropResult], frozen=True):
     """Delete a router; both topics stay, and so do the copies."""
 
     router: str
-    topic: str = ""
 
 
-class Forward(msgspec.Struct, frozen=True):
+class Forward(Command[ForwardResult], frozen=True):
     """Let a router, named by its instance number, copy what comes next."""
 
     router: int
-    topic: str = ""
 
 
-class StageChunk(msgspec.Struct, frozen=True):
+class StageChunk(Command[StageResult], frozen=True):
     """Lay down records that become visible when their producer's epoch is committed.
 
     Attributes:
@@ -386,7 +399,7 @@ class StagedAttempt(NamedTuple):
     rows: int
 
 
-class CommitEpoch(msgspec.Struct, frozen=True):
+class CommitEpoch(Command[CommitResult], frozen=True):
     """Make the parts of an epoch visible, all at once, in the order of their partitions.
 
     Attributes:
@@ -397,44 +410,8 @@ class CommitEpoch(msgspec.Struct, frozen=True):
     producer: str
     epoch: int
     parts: tuple[StagedAttempt, ...]
-    topic: str = ""
     content: str = ""
 
 
-class ExpireStaged(msgspec.Struct, frozen=True):
+class ExpireStaged(Command[Done], frozen=True):
     """Let go of what producers have staged or remembered for too long. For the server itself."""
-
-    topic: str = ""
-
-
-Command = (
-    PutTopic
-    | EnsureTopic
-    | PatchTopic
-    | SetPaused
-    | DropTopic
-    | Append
-    | ClaimJobs
-    | AckJobs
-    | NackJobs
-    | RejectJobs
-    | ExtendLeases
-    | ReleaseStream
-    | CancelJob
-    | CancelKey
-    | Purge
-    | PurgeJobs
-    | Release
-    | Redrive
-    | RedriveLetters
-    | DeleteRecords
-    | RemoveRecords
-    | Expire
-    | Compact
-    | PutRouter
-    | DropRouter
-    | Forward
-    | StageChunk
-    | CommitEpoch
-    | ExpireStaged
-)

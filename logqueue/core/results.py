@@ -1,6 +1,6 @@
-"""What was decided, as the one who asked is told.
+"""What commands result in.
 
-Owns: one struct per reply. Must not know: how a command is decided, HTTP.
+Owns: one struct per result. Must not know: how a command is decided, HTTP.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ JobState = Literal["ready", "delayed", "in_flight", "held"]
 
 
 class PutResult(NamedTuple):
-    """Reply to PutTopic, PatchTopic and SetPaused."""
+    """Result of PutTopic, PatchTopic and SetPaused."""
 
     created: bool
     config: TopicOptions
 
 
 class EnsureResult(NamedTuple):
-    """Reply to EnsureTopic.
+    """Result of EnsureTopic.
 
     Attributes:
         created: Whether the topic was.
@@ -35,7 +35,7 @@ class EnsureResult(NamedTuple):
 
 
 class DropResult(NamedTuple):
-    """Reply to DropTopic: whether it was there, and the routers that went with it."""
+    """Result of DropTopic: whether it was there, and the routers that went with it."""
 
     deleted: bool
     routers_removed: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ WriteResult = Literal["created", "replaced", "kept"]
 
 
 class AppendResult(NamedTuple):
-    """Reply to Append.
+    """Result of Append.
 
     Attributes:
         first_seq: Seq of the first record; with `results`, the lowest of them.
@@ -109,7 +109,7 @@ NoneReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", 
 
 
 class ClaimResult(NamedTuple):
-    """Reply to Claim: jobs per claimer in the cohort's order, each ascending, and what is left.
+    """Result of ClaimJobs: jobs per claimer, in their order, each ascending, and what is left.
 
     Attributes:
         ready: Jobs still claimable.
@@ -126,7 +126,8 @@ class ClaimResult(NamedTuple):
 
 
 class SettleResult(NamedTuple):
-    """Reply to Ack, Nack and Reject: how many counted, which did not, and the counters after it."""
+    """Result of AckJobs, NackJobs and RejectJobs: how many counted, which did not, and the
+    counters after it."""
 
     settled: int
     skipped: list[int]
@@ -135,7 +136,7 @@ class SettleResult(NamedTuple):
 
 
 class ExtendResult(NamedTuple):
-    """Reply to Extend: the seqs that counted (repeats and all), the rest, the new deadline."""
+    """Result of ExtendLeases: the seqs that counted (repeats and all), the rest, the deadline."""
 
     seqs: list[int]
     skipped: list[int]
@@ -143,7 +144,7 @@ class ExtendResult(NamedTuple):
 
 
 class RemoveResult(NamedTuple):
-    """Reply to DeleteRecords and RemoveRecords: how many were removed, the topic's state after it,
+    """Result of DeleteRecords and RemoveRecords: how many were removed, the topic's state after it,
     and what one transaction had no room for."""
 
     deleted: int
@@ -155,19 +156,19 @@ class RemoveResult(NamedTuple):
 
 
 class RouterPutResult(NamedTuple):
-    """Reply to PutRouter."""
+    """Result of PutRouter."""
 
     created: bool
 
 
 class RouterDropResult(NamedTuple):
-    """Reply to DropRouter."""
+    """Result of DropRouter."""
 
     deleted: bool
 
 
 class ForwardResult(NamedTuple):
-    """Reply to Forward.
+    """Result of Forward.
 
     Attributes:
         copied: Records copied by this pass.
@@ -181,7 +182,7 @@ class ForwardResult(NamedTuple):
 
 
 class StageResult(NamedTuple):
-    """Reply to StageChunk.
+    """Result of StageChunk.
 
     Attributes:
         is_new: False when the very chunk was staged, or its epoch committed, before.
@@ -193,7 +194,7 @@ class StageResult(NamedTuple):
 
 
 class CommitResult(NamedTuple):
-    """Reply to CommitEpoch.
+    """Result of CommitEpoch.
 
     Attributes:
         is_new: False when the epoch was committed before.
@@ -205,7 +206,7 @@ class CommitResult(NamedTuple):
 
 
 class CancelResult(NamedTuple):
-    """Reply to CancelJob and CancelKey.
+    """Result of CancelJob and CancelKey.
 
     Attributes:
         seq: The job; 0 when there is none with that key.
@@ -219,7 +220,7 @@ class CancelResult(NamedTuple):
 
 
 class PurgeResult(NamedTuple):
-    """Reply to Purge and PurgeJobs: how many were removed of each state asked for, and what one
+    """Result of Purge and PurgeJobs: how many were removed of each state asked for, and what one
     transaction had no room for."""
 
     counts: dict[JobState, int]
@@ -227,7 +228,7 @@ class PurgeResult(NamedTuple):
 
 
 class ReleaseResult(NamedTuple):
-    """Reply to Release: how many were held and are ready now, the others, and the counters."""
+    """Result of Release: how many were held and are ready now, the others, and the counters."""
 
     released: int
     skipped: list[int]
@@ -236,7 +237,7 @@ class ReleaseResult(NamedTuple):
 
 
 class RedriveResult(NamedTuple):
-    """Reply to Redrive.
+    """Result of Redrive.
 
     Attributes:
         redriven: Moved (or would be, in a dry run).
@@ -254,28 +255,6 @@ class RedriveResult(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Reply to commands that only the server itself submits."""
+    """Result of commands that only the server itself executes."""
 
     total: int = 0
-
-
-Reply = (
-    PutResult
-    | EnsureResult
-    | DropResult
-    | AppendResult
-    | ClaimResult
-    | SettleResult
-    | ExtendResult
-    | RemoveResult
-    | RouterPutResult
-    | RouterDropResult
-    | ForwardResult
-    | StageResult
-    | CommitResult
-    | CancelResult
-    | PurgeResult
-    | ReleaseResult
-    | RedriveResult
-    | Done
-)

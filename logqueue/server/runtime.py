@@ -28,7 +28,7 @@ from logqueue.server.app import http_api
 from logqueue.server.engine.background import (
     archive_forever,
     flush_forever,
-    retreat_on_failure,
+    rebuild_on_failure,
     tidy_forever,
 )
 from logqueue.server.engine.commit_barrier import CommitBarrier
@@ -259,7 +259,7 @@ class Runtime:
         work = {
             "tidy": tidy_forever(engine, dispatcher.gate),
             "flush": flush_forever(engine),
-            "retreat": retreat_on_failure(engine, dispatcher.adopt),
+            "rebuild": rebuild_on_failure(engine, dispatcher.adopt),
         }
         if archiver is not None:
             work["archive"] = archive_forever(archiver, self._clock, self._executor)

@@ -121,7 +121,7 @@ async def _topic_series(engine: Engine, key: Key | None, topics_max: int) -> lis
         for name in names[start : min(start + LABELLED_PER_STEP, topics_max)]:
             if name in known:
                 label = f'topic="{name}"'
-                for gauge, value in _gauges_of(engine.look(name), now):
+                for gauge, value in _gauges_of(engine.topic_now(name, now), now):
                     found[gauge].samples.append((label, value))
         await asyncio.sleep(0)
     truncated = int(len(names) > topics_max)

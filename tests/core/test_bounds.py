@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "COPIED_BYTES_MAX", 2100)
 
 
-def changes(world: World, command: cmd.Command) -> list[list[int]]:
+def changes(world: World, command: cmd.Command[Any]) -> list[list[int]]:
     """The seqs that each decision of a command took out of a topic."""
     taken: list[list[int]] = []
 
@@ -210,7 +211,7 @@ def test_settled_jobs_with_copies_go_in_portions(world: World, kind: str) -> Non
     world.write("q", *range(4), *[LARGE] * 4)
     world.take(8)
     seqs = (1, 2, 3, 4, 99, 5, 6, 7, 8, 8)
-    kinds: dict[str, cmd.Command] = {
+    kinds: dict[str, cmd.Command[Any]] = {
         "ack": cmd.AckJobs("q", "w", seqs),
         "reject": cmd.RejectJobs("q", "w", seqs),
     }
@@ -399,7 +400,7 @@ def test_a_replacement_costs_by_what_is_replaced(world: World) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Batch, "around", counted)
         world.write("q", *[wish(-n, key=f"k{n}") for n in range(0, 400, 2)])
-        world.engine.look("q")
+        world.engine.topic_now("q")
     assert sum(cuts) == 200
     check(world.state)
 

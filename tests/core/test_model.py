@@ -109,7 +109,7 @@ class CoreMachine(RuleBasedStateMachine):
         while len(self.snapshots) > 1 and self.snapshots[1][0] <= jobs.durable:
             self.snapshots.pop(0)
 
-    def tell(self, name: str, command: cmd.Command, expected: Callable[[], object]) -> Any:
+    def tell(self, name: str, command: cmd.Command[Any], expected: Callable[[], object]) -> Any:
         """Let both act; the world's reply, or None when both refuse in the same way."""
         now = self.world.now
         try:

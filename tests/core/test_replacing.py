@@ -58,11 +58,11 @@ def test_it_comes_to_the_same_bit_by_bit_and_at_replay(half_way: World) -> None:
 
 
 LOOKS: dict[str, Callable[[World], object]] = {
-    "a read": lambda world: world.engine.look("q"),
+    "a read": lambda world: world.engine.topic_now("q"),
     "a claim": lambda world: world.take(1),
     "a delete": lambda world: world.delete(before=5),
     "another write": lambda world: world.write("q", wish(1000, key="k2")),
-    "a retreat": lambda world: next(world.engine.retreat()),
+    "a retreat": lambda world: next(world.engine.rebuild_durable()),
     "tidying": lambda world: [*world.engine.tidy()],
 }
 

@@ -28,7 +28,7 @@ from logqueue.model.config import RouterOptions, TopicOptions
 from logqueue.model.limits import Quotas
 from logqueue.model.tag_predicate import Predicate
 from logqueue.server.engine.engine import Engine
-from logqueue.server.engine.portions import Executed
+from logqueue.server.engine.pending import Executed
 from logqueue.server.runtime import open_core
 from logqueue.server.settings import Settings
 from logqueue.server.storage.archive import LogArchive
@@ -110,7 +110,7 @@ def keyed(records: Sequence[blocks.Texts | Wish]) -> tuple[cmd.Keyed, ...]:
 
 def fall_back(engine: Engine) -> None:
     """Go back to what a failed log still stands for, with nobody asking anything meanwhile."""
-    with closing(engine.retreat()) as retreat:
+    with closing(engine.rebuild_durable()) as retreat:
         for work in retreat:
             work()
 
@@ -180,7 +180,7 @@ class World:
 
     def topic(self, name: str) -> Topic:
         """A topic as of now."""
-        return self.engine.look(name)
+        return self.engine.topic_now(name)
 
     def queue(self, name: str = "q") -> QueueTopic:
         """A queue as of now."""
@@ -201,13 +201,13 @@ class World:
 
     # -- commands --------------------------------------------------------------------------------
 
-    def run(self, command: cmd.Command) -> Any:
+    def run(self, command: cmd.Command[Any]) -> Any:
         """Execute a command; the reply comes when its promise holds."""
         outcome = self.engine.execute(command)
         self.hold(outcome)
-        return outcome.reply
+        return outcome.result
 
-    def hold(self, outcome: Executed) -> None:
+    def hold(self, outcome: Executed[Any]) -> None:
         """Step the log until a reply may leave.
 
         Raises:

@@ -45,7 +45,7 @@ class Asked:
 def test_an_answer_that_can_not_be_sent_is_told_so(how: str) -> None:
     lost: list[str] = []
     reply = Reply(b"{}")
-    reply.lost = lambda: lost.append(how)
+    reply.on_undelivered = lambda: lost.append(how)
     line: Any = Line(reply, is_closing=how == "closing")
     asked: Any = Asked()
     short = HttpExchange(line, keep_alive=True)

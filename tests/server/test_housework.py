@@ -81,11 +81,10 @@ class WatchedFile(OsFile):
 async def claimed(engine: Engine, coordinator: Dispatcher, rounds: int) -> None:
     """Write, claim and ack in a loop's turns."""
     for _ in range(rounds):
-        outcome = coordinator.execute(cmd.Append("q", pack([job("x" * 2000)] * 4), 4))
+        outcome = engine.execute(cmd.Append("q", pack([job("x" * 2000)] * 4), 4))
         await coordinator.gate.wait(outcome.written, outcome.durable)
-        reply = engine.execute(cmd.ClaimJobs("q", (cmd.Claimer("w", 4, None, 0),))).reply
-        assert isinstance(reply, cmd.ClaimResult)
-        engine.execute(cmd.AckJobs("q", "w", [found.seq for found in reply.jobs[0]], None))
+        claimed = engine.execute(cmd.ClaimJobs("q", (cmd.Claimer("w", 4, None, 0),))).result
+        engine.execute(cmd.AckJobs("q", "w", [found.seq for found in claimed.jobs[0]], None))
         await asyncio.sleep(0)
 
 

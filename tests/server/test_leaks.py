@@ -205,7 +205,8 @@ async def went_away(place: Place, method: str, path: str, body: object) -> None:
     name = next((name for name in names if path.startswith(name)), None)
     if name is None or method == "PUT":
         return
-    gone = f"topics/gone{id(asyncio.current_task())}"
+    # One name per operation: names that were never heard of before are remembered for a time.
+    gone = f"topics/gone-{method}-{path.split('?')[0].replace('/', '-')}"
     await place.call("PUT", gone, {"type": names[name], "durability": "memory"})
     reader, writer = await place.connect()
     writer.write(request(method, path.replace(name, gone), body))

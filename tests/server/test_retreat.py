@@ -68,7 +68,7 @@ def test_reads_and_unlogged_topics_go_on_while_logged_writes_are_refused() -> No
     for topic in ("safe", "soft"):
         with pytest.raises(StorageReadOnly):
             world.write(topic, "more")
-    look = world.engine.look("safe")
+    look = world.engine.topic_now("safe")
     log = world.engine.journal.jobs
     assert look.mark_durable <= log.durable and look.mark_written <= log.written
     assert world.counters("safe") == (1, 0, 0)
@@ -260,7 +260,7 @@ def settling(world: World) -> Iterator[Callable[[], None]]:
     with pytest.raises(StorageReadOnly):
         world.put("more", durability="fsync")
     world.engine.journal.flush_leases()
-    steps = world.engine.retreat()
+    steps = world.engine.rebuild_durable()
     next(steps)()
     return steps
 
@@ -304,7 +304,7 @@ def test_who_asks_while_leases_go_over_is_served_after_it() -> None:
         log = engine.journal.jobs
         with log._lock:
             log._committer.poison(OSError(errno.EIO, "the disk is gone"))
-        steps = engine.retreat()
+        steps = engine.rebuild_durable()
         next(steps)()
         carry = next(steps)
 

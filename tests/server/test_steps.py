@@ -109,14 +109,14 @@ def claim(world: World, count: int, **options: Any) -> None:
 
 def elapsing(world: World) -> Steps:
     """Looks at the queue, then what time has left to do."""
-    world.engine.look("q")
+    world.engine.topic_now("q")
     yield None
     while world.engine.has_lagging:
         world.engine.elapse_more()
         yield None
 
 
-def command(world: World, wanted: cmd.Command) -> Steps:
+def command(world: World, wanted: cmd.Command[Any]) -> Steps:
     """The portions of a command."""
     yield from portions(world.engine, wanted)
 
@@ -237,7 +237,7 @@ def routers(world: World, n: int) -> Steps:
         while world.engine.is_far_behind("d4"):
             world.engine.catch_up("d4")
             yield None
-        world.engine.look("d4")
+        world.engine.topic_now("d4")
         yield None
         while world.engine.has_behind:
             world.engine.forward()
@@ -333,7 +333,7 @@ def pages(world: World, n: int) -> Steps:
     claim(world, n // 2)
 
     def steps() -> Steps:
-        topic = world.engine.look("q")
+        topic = world.engine.topic_now("q")
         for states in (("held",), ("in_flight",), ("delayed",), ()):
             list_jobs(topic, states=states, match=Predicate.parse("none"), limit=100)  # type: ignore[arg-type]
             yield None

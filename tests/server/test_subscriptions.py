@@ -244,7 +244,7 @@ def test_after_a_failure_readers_go_on_from_what_is_promised() -> None:
         assert seqs(reader.sent) == [1]
         engine = s.world.engine
         fall_back(engine)
-        s.subscriptions.stand_on(engine.state.instances)
+        s.subscriptions.adopt(engine.state.instances)
         await s.settle()
         assert seqs(reader.sent) == [1]
         assert not any(b"tombstone" in wire for wire in reader.sent)

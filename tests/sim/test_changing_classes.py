@@ -16,7 +16,7 @@ import pytest
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.core.job_views import list_jobs
-from logqueue.server.engine.portions import Executed
+from logqueue.server.engine.pending import Executed
 from logqueue.server.storage import compaction
 from tests.clock import ManualClock
 from tests.core.world import START_MS, World, job, pack

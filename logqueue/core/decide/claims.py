@@ -13,7 +13,7 @@ from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
 from logqueue.core.decide.dead_letters import exhaust
-from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import due_at, is_timed
 from logqueue.core.state import State
@@ -25,11 +25,11 @@ SEQS_SCANNED_AGAIN_MAX = 1000
 """An empty pass that looked at more than this leaves the cursor behind them all the same."""
 
 
-def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision:
+def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision[cmd.ClaimResult]:
     """One coordinator pass: pick jobs, take the exhausted out, share the rest evenly."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    wanted = sum(claimer.jobs_max for claimer in command.cohort)
+    wanted = sum(claimer.jobs_max for claimer in command.claimers)
     allowed, limit = _allowed(topic, now)
     wanted = min(wanted, allowed)
     is_cut = False
@@ -42,11 +42,11 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision:
         is_cut = is_cut or len(picked) == bounded < wanted
         if exhausted and command.divert:
             events.extend(exhaust(state, topic, exhausted, now))
-    shares = share_evenly([c.jobs_max for c in command.cohort], picked)
+    shares = share_evenly([c.jobs_max for c in command.claimers], picked)
     first_lease = lease = state.next_lease
     grants: list[tuple[str, int, int, list[int]]] = []
     leases: list[tuple[int, int]] = []
-    for claimer, seqs in zip(command.cohort, shares, strict=True):
+    for claimer, seqs in zip(command.claimers, shares, strict=True):
         deadline = now + (claimer.lease_ms or topic.config.lease_ms)
         leases.append((lease, deadline))
         if seqs:
@@ -57,11 +57,11 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision:
         events.append(ev.JobsClaimed(now, topic.number, first_lease, cursor, grants, overdue))
     stopped_by = limit if len(picked) == allowed else None
 
-    def answer() -> cmd.ClaimResult:
+    def result() -> cmd.ClaimResult:
         claimed = _claimed(topic, shares, leases, stopped_by, now)
         return claimed._replace(is_cut=True) if is_cut else claimed
 
-    return Decision(events, answer)
+    return Decision(events, AfterApply(result))
 
 
 def _allowed(topic: QueueTopic, now: int) -> tuple[int, cmd.NoneReason | None]:

@@ -1,21 +1,40 @@
-"""What deciding yields: the events, and how to answer once they are applied."""
+"""What deciding yields: the events, and what the command results in.
+
+Must not know: what any event or result says.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from logqueue.core.commands import Reply
 from logqueue.events import AnyEvent
 
+R = TypeVar("R")
 
-class Decision(NamedTuple):
+
+class AfterApply(NamedTuple, Generic[R]):
+    """A result that says how the state is once the events are applied.
+
+    Attributes:
+        read: Reads it; called exactly once, right after that.
+    """
+
+    read: Callable[[], R]
+
+
+class Decision(NamedTuple, Generic[R]):
     """The outcome of one command.
 
     Attributes:
-        events: Facts to log and apply, in order; empty when nothing changes.
-        answer: Builds the reply; to be called after the events are applied, exactly once.
+        events: To be logged and applied, in order; empty when nothing changes.
+        result: What the command results in.
     """
 
     events: list[AnyEvent]
-    answer: Callable[[], Reply]
+    result: R | AfterApply[R]
+
+    def settle(self) -> R:
+        """The result, once the events are applied."""
+        result = self.result
+        return result.read() if isinstance(result, AfterApply) else result

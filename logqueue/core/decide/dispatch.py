@@ -2,13 +2,13 @@
 
 Owns: the table of which function decides which command. `decide` changes nothing; whoever drives
 it lets time act first (`elapse`, and `Expire` while something is due), then logs the events,
-applies them, lets what has become due by them act, and asks the decision for its answer.
+applies them, lets what has become due by them act, and then settles the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from logqueue.core import commands as cmd
 from logqueue.core.decide import job_admin, routers, staging, topics
@@ -19,8 +19,10 @@ from logqueue.core.decide.expiry import expire
 from logqueue.core.decide.redrive import redrive
 from logqueue.core.state import State
 
+R = TypeVar("R")
 
-def decide(state: State, command: cmd.Command, now: int) -> Decision:
+
+def decide(state: State, command: cmd.Command[R], now: int) -> Decision[R]:
     """Decide a command at a time.
 
     Args:
@@ -29,7 +31,7 @@ def decide(state: State, command: cmd.Command, now: int) -> Decision:
         now: The clock, ms since the epoch.
 
     Returns:
-        The events and the way to the answer.
+        The events and the result.
 
     Raises:
         LogqueueError: The command is refused.
@@ -37,7 +39,7 @@ def decide(state: State, command: cmd.Command, now: int) -> Decision:
     return _DECIDE[type(command)](state, command, now)
 
 
-_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision]] = {
+_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision[Any]]] = {
     cmd.PutTopic: topics.put_topic,
     cmd.EnsureTopic: topics.ensure_topic,
     cmd.PatchTopic: topics.patch_topic,

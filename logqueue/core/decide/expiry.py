@@ -34,7 +34,7 @@ def copies_expired(topic: Topic, config: TopicOptions) -> bool:
     )
 
 
-def expire(state: State, command: cmd.Expire, now: int) -> Decision:
+def expire(state: State, command: cmd.Expire, now: int) -> Decision[cmd.Done]:
     """Take out what is due, a portion of it.
 
     Raises:
@@ -45,7 +45,7 @@ def expire(state: State, command: cmd.Expire, now: int) -> Decision:
         keys = topic.queue.keys
         if keys is not None and keys.superseded:
             seqs = sorted(islice(keys.superseded, topic.removed_max))
-            return Decision(_copied(state, topic, seqs, "superseded", now), cmd.Done)
+            return Decision(_copied(state, topic, seqs, "superseded", now), cmd.Done())
     before = topic.expired_before(now)
     own: list[int] = []
     if topic.particulars is not None:
@@ -59,7 +59,7 @@ def expire(state: State, command: cmd.Expire, now: int) -> Decision:
         events = _copied(state, topic, seqs, "expired", now) if seqs else []
     if not events and topic.is_trimming and topic.is_over:
         events = _over_caps(state, topic, now)
-    return Decision(events, cmd.Done)
+    return Decision(events, cmd.Done())
 
 
 def _over_caps(state: State, topic: Topic, now: int) -> list[ev.AnyEvent]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.decide.copies import removable
-from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.endings import finish
 from logqueue.core.job_views import state_of
 from logqueue.core.state import State
 
 
-def cancel_job(state: State, command: cmd.CancelJob, now: int) -> Decision:
+def cancel_job(state: State, command: cmd.CancelJob, now: int) -> Decision[cmd.CancelResult]:
     """Remove one job; one in flight only by force, and then its lease is void.
 
     Raises:
@@ -23,15 +23,15 @@ def cancel_job(state: State, command: cmd.CancelJob, now: int) -> Decision:
     topic = state.queue(command.topic)
     seq = command.seq
     if not topic.holds(seq):
-        return Decision([], lambda: cmd.CancelResult(seq, None, False))
+        return Decision([], cmd.CancelResult(seq, None, False))
     was = state_of(topic, seq)
     if was == "in_flight" and not command.force:
-        return Decision([], lambda: cmd.CancelResult(seq, was, False))
+        return Decision([], cmd.CancelResult(seq, was, False))
     events = finish(state, topic, [seq], "cancelled", now)
-    return Decision(events, lambda: cmd.CancelResult(seq, was, True))
+    return Decision(events, cmd.CancelResult(seq, was, True))
 
 
-def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
+def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision[cmd.CancelResult]:
     """Remove the waiting job with a key.
 
     Raises:
@@ -41,13 +41,13 @@ def cancel_key(state: State, command: cmd.CancelKey, now: int) -> Decision:
     queue = topic.queue
     seq = queue.keys.find(command.key) if queue.keys is not None else None
     if seq is None:
-        return Decision([], lambda: cmd.CancelResult(0, None, False))
+        return Decision([], cmd.CancelResult(0, None, False))
     was = state_of(topic, seq)
     events = finish(state, topic, [seq], "cancelled", now)
-    return Decision(events, lambda: cmd.CancelResult(seq, was, True))
+    return Decision(events, cmd.CancelResult(seq, was, True))
 
 
-def purge(state: State, command: cmd.PurgeJobs, now: int) -> Decision:
+def purge(state: State, command: cmd.PurgeJobs, now: int) -> Decision[cmd.PurgeResult]:
     """Remove those of some jobs that are in one of the states, as many as one transaction may.
 
     Raises:
@@ -66,10 +66,10 @@ def purge(state: State, command: cmd.PurgeJobs, now: int) -> Decision:
         counts[found[seq]] += 1
     events = finish(state, topic, some, "cancelled", now) if some else []
     rest = seqs[len(some) :]
-    return Decision(events, lambda: cmd.PurgeResult(counts, rest))
+    return Decision(events, cmd.PurgeResult(counts, rest))
 
 
-def release(state: State, command: cmd.Release, now: int) -> Decision:
+def release(state: State, command: cmd.Release, now: int) -> Decision[cmd.ReleaseResult]:
     """Let held jobs be claimed again."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -78,5 +78,6 @@ def release(state: State, command: cmd.Release, now: int) -> Decision:
     skipped = [seq for seq in asked if seq not in queue.held]
     events: list[ev.AnyEvent] = [ev.HoldsReleased(now, topic.number, seqs)] if seqs else []
     return Decision(
-        events, lambda: cmd.ReleaseResult(len(seqs), skipped, topic.ready, len(queue.held))
+        events,
+        AfterApply(lambda: cmd.ReleaseResult(len(seqs), skipped, topic.ready, len(queue.held))),
     )

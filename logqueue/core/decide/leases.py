@@ -6,13 +6,13 @@ A lease that has run out is none, whether `elapse` has got to it yet or not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.backoff import delay_ms
 from logqueue.core.decide.dead_letters import dead_letter, hold
-from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.endings import archive, finish
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
@@ -55,7 +55,11 @@ def _held(
     return held, skipped
 
 
-def ack(state: State, command: cmd.AckJobs, now: int) -> Decision:
+def _settled(topic: QueueTopic, held: Sized, skipped: list[int]) -> AfterApply[cmd.SettleResult]:
+    return AfterApply(lambda: cmd.SettleResult(len(held), skipped, topic.ready, topic.queue.leased))
+
+
+def ack(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd.SettleResult]:
     """Complete the jobs that this node holds: one event, so all of them or none."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -67,10 +71,10 @@ def ack(state: State, command: cmd.AckJobs, now: int) -> Decision:
             finished = topic.records(sorted(held))
             events = archive(state, topic, finished, "acked", now, command.node)
         events.append(ev.JobsAcked(now, topic.number, command.node, held, orphans))
-    return Decision(events, lambda: cmd.SettleResult(len(held), skipped, topic.ready, queue.leased))
+    return Decision(events, _settled(topic, held, skipped))
 
 
-def nack(state: State, command: cmd.NackJobs, now: int) -> Decision:
+def nack(state: State, command: cmd.NackJobs, now: int) -> Decision[cmd.SettleResult]:
     """Give back the jobs that this node holds."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -93,7 +97,7 @@ def nack(state: State, command: cmd.NackJobs, now: int) -> Decision:
             dues,
         )
         events.append(released)
-    return Decision(events, lambda: cmd.SettleResult(len(held), skipped, topic.ready, queue.leased))
+    return Decision(events, _settled(topic, held, skipped))
 
 
 def _backed_off(topic: QueueTopic, queue: QueueState, seqs: list[int], now: int) -> list[int]:
@@ -105,7 +109,7 @@ def _backed_off(topic: QueueTopic, queue: QueueState, seqs: list[int], now: int)
     return [now + delay_ms(backoff, job.deliveries, seq, job.lease) for seq, job in jobs]
 
 
-def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision:
+def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision[cmd.SettleResult]:
     """Give up the jobs that this node holds.
 
     Raises:
@@ -126,10 +130,10 @@ def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision:
         events = finish(state, topic, live, "rejected", now, node)
     if orphans:
         events.append(ev.JobsReleased(now, topic.number, node, "reject", now, orphans))
-    return Decision(events, lambda: cmd.SettleResult(len(held), skipped, topic.ready, queue.leased))
+    return Decision(events, _settled(topic, held, skipped))
 
 
-def extend(state: State, command: cmd.ExtendLeases, now: int) -> Decision:
+def extend(state: State, command: cmd.ExtendLeases, now: int) -> Decision[cmd.ExtendResult]:
     """Set a new deadline for the jobs that this node holds. Repeats of a seq each count."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -139,10 +143,10 @@ def extend(state: State, command: cmd.ExtendLeases, now: int) -> Decision:
     if held:
         seqs = list(dict.fromkeys(held))
         events.append(ev.JobsExtended(now, topic.number, command.node, deadline, seqs))
-    return Decision(events, lambda: cmd.ExtendResult(held, skipped, deadline))
+    return Decision(events, cmd.ExtendResult(held, skipped, deadline))
 
 
-def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decision:
+def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decision[cmd.Done]:
     """Give back, at once, every job still leased over one work stream."""
     topic = state.queue(command.topic)
     queue = topic.queue
@@ -162,7 +166,7 @@ def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decisi
         for seqs in (counted, given_back)
         if seqs
     ]
-    return Decision(released, lambda: cmd.Done(len(counted) + len(given_back)))
+    return Decision(released, cmd.Done(len(counted) + len(given_back)))
 
 
 def end_leases(topic: QueueTopic, now: int) -> Iterator[ev.JobsReleased]:

@@ -33,7 +33,7 @@ _encoder = msgspec.json.Encoder()
 _metas = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision:
+def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision[cmd.RedriveResult]:
     """Move some dead letters back, as many as one transaction may.
 
     Raises:
@@ -71,7 +71,7 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision:
         line.add([ev.RecordsRemoved(now, source.number, sorted(moved), redriven=True)])
     skipped = len(some) - len(moved)
     reply = cmd.RedriveResult(len(moved), skipped, 0, targets, meant[len(some) :])
-    return Decision([] if wanted.dry_run else line.events, lambda: reply)
+    return Decision([] if wanted.dry_run else line.events, reply)
 
 
 def parts_to_redrive(topic: Topic, wanted: cmd.Redrive) -> Iterator[list[int]]:

@@ -28,7 +28,7 @@ from logqueue.model.config import TopicOptions, is_topic_name, require_router_na
 _DEFAULT_CONFIG = TopicOptions().resolved()
 
 
-def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision:
+def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision[cmd.RouterPutResult]:
     """Create a router, or replace the options of one."""
     _require_names(command)
     source: Topic | None = state.topics.get(command.source)
@@ -45,7 +45,7 @@ def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision:
         require_no_loop_by_router(state, known, command.source, command.dest)
     if known is not None:
         configured = ev.RouterConfigured(now, known.source, known.number, command.options)
-        return Decision([configured], lambda: cmd.RouterPutResult(False))
+        return Decision([configured], cmd.RouterPutResult(False))
     events: list[ev.AnyEvent] = []
     numbers = []
     for name, topic in ((command.source, source), (command.dest, dest)):
@@ -62,7 +62,7 @@ def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision:
             now, numbers[0], number, command.router, numbers[1], cursor, command.options
         )
     )
-    return Decision(events, lambda: cmd.RouterPutResult(True))
+    return Decision(events, cmd.RouterPutResult(True))
 
 
 def _require_names(command: cmd.PutRouter) -> None:
@@ -119,23 +119,23 @@ def _require_room(state: State) -> None:
         )
 
 
-def drop_router(state: State, command: cmd.DropRouter, now: int) -> Decision:
+def drop_router(state: State, command: cmd.DropRouter, now: int) -> Decision[cmd.RouterDropResult]:
     """Delete a router. Deleting what is not there is fine."""
     router: RouterState | None = state.routers.get(command.router)
     if router is None:
-        return Decision([], lambda: cmd.RouterDropResult(False))
+        return Decision([], cmd.RouterDropResult(False))
     dropped = ev.RouterRemoved(now, router.source, router.number)
-    return Decision([dropped], lambda: cmd.RouterDropResult(True))
+    return Decision([dropped], cmd.RouterDropResult(True))
 
 
-def forward(state: State, command: cmd.Forward, now: int) -> Decision:
+def forward(state: State, command: cmd.Forward, now: int) -> Decision[cmd.ForwardResult]:
     """Copy the next records of a router's source; in strict order, and nothing is passed over.
 
     A destination without room stalls the router at the record that does not fit.
     """
     router = state.routers_by_number.get(command.router)
     if router is None:
-        return Decision([], lambda: cmd.ForwardResult(0, False, False))
+        return Decision([], cmd.ForwardResult(0, False, False))
     source = state.instances[router.source]
     dest = state.instances[router.dest]
     if router.cursor < source.floor:
@@ -145,13 +145,13 @@ def forward(state: State, command: cmd.Forward, now: int) -> Decision:
         advanced = ev.RouterAdvanced(now, dest.number, router.number, found.cursor)
         events: list[ev.AnyEvent] = [advanced] if found.cursor > router.cursor else []
         behind = found.cursor < source.head
-        return Decision(events, lambda: cmd.ForwardResult(0, behind, False))
+        return Decision(events, cmd.ForwardResult(0, behind, False))
     fitting = _fitting(state, router, source, dest, found, now)
     if fitting is None:
-        return Decision([], lambda: cmd.ForwardResult(0, True, True))
+        return Decision([], cmd.ForwardResult(0, True, True))
     count = len(fitting.seqs)
     is_behind = fitting.cursor < source.head
-    return Decision(fitting.events, lambda: cmd.ForwardResult(count, is_behind, False))
+    return Decision(fitting.events, cmd.ForwardResult(count, is_behind, False))
 
 
 class _Fitting(NamedTuple):
@@ -179,7 +179,9 @@ def _fitting(
     return None
 
 
-def _over_the_gap(router: RouterState, source: Topic, dest: Topic, now: int) -> Decision:
+def _over_the_gap(
+    router: RouterState, source: Topic, dest: Topic, now: int
+) -> Decision[cmd.ForwardResult]:
     """The source was trimmed before the router got there: readers of the copies are told."""
     count = source.floor - router.cursor
     first_seq = dest.head + 1
@@ -191,7 +193,7 @@ def _over_the_gap(router: RouterState, source: Topic, dest: Topic, now: int) -> 
         ev.RouterAdvanced(now, dest.number, router.number, source.floor),
     ]
     behind = source.floor < source.head
-    return Decision(events, lambda: cmd.ForwardResult(0, behind, False))
+    return Decision(events, cmd.ForwardResult(0, behind, False))
 
 
 def _copy(

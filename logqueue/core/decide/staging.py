@@ -31,12 +31,12 @@ from logqueue.model.config import TopicOptions
 _DEFAULT_CONFIG = TopicOptions().resolved()
 
 
-def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
+def stage(state: State, command: cmd.StageChunk, now: int) -> Decision[cmd.StageResult]:
     """Keep a chunk for its epoch. The very same chunk again is fine; another under its name not."""
     producer = state.producers.get(command.producer) or ProducerState(command.producer)
     staged_bytes = producer.staged_bytes
     if _is_committed(producer, command.epoch):
-        return Decision([], lambda: cmd.StageResult(False, staged_bytes))
+        return Decision([], cmd.StageResult(False, staged_bytes))
     chunk_id = ChunkId(command.partition, command.attempt, command.number)
     known = producer.chunks(command.epoch).get(chunk_id)
     topic: Topic | None = state.topics.get(command.topic)
@@ -47,7 +47,7 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
                 "content under the same attempt; a new try needs an attempt name of its own",
                 {"producer": command.producer, "epoch": command.epoch, "reason": "content"},
             )
-        return Decision([], lambda: cmd.StageResult(False, staged_bytes))
+        return Decision([], cmd.StageResult(False, staged_bytes))
     _require_known(state, command.producer)
     _require_staging_room(state, len(command.block))
     events: list[ev.AnyEvent] = []
@@ -73,7 +73,7 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision:
         )
     )
     staged_bytes += len(command.block)
-    return Decision(events, lambda: cmd.StageResult(True, staged_bytes))
+    return Decision(events, cmd.StageResult(True, staged_bytes))
 
 
 def _is_committed(producer: ProducerState, epoch: int) -> bool:
@@ -136,7 +136,7 @@ def _require_staging_room(state: State, size: int) -> None:
         )
 
 
-def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision:
+def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision[cmd.CommitResult]:
     """Append all chunks of an epoch in one go; a repeat is answered as the first time."""
     producer = state.producers.get(command.producer) or ProducerState(command.producer)
     if _is_committed(producer, command.epoch):
@@ -181,7 +181,7 @@ def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision:
     if not command.content:
         digest = digest_of_all([chunk.digest for _, chunk in chunks])
     line.add([ev.EpochCommitted(now, 0, command.producer, command.epoch, digest, ranges)])
-    return Decision(line.events, lambda: cmd.CommitResult(True, tuple(ranges)))
+    return Decision(line.events, cmd.CommitResult(True, tuple(ranges)))
 
 
 def restaged(
@@ -266,7 +266,7 @@ def _named(
             )
 
 
-def _repeated(producer: ProducerState, command: cmd.CommitEpoch) -> Decision:
+def _repeated(producer: ProducerState, command: cmd.CommitEpoch) -> Decision[cmd.CommitResult]:
     committed = producer.committed
     assert committed is not None
     ranges = committed.ranges if command.epoch == committed.number else ()
@@ -281,10 +281,10 @@ def _repeated(producer: ProducerState, command: cmd.CommitEpoch) -> Decision:
     is_other = committed.digest != digest_of(command.content.encode())
     if command.epoch == committed.number and command.content and is_other:
         raise EpochConflict(f"epoch {command.epoch} was committed with other content", where)
-    return Decision([], lambda: cmd.CommitResult(False, ranges))
+    return Decision([], cmd.CommitResult(False, ranges))
 
 
-def expire(state: State, command: cmd.ExpireStaged, now: int) -> Decision:
+def expire(state: State, command: cmd.ExpireStaged, now: int) -> Decision[cmd.Done]:
     """Let go of chunks nobody commits, and of producers nobody has heard of for long."""
     events: list[ev.AnyEvent] = []
     for producer in state.producers.values():
@@ -293,4 +293,4 @@ def expire(state: State, command: cmd.ExpireStaged, now: int) -> Decision:
             events.append(ev.StagedDropped(now, 0, producer.name, True))
         elif producer.staged and idle_ms > limits.STAGED_MS_MAX:
             events.append(ev.StagedDropped(now, 0, producer.name))
-    return Decision(events, lambda: cmd.Done(len(events)))
+    return Decision(events, cmd.Done(len(events)))

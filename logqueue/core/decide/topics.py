@@ -12,7 +12,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
 from logqueue.core.decide.appends import cap_floor, evicted_below, new_topic
 from logqueue.core.decide.copies import removable
-from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.endings import archive
 from logqueue.core.decide.expiry import copies_expired
 from logqueue.core.decide.keyed_writes import remembered, upsert
@@ -35,14 +35,14 @@ from logqueue.model.config import TopicOptions, require_topic_name
 DEFAULT_CONFIG = TopicOptions().resolved()
 
 
-def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
+def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision[cmd.PutResult]:
     """Create a topic or replace its config; caps and TTL act at once."""
     require_topic_name(command.topic)
     command.config.require_targets(command.topic)
     topic: Topic | None = state.topics.get(command.topic)
     if topic is None:
         created = new_topic(state, command.topic, command.config, now)
-        return Decision([created], lambda: cmd.PutResult(True, created.config))
+        return Decision([created], cmd.PutResult(True, created.config))
     becomes_queue = command.config.is_queue and not topic.config.is_queue and not topic.head
     if not becomes_queue:
         _require_same_type(topic, command.config)
@@ -50,10 +50,10 @@ def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision:
     config = command.config
     if not becomes_queue:
         config = replace(config, paused=topic.config.paused)
-    return Decision(_configured(state, topic, config, now), lambda: cmd.PutResult(False, config))
+    return Decision(_configured(state, topic, config, now), cmd.PutResult(False, config))
 
 
-def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
+def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision[cmd.EnsureResult]:
     """Create a topic unless it exists; report how an existing one differs from what is wanted.
 
     `paused` is state, not config: it is never compared.
@@ -62,7 +62,7 @@ def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
     wanted = command.config
     if topic is None:
         created = new_topic(state, command.topic, wanted, now)
-        return Decision([created], lambda: cmd.EnsureResult(True, created.config))
+        return Decision([created], cmd.EnsureResult(True, created.config))
     require_topic_name(command.topic)
     wanted.require_targets(command.topic)
     if "type" in command.sent:
@@ -74,7 +74,7 @@ def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision:
         if field in command.sent and field != "paused"
     }
     differs = {field: pair for field, pair in pairs.items() if pair[0] != pair[1]}
-    return Decision([], lambda: cmd.EnsureResult(False, config, differs))
+    return Decision([], cmd.EnsureResult(False, config, differs))
 
 
 def _require_same_type(topic: Topic, config: TopicOptions) -> None:
@@ -91,7 +91,7 @@ def _require_same_type(topic: Topic, config: TopicOptions) -> None:
         )
 
 
-def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
+def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision[cmd.PutResult]:
     """Pause or resume a queue.
 
     Raises:
@@ -101,8 +101,8 @@ def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision:
     config = replace(topic.config, paused=command.paused)
     reply = cmd.PutResult(False, config)
     if config.paused == topic.config.paused:
-        return Decision([], lambda: reply)
-    return Decision(_reconfigured(topic, config, now), lambda: reply)
+        return Decision([], reply)
+    return Decision(_reconfigured(topic, config, now), reply)
 
 
 def _reconfigured(topic: Topic, config: TopicOptions, now: int) -> list[ev.AnyEvent]:
@@ -133,7 +133,7 @@ def _configured(state: State, topic: Topic, config: TopicOptions, now: int) -> l
     return events
 
 
-def patch_topic(state: State, command: cmd.PatchTopic, now: int) -> Decision:
+def patch_topic(state: State, command: cmd.PatchTopic, now: int) -> Decision[cmd.PutResult]:
     """Change some fields of a config.
 
     Raises:
@@ -144,21 +144,21 @@ def patch_topic(state: State, command: cmd.PatchTopic, now: int) -> Decision:
     return put_topic(state, cmd.PutTopic(command.topic, config), now)
 
 
-def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision:
+def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision[cmd.DropResult]:
     """Delete a topic with all it holds. Deleting what is not there is fine."""
     topic: Topic | None = state.topics.get(command.topic)
     if topic is None:
-        return Decision([], lambda: cmd.DropResult(False))
+        return Decision([], cmd.DropResult(False))
     if command.if_empty and topic.live:
         raise TopicNotEmpty(
             f"topic {quoted(topic.name)} still holds {topic.live} records",
             {"topic": topic.name, "count": topic.live},
         )
     removed = tuple(router.name for router in state.routers_of(topic.number))
-    return Decision([ev.TopicRemoved(now, topic.number)], lambda: cmd.DropResult(True, removed))
+    return Decision([ev.TopicRemoved(now, topic.number)], cmd.DropResult(True, removed))
 
 
-def append(state: State, command: cmd.Append, now: int) -> Decision:
+def append(state: State, command: cmd.Append, now: int) -> Decision[cmd.AppendResult]:
     """Write a batch, creating the topic first when asked to."""
     topic: Topic | None = state.topics.get(command.topic)
     events: list[ev.AnyEvent] = []
@@ -172,16 +172,16 @@ def append(state: State, command: cmd.Append, now: int) -> Decision:
         earlier = topic.remembered(command.key, now)
         if earlier is not None:
             reply = _repeated(command, earlier)
-            return Decision([], lambda: reply)
+            return Decision([], reply)
     if not blocks.is_plain(command.block):
         require_queue_for(topic, command.block, command.keyed)
     if command.keyed:
         written, keyed_reply = upsert(state, topic, command, now)
-        return Decision([*events, *written], lambda: keyed_reply._replace(created=created))
+        return Decision([*events, *written], keyed_reply._replace(created=created))
     events.extend(write(state, topic, command.block, command.count, now, command.key))
     head = topic.head + command.count
     reply = cmd.AppendResult(head - command.count + 1, command.count, head, created, False)
-    return Decision(events, lambda: reply)
+    return Decision(events, reply)
 
 
 def _repeated(command: cmd.Append, earlier: Remembered) -> cmd.AppendResult:
@@ -229,7 +229,9 @@ def _lazy_topic(state: State, command: cmd.Append, now: int) -> ev.TopicCreated:
     return new_topic(state, command.topic, config, now)
 
 
-def remove_records(state: State, command: cmd.RemoveRecords, now: int) -> Decision:
+def remove_records(
+    state: State, command: cmd.RemoveRecords, now: int
+) -> Decision[cmd.RemoveResult]:
     """Delete those of some records that are still there and match, as many as one transaction may;
     permanent and silent."""
     topic = state.topic(command.topic)
@@ -244,13 +246,15 @@ def remove_records(state: State, command: cmd.RemoveRecords, now: int) -> Decisi
     rest = seqs[len(some) :]
     return Decision(
         events,
-        lambda: cmd.RemoveResult(
-            len(some), topic.earliest_seq, topic.head, topic.live, topic.live_bytes, rest
+        AfterApply(
+            lambda: cmd.RemoveResult(
+                len(some), topic.earliest_seq, topic.head, topic.live, topic.live_bytes, rest
+            )
         ),
     )
 
 
-def compact(state: State, command: cmd.Compact, now: int) -> Decision:
+def compact(state: State, command: cmd.Compact, now: int) -> Decision[cmd.Done]:
     """Write the live records of neighbouring batches as one new batch."""
     topic = state.topic(command.topic)
     batches = [*islice(topic.batches_from(command.first_seqs[0]), len(command.first_seqs))]
@@ -279,7 +283,7 @@ def compact(state: State, command: cmd.Compact, now: int) -> Decision:
     hops = batches[0].hops
     assert all(batch.hops == hops for batch in batches), "moved together only after as many hops"
     moved = ev.RecordsMoved(now, topic.number, block, span, hops)
-    return Decision([moved], lambda: cmd.Done(len(records)))
+    return Decision([moved], cmd.Done(len(records)))
 
 
 def _keys_of(batch: Batch) -> Iterator[bytes]:

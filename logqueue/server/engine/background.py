@@ -76,12 +76,12 @@ async def archive_forever(archiver: Archiver, clock: Clock, executor: Cooperativ
             logger.exception("archiving failed; it is tried again later")
 
 
-async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> None:
+async def rebuild_on_failure(engine: Engine, adopted: Callable[[], None]) -> None:
     """Once the log has failed, serve reads from what it still stands for.
 
     Args:
         engine: Its state is replaced then.
-        retreated: Called after that.
+        adopted: Called after that.
     """
     while engine.journal.jobs.failure is None:
         await asyncio.sleep(FAILURE_POLL_INTERVAL_S)
@@ -92,11 +92,11 @@ async def retreat_on_failure(engine: Engine, retreated: Callable[[], None]) -> N
     loop = asyncio.get_running_loop()
     await leases_flushed(engine.journal)
     try:
-        with closing(engine.retreat()) as retreat:
-            for work in retreat:
+        with closing(engine.rebuild_durable()) as rebuilding:
+            for work in rebuilding:
                 await loop.run_in_executor(None, work)
     except (WalError, OSError) as error:
         logger.error("the log cannot be read back (%s); some reads stay refused", error)
         return
-    retreated()
+    adopted()
     logger.warning("reads go on from the last good sync; writes are refused until a restart")

@@ -1,6 +1,6 @@
 """One place that serves everybody: commands, coalesced claims and work streams.
 
-Owns: when a queue's cohort is served, the pass that serves it, and the one timer that wakes work
+Owns: when a queue's waitlist is served, the pass that serves it, and the one timer that wakes work
 when time makes jobs claimable. Must not know: HTTP, how jobs look on the wire, how decisions are
 made.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from logqueue import events as ev
 from logqueue.api.record_texts import RecordTexts
 from logqueue.core import commands as cmd
-from logqueue.core.commands import Claimer
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -25,10 +25,14 @@ from logqueue.server.auth import Key
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import Subscriptions
-from logqueue.server.engine.portions import Executed, Portions, has_portions, portions
-from logqueue.server.engine.waitlist import Served, Waiting, Waitlist, WorkStream
+from logqueue.server.engine.pending import Executed, Pending, Spent
+from logqueue.server.engine.portions import Portions, has_portions, portions
+from logqueue.server.engine.waitlist import Waiting, Waitlist, WorkStream
 from logqueue.server.engine.worker_registry import Workers
-from logqueue.server.http.requests import PendingReply, Reply, error_finisher
+
+C = TypeVar("C")
+R = TypeVar("R")
+T = TypeVar("T")
 
 STALL_RETRY_S = 0.05
 CLOCK_CHECK_MS = 1000
@@ -68,7 +72,7 @@ class Dispatcher:
         self.loop = asyncio.get_running_loop()
         self.record_texts = RecordTexts()
         self.subscriptions = Subscriptions(engine, self.gate, self.loop, self.record_texts)
-        self._cohorts: dict[int, Waitlist] = {}
+        self._waitlists: dict[int, Waitlist] = {}
         self._readers: dict[str, set[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
@@ -83,6 +87,7 @@ class Dispatcher:
         self._changed: dict[int, Topic] = {}
         self._put_off: list[cmd.NackJobs | cmd.ReleaseStream] = []
         self._portion = asyncio.Lock()
+        self._portioned: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self.workers = Workers()
         engine.listen(self.note)
@@ -93,17 +98,19 @@ class Dispatcher:
     def adopt(self) -> None:
         """Go on with the state that the engine has fallen back to."""
         instances = self.engine.state.instances
-        for number, cohort in list(self._cohorts.items()):
+        for number, waitlist in list(self._waitlists.items()):
             queue = self.engine.state.queue_instance(number)
-            cohort.topic = queue or cohort.topic
-            self._schedule(cohort)
-        self.subscriptions.stand_on(instances)
+            waitlist.topic = queue or waitlist.topic
+            self._schedule(waitlist)
+        self.subscriptions.adopt(instances)
         put_off, self._put_off = self._put_off, []
         for command in put_off:
             self._give_back(command)
 
     def stop(self) -> None:
         """Set no more timers off. The engine is shut down by whoever started it."""
+        for task in self._portioned:
+            task.cancel()
         for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -120,102 +127,148 @@ class Dispatcher:
             for reader in list(readers):
                 if not reader.done():
                     reader.set_result(None)
-        for cohort in list(self._cohorts.values()):
-            for stream in list(cohort.streams):
+        for waitlist in list(self._waitlists.values()):
+            for stream in list(waitlist.streams):
                 stream.end(error)
-            for waiting in cohort.waiting:
-                if waiting.long_poll and not waiting.future.done():
-                    waiting.future.set_exception(error)
+            for waiting in waitlist.waiting:
+                if waiting.long_poll and not waiting.is_over:
+                    waiting.refuse(error)
 
     def end_streams_of(self, is_meant: Callable[[Key | None], bool], error: LogqueueError) -> None:
         """End the streams and sockets of some keys; leases of work streams are given back."""
         self.subscriptions.end(error, is_meant)
-        for cohort in list(self._cohorts.values()):
-            for stream in list(cohort.streams):
+        for waitlist in list(self._waitlists.values()):
+            for stream in list(waitlist.streams):
                 if is_meant(stream.key):
                     stream.end(error)
 
     # -- commands --------------------------------------------------------------------------------
 
     def submit(
-        self, command: cmd.Command, finish: Callable[[cmd.Reply, float], Reply]
-    ) -> PendingReply:
-        """Execute a command; its reply, or its refusal, is held until it may leave.
+        self, command: cmd.Command[R], encode: Callable[[C, R, Spent], T], context: C
+    ) -> Pending[T]:
+        """Have a command decided and carried out: at once, in portions between other commands, or
+        when there are jobs for it.
 
         Args:
             command: What is wanted.
-            finish: Builds the reply from the decision's answer and the ms it was held.
-        """
-        try:
-            outcome = self.engine.execute(command)
-        except LogqueueError as refusal:
-            return self._refused(command, refusal)
-        return self._accepted(outcome, finish)
+            encode: Makes the answer from the context, the result, and where the time went.
+            context: Whatever `encode` needs beside the result.
 
-    def submit_in_portions(
-        self, command: cmd.Command, finish: Callable[[cmd.Reply, float], Reply]
-    ) -> PendingReply | Coroutine[Any, Any, Reply]:
-        """The same for a command that may touch any number of records: others are served between
-        its portions, and the reply comes behind the last."""
-        if not has_portions(self.engine, command):
-            return self.submit(command, finish)
+        Returns:
+            The answer, or the refusal, on its way.
+        """
+        pending = Pending(self.gate, encode, context)
+        now = self.engine.clock.now_ms()
+        if isinstance(command, cmd.ClaimJobs):
+            self._claim(command, pending, now)
+        elif has_portions(self.engine, command):
+            self._begin_portions(command, pending)
+        else:
+            executed = self._execute(command, pending, now)
+            if executed is not None:
+                self._conclude(command, executed, pending, now)
+        return pending
+
+    def hold(
+        self, result: R, written: int, durable: int, encode: Callable[[C, R, Spent], T], context: C
+    ) -> Pending[T]:
+        """What was read from the state; it is shown once the log has reached both positions."""
+        pending = Pending(self.gate, encode, context)
+        pending.decide(result, written, durable)
+        return pending
+
+    def show(
+        self, result: R, topic: Topic, encode: Callable[[C, R, Spent], T], context: C
+    ) -> Pending[T]:
+        """The same for what was read from one topic."""
+        return self.hold(result, topic.mark_written, topic.mark_durable, encode, context)
+
+    def refuse(self, topic: str, refusal: LogqueueError) -> Pending[Any]:
+        """A refusal that was computed from whether there is such a topic, and of what kind."""
+        pending: Pending[Any] = Pending(self.gate, _nothing, None)
+        self._refuse(topic, pending, refusal)
+        return pending
+
+    def _execute(
+        self, command: cmd.Command[R], pending: Pending[Any], now: int
+    ) -> Executed[R] | None:
+        """Execute a command that is one decision; None when it is refused, and so its answer."""
+        began = time.perf_counter()
+        try:
+            executed = self.engine.execute_one(command, now)
+        except LogqueueError as refusal:
+            self._refuse(command.topic, pending, refusal)
+            return None
+        pending.executed_ms = (time.perf_counter() - began) * 1000
+        if self._waitlists or self._readers or self.subscriptions:
+            self._wake(executed.topics)
+        return executed
+
+    def _conclude(
+        self,
+        command: cmd.Command[Any],
+        executed: Executed[Any],
+        pending: Pending[Any],
+        now: int,
+    ) -> None:
+        if isinstance(command, cmd.RejectJobs) and executed.result.settled:
+            # The events say which jobs went where, not whose they were.
+            queue: Topic | None = self.engine.state.topics.get(command.topic)
+            if queue is not None:
+                self.workers.seen(queue.number, command.node, now).worked += 1
+        pending.decide(executed.result, executed.written, executed.durable)
+
+    def _refuse(self, name: str, pending: Pending[Any], refusal: LogqueueError) -> None:
+        # What the refusal was computed from may not be durable yet.
+        if isinstance(refusal, NotReady):
+            pending.refuse(refusal)
+            return
+        topic: Topic | None = self.engine.state.topics.get(name)
+        written = topic.mark_written if topic is not None else 0
+        durable = max(topic.mark_durable if topic is not None else 0, self.engine.control_mark)
+        pending.refuse(refusal, written, durable)
+
+    # -- portions --------------------------------------------------------------------------------
+
+    def _begin_portions(self, command: cmd.Command[Any], pending: Pending[Any]) -> None:
+        """Carry out the first portion; others are served between the others."""
         steps = portions(self.engine, command)
-        held = self._next_portion(command, steps, finish)
-        return held or self._go_on(command, steps, finish)
+        if not self._next_portion(command, steps, pending):
+            task = self.loop.create_task(self._go_on(command, steps, pending), name="portions")
+            self._portioned.add(task)
+            task.add_done_callback(self._portioned.discard)
 
     async def _go_on(
-        self, command: cmd.Command, steps: Portions, finish: Callable[[cmd.Reply, float], Reply]
-    ) -> Reply:
-        held = None
-        while held is None:
+        self, command: cmd.Command[Any], steps: Portions[Any], pending: Pending[Any]
+    ) -> None:
+        is_over = False
+        while not is_over:
             async with self._portion:
                 # One portion in a turn of the loop, however many commands have some.
                 await asyncio.sleep(0)
-                held = self._next_portion(command, steps, finish)
-        return held.finish(await self.gate.wait(held.written, held.durable))
+                is_over = self._next_portion(command, steps, pending)
 
     def _next_portion(
-        self, command: cmd.Command, steps: Portions, finish: Callable[[cmd.Reply, float], Reply]
-    ) -> PendingReply | None:
-        """Make a portion; the held reply when it was the last."""
+        self, command: cmd.Command[Any], steps: Portions[Any], pending: Pending[Any]
+    ) -> bool:
+        """Carry out a portion; whether it was the last."""
         try:
             part = next(steps)
         except StopIteration as end:
-            return self._accepted(end.value, finish)
+            executed: Executed[Any] = end.value
+            self._wake(executed.topics)
+            self._conclude(command, executed, pending, self.engine.clock.now_ms())
+            return True
         except LogqueueError as refusal:
-            return self._refused(command, refusal)
+            self._refuse(command.topic, pending, refusal)
+            return True
+        except Exception as error:
+            pending.refuse(error)
+            return True
         if part is not None:
             self._wake(part.topics)
-        return None
-
-    def execute(self, command: cmd.Command) -> Executed:
-        """Execute a command for a caller that sees to the reply's promise itself.
-
-        Raises:
-            LogqueueError: Refused.
-        """
-        outcome = self.engine.execute(command)
-        self._wake(outcome.topics)
-        return outcome
-
-    def _refused(self, command: cmd.Command, refusal: LogqueueError) -> PendingReply:
-        # What the refusal was computed from may not be durable yet.
-        if isinstance(refusal, NotReady):
-            return PendingReply(0, 0, error_finisher(refusal))
-        topic = self.engine.state.topics.get(command.topic)
-        written = topic.mark_written if topic is not None else 0
-        durable = max(topic.mark_durable if topic is not None else 0, self.engine.control_mark)
-        return PendingReply(written, durable, error_finisher(refusal))
-
-    def _accepted(
-        self, outcome: Executed, finish: Callable[[cmd.Reply, float], Reply]
-    ) -> PendingReply:
-        if self._cohorts or self._readers or self.subscriptions:
-            self._wake(outcome.topics)
-        reply = outcome.reply
-        return PendingReply(
-            outcome.written, outcome.durable, lambda waited_ms: finish(reply, waited_ms)
-        )
+        return False
 
     def next_change(self, topic: str) -> asyncio.Future[None]:
         """A future for the next change of a topic, by name. Cancel it when it is not needed."""
@@ -233,88 +286,61 @@ class Dispatcher:
 
     # -- claims ----------------------------------------------------------------------------------
 
-    def claim_now(
-        self,
-        queue: Topic,
-        claimer: Claimer,
-        finish: Callable[[cmd.Reply, float], Reply],
-        *,
-        may_wait: bool,
-    ) -> PendingReply | None:
-        """Claim at once, behind those who wait already.
+    def _claim(self, command: cmd.ClaimJobs, pending: Pending[Any], now: int) -> None:
+        """Claim for one claimer: at once, behind those who wait already, or by waiting for the
+        passes to come."""
+        topic: Topic | None = self.engine.state.topics.get(command.topic)
+        if isinstance(topic, QueueTopic):
+            (claimer,) = command.claimers
+            self.workers.seen(topic.number, claimer.node, now)
+            may_wait = command.wait_ms > 0
+            if topic.config.claim_jitter_ms or (may_wait and self.engine.is_settling(topic)):
+                self._wait(command, pending, topic)
+                return
+            waitlist = self._waitlists.get(topic.number)
+            if waitlist is not None and waitlist.waiting:
+                self._serve(waitlist)
+        executed = self._execute(command, pending, now)
+        if executed is None:
+            return
+        (jobs,) = executed.result.jobs
+        if jobs:
+            pending.on_undelivered = partial(
+                self.hand_back, command.topic, command.claimers[0].node, jobs
+            )
+        elif command.wait_ms and isinstance(topic, QueueTopic):
+            self._wait(command, pending, topic)
+            return
+        pending.decide(executed.result, executed.written, executed.durable)
 
-        Returns:
-            The reply, held until it may leave; None when there is nothing now, and it `may_wait`.
-
-        Raises:
-            LogqueueError: See `submit`.
-        """
-        if may_wait and self.engine.is_settling(queue):
-            return None
-        cohort = self._cohorts.get(queue.number)
-        if cohort is not None and cohort.waiting:
-            self._serve(cohort)
-        command = cmd.ClaimJobs(queue.name, (claimer,))
-        try:
-            outcome = self.engine.execute(command)
-        except LogqueueError as refusal:
-            return self._refused(command, refusal)
-        held = self._accepted(outcome, finish)
-        claimed = outcome.reply
-        assert isinstance(claimed, cmd.ClaimResult)
-        return None if may_wait and not claimed.jobs[0] else held
-
-    async def claim_in_cohort(
-        self, topic: str, claimer: Claimer, wait_ms: int
-    ) -> tuple[list[cmd.ClaimedJob], cmd.ClaimResult, float]:
-        """Claim as one of the cohort that gathers in the coalescing window, or waits for jobs.
-
-        Args:
-            topic: The queue.
-            claimer: Who wants what.
-            wait_ms: How long to wait for a first job; with 0 the next pass has the answer.
-
-        Returns:
-            The jobs, what the pass says of the queue, and how long the call waited in ms.
-            Cancelling is safe: jobs leased to a caller that is gone are given back at once.
-
-        Raises:
-            LogqueueError: Refused; or the queue was deleted, or the server stopped, meanwhile.
-        """
-        began = time.perf_counter()
-        cohort = self._cohort(self.engine.state.queue(topic))
-        waiting = Waiting(claimer, self._ticket(), wait_ms > 0, self.loop.create_future())
-        cohort.waiting.append(waiting)
-        if cohort.topic.ready or not waiting.long_poll:
-            self._schedule(cohort)
+    def _wait(self, command: cmd.ClaimJobs, pending: Pending[Any], topic: QueueTopic) -> None:
+        """Put a claim on the waitlist, for the end of a coalescing window or for jobs. What it is
+        dealt after its caller has left goes back at once."""
+        waitlist = self._waitlist(topic)
+        waiting = Waiting(command.claimers[0], self._ticket(), command.wait_ms > 0, pending)
+        waitlist.waiting.append(waiting)
+        pending.leave = partial(self._leave, waitlist, waiting)
+        if topic.ready or not waiting.long_poll:
+            self._schedule(waitlist)
         else:
             # A pass would find nothing, and would look at all who wait.
-            self._arm(cohort.topic)
-        patience = self.loop.call_later(wait_ms / 1000, self._on_wait_timeout, cohort, waiting)
-        try:
-            jobs, claimed, outcome = await waiting.future
-            waited_ms = (time.perf_counter() - began) * 1000
-            await self.gate.wait(outcome.written, outcome.durable)
-        except asyncio.CancelledError:
-            self._leave(cohort, waiting)
-            raise
-        finally:
-            patience.cancel()
-        return jobs, claimed, waited_ms
+            self._arm(topic)
+        if waiting.long_poll:
+            waiting.timer = self.loop.call_later(
+                command.wait_ms / 1000, self._on_wait_timeout, waitlist, waiting
+            )
 
-    def _on_wait_timeout(self, cohort: Waitlist, waiting: Waiting) -> None:
-        if waiting.long_poll and not waiting.future.done():
+    def _on_wait_timeout(self, waitlist: Waitlist, waiting: Waiting) -> None:
+        if waiting.long_poll and not waiting.is_over:
             waiting.long_poll = False
-            self._serve(cohort)
+            self._serve(waitlist)
 
-    def _leave(self, cohort: Waitlist, waiting: Waiting) -> None:
-        """The caller is gone; what it was dealt a moment ago goes back."""
-        if waiting in cohort.waiting:
-            cohort.waiting.remove(waiting)
-            self._forget_if_idle(cohort)
-        future = waiting.future
-        if future.done() and not future.cancelled() and future.exception() is None:
-            self.hand_back(cohort.topic.name, waiting.claimer.node, future.result().jobs)
+    def _leave(self, waitlist: Waitlist, waiting: Waiting) -> None:
+        """The caller is gone."""
+        waiting.end()
+        if waiting in waitlist.waiting:
+            waitlist.waiting.remove(waiting)
+            self._forget_if_idle(waitlist)
 
     def hand_back(self, topic: str, node: str, jobs: list[cmd.ClaimedJob]) -> None:
         """Give back jobs that never reached the caller they were dealt to; that was no delivery."""
@@ -336,7 +362,7 @@ class Dispatcher:
     # -- work streams ----------------------------------------------------------------------------
 
     def open_stream(self, stream: WorkStream) -> None:
-        """Take a stream into its queue's cohort.
+        """Take a stream into its queue's waitlist.
 
         Raises:
             TopicNotFound, NotAQueue: There is no such queue.
@@ -348,9 +374,9 @@ class Dispatcher:
         observed = self.workers.seen(queue.number, stream.node, self.engine.clock.now_ms())
         stream.observed, stream.worked_before = observed, observed.worked
         self._take_over(queue, stream)
-        cohort = self._cohort(queue)
-        cohort.streams.append(stream)
-        self._schedule(cohort)
+        waitlist = self._waitlist(queue)
+        waitlist.streams.append(stream)
+        self._schedule(waitlist)
         self._arm(queue)
 
     def _take_over(self, queue: QueueTopic, stream: WorkStream) -> None:
@@ -371,24 +397,24 @@ class Dispatcher:
 
     def retire_streams(self, topic: str, node: str) -> None:
         """A worker is about to stop: its streams keep what they hold and get no more."""
-        for stream in [s for cohort in self._cohorts.values() for s in cohort.streams]:
+        for stream in [s for waitlist in self._waitlists.values() for s in waitlist.streams]:
             if (stream.topic, stream.node) == (topic, node):
                 stream.jobs_max = 0
 
     def resume_stream(self, stream: WorkStream) -> None:
         """A stream that was paused takes jobs again."""
-        for cohort in self._cohorts.values():
-            if stream in cohort.streams:
-                self._schedule(cohort)
+        for waitlist in self._waitlists.values():
+            if stream in waitlist.streams:
+                self._schedule(waitlist)
 
     def close_stream(self, stream: WorkStream) -> None:
         """The connection is gone: its leases, and only its, are claimable again at once; unless it
         is the server that stops, and the leases outlive it. What was never written to it was not
         handed out; what was counts if it was worked on."""
-        for cohort in list(self._cohorts.values()):
-            if stream in cohort.streams:
-                cohort.streams.remove(stream)
-                self._forget_if_idle(cohort)
+        for waitlist in list(self._waitlists.values()):
+            if stream in waitlist.streams:
+                waitlist.streams.remove(stream)
+                self._forget_if_idle(waitlist)
         has_worked = stream.has_worked
         self.hand_back(stream.topic, stream.node, [*stream.on_way.values()])
         queue = self.engine.state.topics.get(stream.topic)
@@ -402,24 +428,24 @@ class Dispatcher:
     @property
     def claims_waiting(self) -> int:
         """Claims that wait, for jobs or for the end of a coalescing window."""
-        return sum(len(cohort.waiting) for cohort in self._cohorts.values())
+        return sum(len(waitlist.waiting) for waitlist in self._waitlists.values())
 
-    def cohort_of(self, queue: Topic) -> Waitlist | None:
+    def waitlist_of(self, queue: Topic) -> Waitlist | None:
         """Who wants jobs of a queue now, None when nobody does."""
-        return self._cohorts.get(queue.number)
+        return self._waitlists.get(queue.number)
 
-    def _cohort(self, queue: QueueTopic) -> Waitlist:
-        cohort = self._cohorts.get(queue.number)
-        if cohort is None:
-            cohort = self._cohorts[queue.number] = Waitlist(queue)
-        return cohort
+    def _waitlist(self, queue: QueueTopic) -> Waitlist:
+        waitlist = self._waitlists.get(queue.number)
+        if waitlist is None:
+            waitlist = self._waitlists[queue.number] = Waitlist(queue)
+        return waitlist
 
-    def _forget_if_idle(self, cohort: Waitlist) -> None:
-        if not cohort.streams and not cohort.waiting:
-            if cohort.scheduled is not None:
-                cohort.scheduled.cancel()
-            if self._cohorts.get(cohort.topic.number) is cohort:
-                del self._cohorts[cohort.topic.number]
+    def _forget_if_idle(self, waitlist: Waitlist) -> None:
+        if not waitlist.streams and not waitlist.waiting:
+            if waitlist.scheduled is not None:
+                waitlist.scheduled.cancel()
+            if self._waitlists.get(waitlist.topic.number) is waitlist:
+                del self._waitlists[waitlist.topic.number]
 
     def _ticket(self) -> int:
         """The next place in the line."""
@@ -427,85 +453,104 @@ class Dispatcher:
         return self._next_ticket
 
     def _wake(self, topics: Iterable[Topic]) -> None:
-        """Something changed: serve the cohorts that may gain from it, and those who follow."""
+        """Something changed: serve the waitlists that may gain from it, and those who follow."""
         for topic in topics:
             self.subscriptions.changed(topic)
             for reader in self._readers.pop(topic.name, ()):
                 if not reader.done():
                     reader.set_result(None)
-            cohort = self._cohorts.get(topic.number)
-            if cohort is None:
+            waitlist = self._waitlists.get(topic.number)
+            if waitlist is None:
                 continue
-            if topic.number not in self.engine.state.instances or cohort.topic.ready:
-                self._schedule(cohort)
+            if topic.number not in self.engine.state.instances or waitlist.topic.ready:
+                self._schedule(waitlist)
             self._arm(topic)
 
-    def _schedule(self, cohort: Waitlist) -> None:
+    def _schedule(self, waitlist: Waitlist) -> None:
         """Open the coalescing window. Its end does not depend on who opened it."""
-        if cohort.scheduled is not None:
+        if waitlist.scheduled is not None:
             return
-        jitter_ms = cohort.topic.config.claim_jitter_ms
+        jitter_ms = waitlist.topic.config.claim_jitter_ms
         if jitter_ms:
-            cohort.scheduled = self.loop.call_later(jitter_ms / 1000, self._serve, cohort)
+            waitlist.scheduled = self.loop.call_later(jitter_ms / 1000, self._serve, waitlist)
         else:
-            cohort.scheduled = self.loop.call_soon(self._serve, cohort)
+            waitlist.scheduled = self.loop.call_soon(self._serve, waitlist)
 
-    def _serve(self, cohort: Waitlist) -> None:
-        """One coordinator pass over a whole cohort, in the order in which they came.
+    def _serve(self, waitlist: Waitlist) -> None:
+        """One coordinator pass over a whole waitlist, in the order in which they came.
 
         A stream that was dealt something goes to the end of the line, so that a trickle reaches
         everybody.
         """
-        if cohort.scheduled is not None:
-            cohort.scheduled.cancel()
-            cohort.scheduled = None
-        topic = cohort.topic
+        if waitlist.scheduled is not None:
+            waitlist.scheduled.cancel()
+            waitlist.scheduled = None
+        topic = waitlist.topic
         if self.engine.state.instances.get(topic.number) is not topic:
-            self._fail(cohort, TopicNotFound.named(topic.name))
+            self._fail(waitlist, TopicNotFound.named(topic.name))
             return
+        now = self.engine.clock.now_ms()
         if topic.replacing or self.engine.is_settling(topic):
             # All are served when it is over: see `_elapse`, `adopt`.
             return
-        self.engine.lapse(topic)
-        line = cohort.line()
+        self.engine.lapse(topic, now)
+        line = waitlist.line()
         if not line:
-            self._forget_if_idle(cohort)
+            self._forget_if_idle(waitlist)
             self._arm(topic)
             return
         ready_before = topic.ready
         try:
-            outcome = self.engine.execute(cmd.ClaimJobs(topic.name, tuple(c for _, c in line)))
+            claim = cmd.ClaimJobs(topic.name, tuple([claimer for _, claimer in line]))
+            outcome = self.engine.execute_one(claim, now)
         except LogqueueError as refusal:
-            self._fail(cohort, refusal)
+            self._fail(waitlist, refusal)
             return
-        claimed = outcome.reply
-        assert isinstance(claimed, cmd.ClaimResult)
+        claimed = outcome.result
         has_hungry = False
         for (member, claimer), jobs in zip(line, claimed.jobs, strict=True):
             has_hungry = has_hungry or len(jobs) < claimer.jobs_max
             if isinstance(member, Waiting):
                 if jobs or not (member.long_poll or claimed.is_cut):
-                    member.future.set_result(Served(jobs, claimed, outcome))
+                    self._answer(topic, member, jobs, outcome)
             elif jobs:
                 member.since = self._ticket()
                 self._deliver(member, jobs, outcome)
             elif claimed.reason in HOLDING_BACK:
                 member.held_back(claimed.reason, claimed.retry_after_ms)
-        cohort.waiting = [w for w in cohort.waiting if not w.future.done()]
+        waitlist.waiting = [w for w in waitlist.waiting if not w.is_over]
         retry_ms = claimed.retry_after_ms
-        cohort.retry_at = 0 if retry_ms is None else self.engine.clock.now_ms() + max(retry_ms, 1)
-        has_hungry = has_hungry or bool(cohort.waiting)
-        if claimed.is_cut or (cohort.is_cut and 0 < topic.ready < ready_before):
+        waitlist.retry_at = 0 if retry_ms is None else now + max(retry_ms, 1)
+        has_hungry = has_hungry or bool(waitlist.waiting)
+        if claimed.is_cut or (waitlist.is_cut and 0 < topic.ready < ready_before):
             # Not for want of jobs: nobody waits another window for the rest.
-            cohort.scheduled = self.loop.call_soon(self._serve, cohort)
+            waitlist.scheduled = self.loop.call_soon(self._serve, waitlist)
         elif has_hungry and 0 < topic.ready < ready_before:
             # This pass got somewhere, and was not let go on: there may be more in the next.
-            self._schedule(cohort)
-        self._forget_if_idle(cohort)
+            self._schedule(waitlist)
+        self._forget_if_idle(waitlist)
         self._wake(t for t in outcome.topics if t is not topic)
         self._arm(topic)
 
-    def _deliver(self, stream: WorkStream, jobs: list[cmd.ClaimedJob], outcome: Executed) -> None:
+    def _answer(
+        self,
+        topic: Topic,
+        waiting: Waiting,
+        jobs: list[cmd.ClaimedJob],
+        outcome: Executed[cmd.ClaimResult],
+    ) -> None:
+        if jobs:
+            node = waiting.claimer.node
+            waiting.pending.on_undelivered = partial(self.hand_back, topic.name, node, jobs)
+        claimed = outcome.result._replace(jobs=[jobs])
+        waiting.decide(claimed, outcome.written, outcome.durable)
+
+    def _deliver(
+        self,
+        stream: WorkStream,
+        jobs: list[cmd.ClaimedJob],
+        outcome: Executed[cmd.ClaimResult],
+    ) -> None:
         stream.on_way.update((job.seq, job) for job in jobs)
 
         def release(failure: LogqueueError | None) -> None:
@@ -518,21 +563,21 @@ class Dispatcher:
 
         self.gate.when(outcome.written, outcome.durable, release)
 
-    def _fail(self, cohort: Waitlist, error: LogqueueError) -> None:
-        streams, cohort.streams = cohort.streams, []
-        waiting, cohort.waiting = cohort.waiting, []
-        self._forget_if_idle(cohort)
+    def _fail(self, waitlist: Waitlist, error: LogqueueError) -> None:
+        streams, waitlist.streams = waitlist.streams, []
+        waiting, waitlist.waiting = waitlist.waiting, []
+        self._forget_if_idle(waitlist)
 
         def release(failure: LogqueueError | None) -> None:
-            for member in waiting:
-                if not member.future.done():
-                    member.future.set_exception(failure or error)
             for stream in streams:
                 stream.end(failure or error)
 
         # What the refusal was computed from may not be durable yet.
-        topic = cohort.topic
+        topic = waitlist.topic
         durable = max(topic.mark_durable, self.engine.control_mark)
+        for member in waiting:
+            if not member.is_over:
+                member.refuse(error, topic.mark_written, durable)
         self.gate.when(topic.mark_written, durable, release)
 
     # -- routers ---------------------------------------------------------------------------------
@@ -564,7 +609,7 @@ class Dispatcher:
         self.workers.event(topic, event)
         if topic is None or not event.wakes_readers:
             return
-        if topic.number in self._cohorts or topic.name in self._readers or self.subscriptions:
+        if topic.number in self._waitlists or topic.name in self._readers or self.subscriptions:
             if not self._changed:
                 self.loop.call_soon(self._wake_changed)
             self._changed[topic.number] = topic
@@ -590,8 +635,8 @@ class Dispatcher:
 
     def _arm(self, topic: Topic) -> None:
         """Have the one timer go off when time next changes this queue, if somebody waits there."""
-        cohort = self._cohorts.get(topic.number)
-        due = cohort.next_due() if cohort is not None else None
+        waitlist = self._waitlists.get(topic.number)
+        due = waitlist.next_due() if waitlist is not None else None
         if due is None or (self._timer is not None and self._timer_due <= due):
             return
         self._set_timer(due)
@@ -613,21 +658,25 @@ class Dispatcher:
             self._set_timer(self._timer_due)
             return
         next_due: int | None = None
-        for cohort in list(self._cohorts.values()):
-            if self.engine.is_settling(cohort.topic):
+        for waitlist in list(self._waitlists.values()):
+            if self.engine.is_settling(waitlist.topic):
                 continue
-            if cohort.retry_at and cohort.retry_at <= now:
-                cohort.retry_at = 0
-                self._schedule(cohort)
+            if waitlist.retry_at and waitlist.retry_at <= now:
+                waitlist.retry_at = 0
+                self._schedule(waitlist)
             # Somebody who looked at the queue may have let time act before this timer did.
-            self.engine.lapse(cohort.topic)
-            if cohort.topic.ready:
-                self._schedule(cohort)
-            due = cohort.next_due()
+            self.engine.lapse(waitlist.topic, now)
+            if waitlist.topic.ready:
+                self._schedule(waitlist)
+            due = waitlist.next_due()
             if due is not None and (next_due is None or due < next_due):
                 next_due = due
         if next_due is not None:
             self._set_timer(next_due)
+
+
+def _nothing(context: object, result: object, spent: Spent) -> NoReturn:
+    raise AssertionError("a refusal has no result")
 
 
 def _earlier_streams(state: State) -> dict[tuple[int, str], list[int]]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
+
+from msgspec.structs import replace
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
@@ -32,11 +34,14 @@ from logqueue.errors import (
 )
 from logqueue.model import limits
 from logqueue.model.clock import Clock
-from logqueue.server.engine.portions import Executed, has_portions, portions
+from logqueue.server.engine.pending import Executed
+from logqueue.server.engine.portions import has_portions, portions
 from logqueue.server.storage.compaction import Compaction, free, tidy_jobs, tidy_leases
 from logqueue.server.storage.journal import Journal, is_kept
 from logqueue.server.storage.segment_store import SegmentStore
 from wal import WalError, WalFull
+
+R = TypeVar("R")
 
 FORWARD_PASSES_PER_TURN = 16
 """Router decisions in one turn of the event loop, a few milliseconds at most."""
@@ -139,31 +144,36 @@ class Engine:
         if self._lagging:
             scheduler.elapse_soon()
 
-    def execute(self, command: cmd.Command) -> Executed:
+    def execute(self, command: cmd.Command[R], now: int | None = None) -> Executed[R]:
         """Decide a command, log and apply what follows from it: in one step, however much it is.
 
-        The reply must not leave before the returned positions are reached.
+        The result must not be shown before the returned positions are reached.
+
+        Args:
+            command: What is wanted.
+            now: The clock in ms since the epoch, where it was read for this command already.
 
         Raises:
             LogqueueError: The command is refused; the refusal too must wait for its topic's marks.
         """
         if not has_portions(self, command):
-            return self.execute_one(command)
+            return self.execute_one(command, now)
         steps = portions(self, command)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                outcome: Executed = end.value
-                return outcome
+                executed: Executed[R] = end.value
+                return executed
 
-    def execute_one(self, command: cmd.Command) -> Executed:
+    def execute_one(self, command: cmd.Command[R], now: int | None = None) -> Executed[R]:
         """The same for a command that is one decision.
 
         Raises:
             LogqueueError: The command is refused; the refusal too must wait for its topic's marks.
         """
-        now = self.clock.now_ms()
+        if now is None:
+            now = self.clock.now_ms()
         state = self.state
         topic: Topic | None = state.topics.get(command.topic)
         if topic is not None:
@@ -181,29 +191,25 @@ class Engine:
                         replacing.finish(state, state.topics[target])
                         self._advance_time(state.topics[target], now)
             if type(command) is cmd.ClaimJobs and self._behind:
-                self._catch_up(topic)
-        if type(command) is cmd.CommitEpoch:
+                self._catch_up(topic, now)
+        if isinstance(command, cmd.CommitEpoch):
             for part in restaged_ahead(state, command):
                 self._commit(part)
         decision = decide(state, command, now)
-        if type(command) is cmd.ClaimJobs and command.divert:
-            return self._claim(command, decision, topic, now)
-        return self._carry_out(decision, topic, now)
-
-    def _claim(
-        self, command: cmd.ClaimJobs, decision: Decision, topic: Topic | None, now: int
-    ) -> Executed:
-        """Carry out a claim; a log that takes no dead letters must not stop the others."""
         try:
             return self._carry_out(decision, topic, now)
         except (StorageFull, StorageReadOnly):
-            return self.execute(cmd.ClaimJobs(command.topic, command.cohort, divert=False))
+            if not isinstance(command, cmd.ClaimJobs) or not command.divert:
+                raise
+            # A log that takes no dead letters must not stop other jobs from being claimed.
+            undiverted = cast("cmd.Command[R]", replace(command, divert=False))
+            return self.execute_one(undiverted, now)
 
-    def _carry_out(self, decision: Decision, topic: Topic | None, now: int) -> Executed:
+    def _carry_out(self, decision: Decision[R], topic: Topic | None, now: int) -> Executed[R]:
         if not decision.events:
             if topic is None:
-                return Executed(decision.answer(), 0, self.control_mark)
-            return self._outcome(decision.answer(), (topic,))
+                return Executed(decision.settle(), 0, self.control_mark)
+            return _executed(decision.settle(), (topic,))
         changed = self._commit(decision.events)
         if topic is not None:
             if topic not in changed:
@@ -213,39 +219,45 @@ class Engine:
             if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before anybody sees it.
                 self._take_due(topic, now)
-        return self._outcome(decision.answer(), changed)
+        return _executed(decision.settle(), changed)
 
-    def look(self, name: str) -> Topic:
+    def topic_now(self, name: str, now: int | None = None) -> Topic:
         """A topic as of now, for reads.
+
+        Args:
+            name: The topic.
+            now: The clock in ms since the epoch, where the caller has read it already.
 
         Raises:
             TopicNotFound: There is none.
         """
         topic = self.state.topic(name)
-        self._bring_up_to_date(topic)
+        self._bring_up_to_date(topic, now)
         return topic
 
-    def queue_now(self, name: str) -> QueueTopic:
-        """A queue as of now, for reads.
+    def queue_now(self, name: str, now: int | None = None) -> QueueTopic:
+        """The same for a queue.
 
         Raises:
             TopicNotFound, NotAQueue: There is no such queue.
         """
         queue = self.state.queue(name)
-        self._bring_up_to_date(queue)
+        self._bring_up_to_date(queue, now)
         return queue
 
-    def _bring_up_to_date(self, topic: Topic) -> None:
+    def _bring_up_to_date(self, topic: Topic, now: int | None) -> None:
         replacing.finish(self.state, topic)
+        if now is None:
+            now = self.clock.now_ms()
         if self._behind:
-            self._catch_up(topic)
-        self._advance_time(topic, self.clock.now_ms())
+            self._catch_up(topic, now)
+        self._advance_time(topic, now)
 
-    def lapse(self, topic: Topic) -> None:
+    def lapse(self, topic: Topic, now: int) -> None:
         """Let time act on leases and delays only."""
         if topic.replacing or self.is_settling(topic):
             return
-        if self._elapse(topic, self.clock.now_ms()):
+        if self._elapse(topic, now):
             self._note_lagging(topic)
 
     def _advance_time(self, topic: Topic, now: int) -> None:
@@ -346,14 +358,6 @@ class Engine:
                 self._note_routers(topic)
         return tuple(changed.values())
 
-    @staticmethod
-    def _outcome(reply: cmd.Reply, topics: tuple[Topic, ...]) -> Executed:
-        written = durable = 0
-        for topic in topics:
-            written = max(written, topic.mark_written)
-            durable = max(durable, topic.mark_durable)
-        return Executed(reply, written, durable, topics)
-
     # -- routers ---------------------------------------------------------------------------------
 
     @property
@@ -408,7 +412,7 @@ class Engine:
             number = next((n for n in self._behind if not self._replacing_before(n)), None)
             if number is None:
                 break
-            left -= self._forward_one(number)
+            left -= self._forward_one(number, self.clock.now_ms())
         fed, self._fed = self._fed, {}
         return tuple(fed.values())
 
@@ -420,7 +424,7 @@ class Engine:
             return None
         return state.replacing.get(router.source) or state.replacing.get(router.dest)
 
-    def _forward_one(self, number: int) -> int:
+    def _forward_one(self, number: int, now: int) -> int:
         """One decision of one router; it goes to the end of the line when there is more to do.
 
         Returns:
@@ -430,7 +434,6 @@ class Engine:
         router = self.state.routers_by_number.get(number)
         if router is None:
             return 0
-        now = self.clock.now_ms()
         before = router.cursor
         replacing.finish(self.state, self.state.instances[router.source])
         replacing.finish(self.state, self.state.instances[router.dest])
@@ -445,12 +448,11 @@ class Engine:
             return 0
         except StorageReadOnly:
             return 0
-        outcome = decision.answer()
-        assert isinstance(outcome, cmd.ForwardResult)
-        if outcome.is_stalled:
+        forwarded = decision.settle()
+        if forwarded.is_stalled:
             self._behind.pop(number, None)
             self._stalled.add(number)
-        elif outcome.is_behind:
+        elif forwarded.is_behind:
             self._behind[number] = None
         return router.cursor - before
 
@@ -486,22 +488,23 @@ class Engine:
     def catch_up(self, name: str) -> None:
         """One decision of a router that feeds a topic; or some jobs that are to come back do."""
         topic: Topic | None = self.state.topics.get(name)
+        now = self.clock.now_ms()
         if topic is not None and (topic.replacing or _is_short_of_returning(topic)):
-            self._advance_time(topic, self.clock.now_ms())
+            self._advance_time(topic, now)
             return
         feeding = self._feeding(topic) if topic is not None else []
         if feeding:
             unfinished = self._replacing_before(feeding[0])
             if unfinished is not None:
-                self._advance_time(unfinished, self.clock.now_ms())
+                self._advance_time(unfinished, now)
             else:
-                self._forward_one(feeding[0])
+                self._forward_one(feeding[0], now)
 
-    def _catch_up(self, topic: Topic) -> None:
+    def _catch_up(self, topic: Topic, now: int) -> None:
         """Let what feeds a topic copy before the topic is read."""
         left = CATCH_UP_RECORDS_MAX
         while left > 0 and (feeding := self._feeding(topic)):
-            left -= max(self._forward_one(feeding[0]), 1)
+            left -= max(self._forward_one(feeding[0], now), 1)
 
     def expire(self, topic: Topic) -> None:
         """Evict what is past its TTL from a topic that perhaps nobody looks at."""
@@ -509,7 +512,7 @@ class Engine:
         if topic.is_due(now):
             self._advance_time(topic, now)
 
-    def retreat(self) -> Generator[Callable[[], None], None, None]:
+    def rebuild_durable(self) -> Generator[Callable[[], None], None, None]:
         """Go back to what a failed log still stands for, with all that memory knows beyond it:
         leases, delivery counts, delays, errors, and topics that are never logged.
 
@@ -529,22 +532,23 @@ class Engine:
             yield partial(carry_leases, self.state, promised)
         finally:
             self._settling = frozenset()
-        self._stand_on(promised)
+        self._adopt(promised)
 
     def is_settling(self, topic: Topic) -> bool:
         """Whether nobody may change the leases of a queue now, for a second or so: they go over to
         what the failed log stands for. Claims wait or are refused meanwhile, and time rests."""
         return topic.number in self._settling
 
-    def _stand_on(self, promised: State) -> None:
+    def _adopt(self, promised: State) -> None:
         log = self.journal.jobs
         carry_over(self.state, promised, log.written, log.durable)
         self.state = promised
         self.control_mark = 0
         self._behind.clear()
         self._stalled.clear()
+        now = self.clock.now_ms()
         for topic in promised.instances.values():
-            self.lapse(topic)
+            self.lapse(topic, now)
         self._fed.clear()
         for topic in promised.instances.values():
             self._note_routers(topic)
@@ -637,6 +641,14 @@ class Engine:
             self.journal.close()
         finally:
             self.segments.close()
+
+
+def _executed(result: R, topics: tuple[Topic, ...]) -> Executed[R]:
+    written = durable = 0
+    for topic in topics:
+        written = max(written, topic.mark_written)
+        durable = max(durable, topic.mark_durable)
+    return Executed(result, written, durable, topics)
 
 
 def _is_short_of_returning(topic: Topic) -> bool:

@@ -295,7 +295,7 @@ class Subscriptions:
         else:
             self._loop.call_at(channel.rests_until, self._rested, channel)
 
-    def stand_on(self, topics: dict[int, Topic]) -> None:
+    def adopt(self, topics: dict[int, Topic]) -> None:
         """The state was built anew, by topic number: readers go on from what it says."""
         for number, channel in [*self._channels.items()]:
             for subscription in channel.subscriptions:
@@ -404,8 +404,9 @@ class Subscriptions:
     def _look(self, topic: Topic, turn: _Pass) -> None:
         """Let time act on a topic, once per pass."""
         turn.looked.add(topic.number)
-        self._engine.look(topic.name)
-        topic.last_read_at = topic.touched_at = self._engine.clock.now_ms()
+        now = self._engine.clock.now_ms()
+        self._engine.topic_now(topic.name, now)
+        topic.last_read_at = topic.touched_at = now
 
     def _look_ahead(
         self, topic: Topic, options: ReadOptions, from_seq: int, is_behind: bool, hides: bool

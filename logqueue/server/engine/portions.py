@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,30 +21,19 @@ from logqueue.core.decide.redrive import parts_to_redrive
 from logqueue.core.selection import matching_parts, parts_in_state
 from logqueue.core.topic import Topic
 from logqueue.model import limits
+from logqueue.server.engine.pending import Executed
 
 if TYPE_CHECKING:
     from logqueue.server.engine.engine import Engine
 
 
-class Executed(NamedTuple):
-    """A reply with the position of the jobs log it must wait for.
+R = TypeVar("R")
 
-    Attributes:
-        written, durable: Frame numbers that must be written, or synced, before the reply leaves.
-        topics: Topics that were changed.
-    """
-
-    reply: cmd.Reply
-    written: int
-    durable: int
-    topics: tuple[Topic, ...] = ()
-
-
-Portions = Generator[Executed | None, None, Executed]
+Portions = Generator["Executed[Any] | None", None, "Executed[R]"]
 """Yields after each bounded step, with what a portion changed; returns the whole outcome."""
 
 
-def portions(engine: Engine, command: cmd.Command) -> Portions:
+def portions(engine: Engine, command: cmd.Command[R]) -> Portions[R]:
     """Carry out a command in portions.
 
     Raises:
@@ -56,7 +45,7 @@ def portions(engine: Engine, command: cmd.Command) -> Portions:
         try:
             part = next(steps)
         except StopIteration as end:
-            whole: Executed = end.value
+            whole: Executed[R] = end.value
             return whole._replace(
                 written=max(written, whole.written), durable=max(durable, whole.durable)
             )
@@ -65,15 +54,15 @@ def portions(engine: Engine, command: cmd.Command) -> Portions:
         yield part
 
 
-def has_portions(engine: Engine, command: Any) -> bool:
+def has_portions(engine: Engine, command: cmd.Command[Any]) -> bool:
     """Whether a command is carried out in portions: by its type, or for what it leaves behind."""
-    if type(command) in _SETTLING:
+    if isinstance(command, (cmd.AckJobs, cmd.RejectJobs)):
         return _leaves_copies(engine, command)
     return type(command) in _PORTIONS
 
 
-def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions:
-    topic = engine.look(command.topic)
+def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions[cmd.RemoveResult]:
+    topic = engine.topic_now(command.topic)
     before = topic.head + 1
     if command.before_seq is not None:
         before = min(before, command.before_seq)
@@ -84,8 +73,7 @@ def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions:
             if not _is_there(engine, topic):
                 break
             outcome = engine.execute_one(cmd.RemoveRecords(topic.name, rest, command.match))
-            removed = outcome.reply
-            assert isinstance(removed, cmd.RemoveResult)
+            removed = outcome.result
             deleted += removed.deleted
             rest = removed.rest
             yield outcome
@@ -100,7 +88,7 @@ def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions:
     )
 
 
-def _purge(engine: Engine, command: cmd.Purge) -> Portions:
+def _purge(engine: Engine, command: cmd.Purge) -> Portions[cmd.PurgeResult]:
     topic = engine.queue_now(command.topic)
     before = topic.head + 1
     counts: Counter[cmd.JobState] = Counter(dict.fromkeys(sorted(command.states), 0))
@@ -111,18 +99,17 @@ def _purge(engine: Engine, command: cmd.Purge) -> Portions:
             rest: Sequence[int] = part
             while rest and _is_there(engine, topic):
                 outcome = engine.execute_one(cmd.PurgeJobs(topic.name, rest, command.states))
-                purged = outcome.reply
-                assert isinstance(purged, cmd.PurgeResult)
+                purged = outcome.result
                 counts.update(purged.counts)
                 rest = purged.rest
                 yield outcome
     return _whole(engine, topic, cmd.PurgeResult(dict(counts)))
 
 
-def _redrive(engine: Engine, command: cmd.Redrive) -> Portions:
+def _redrive(engine: Engine, command: cmd.Redrive) -> Portions[cmd.RedriveResult]:
     # Refused now, if it is.
     engine.execute_one(cmd.RedriveLetters(command.topic, (), command))
-    topic = engine.look(command.topic)
+    topic = engine.topic_now(command.topic)
     selected: list[int] = []
     total = 0
     for part in parts_to_redrive(topic, command):
@@ -140,15 +127,14 @@ def _redrive(engine: Engine, command: cmd.Redrive) -> Portions:
 
 def _move_letters(
     engine: Engine, topic: Topic, seqs: Sequence[int], command: cmd.Redrive
-) -> Generator[Executed | None, None, tuple[int, int, list[str]]]:
+) -> Generator[Executed[Any] | None, None, tuple[int, int, list[str]]]:
     moved = skipped = 0
     targets: dict[str, None] = {}
     for start in range(0, len(seqs), limits.COPIED_PER_PASS_MAX):
         rest = seqs[start : start + limits.COPIED_PER_PASS_MAX]
         while rest and _is_there(engine, topic):
             outcome = engine.execute_one(cmd.RedriveLetters(topic.name, rest, command))
-            redriven = outcome.reply
-            assert isinstance(redriven, cmd.RedriveResult)
+            redriven = outcome.result
             moved += redriven.redriven
             skipped += redriven.skipped
             targets.update(dict.fromkeys(redriven.targets))
@@ -157,21 +143,20 @@ def _move_letters(
     return moved, skipped, [*targets]
 
 
-def _settle(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> Portions:
+def _settle(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> Portions[cmd.SettleResult]:
     """Jobs that leave copies somewhere: as many at a time as one transaction may copy."""
     settled = ready = in_flight = 0
     skipped: list[int] = []
     for first, stop in _spans(engine.state.topic(command.topic), command.seqs):
         tokens = command.tokens[first:stop] if command.tokens is not None else None
         outcome = engine.execute_one(_of(command, command.seqs[first:stop], tokens))
-        part = outcome.reply
-        assert isinstance(part, cmd.SettleResult)
+        part = outcome.result
         settled += part.settled
         skipped += part.skipped
         ready, in_flight = part.ready, part.in_flight
         if stop < len(command.seqs):
             yield outcome
-    return outcome._replace(reply=cmd.SettleResult(settled, skipped, ready, in_flight))
+    return outcome._replace(result=cmd.SettleResult(settled, skipped, ready, in_flight))
 
 
 def _leaves_copies(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> bool:
@@ -186,7 +171,7 @@ def _leaves_copies(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> boo
 
 def _of(
     command: cmd.AckJobs | cmd.RejectJobs, seqs: Sequence[int], tokens: Sequence[int | None] | None
-) -> cmd.Command:
+) -> cmd.AckJobs | cmd.RejectJobs:
     if isinstance(command, cmd.AckJobs):
         return cmd.AckJobs(command.topic, command.node, seqs, tokens)
     return cmd.RejectJobs(command.topic, command.node, seqs, tokens, command.error)
@@ -211,18 +196,17 @@ def _is_there(engine: Engine, topic: Topic) -> bool:
     return engine.state.topics.get(topic.name) is topic
 
 
-def _whole(engine: Engine, topic: Topic, reply: cmd.Reply) -> Executed:
+def _whole(engine: Engine, topic: Topic, result: R) -> Executed[R]:
     """What all portions together come to. The last of them has raised the topic's marks."""
     if not _is_there(engine, topic):
-        return Executed(reply, topic.mark_written, max(topic.mark_durable, engine.control_mark))
-    return Executed(reply, topic.mark_written, topic.mark_durable, (topic,))
+        return Executed(result, topic.mark_written, max(topic.mark_durable, engine.control_mark))
+    return Executed(result, topic.mark_written, topic.mark_durable, (topic,))
 
 
-_PORTIONS: dict[type[Any], Callable[[Engine, Any], Portions]] = {
+_PORTIONS: dict[type[Any], Callable[[Engine, Any], Portions[Any]]] = {
     cmd.DeleteRecords: _delete,
     cmd.Purge: _purge,
     cmd.Redrive: _redrive,
     cmd.AckJobs: _settle,
     cmd.RejectJobs: _settle,
 }
-_SETTLING = frozenset((cmd.AckJobs, cmd.RejectJobs))

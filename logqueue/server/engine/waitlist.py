@@ -6,7 +6,8 @@ Owns: the line they stand in. Must not know: HTTP, when they are served, how job
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+import time
+from typing import Any
 
 from logqueue.core import commands as cmd
 from logqueue.core.commands import Claimer
@@ -14,7 +15,7 @@ from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import LogqueueError
 from logqueue.model import limits
 from logqueue.server.auth import Key
-from logqueue.server.engine.portions import Executed
+from logqueue.server.engine.pending import Pending
 from logqueue.server.engine.worker_registry import Observed
 
 WAITING_PER_PASS_MAX = 200
@@ -87,29 +88,47 @@ class WorkStream:
         raise NotImplementedError
 
 
-class Served(NamedTuple):
-    """What a pass had for a claim call."""
-
-    jobs: list[cmd.ClaimedJob]
-    claimed: cmd.ClaimResult
-    outcome: Executed
-
-
 class Waiting:
     """A claim call that waits: for the end of its coalescing window, or for jobs.
 
     Attributes:
         since: Its place in the line.
         long_poll: Whether a pass that has nothing for it leaves it waiting.
+        pending: Its answer.
+        timer: Ends the long poll; None without one.
     """
 
     def __init__(
-        self, claimer: Claimer, since: int, long_poll: bool, future: asyncio.Future[Served]
+        self, claimer: Claimer, since: int, long_poll: bool, pending: Pending[Any]
     ) -> None:
         self.claimer = claimer
         self.since = since
         self.long_poll = long_poll
-        self.future = future
+        self.pending = pending
+        self.timer: asyncio.TimerHandle | None = None
+        self._began = time.perf_counter()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it waits no longer."""
+        return self.pending.is_decided
+
+    def end(self) -> None:
+        """It waits no longer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def decide(self, claimed: cmd.ClaimResult, written: int, durable: int) -> None:
+        """A pass had this for it."""
+        self.end()
+        self.pending.waited_ms = (time.perf_counter() - self._began) * 1000
+        self.pending.decide(claimed, written, durable)
+
+    def refuse(self, refusal: LogqueueError, written: int = 0, durable: int = 0) -> None:
+        """It is over without a pass."""
+        self.end()
+        self.pending.refuse(refusal, written, durable)
 
 
 class Waitlist:
@@ -137,7 +156,7 @@ class Waitlist:
         however many wait for one.
         """
         line: list[tuple[Waiting | WorkStream, Claimer]] = [
-            (waiting, waiting.claimer) for waiting in self.waiting if not waiting.future.done()
+            (waiting, waiting.claimer) for waiting in self.waiting if not waiting.is_over
         ]
         queue = self.topic.queue
         for stream in self.streams:

@@ -6,66 +6,52 @@ write came, how its reply looks.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from logqueue.api.bodies import records as record_bodies
 from logqueue.core import commands as cmd
 from logqueue.errors import Forbidden
 from logqueue.model.scopes import Scope
 from logqueue.server.auth import Key
-from logqueue.server.engine.dispatcher import Dispatcher
-from logqueue.server.http.requests import PendingReply, Reply
-
-Timings = dict[str, float]
+from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.pending import Spent
 
 
-def submit_append(
-    coordinator: Dispatcher,
+def append_command(
+    engine: Engine,
     key: Key | None,
     topic: str,
     body: record_bodies.AppendBody | record_bodies.JobsBody,
-    header_key: str | None,
-    timings: Callable[[], Timings],
-    encode: Callable[[cmd.AppendResult, Timings], Reply],
-) -> PendingReply:
-    """Check and execute a write.
+    header_key: str | None = None,
+) -> cmd.Append:
+    """Check a write, and make the command of it.
 
     Args:
-        coordinator: Executes it.
+        engine: Knows which topics there are.
         key: Who writes; may write to this topic.
         topic: Its name.
         body: Decoded.
         header_key: The idempotency key when the body has none.
-        timings: The part of the performance block that every reply has.
-        encode: Makes the reply.
 
     Raises:
-        LogqueueError: Refused; nothing was changed.
+        LogqueueError: Refused.
     """
-    topics = coordinator.engine.state.topics
-    if body.config is not None and topic not in topics:
+    if body.config is not None and topic not in engine.state.topics:
         if key is not None and not key.has(Scope.ADMIN):
             raise Forbidden(
                 "creating a topic with a config needs a key with the admin scope", {"topic": topic}
             )
         require_targets_allowed(key, body.config.dead_letter, body.config.archive)
-    command = record_bodies.append_command(topic, body, header_key)
-    began = time.perf_counter()
+    return record_bodies.append_command(topic, body, header_key)
 
-    def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-        assert isinstance(reply, cmd.AppendResult)
-        spent = timings()
-        if not reply.deduped:
-            written = topics.get(topic)
-            synced = written is not None and written.config.durable
-            spent["wal_append_ms"] = appended_ms
-            spent["fsync_ms"] = waited_ms if synced else 0.0
-        return encode(reply, spent)
 
-    held = coordinator.submit(command, finish)
-    appended_ms = (time.perf_counter() - began) * 1000
-    return held
+def note_append_timings(
+    timings: dict[str, float], engine: Engine, topic: str, result: cmd.AppendResult, spent: Spent
+) -> None:
+    """Add to the performance block of a write where its time went."""
+    if not result.deduped:
+        written = engine.state.topics.get(topic)
+        synced = written is not None and written.config.durable
+        timings["wal_append_ms"] = spent.executed_ms
+        timings["fsync_ms"] = spent.held_ms if synced else 0.0
 
 
 def require_targets_allowed(key: Key | None, *targets: object) -> None:

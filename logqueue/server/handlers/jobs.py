@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,15 +12,17 @@ import msgspec
 from logqueue.api import replies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.core import commands as cmd
-from logqueue.core.job_views import describe_job, list_jobs
+from logqueue.core.job_views import JobListing, describe_job, list_jobs
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import Forbidden, NotFound, quoted
 from logqueue.events import block as blocks
 from logqueue.model import limits
 from logqueue.server.engine.background import leases_flushed
 from logqueue.server.engine.dispatcher import Dispatcher
+from logqueue.server.engine.pending import Spent
 from logqueue.server.engine.worker_registry import Observed
 from logqueue.server.handlers.job_history import read_history
+from logqueue.server.handlers.members import reply_with
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
@@ -43,9 +44,11 @@ class JobRoutes:
     @serves("list_jobs")
     def list(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:q/jobs`: a page of jobs, never leases."""
-        engine = self._service.require_serving().engine
+        dispatcher = self._service.require_serving()
+        engine = dispatcher.engine
         wanted = job_bodies.read_job_filter(request.query)
-        topic = engine.queue_now(request.name)
+        now = engine.clock.now_ms()
+        topic = engine.queue_now(request.name, now)
         data = request.flag("data", True)
         page = list_jobs(
             topic,
@@ -56,27 +59,22 @@ class JobRoutes:
             limit=wanted.limit,
             with_data=data,
         )
-        now = engine.clock.now_ms()
-
-        def finish(waited_ms: float) -> Reply:
-            return Reply(replies.encode_jobs(request.name, page, now, data, request.timings()))
-
-        return PendingReply(topic.mark_written, topic.mark_durable, finish)
+        return dispatcher.show((page, now, data), topic, _jobs_listed, request)
 
     @serves("get_job")
     def get(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics/:q/jobs/:seq`: one job and its history."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         seq = _seq(request)
-        coordinator.engine.state.queue(request.name)
-        return self._get(request, coordinator, seq)
+        dispatcher.engine.state.queue(request.name)
+        return self._get(request, dispatcher, seq)
 
-    async def _get(self, request: HttpRequest, coordinator: Dispatcher, seq: int) -> Reply:
-        engine = coordinator.engine
-        topic = engine.queue_now(request.name)
-        job = describe_job(topic, seq)
+    async def _get(self, request: HttpRequest, dispatcher: Dispatcher, seq: int) -> Reply:
+        engine = dispatcher.engine
         now = engine.clock.now_ms()
-        await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
+        topic = engine.queue_now(request.name, now)
+        job = describe_job(topic, seq)
+        await dispatcher.gate.wait(topic.mark_written, topic.mark_durable)
         if job is None:
             raise NotFound(
                 f"topic {quoted(request.name)} has no job {seq} (any more)",
@@ -84,7 +82,7 @@ class JobRoutes:
             )
         async with self._reading_history:
             await leases_flushed(engine.journal)
-            history = await coordinator.loop.run_in_executor(
+            history = await dispatcher.loop.run_in_executor(
                 None, read_history, engine.journal.leases, topic.number, seq, job.deliveries
             )
         body = replies.encode_job_history(
@@ -95,12 +93,12 @@ class JobRoutes:
     @serves("list_workers")
     def workers(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics/:q/workers`: each node that is or was at work."""
-        coordinator = self._service.require_serving()
-        coordinator.engine.state.queue(request.name)
-        return self._workers(request, coordinator)
+        dispatcher = self._service.require_serving()
+        dispatcher.engine.state.queue(request.name)
+        return self._workers(request, dispatcher)
 
-    async def _workers(self, request: HttpRequest, coordinator: Dispatcher) -> Reply:
-        topic = coordinator.engine.queue_now(request.name)
+    async def _workers(self, request: HttpRequest, dispatcher: Dispatcher) -> Reply:
+        topic = dispatcher.engine.queue_now(request.name)
         in_flight: Counter[str] = Counter()
         # As of now, counted bit by bit: leases that end meanwhile are counted or not.
         jobs = [*topic.queue.jobs.values()]
@@ -109,59 +107,47 @@ class JobRoutes:
             in_flight.update(grant.node for grant in grants if grant is not None)
             await asyncio.sleep(0)
         del jobs
-        crew = _crew(coordinator, topic, in_flight)
+        crew = _crew(dispatcher, topic, in_flight)
         shown = sorted(crew, key=lambda worker: (-(worker["last_seen_ts"] or 0), worker["node"]))
         body = {"topic": request.name, "workers": shown[:WORKERS_SHOWN_MAX], "count": len(crew)}
-        await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
-        return Reply(replies.encode({**body, "performance": request.timings()}))
+        await dispatcher.gate.wait(topic.mark_written, topic.mark_durable)
+        return reply_with(request, body)
 
     # -- operating -------------------------------------------------------------------------------
 
     @serves("cancel_job")
     def cancel(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:q/jobs/:seq`: remove one job."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = cmd.CancelJob(request.name, _seq(request), request.flag("force", False))
-        return coordinator.submit(command, _cancelled(request))
+        return dispatcher.submit(command, _cancelled, request)
 
     @serves("cancel_key")
     def cancel_key(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:q/keys/:key`: remove the waiting job with a key."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = cmd.CancelKey(request.name, blocks.write_string(request.item))
-        return coordinator.submit(command, _cancelled(request))
+        return dispatcher.submit(command, _cancelled, request)
 
     @serves("purge_jobs")
-    def purge(self, request: HttpRequest) -> Answer:
+    def purge(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/purge`: remove all jobs in some states."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = job_bodies.purge_command(request.name, request.body, request.ignore)
-        coordinator.engine.state.queue(request.name)
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.PurgeResult)
-            body = {"topic": request.name, "purged": reply.counts}
-            return Reply(replies.encode({**body, "performance": request.timings()}))
-
-        return coordinator.submit_in_portions(command, finish)
+        dispatcher.engine.state.queue(request.name)
+        return dispatcher.submit(command, _purged, request)
 
     @serves("release_jobs")
     def release(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/release`: held jobs are ready again."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = job_bodies.release_command(request.name, request.body, request.ignore)
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.ReleaseResult)
-            body = {"topic": request.name, **reply._asdict(), "performance": request.timings()}
-            return Reply(replies.encode(body))
-
-        return coordinator.submit(command, finish)
+        return dispatcher.submit(command, _released, request)
 
     @serves("redrive_jobs")
-    def redrive(self, request: HttpRequest) -> Answer:
+    def redrive(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = job_bodies.redrive_command(request.name, request.body, request.ignore)
         if command.to is not None and not request.allows(command.to):
             raise Forbidden(
@@ -170,20 +156,7 @@ class JobRoutes:
         if request.key is not None and request.key.prefixes:
             check = partial(_require_origin_allowed, request)
             command = msgspec.structs.replace(command, check_target=check)
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.RedriveResult)
-            body = {
-                "topic": request.name,
-                "redriven": reply.redriven,
-                "skipped": reply.skipped,
-                "remaining": reply.remaining,
-                "targets": reply.targets,
-                "dry_run": command.dry_run,
-            }
-            return Reply(replies.encode({**body, "performance": request.timings()}))
-
-        return coordinator.submit_in_portions(command, finish)
+        return dispatcher.submit(command, _redriven, (request, command))
 
 
 def _require_origin_allowed(request: HttpRequest, target: str) -> None:
@@ -196,31 +169,53 @@ def _require_origin_allowed(request: HttpRequest, target: str) -> None:
         )
 
 
-def _cancelled(request: HttpRequest) -> Callable[[cmd.Reply, float], Reply]:
-    """The finish of a cancel."""
+def _jobs_listed(request: HttpRequest, found: tuple[JobListing, int, bool], spent: Spent) -> Reply:
+    page, now, data = found
+    return Reply(replies.encode_jobs(request.name, page, now, data, request.timings()))
 
-    def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-        assert isinstance(reply, cmd.CancelResult)
-        body: dict[str, Any] = {"topic": request.name, "cancelled": reply.cancelled}
-        if reply.state is not None:
-            body |= {"$seq": reply.seq, "state": reply.state}
-        return Reply(replies.encode({**body, "performance": request.timings()}))
 
-    return finish
+def _cancelled(request: HttpRequest, result: cmd.CancelResult, spent: Spent) -> Reply:
+    members: dict[str, Any] = {"topic": request.name, "cancelled": result.cancelled}
+    if result.state is not None:
+        members |= {"$seq": result.seq, "state": result.state}
+    return reply_with(request, members)
+
+
+def _purged(request: HttpRequest, result: cmd.PurgeResult, spent: Spent) -> Reply:
+    return reply_with(request, {"topic": request.name, "purged": result.counts})
+
+
+def _released(request: HttpRequest, result: cmd.ReleaseResult, spent: Spent) -> Reply:
+    return reply_with(request, {"topic": request.name, **result._asdict()})
+
+
+def _redriven(
+    context: tuple[HttpRequest, cmd.Redrive], result: cmd.RedriveResult, spent: Spent
+) -> Reply:
+    request, command = context
+    members = {
+        "topic": request.name,
+        "redriven": result.redriven,
+        "skipped": result.skipped,
+        "remaining": result.remaining,
+        "targets": result.targets,
+        "dry_run": command.dry_run,
+    }
+    return reply_with(request, members)
 
 
 def _crew(
-    coordinator: Dispatcher, topic: QueueTopic, in_flight: Counter[str]
+    dispatcher: Dispatcher, topic: QueueTopic, in_flight: Counter[str]
 ) -> list[dict[str, Any]]:
     """Every node that was seen, holds a lease, has a stream or waits."""
     lapsed = topic.queue.lapsed
     streams: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
-    cohort = coordinator.cohort_of(topic)
-    if cohort is not None:
-        streams.update(stream.node for stream in cohort.streams)
-        waiting.update(call.claimer.node for call in cohort.waiting)
-    seen = dict(coordinator.workers.of(topic.number))
+    waitlist = dispatcher.waitlist_of(topic)
+    if waitlist is not None:
+        streams.update(stream.node for stream in waitlist.streams)
+        waiting.update(call.claimer.node for call in waitlist.waiting)
+    seen = dict(dispatcher.workers.of(topic.number))
     unseen = Observed()
     return [
         {

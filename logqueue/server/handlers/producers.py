@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from logqueue.api import replies
 from logqueue.api.bodies import producers as producer_bodies
@@ -11,6 +12,8 @@ from logqueue.core.staging import ProducerState
 from logqueue.core.state import State
 from logqueue.errors import Forbidden, NotFound, quoted
 from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.pending import Spent
+from logqueue.server.handlers.members import reply_with
 from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
@@ -27,73 +30,78 @@ class ProducerRoutes:
     @serves("stage_chunk")
     def stage(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/producers/:producer/epochs/:n/stage`: lay down a chunk, invisible yet."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         body = request.document
         if body is None:
             body = producer_bodies.read_stage_body(request.body, request.ignore)
         if not request.allows(body.topic):
             raise Forbidden(_OUTSIDE, {"topic": body.topic})
         command = producer_bodies.stage_command(request.name, request.item, body)
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.StageResult)
-            members = replies.staged_members(command.producer, command.epoch, reply)
-            return Reply(replies.encode({**members, "performance": request.timings()}))
-
-        return _grounded(coordinator.engine, request.name, coordinator.submit(command, finish))
+        pending = dispatcher.submit(command, _staged, (request, command))
+        return _grounded(dispatcher.engine, request.name, pending)
 
     @serves("commit_epoch")
     def commit(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/producers/:producer/epochs/:n/commit`: make an epoch visible, all at once."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = producer_bodies.commit_command(
             request.name, request.item, request.body, request.ignore
         )
-        state = coordinator.engine.state
+        state = dispatcher.engine.state
         producer = state.producers.get(command.producer)
         if producer is not None:
             _require_allowed(request, _touched(state, producer, command.epoch))
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.CommitResult)
-            members = replies.committed_members(command.producer, command.epoch, reply)
-            return Reply(replies.encode({**members, "performance": request.timings()}))
-
-        return _grounded(coordinator.engine, request.name, coordinator.submit(command, finish))
+        pending = dispatcher.submit(command, _committed, (request, command))
+        return _grounded(dispatcher.engine, request.name, pending)
 
     @serves("get_producer")
     def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/producers/:producer`: the last committed epoch, and what waits for a commit."""
-        engine = self._service.require_serving().engine
-        name = request.name
-        producer = engine.state.producers.get(name)
+        dispatcher = self._service.require_serving()
+        engine = dispatcher.engine
+        producer = engine.state.producers.get(request.name)
         members = None if producer is None else replies.producer_members(producer)
-
-        def finish(waited_ms: float) -> Reply:
-            if members is None:
-                raise NotFound(
-                    f"unknown or expired producer {quoted(name)}",
-                    {"producer": name},
-                )
-            return Reply(replies.encode({**members, "performance": request.timings()}))
-
-        return _grounded(engine, name, PendingReply(0, 0, finish))
+        pending = dispatcher.hold(members, 0, 0, _shown, request)
+        return _grounded(engine, request.name, pending)
 
 
-def _grounded(engine: Engine, name: str, held: PendingReply) -> PendingReply:
-    """A reply that also waits for what it may say of a producer.
+def _staged(
+    context: tuple[HttpRequest, cmd.StageChunk], result: cmd.StageResult, spent: Spent
+) -> Reply:
+    request, command = context
+    return reply_with(request, replies.staged_members(command.producer, command.epoch, result))
+
+
+def _committed(
+    context: tuple[HttpRequest, cmd.CommitEpoch], result: cmd.CommitResult, spent: Spent
+) -> Reply:
+    request, command = context
+    return reply_with(request, replies.committed_members(command.producer, command.epoch, result))
+
+
+def _shown(request: HttpRequest, members: dict[str, Any] | None, spent: Spent) -> Reply:
+    if members is None:
+        raise NotFound(
+            f"unknown or expired producer {quoted(request.name)}", {"producer": request.name}
+        )
+    return reply_with(request, members)
+
+
+def _grounded(engine: Engine, name: str, pending: PendingReply) -> PendingReply:
+    """Have a reply also wait for what it may say of a producer.
 
     Producers have no marks of their own: an epoch is as safe as the topics it went to, and one
     without records as all that is in the log so far.
     """
     topics = engine.state.topics
-    durable = held.durable
+    durable = 0
     producer = engine.state.producers.get(name)
     if producer is not None and producer.committed is not None:
         for topic, _, _ in producer.committed.ranges:
             mark = topics[topic].mark_durable if topic in topics else engine.control_mark
             durable = max(durable, mark)
-    return PendingReply(max(held.written, engine.journal.jobs.appended), durable, held.finish)
+    pending.also_after(engine.journal.jobs.appended, durable)
+    return pending
 
 
 def _touched(state: State, producer: ProducerState, epoch: int) -> Iterator[str]:

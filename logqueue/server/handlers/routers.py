@@ -15,6 +15,8 @@ from logqueue.errors import Forbidden
 from logqueue.server.auth import Key
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.pending import Spent
+from logqueue.server.handlers.members import reply_with, show_members
 from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
@@ -31,45 +33,33 @@ class RouterRoutes:
     @serves("put_router")
     def put(self, request: HttpRequest) -> PendingReply:
         """`PUT /v0/routers/:router`: create, or replace the options."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         body = router_bodies.read_router_body(request.body, request.ignore)
         command = router_bodies.router_command(request.name, body)
         for topic in (command.source, command.dest):
             if not request.allows(topic):
                 raise Forbidden(_OUTSIDE, {"topic": topic})
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.RouterPutResult)
-            members = replies.router_members(
-                request.name, command.source, command.dest, command.options
-            )
-            created = {"router": members.pop("router"), "created": reply.created}
-            body = {**created, **members, "performance": request.timings()}
-            return Reply(replies.encode(body), 201 if reply.created else 200)
-
-        return coordinator.submit(command, finish)
+        return dispatcher.submit(command, _router_put, (request, command))
 
     @serves("get_router")
     def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/routers/:router`: options and progress, once it has caught up."""
-        engine = self._service.require_serving().engine
+        dispatcher = self._service.require_serving()
+        engine = dispatcher.engine
         router = engine.state.router(request.name)
         source, dest = _ends(engine, router)
         _require_ends_allowed(request, source, dest)
-        topic = engine.look(dest)
+        topic = engine.topic_now(dest)
         body = replies.router_members(router.name, source, dest, router.options)
         body["forwarded_total"] = router.forwarded
-
-        def finish(waited_ms: float) -> Reply:
-            return Reply(replies.encode({**body, "performance": request.timings()}))
-
         durable = max(engine.control_mark, topic.mark_durable)
-        return PendingReply(topic.mark_written, durable, finish)
+        return dispatcher.hold(body, topic.mark_written, durable, show_members, request)
 
     @serves("list_routers")
     def list(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/routers`: a page of routers in name order."""
-        engine = self._service.require_serving().engine
+        dispatcher = self._service.require_serving()
+        engine = dispatcher.engine
         query = request.query
         size = page_size(query.get("page_size"))
         after = read_cursor(query.get("cursor"))
@@ -85,31 +75,30 @@ class RouterRoutes:
         page: dict[str, Any] = {"routers": found[:size]}
         if len(found) > size:
             page["next_cursor"] = write_cursor(found[size - 1]["router"])
-
-        def finish(waited_ms: float) -> Reply:
-            return Reply(replies.encode({**page, "performance": request.timings()}))
-
-        return PendingReply(0, engine.control_mark, finish)
+        return dispatcher.hold(page, 0, engine.control_mark, show_members, request)
 
     @serves("delete_router")
     def drop(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/routers/:router`: delete the router, keep its topics and copies."""
-        coordinator: Dispatcher = self._service.require_serving()
-        engine = coordinator.engine
+        dispatcher: Dispatcher = self._service.require_serving()
+        engine = dispatcher.engine
         router = engine.state.routers.get(request.name)
         if router is not None:
             _require_ends_allowed(request, *_ends(engine, router))
+        return dispatcher.submit(cmd.DropRouter(request.name), _router_dropped, request)
 
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.RouterDropResult)
-            body = {
-                "router": request.name,
-                "deleted": reply.deleted,
-                "performance": request.timings(),
-            }
-            return Reply(replies.encode(body))
 
-        return coordinator.submit(cmd.DropRouter(request.name), finish)
+def _router_put(
+    context: tuple[HttpRequest, cmd.PutRouter], result: cmd.RouterPutResult, spent: Spent
+) -> Reply:
+    request, command = context
+    members = replies.router_members(request.name, command.source, command.dest, command.options)
+    created = {"router": members.pop("router"), "created": result.created}
+    return reply_with(request, {**created, **members}, 201 if result.created else 200)
+
+
+def _router_dropped(request: HttpRequest, result: cmd.RouterDropResult, spent: Spent) -> Reply:
+    return reply_with(request, {"router": request.name, "deleted": result.deleted})
 
 
 def _names(engine: Engine, query: Mapping[str, str], after: str, key: Key | None) -> Iterable[str]:

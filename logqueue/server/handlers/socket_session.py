@@ -14,6 +14,7 @@ import logging
 import time
 from collections import deque
 from functools import partial
+from typing import NamedTuple
 
 from websockets.frames import CloseCode
 
@@ -33,9 +34,11 @@ from logqueue.errors import (
 )
 from logqueue.model.scopes import Scope
 from logqueue.server.auth import Key
+from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import Cursor, Subscriber, Subscription
+from logqueue.server.engine.pending import Pending, Spent
 from logqueue.server.engine.watch_sessions import FOLLOWED_BYTES
-from logqueue.server.handlers.appends import Timings, submit_append
+from logqueue.server.handlers.appends import append_command, note_append_timings
 from logqueue.server.handlers.watch import (
     find_topics,
     marks_of,
@@ -44,7 +47,6 @@ from logqueue.server.handlers.watch import (
     starting_place,
 )
 from logqueue.server.http.api import catch_up, in_steps
-from logqueue.server.http.requests import PendingReply, Reply
 from logqueue.server.http.websocket import WebSocket, frame
 from logqueue.server.service import Service
 
@@ -201,27 +203,17 @@ class SocketSession(Subscriber):
             answer = self._answer(message, request_id)
         except Exception as error:
             answer = self._refusal(request_id, error)
-        if ignored:
-            answer = _naming(ignored, answer)
-        if isinstance(answer, PendingReply):
-            release = partial(self._release, slot, answer, request_id, time.perf_counter())
-            self._coordinator.gate.when(answer.written, answer.durable, release)
+        if isinstance(answer, Pending):
+            answer.when_ready(partial(self._finish, slot, request_id, ignored))
         else:
-            self._fill(slot, answer)
+            self._fill(slot, _naming(ignored, answer))
 
-    def _release(
-        self,
-        slot: _Slot,
-        held: PendingReply,
-        request_id: bytes,
-        began: float,
-        failure: LogqueueError | None,
+    def _finish(
+        self, slot: _Slot, request_id: bytes, ignored: list[str], pending: Pending[bytes]
     ) -> None:
-        """The log has reached what an answer was computed from, or never will."""
+        """An answer may leave."""
         try:
-            if failure is not None:
-                raise failure
-            text = held.finish((time.perf_counter() - began) * 1000).body
+            text = _naming(ignored, pending.answer())
         except Exception as error:
             text = self._encode_refusal(request_id, error)
         self._fill(slot, text)
@@ -237,17 +229,17 @@ class SocketSession(Subscriber):
                 error = error.hiding(self.key.allows)
         return replies.encode_socket_error(request_id, error.code, error.message)
 
-    def _refusal(self, request_id: bytes, error: Exception) -> bytes | PendingReply:
+    def _refusal(self, request_id: bytes, error: Exception) -> bytes | Pending[bytes]:
         text = self._encode_refusal(request_id, error)
         if isinstance(error, TopicNotFound):
             # The deletion that this was computed from may not be durable yet.
             control_mark = self._coordinator.engine.control_mark
-            return PendingReply(0, control_mark, lambda waited_ms: Reply(text))
+            return self._coordinator.hold(text, 0, control_mark, _as_it_is, None)
         return text
 
     # -- commands --------------------------------------------------------------------------------
 
-    def _answer(self, message: feed_bodies.Message, request_id: bytes) -> bytes | PendingReply:
+    def _answer(self, message: feed_bodies.Message, request_id: bytes) -> bytes | Pending[bytes]:
         if isinstance(message, feed_bodies.Ping):
             return b'{"op":"pong","request_id":%b}' % request_id
         if isinstance(message, feed_bodies.Unsubscribe):
@@ -257,7 +249,7 @@ class SocketSession(Subscriber):
             return self._subscribe(message, request_id)
         return self._publish(message, request_id)
 
-    def _subscribe(self, message: feed_bodies.Subscribe, request_id: bytes) -> PendingReply:
+    def _subscribe(self, message: feed_bodies.Subscribe, request_id: bytes) -> Pending[bytes]:
         self._require(Scope.READ)
         starts = message.starts()
         require_topics_allowed(self.key, starts)
@@ -271,7 +263,8 @@ class SocketSession(Subscriber):
             self._coordinator.subscriptions.add(Subscription(self, name, topic, cursor, options))
         members = replies.encode(places)
         text = b'{"op":"subscribed","request_id":%b,"topics":%b}' % (request_id, members)
-        return PendingReply(*marks_of(engine, topics), lambda waited_ms: Reply(text))
+        written, durable = marks_of(engine, topics)
+        return self._coordinator.hold(text, written, durable, _as_it_is, None)
 
     def _unsubscribe(self, message: feed_bodies.Unsubscribe, request_id: bytes) -> bytes:
         names = message.names()
@@ -295,23 +288,15 @@ class SocketSession(Subscriber):
         self._socket.hold(self._inbox_bytes + size)
         self._costs, self._followed_bytes = after, size
 
-    def _publish(self, message: feed_bodies.Publish, request_id: bytes) -> PendingReply:
+    def _publish(self, message: feed_bodies.Publish, request_id: bytes) -> Pending[bytes]:
         self._require(Scope.WRITE)
         if message.config is not None:
             self._require(Scope.ADMIN)
         require_topics_allowed(self.key, {message.topic: None})
-        began = time.perf_counter()
-
-        def timings() -> Timings:
-            return {"server_total_ms": (time.perf_counter() - began) * 1000}
-
-        def encode(reply: cmd.AppendResult, spent: Timings) -> Reply:
-            return Reply(
-                replies.encode_ack(request_id, message.topic, reply, message.return_seqs, spent)
-            )
-
-        key, topic = self.key, message.topic
-        return submit_append(self._coordinator, key, topic, message, None, timings, encode)
+        engine = self._coordinator.engine
+        published = _Published(engine, message, request_id, time.perf_counter())
+        command = append_command(engine, self.key, message.topic, message)
+        return self._coordinator.submit(command, _acked, published)
 
     def _require(self, scope: Scope) -> None:
         if self.key is not None:
@@ -383,18 +368,29 @@ class SocketSession(Subscriber):
         self._coordinator.subscriptions.resume(self)
 
 
-def _naming(ignored: list[str], answer: bytes | PendingReply) -> bytes | PendingReply:
+class _Published(NamedTuple):
+    """A write, and what its ack says beside the result."""
+
+    engine: Engine
+    message: feed_bodies.Publish
+    request_id: bytes
+    began: float
+
+
+def _acked(write: _Published, result: cmd.AppendResult, spent: Spent) -> bytes:
+    message = write.message
+    timings = {"server_total_ms": (time.perf_counter() - write.began) * 1000}
+    note_append_timings(timings, write.engine, message.topic, result, spent)
+    return replies.encode_ack(write.request_id, message.topic, result, message.return_seqs, timings)
+
+
+def _as_it_is(_: None, text: bytes, spent: Spent) -> bytes:
+    return text
+
+
+def _naming(ignored: list[str], text: bytes) -> bytes:
     """An answer that also names the members of the message which the server ignored."""
-    if isinstance(answer, PendingReply):
-        held = answer
-
-        def finish(waited_ms: float) -> Reply:
-            return Reply(_with_names(ignored, held.finish(waited_ms).body))
-
-        return PendingReply(held.written, held.durable, finish)
-    return _with_names(ignored, answer)
-
-
-def _with_names(ignored: list[str], text: bytes) -> bytes:
+    if not ignored:
+        return text
     names = [name[:NAME_CHARS_MAX] for name in ignored]
     return b'%b,"ignored":%b}' % (text[:-1], replies.encode(names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import MutableSequence, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,7 +22,13 @@ from logqueue.errors import InvalidRequest
 from logqueue.model.limits import DIFF_WAIT_MS_MAX, U64_MAX
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
-from logqueue.server.handlers.appends import Timings, require_targets_allowed, submit_append
+from logqueue.server.engine.pending import Spent
+from logqueue.server.handlers.appends import (
+    append_command,
+    note_append_timings,
+    require_targets_allowed,
+)
+from logqueue.server.handlers.members import reply_with, show_members
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
@@ -40,23 +46,23 @@ class TopicRoutes:
     @serves("put_topic")
     def put(self, request: HttpRequest) -> PendingReply:
         """`PUT /v0/topics/:topic`: create, or replace the whole config."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         config = topic_bodies.read_config_body(request.body or b"{}", request.ignore).resolved()
         require_targets_allowed(request.key, config.dead_letter, config.archive)
         if config.paused:
             self._name_paused(request, config.paused)
-        return coordinator.submit(cmd.PutTopic(request.name, config), _configured(request))
+        return dispatcher.submit(cmd.PutTopic(request.name, config), _configured, request)
 
     @serves("patch_topic")
     def patch(self, request: HttpRequest) -> PendingReply:
         """`PATCH /v0/topics/:topic`: change the named fields of the config."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = topic_bodies.patch_command(request.name, request.body, request.ignore)
         changes = command.changes
         if "paused" in changes:
             self._name_paused(request, changes["paused"])
         require_targets_allowed(request.key, changes.get("dead_letter"), changes.get("archive"))
-        return coordinator.submit(command, _configured(request))
+        return dispatcher.submit(command, _configured, request)
 
     def _name_paused(self, request: HttpRequest, wanted: object) -> None:
         """A change of config has no effect on `paused`: say so where that makes a difference."""
@@ -68,26 +74,10 @@ class TopicRoutes:
     @serves("ensure_topic")
     def ensure(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:topic/ensure`: create the topic if it is missing, else compare."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = topic_bodies.ensure_command(request.name, request.body or b"{}", request.ignore)
         require_targets_allowed(request.key, command.config.dead_letter, command.config.archive)
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.EnsureResult)
-            config = replies.config_members(reply.config, request.allows)
-            body = {
-                "topic": request.name,
-                "created": reply.created,
-                "differs": {
-                    field: {"have": config[field], "want": want}
-                    for field, (_, want) in reply.differs.items()
-                },
-                "config": config,
-                "performance": request.timings(),
-            }
-            return Reply(replies.encode(body), 201 if reply.created else 200)
-
-        return coordinator.submit(command, finish)
+        return dispatcher.submit(command, _ensured, request)
 
     @serves("pause_queue")
     def pause(self, request: HttpRequest) -> PendingReply:
@@ -100,39 +90,33 @@ class TopicRoutes:
         return self._set_paused(request, False)
 
     def _set_paused(self, request: HttpRequest, paused: bool) -> PendingReply:
-        coordinator = self._service.require_serving()
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            body = {"topic": request.name, "paused": paused, "performance": request.timings()}
-            return Reply(replies.encode(body))
-
-        return coordinator.submit(cmd.SetPaused(request.name, paused), finish)
+        dispatcher = self._service.require_serving()
+        return dispatcher.submit(cmd.SetPaused(request.name, paused), _paused, request)
 
     @serves("get_topic")
     def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:topic`: state and counters as of now."""
-        engine = self._service.require_serving().engine
+        dispatcher = self._service.require_serving()
+        engine = dispatcher.engine
         touch = request.flag("touch", True)
-        topic = engine.look(request.name)
         now = engine.clock.now_ms()
+        topic = engine.topic_now(request.name, now)
         if touch:
             topic.last_read_at = topic.touched_at = now
         state = replies.topic_state(topic, now, request.allows)
         state["log_id"] = engine.journal.log_id_of(topic)
-
-        def finish(waited_ms: float) -> Reply:
-            return Reply(replies.encode({**state, "performance": request.timings()}))
-
-        return PendingReply(topic.mark_written, topic.mark_durable, finish)
+        return dispatcher.show(state, topic, show_members, request)
 
     @serves("list_topics")
     def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics`: a page of topics in name order."""
-        engine = self._service.require_serving().engine
+        dispatcher = self._service.require_serving()
         query = request.query
         size = page_size(query.get("page_size"))
         after = read_cursor(query.get("cursor"))
-        names = names_from(engine.state.topics, query.get("prefix", ""), after, request.key)
+        names = names_from(
+            dispatcher.engine.state.topics, query.get("prefix", ""), after, request.key
+        )
         found = [*islice(names, size + 1)]
         page: dict[str, Any] = {"topics": []}
         if len(found) > size:
@@ -140,8 +124,8 @@ class TopicRoutes:
             page["next_cursor"] = write_cursor(found[-1])
         if len(found) > LISTED_PER_STEP:
             return request.unless_gone(self._list_in_steps(request, page, found))
-        marks = self._describe(request, page["topics"], found)
-        return PendingReply(*marks, lambda waited_ms: _listed(request, page))
+        written, durable = self._describe(request, page["topics"], found)
+        return dispatcher.hold(page, written, durable, show_members, request)
 
     async def _list_in_steps(
         self, request: HttpRequest, page: dict[str, Any], names: Sequence[str]
@@ -153,9 +137,9 @@ class TopicRoutes:
             marks = self._describe(request, page["topics"], some)
             written, durable = max(written, marks[0]), max(durable, marks[1])
             await asyncio.sleep(0)
-        coordinator = self._service.require_serving()
-        await coordinator.gate.wait(written, durable)
-        return _listed(request, page)
+        dispatcher = self._service.require_serving()
+        await dispatcher.gate.wait(written, durable)
+        return reply_with(request, page)
 
     def _describe(
         self, request: HttpRequest, entries: MutableSequence[dict[str, Any]], names: Sequence[str]
@@ -170,7 +154,7 @@ class TopicRoutes:
                 # Deleted since the page was begun.
                 durable = max(durable, engine.control_mark)
                 continue
-            topic = engine.look(name)
+            topic = engine.topic_now(name, now)
             if touch:
                 topic.touched_at = now
             entries.append(replies.topic_entry(topic, now))
@@ -180,25 +164,14 @@ class TopicRoutes:
     @serves("delete_topic")
     def drop(self, request: HttpRequest) -> PendingReply:
         """`DELETE /v0/topics/:topic`: delete the topic and all it holds."""
-        coordinator = self._service.require_serving()
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.DropResult)
-            body = {
-                "topic": request.name,
-                "deleted": reply.deleted,
-                "routers_removed": [*filter(request.allows, reply.routers_removed)],
-                "performance": request.timings(),
-            }
-            return Reply(replies.encode(body))
-
+        dispatcher = self._service.require_serving()
         command = cmd.DropTopic(request.name, request.flag("if_empty", False))
-        return coordinator.submit(command, finish)
+        return dispatcher.submit(command, _dropped, request)
 
     @serves("write_records")
     def append(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:topic`: write a batch."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         body = request.document
         if body is None:
             body = record_bodies.read_append_body(request.body, request.ignore)
@@ -206,38 +179,30 @@ class TopicRoutes:
         if body.idempotency_key is None:
             sent = request.header(b"idempotency-key")
             header_key = sent.decode("utf-8", "replace") if sent is not None else None
-        return_seqs = request.flag("return_seqs", True)
-
-        def encode(reply: cmd.AppendResult, timings: Timings) -> Reply:
-            encoded = replies.encode_appended(request.name, reply, return_seqs, timings)
-            return Reply(encoded, 201 if reply.created else 200)
-
-        key, topic = request.key, request.name
-        return submit_append(coordinator, key, topic, body, header_key, request.timings, encode)
+        engine = dispatcher.engine
+        command = append_command(engine, request.key, request.name, body, header_key)
+        return dispatcher.submit(command, _appended, (request, engine))
 
     @serves("read_records")
     def diff(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:topic/diff`: read records behind a cursor, or wait for some."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         body = read_bodies.read_diff_body(request.body or b"{}", request.ignore)
-        topic, page = _read(coordinator.engine, request, body)
+        topic, page = _read(dispatcher.engine, request, body)
         if body.wait_ms and page.says_nothing:
             return self._service.long_poll(request, self._diff_when_there_is(request, body))
-        records = _join(coordinator, topic, page, body)
-
-        def finish(waited_ms: float) -> Reply:
-            return _paged(request, page, records)
-
-        return PendingReply(topic.mark_written, topic.mark_durable, finish)
+        records = _join(dispatcher, topic, page, body)
+        return dispatcher.show((page, records), topic, _paged, request)
 
     @serves("seq_at")
     def seq_at(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/topics/:topic/seq_at`: where the records from a time on begin."""
-        engine = self._service.require_serving().engine
+        dispatcher = self._service.require_serving()
+        engine = dispatcher.engine
         given = request.query.get("ts", "")
         if not re.fullmatch("[0-9]{1,20}", given, re.ASCII) or int(given) > U64_MAX:
             raise InvalidRequest("`ts` must be a time in milliseconds since the Unix epoch")
-        topic = engine.look(request.name)
+        topic = engine.topic_now(request.name)
         found = seek(topic, int(given))
         members = {
             "topic": topic.name,
@@ -248,22 +213,18 @@ class TopicRoutes:
             "earliest_seq": topic.earliest_seq,
             "head_seq": topic.head,
         }
-
-        def finish(waited_ms: float) -> Reply:
-            return Reply(replies.encode({**members, "performance": request.timings()}))
-
-        return PendingReply(topic.mark_written, topic.mark_durable, finish)
+        return dispatcher.show(members, topic, show_members, request)
 
     async def _diff_when_there_is(self, request: HttpRequest, body: read_bodies.DiffBody) -> Reply:
         """The long poll: read again whenever the topic changes, until there is something."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(body.wait_ms, DIFF_WAIT_MS_MAX) / 1000
         while True:
-            coordinator = self._service.require_serving()
+            dispatcher = self._service.require_serving()
             # Registered before the read, so that no change falls between the two.
-            changed = coordinator.next_change(request.name)
+            changed = dispatcher.next_change(request.name)
             try:
-                topic, page = _read(coordinator.engine, request, body)
+                topic, page = _read(dispatcher.engine, request, body)
                 left_s = deadline - loop.time()
                 if page.says_nothing and left_s > 0:
                     await asyncio.wait((changed,), timeout=left_s)
@@ -271,68 +232,92 @@ class TopicRoutes:
             finally:
                 # Whether the time is up, the client gone or the topic: it waits for nothing now.
                 changed.cancel()
-            records = _join(coordinator, topic, page, body)
-            await coordinator.gate.wait(topic.mark_written, topic.mark_durable)
-            return _paged(request, page, records)
+            records = _join(dispatcher, topic, page, body)
+            await dispatcher.gate.wait(topic.mark_written, topic.mark_durable)
+            return Reply(replies.encode_page(request.name, page, records, request.timings()))
 
     @serves("delete_records")
     def delete(self, request: HttpRequest) -> Answer:
         """`POST /v0/topics/:topic/delete`: delete records by seq and/or tag."""
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         command = read_bodies.delete_command(request.name, request.body, request.ignore)
-
-        def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-            assert isinstance(reply, cmd.RemoveResult)
-            body = {
-                "topic": request.name,
-                "deleted": reply.deleted,
-                "earliest_seq": reply.earliest_seq,
-                "head_seq": reply.head_seq,
-                "count": reply.live,
-                "bytes": reply.live_bytes,
-                "performance": request.timings(),
-            }
-            return Reply(replies.encode(body))
-
-        return coordinator.submit_in_portions(command, finish)
-
-
-def _listed(request: HttpRequest, page: dict[str, Any]) -> Reply:
-    return Reply(replies.encode({**page, "performance": request.timings()}))
+        return dispatcher.submit(command, _deleted, request)
 
 
 def _read(
     engine: Engine, request: HttpRequest, body: read_bodies.DiffBody
 ) -> tuple[Topic, ReadPage]:
-    topic = engine.look(request.name)
     now = engine.clock.now_ms()
+    topic = engine.topic_now(request.name, now)
     topic.last_read_at = topic.touched_at = now
     return topic, read_bodies.read_page(topic, body, now)
 
 
 def _join(
-    coordinator: Dispatcher, topic: Topic, page: ReadPage, body: read_bodies.DiffBody
+    dispatcher: Dispatcher, topic: Topic, page: ReadPage, body: read_bodies.DiffBody
 ) -> bytes:
     """A page's records as JSON; at once, since batches change while a reply is held."""
     show = shown(tags=body.include_tags, meta=body.include_meta)
-    return coordinator.record_texts.join(topic.number, page.runs, show)
+    return dispatcher.record_texts.join(topic.number, page.runs, show)
 
 
-def _paged(request: HttpRequest, page: ReadPage, records: bytes) -> Reply:
+def _paged(request: HttpRequest, found: tuple[ReadPage, bytes], spent: Spent) -> Reply:
+    page, records = found
     return Reply(replies.encode_page(request.name, page, records, request.timings()))
 
 
-def _configured(request: HttpRequest) -> Callable[[cmd.Reply, float], Reply]:
-    """The finish of a change of config."""
+def _configured(request: HttpRequest, result: cmd.PutResult, spent: Spent) -> Reply:
+    members = {
+        "topic": request.name,
+        "created": result.created,
+        "config": replies.config_members(result.config, request.allows),
+    }
+    return reply_with(request, members, 201 if result.created else 200)
 
-    def finish(reply: cmd.Reply, waited_ms: float) -> Reply:
-        assert isinstance(reply, cmd.PutResult)
-        body = {
-            "topic": request.name,
-            "created": reply.created,
-            "config": replies.config_members(reply.config, request.allows),
-            "performance": request.timings(),
-        }
-        return Reply(replies.encode(body), 201 if reply.created else 200)
 
-    return finish
+def _ensured(request: HttpRequest, result: cmd.EnsureResult, spent: Spent) -> Reply:
+    config = replies.config_members(result.config, request.allows)
+    members = {
+        "topic": request.name,
+        "created": result.created,
+        "differs": {
+            field: {"have": config[field], "want": want}
+            for field, (_, want) in result.differs.items()
+        },
+        "config": config,
+    }
+    return reply_with(request, members, 201 if result.created else 200)
+
+
+def _paused(request: HttpRequest, result: cmd.PutResult, spent: Spent) -> Reply:
+    return reply_with(request, {"topic": request.name, "paused": result.config.paused})
+
+
+def _dropped(request: HttpRequest, result: cmd.DropResult, spent: Spent) -> Reply:
+    members = {
+        "topic": request.name,
+        "deleted": result.deleted,
+        "routers_removed": [*filter(request.allows, result.routers_removed)],
+    }
+    return reply_with(request, members)
+
+
+def _appended(context: tuple[HttpRequest, Engine], result: cmd.AppendResult, spent: Spent) -> Reply:
+    request, engine = context
+    timings = request.timings()
+    note_append_timings(timings, engine, request.name, result, spent)
+    return_seqs = request.flag("return_seqs", True)
+    encoded = replies.encode_appended(request.name, result, return_seqs, timings)
+    return Reply(encoded, 201 if result.created else 200)
+
+
+def _deleted(request: HttpRequest, result: cmd.RemoveResult, spent: Spent) -> Reply:
+    members = {
+        "topic": request.name,
+        "deleted": result.deleted,
+        "earliest_seq": result.earliest_seq,
+        "head_seq": result.head_seq,
+        "count": result.live,
+        "bytes": result.live_bytes,
+    }
+    return reply_with(request, members)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from logqueue.api import replies
 from logqueue.api.bodies import feeds as feed_bodies
 from logqueue.api.bodies.feeds import StartBody
 from logqueue.api.record_texts import shown
@@ -17,12 +16,12 @@ from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import ReadOptions
 from logqueue.server.engine.watch_sessions import ReaderSession
 from logqueue.server.handlers.event_stream import EventStream
+from logqueue.server.handlers.members import show_members
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.requests import (
     Begin,
     HttpRequest,
     PendingReply,
-    Reply,
     require_event_stream,
 )
 from logqueue.server.http.routing import serves
@@ -38,7 +37,8 @@ class WatchRoutes:
     @serves("create_watch")
     def create(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/watch`: make a session; nothing is read yet."""
-        engine = self._service.require_serving().engine
+        dispatcher = self._service.require_serving()
+        engine = dispatcher.engine
         body = feed_bodies.read_watch_body(request.body, request.ignore)
         require_topics_allowed(request.key, body.topics)
         sessions = self._service.watch_sessions
@@ -60,11 +60,8 @@ class WatchRoutes:
             "session_ttl_ms": limits.WATCH_SESSION_TTL_MS,
             "topics": places,
         }
-
-        def finish(waited_ms: float) -> Reply:
-            return Reply(replies.encode({**reply, "performance": request.timings()}))
-
-        return PendingReply(*marks_of(engine, topics), finish)
+        written, durable = marks_of(engine, topics)
+        return dispatcher.hold(reply, written, durable, show_members, request)
 
     @serves("watch")
     def open(self, request: HttpRequest) -> Begin:
@@ -106,7 +103,7 @@ def find_topics(engine: Engine, names: Mapping[str, object], *, lenient: bool) -
         TopicNotFound: One is absent; when lenient, it is left out instead.
     """
     known = engine.state.topics
-    return {name: engine.look(name) for name in names if not lenient or name in known}
+    return {name: engine.topic_now(name) for name in names if not lenient or name in known}
 
 
 def starting_place(topic: Topic, start: StartBody) -> dict[str, int]:

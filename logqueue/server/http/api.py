@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator
-from typing import TypeVar, cast
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar, cast
 
 from logqueue.api import replies
 from logqueue.api.bodies.large import LARGE_BYTES
@@ -33,6 +33,7 @@ from logqueue.errors import (
 )
 from logqueue.server.auth import Key, bearer, query_token
 from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.pending import Pending
 from logqueue.server.http.hosts import HostPolicy
 from logqueue.server.http.requests import (
     Answer,
@@ -41,7 +42,6 @@ from logqueue.server.http.requests import (
     Later,
     PendingReply,
     Reply,
-    error_finisher,
 )
 from logqueue.server.http.routing import BODY_BYTES_MAX, Match, Route, RouteTable
 from logqueue.server.http.websocket import WebSocket, accept
@@ -124,8 +124,8 @@ class HttpApi:
             await catch_up(self.service.engine, request.name)
             answer = self._handle(request, route)
             request.document = None
-        assert isinstance(answer, PendingReply), "writes are held until they are stored"
-        return await self._when_held(request, answer)
+        assert isinstance(answer, Pending), "writes are held until they are stored"
+        return await self._when_ready(request, answer)
 
     async def _answer_behind(self, request: HttpRequest, route: Route) -> Later:
         """Let what the topic waits for go first, a little in each turn of the loop."""
@@ -133,24 +133,27 @@ class HttpApi:
         answer = self._handle(request, route)
         if isinstance(answer, Reply):
             return answer
-        if isinstance(answer, PendingReply):
-            return await self._when_held(request, answer)
+        if isinstance(answer, Pending):
+            return await self._when_ready(request, answer)
         return await answer
 
     def _handle(self, request: HttpRequest, route: Route) -> Answer:
         assert route.handler is not None
         try:
-            return route.handler(request)
+            answer = route.handler(request)
         except (TopicNotFound, RouterNotFound, NotAQueue) as refusal:
-            return self._grounded(request, refusal)
+            return self.service.require_serving().refuse(request.name, refusal)
+        if isinstance(answer, Pending) and answer.leave is not None:
+            return self._long_poll(request, answer)
+        return answer
 
-    def _grounded(self, request: HttpRequest, refusal: LogqueueError) -> PendingReply:
-        """A refusal, held until the deletion or creation that it was computed from is durable."""
-        engine = self.service.engine
-        assert engine is not None
-        topic = engine.state.topics.get(request.name)
-        durable = max(engine.control_mark, topic.mark_durable if topic is not None else 0)
-        return PendingReply(0, durable, error_finisher(refusal))
+    def _long_poll(self, request: HttpRequest, pending: PendingReply) -> Coroutine[Any, Any, Reply]:
+        """Wait for something that may never come; the client, or its key, may go before."""
+        try:
+            return self.service.long_poll(request, self._when_ready(request, pending))
+        except LogqueueError:
+            pending.cancel()
+            raise
 
     def refuse(self, request: HttpRequest, error: Exception) -> Reply:
         """The reply to a request that failed."""
@@ -165,12 +168,14 @@ class HttpApi:
         logger.error("%s %s failed", request.method, request.route, exc_info=error)
         return error_reply(Internal("the server failed on this request; its log has the details"))
 
-    def finish(self, request: HttpRequest, held: PendingReply, waited_ms: float) -> Reply:
-        """The reply of an answer whose position is reached."""
+    def finish(self, request: HttpRequest, pending: PendingReply) -> Reply:
+        """The reply that may leave now."""
         try:
-            return held.finish(waited_ms)
+            reply = pending.answer()
         except Exception as error:
             return self.refuse(request, error)
+        reply.on_undelivered = pending.on_undelivered
+        return reply
 
     def leave(self, request: HttpRequest, status: int) -> None:
         """The request is answered, or its client gone (status 0)."""
@@ -194,7 +199,7 @@ class HttpApi:
         try:
             begin = route.stream(request)
         except (TopicNotFound, NotAQueue) as refusal:
-            return self._grounded(request, refusal)
+            return self.service.require_serving().refuse(request.name, refusal)
         if request.method != "HEAD":
             self.service.enter_stream(request.key)
         return begin
@@ -223,11 +228,9 @@ class HttpApi:
         self.service.enter_stream(request.key)
         return handshake, begin
 
-    async def _when_held(self, request: HttpRequest, held: PendingReply) -> Reply:
-        gate = self.service.gate
-        assert gate is not None, "an answer was held before there was a log"
-        waited_ms = await gate.wait(held.written, held.durable)
-        return self.finish(request, held, waited_ms)
+    async def _when_ready(self, request: HttpRequest, pending: PendingReply) -> Reply:
+        await pending.ready()
+        return self.finish(request, pending)
 
     # -- checks ----------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ without a task of their own.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from logqueue.api.bodies.large import LARGE_BYTES
 from logqueue.errors import LogqueueError
+from logqueue.server.engine.pending import Pending
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.requests import (
@@ -180,7 +180,7 @@ class HttpExchange:
             return
         # What waits keeps only what it needs of the body.
         request.body = b""
-        if isinstance(answer, PendingReply):
+        if isinstance(answer, Pending):
             self._hold(answer)
         elif isinstance(answer, Reply):
             self.send(answer)
@@ -193,7 +193,7 @@ class HttpExchange:
 
     def _begin(self, begin: Begin | PendingReply) -> None:
         """Begin an endless reply, which goes on without this request."""
-        if isinstance(begin, PendingReply):
+        if isinstance(begin, Pending):
             self._hold(begin)
             return
         if self.request.method == "HEAD":
@@ -205,24 +205,12 @@ class HttpExchange:
         del self.request
         begin(self.writer.open_stream(self, 200, EVENT_STREAM, over))
 
-    def _hold(self, held: PendingReply) -> None:
-        api = self.writer.api
-        began = time.perf_counter()
+    def _hold(self, pending: PendingReply) -> None:
+        self.is_held = True
+        pending.when_ready(self._finish)
 
-        def release(failure: LogqueueError | None) -> None:
-            if failure is not None:
-                self.send(api.refuse(self.request, failure))
-            else:
-                waited_ms = (time.perf_counter() - began) * 1000
-                self.send(api.finish(self.request, held, waited_ms))
-
-        gate = api.service.gate
-        assert gate is not None, "an answer was held before there was a log"
-        if gate.reached(held.written, held.durable):
-            self.send(api.finish(self.request, held, 0.0))
-        else:
-            self.is_held = True
-            gate.when(held.written, held.durable, release)
+    def _finish(self, pending: PendingReply) -> None:
+        self.send(self.writer.api.finish(self.request, pending))
 
     async def _await(self, answer: Coroutine[Any, Any, Later]) -> None:
         try:
@@ -254,16 +242,16 @@ class HttpExchange:
         self.is_held = False
         if not self.disconnected and self.writer.write_reply(self, reply, is_head):
             self.writer.on_response_complete(self)
-        elif reply.lost is not None:
-            reply.lost()
+        elif reply.on_undelivered is not None:
+            reply.on_undelivered()
 
     def _fitting(self, reply: Reply) -> Reply:
         """A large reply, or a refusal when replies that nobody reads have used up the memory."""
         try:
             self.writer.require_room(self.request, len(reply.body))
         except LogqueueError as refusal:
-            if reply.lost is not None:
-                reply.lost()
+            if reply.on_undelivered is not None:
+                reply.on_undelivered()
             return self.writer.api.refuse(self.request, refusal)
         return reply
 

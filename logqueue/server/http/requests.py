@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from logqueue.api.bodies.unknown_members import header_text
-from logqueue.errors import InvalidRequest, LogqueueError, NotAcceptable
+from logqueue.errors import InvalidRequest, NotAcceptable
 from logqueue.server.auth import Key
+from logqueue.server.engine.pending import Pending
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.websocket import WebSocket
 
@@ -215,10 +216,11 @@ class Reply:
     """A complete answer.
 
     Attributes:
-        lost: Called when the client was gone before the answer could be sent; None by default.
+        on_undelivered: Called when the client was gone before the answer could be sent; None by
+            default.
     """
 
-    __slots__ = ("body", "content_type", "extra_headers", "lost", "status")
+    __slots__ = ("body", "content_type", "extra_headers", "on_undelivered", "status")
 
     def __init__(
         self,
@@ -231,7 +233,7 @@ class Reply:
         self.status = status
         self.content_type = content_type
         self.extra_headers = headers
-        self.lost: Callable[[], None] | None = None
+        self.on_undelivered: Callable[[], None] | None = None
 
     def name_ignored(self, names: Sequence[str]) -> None:
         """Add the header that names members of the request which the server ignored."""
@@ -289,27 +291,8 @@ class StreamedReply(NamedTuple):
     parts: AsyncGenerator[bytes, None]
 
 
-class PendingReply(NamedTuple):
-    """A reply that may leave once the jobs log has reached what it was computed from.
-
-    Attributes:
-        written, durable: Positions of the jobs log, see `Gate`.
-        finish: Builds the reply, given the ms it was held back. May raise a refusal.
-    """
-
-    written: int
-    durable: int
-    finish: Callable[[float], Reply]
-
-
-def error_finisher(refusal: LogqueueError) -> Callable[[float], Reply]:
-    """The finish of a held refusal."""
-
-    def finish(waited_ms: float) -> Reply:
-        raise refusal
-
-    return finish
-
+PendingReply = Pending[Reply]
+"""A reply that may leave once the jobs log has reached what it was computed from."""
 
 Later = Reply | Download | StreamedReply
 Answer = (

@@ -1,0 +1,169 @@
+"""Answers on their way: from the command, over its decision, to the moment they may leave.
+
+Owns: what an answer waits for, and who is called when it may leave. Must not know: what commands
+do, how answers look or travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from logqueue.core.topic import Topic
+from logqueue.errors import LogqueueError
+from logqueue.server.engine.commit_barrier import CommitBarrier
+
+C = TypeVar("C")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Executed(NamedTuple, Generic[R]):
+    """A result with the positions of the jobs log it must wait for.
+
+    Attributes:
+        written, durable: Frame numbers that must be written, or synced, before the result is shown.
+        topics: Topics that were changed.
+    """
+
+    result: R
+    written: int
+    durable: int
+    topics: tuple[Topic, ...] = ()
+
+
+class Spent:
+    """Where the time of a command went.
+
+    Attributes:
+        waited_ms: Waiting, for jobs or for the end of a coalescing window.
+        executed_ms: Deciding, logging and applying.
+        held_ms: Waiting for the log.
+    """
+
+    __slots__ = ("executed_ms", "held_ms", "waited_ms")
+
+    def __init__(self) -> None:
+        self.waited_ms = self.executed_ms = self.held_ms = 0.0
+
+
+class Pending(Spent, Generic[T]):
+    """An answer that is given later: its command may still wait, its result may still be held.
+
+    Attributes:
+        is_decided: There is a result, or a refusal.
+        leave: Takes the command off the waitlist; None unless it waits there for something that
+            may never come.
+        on_undelivered: To be called if the answer does not reach whoever asked; None for most.
+    """
+
+    __slots__ = (
+        "_barrier", "_context", "_durable", "_encode", "_refusal", "_result", "_sink", "_written",
+        "is_decided", "leave", "on_undelivered",
+    )  # fmt: skip
+
+    def __init__(
+        self, barrier: CommitBarrier, encode: Callable[[C, R, Spent], T], context: C
+    ) -> None:
+        """An answer to a command that is not decided yet.
+
+        Args:
+            barrier: Tells when the log has reached a position.
+            encode: Makes the answer from the context and the result; called once, at the end.
+            context: Whatever `encode` needs beside the result.
+        """
+        self.waited_ms = self.executed_ms = self.held_ms = 0.0
+        self._barrier = barrier
+        self._encode: Callable[[Any, Any, Spent], T] = encode
+        self._context: Any = context
+        self._result: Any = None
+        self._refusal: Exception | None = None
+        self._sink: Callable[[Pending[T]], object] | None = None
+        self._written = self._durable = 0
+        self.is_decided = False
+        self.leave: Callable[[], None] | None = None
+        self.on_undelivered: Callable[[], None] | None = None
+
+    # -- for whoever decides ---------------------------------------------------------------------
+
+    def decide(self, result: object, written: int, durable: int) -> None:
+        """There is a result; it leaves once the log has reached both positions."""
+        self._result = result
+        self._written, self._durable = written, durable
+        self.is_decided = True
+        self.leave = None
+        if self._sink is not None:
+            self._hold()
+
+    def refuse(self, refusal: Exception, written: int = 0, durable: int = 0) -> None:
+        """The same for a refusal."""
+        self._refusal = refusal
+        self.decide(None, written, durable)
+
+    def also_after(self, written: int, durable: int) -> None:
+        """Have a decided answer wait for these positions, too."""
+        self._written, self._durable = max(self._written, written), max(self._durable, durable)
+
+    # -- for whoever asked -----------------------------------------------------------------------
+
+    def when_ready(self, sink: Callable[[Pending[T]], object]) -> None:
+        """Call somebody, once, when the answer may leave; at once if it may already."""
+        self._sink = sink
+        if self.is_decided:
+            self._hold()
+
+    def _hold(self) -> None:
+        barrier = self._barrier
+        if barrier.reached(self._written, self._durable):
+            self._release(None)
+        else:
+            self.held_ms = -time.perf_counter() * 1000
+            barrier.when(self._written, self._durable, self._release)
+
+    def _release(self, failure: LogqueueError | None) -> None:
+        if self.held_ms:
+            self.held_ms += time.perf_counter() * 1000
+        if failure is not None:
+            self._refusal = failure
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink(self)
+
+    async def ready(self) -> None:
+        """Wait until the answer may leave; a caller that is cancelled meanwhile has left."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: Pending[T]) -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.when_ready(wake)
+        try:
+            await future
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Whoever asked has left; what the result was to give them is taken back."""
+        self._sink = None
+        leave, self.leave = self.leave, None
+        undelivered, self.on_undelivered = self.on_undelivered, None
+        if leave is not None:
+            leave()
+        elif undelivered is not None:
+            undelivered()
+
+    def answer(self) -> T:
+        """The answer, once it may leave.
+
+        Raises:
+            LogqueueError: The command was refused, or the log failed.
+        """
+        refusal = self._refusal
+        if refusal is not None:
+            self._refusal = None
+            raise refusal
+        return self._encode(self._context, self._result, self)
