@@ -85,7 +85,7 @@ def _reckon(data_dir: Path, to: Path, narrator: Narrator) -> Reckoning:
 
     began = time.monotonic()
     archive, tables, report = (str(to / name) for name in ("archive", "tables", "report"))
-    narrator.event("Spark starts, to read the server's log")
+    narrator.event("Spark starts and reads the server's log")
     with opened(conf=for_small_input({})) as spark:
         archived = run_archive(spark, {"path": str(data_dir)}, archive, pattern=".*", note=note)
         kept = Input(archive=archive)
@@ -106,22 +106,22 @@ def judge(facts: DemoResults, found: Reckoning) -> list[Check]:
     stored = len(facts.appended) + len(facts.results) + len(facts.dead)
     return [
         Check(
-            "the log knows every job appended",
+            "the log contains every job",
             account["appended"] == len(facts.appended),
             f"{account['appended']} of {len(facts.appended)}",
         ),
         Check(
-            "each ended exactly once in it, as the results and dead letters say",
+            "in the log, every job ended exactly once",
             counted == ended and not account["unaccounted"],
             ", ".join(f"{count} {name}" for name, count in counted.items()),
         ),
         Check(
-            "the archive holds every record",
+            "the archive contains every record",
             records == stored,
             f"{records} of {stored}",
         ),
         Check(
-            "the audit of log and archive finds nothing",
+            "the audit of log and archive has no findings",
             found.findings == 0,
             f"{found.findings} findings",
         ),

@@ -28,7 +28,7 @@ def render(facts: DemoResults, found: Reckoning | None, checks: list[Check], out
     for table in (*tables, _checks(checks)):
         console.print(table)
     if found is not None:
-        console.print(f"The report, for a browser: {found.page}", markup=False, soft_wrap=True)
+        console.print(f"Open the report in a browser: {found.page}", markup=False, soft_wrap=True)
     broken = [check.what for check in checks if not check.kept]
     if broken:
         console.print(f"FAILED: {'; '.join(broken)}", markup=False)
@@ -74,7 +74,7 @@ def as_json(facts: DemoResults, found: Reckoning | None, checks: list[Check]) ->
 
 def _summary(facts: DemoResults) -> Table:
     kill = facts.kill
-    table = Table(title="The standard library, measured", show_header=False)
+    table = Table(title="Results", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     rows = [
@@ -83,15 +83,15 @@ def _summary(facts: DemoResults) -> Table:
         ("lines", f"{sum(result.lines for result in facts.results):,}"),
         ("functions", f"{sum(result.functions for result in facts.results):,}"),
         ("classes", f"{sum(result.classes for result in facts.results):,}"),
-        ("time, kill and restart included", f"{facts.seconds:.2f} s"),
+        ("time, including kill and restart", f"{facts.seconds:.2f} s"),
         ("jobs per second", f"{_rate(facts):,.0f}"),
         ("worker processes", f"{facts.workers}"),
         ("server killed (SIGKILL) after", f"{kill.done:,} jobs"),
-        ("in flight at the kill, as the server counted", f"{kill.in_flight}"),
-        ("held by workers at the kill", f"{len(facts.cut_off())}"),
-        ("of these delivered again (the others' ack was stored)", f"{len(facts.redelivered())}"),
-        ("results stored once although sent twice", f"{sum(t.deduped for t in facts.tallies)}"),
-        ("restart until ready", f"{kill.restart_s:.2f} s"),
+        ("in flight at the kill, as counted by the server", f"{kill.in_flight}"),
+        ("leased by workers at the kill", f"{len(facts.cut_off())}"),
+        ("of these, delivered again (the others were acked)", f"{len(facts.redelivered())}"),
+        ("duplicate results dropped by the server", f"{sum(t.deduped for t in facts.tallies)}"),
+        ("restart time until ready", f"{kill.restart_s:.2f} s"),
         ("retries of failed jobs", f"{facts.retries()}"),
         ("dead letters", f"{len(facts.dead)}"),
     ]
@@ -111,7 +111,7 @@ def _pipeline_json(found: Reckoning) -> dict[str, object]:
 
 
 def _pipeline(found: Reckoning) -> Table:
-    table = Table(title="What the log tells, read by Spark", show_header=False)
+    table = Table(title="The log, analyzed by Spark", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     rows = {
@@ -119,11 +119,11 @@ def _pipeline(found: Reckoning) -> Table:
         "lease events archived": found.archived["tables"]["lease_events"]["rows"],
         "jobs": found.jobs["rows"]["jobs"],
         "attempts": found.jobs["rows"]["attempts"],
-        "findings of the audit": found.findings,
+        "audit findings": found.findings,
     }
     for what, count in rows.items():
         table.add_row(what, f"{count:,}")
-    table.add_row("time, start of Spark included", f"{found.seconds:.1f} s")
+    table.add_row("time, including the start of Spark", f"{found.seconds:.1f} s")
     return table
 
 
@@ -158,8 +158,8 @@ def _dead(facts: DemoResults) -> Table:
 
 def _checks(checks: list[Check]) -> Table:
     table = Table(title="Checks")
-    table.add_column("promise")
-    table.add_column("kept")
+    table.add_column("check")
+    table.add_column("passed")
     table.add_column("found", overflow="fold")
     for check in checks:
         table.add_row(check.what, "yes" if check.kept else "[bold red]NO[/]", check.found)

@@ -131,10 +131,10 @@ def test_a_good_run_passes_every_check() -> None:
     [
         (facts(done={1, 2}, dead={4}), "no job lost"),
         (facts(done={1, 2, 3, 4}, dead={4}), "no job both"),
-        (facts(done={1, 2, 3, 9}, dead={4}), "nothing came out"),
+        (facts(done={1, 2, 3, 9}, dead={4}), "no result for an unknown"),
         (
             replace(facts(done={1, 2, 3}, dead={4}), dead=[DeadLetter(4, "4.py", 3, "")]),
-            "every dead letter has its reason",
+            "every dead letter has a reason",
         ),
         (replace(facts(done={1, 2, 3}, dead={4}), tallies=[]), "every worker"),
         (
@@ -167,9 +167,12 @@ def reckoning(*, appended: int, archived: int, findings: int, unaccounted: int) 
     ("found", "promise"),
     [
         (reckoning(appended=4, archived=8, findings=0, unaccounted=0), None),
-        (reckoning(appended=3, archived=8, findings=0, unaccounted=0), "the log knows every job"),
-        (reckoning(appended=4, archived=8, findings=0, unaccounted=1), "each ended exactly once"),
-        (reckoning(appended=4, archived=7, findings=0, unaccounted=0), "the archive holds"),
+        (reckoning(appended=3, archived=8, findings=0, unaccounted=0), "the log contains every job"),
+        (
+            reckoning(appended=4, archived=8, findings=0, unaccounted=1),
+            "in the log, every job ended",
+        ),
+        (reckoning(appended=4, archived=7, findings=0, unaccounted=0), "the archive contains"),
         (reckoning(appended=4, archived=8, findings=1, unaccounted=0), "the audit of log and"),
     ],
 )
@@ -185,8 +188,8 @@ def test_a_result_stored_twice_and_an_acked_job_that_comes_back_are_found() -> N
     run.results.append(run.results[0])
     run.tallies[0].deliveries.append(Delivery(2, claimed_ms=120))
     assert broken(run) == [
-        "one result per job, redelivered or not",
-        "no acked job was ever handed out again",
+        "one result per job, even if it was delivered twice",
+        "no acked job was delivered again",
     ]
 
 
@@ -214,4 +217,4 @@ def test_an_ack_that_had_to_be_repeated_across_the_kill_promises_nothing() -> No
     ]
     assert broken(run) == []
     run.tallies[0].deliveries.append(Delivery(2, claimed_ms=131))
-    assert broken(run) == ["no acked job was ever handed out again"]
+    assert broken(run) == ["no acked job was delivered again"]

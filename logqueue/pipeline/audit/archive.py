@@ -38,7 +38,7 @@ def findings(root: str, covers: Callable[[str], bool], note: Note) -> Iterator[F
     for table in kept.TABLES:
         entries = [e for e in kept.live_entries(place, table) if covers(e.topic)]
         for count, entry in enumerate(entries):
-            note(f"files of {table}", count / len(entries))
+            note(f"checking files of {table}", count / len(entries))
             difference = _difference(place, entry, kept.PLACE_COLUMNS[table])
             if difference is not None:
                 yield Finding(

@@ -85,7 +85,7 @@ def read_history(directories: Sequence[str], note: Note) -> AuditHistory:
         for placed in frames(files[log]):
             if placed.file is not current:
                 current = placed.file
-                note(f"{log} log, segment {current.id}", done / total)
+                note(f"checking the {log} log, segment {current.id}", done / total)
                 done += 1
             if placed.problem is not None:
                 history.take_problem(placed.problem)

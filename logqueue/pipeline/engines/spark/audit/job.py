@@ -211,17 +211,17 @@ class _AuditRun:
         records = self.input.records(self.spark, data="none")
         blocks = audit_records.blocks_of(records).persist()
         try:
-            self.note("records", None)
+            self.note("checking records", None)
             self._judge_records(records, blocks)
             if self.asked & (_OF_JOBS | {rule.name for rule in audit_rules.COPY_RULES}):
-                self.note("lease events", None)
+                self.note("checking lease events", None)
                 self._judge_jobs(records, blocks)
         finally:
             blocks.unpersist()
         if against is None:
             self.skip(["same_records"], "there is no other place to compare with (against)")
         elif "same_records" in self.asked:
-            self.note("the other place", None)
+            self.note("comparing with the other source", None)
             here, there = self.input.records(self.spark), against.records(self.spark)
             self.found += audit_records.compare(here, there, self.instances)
 

@@ -183,14 +183,14 @@ def run_lifecycle(
         PipelineError: There is nothing to read, or no run before this to go on from.
     """
     records, events = input.records(spark, data="none"), input.events(spark)
-    note("looking what there is", 0.0)
+    note("scanning the input", 0.0)
     span = read_span(records, events, None if end is None else parse_time(end, "end"))
     if not span.end:
         raise PipelineError("there is neither a record nor an event to read; check the topics")
     if since is not None:
         before = _run_before(to, span)
         threshold = _threshold(before, since)
-        note("looking which jobs were touched", 0.1)
+        note("finding the jobs that changed", 0.1)
         written = _renew(spark, records, events, span, before, to, threshold, note)
         span = span.since(before.start)
     else:
@@ -253,7 +253,7 @@ def _write_all(
     from logqueue.pipeline.engines.spark.lifecycle import history_files as files
 
     files.clear_staging(to)
-    note("following every job", 0.2)
+    note("replaying the events of every job", 0.2)
     written = _write_folded(records, events, span, to)
     Span.forget(to)
     files.put_in_place(to, None)
@@ -289,7 +289,7 @@ def _renew(
     touched = _touched(records, events, span, before, old, threshold).persist()
     try:
         files.clear_staging(to)
-        note("following the touched jobs", 0.3)
+        note("replaying the events of the changed jobs", 0.3)
         floors = F.col("event") == "trimmed"
         its_events = events.where(~floors).withColumnRenamed("job_seq", "seq")
         again = its_events.join(touched, _KEYS, "left_semi").withColumnRenamed("seq", "job_seq")
@@ -301,7 +301,7 @@ def _renew(
         )
         gone = old[tables.JOBS].join(touched, _KEYS, "left_semi").select("date").distinct()
         days = sorted({row["day"] for row in written} | {row["date"] for row in gone.collect()})
-        note(f"writing {len(days)} days anew", 0.7)
+        note(f"writing {len(days)} days", 0.7)
         for kind, rows in old.items():
             seq = "seq" if kind is tables.JOBS else "job_seq"
             others = touched.withColumnRenamed("seq", seq)
