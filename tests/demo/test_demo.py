@@ -167,7 +167,10 @@ def reckoning(*, appended: int, archived: int, findings: int, unaccounted: int) 
     ("found", "promise"),
     [
         (reckoning(appended=4, archived=8, findings=0, unaccounted=0), None),
-        (reckoning(appended=3, archived=8, findings=0, unaccounted=0), "the log contains every job"),
+        (
+            reckoning(appended=3, archived=8, findings=0, unaccounted=0),
+            "the log contains every job",
+        ),
         (
             reckoning(appended=4, archived=8, findings=0, unaccounted=1),
             "in the log, every job ended",
