@@ -29,7 +29,8 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision[cmd.ClaimR
     """One coordinator pass: pick jobs, take the exhausted out, share the rest evenly."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    wanted = sum(claimer.jobs_max for claimer in command.claimers)
+    demands = [claimer.jobs_max for claimer in command.claimers]
+    wanted = sum(demands)
     allowed, limit = _allowed(topic, now)
     wanted = min(wanted, allowed)
     is_cut = False
@@ -42,7 +43,7 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision[cmd.ClaimR
         is_cut = is_cut or len(picked) == bounded < wanted
         if exhausted and command.divert:
             events.extend(exhaust(state, topic, exhausted, now))
-    shares = share_evenly([c.jobs_max for c in command.claimers], picked)
+    shares = share_evenly(demands, picked)
     first_lease = lease = state.next_lease
     grants: list[tuple[str, int, int, list[int]]] = []
     leases: list[tuple[int, int]] = []

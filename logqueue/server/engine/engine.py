@@ -182,7 +182,8 @@ class Engine:
                     f"leases of '{topic.name}' cannot change while they are brought in line with "
                     "what the failed log still stands for; nothing was done: try again in a second"
                 )
-            replacing.finish(state, topic)
+            if topic.replacing:
+                replacing.finish(state, topic)
             self._advance_time(topic, now)
             # Copies must find the room that time has made where they go.
             if type(command) in _MAKE_COPIES:
@@ -219,7 +220,10 @@ class Engine:
             if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before anybody sees it.
                 self._take_due(topic, now)
-        return _executed(decision.settle(), changed)
+        result = decision.settle()
+        if len(changed) == 1:
+            return Executed(result, changed[0].mark_written, changed[0].mark_durable, changed)
+        return _executed(result, changed)
 
     def topic_now(self, name: str, now: int | None = None) -> Topic:
         """A topic as of now, for reads.
@@ -263,7 +267,7 @@ class Engine:
     def _advance_time(self, topic: Topic, now: int) -> None:
         """A portion of what is due; the rest is noted, for `elapse_more`. What a write has left
         comes first."""
-        if self.is_settling(topic):
+        if self._settling and self.is_settling(topic):
             return
         if topic.replacing:
             replacing.go_on(self.state, topic)

@@ -181,7 +181,8 @@ class HttpExchange:
         # What waits keeps only what it needs of the body.
         request.body = b""
         if isinstance(answer, Pending):
-            self._hold(answer)
+            self.is_held = True
+            answer.when_ready(self._finish)
         elif isinstance(answer, Reply):
             self.send(answer)
         else:
@@ -194,7 +195,8 @@ class HttpExchange:
     def _begin(self, begin: Begin | PendingReply) -> None:
         """Begin an endless reply, which goes on without this request."""
         if isinstance(begin, Pending):
-            self._hold(begin)
+            self.is_held = True
+            begin.when_ready(self._finish)
             return
         if self.request.method == "HEAD":
             self.writer.write_head(self, 200, EVENT_STREAM)
@@ -204,10 +206,6 @@ class HttpExchange:
         over = partial(service.leave_stream, self.request.key)
         del self.request
         begin(self.writer.open_stream(self, 200, EVENT_STREAM, over))
-
-    def _hold(self, pending: PendingReply) -> None:
-        self.is_held = True
-        pending.when_ready(self._finish)
 
     def _finish(self, pending: PendingReply) -> None:
         self.send(self.writer.api.finish(self.request, pending))

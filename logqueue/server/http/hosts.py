@@ -46,6 +46,8 @@ class HostPolicy:
         self._bound = parse_name(f"[{bound}]" if ":" in bound else bound)
         self._checks_host = bool(self._allowed) or (is_loopback and not has_keys)
         self._checks_origin = bool(self._allowed) or not has_keys
+        # Whom the last request was for, and its name: nearly all are for the same.
+        self._last: tuple[bytes | None, Name | None] = (None, None)
 
     def require(self, host: bytes | None, fields: Mapping[bytes, bytes]) -> None:
         """Check a request.
@@ -57,12 +59,15 @@ class HostPolicy:
         Raises:
             Forbidden: It is for another host, or from a web page of another one.
         """
-        name = None if host is None else parse_name(host.decode("latin-1"))
-        if self._checks_host and host is not None and not self._is_own(name):
-            raise Forbidden(
-                f"the host {_shown(host)} is not one of this server: connect to localhost, or "
-                + _WAY_OUT
-            )
+        known, name = self._last
+        if host != known:
+            name = None if host is None else parse_name(host.decode("latin-1"))
+            if self._checks_host and host is not None and not self._is_own(name):
+                raise Forbidden(
+                    f"the host {_shown(host)} is not one of this server: connect to localhost, or "
+                    + _WAY_OUT
+                )
+            self._last = (host, name)
         if not self._checks_origin:
             return
         origin = fields.get(b"origin")

@@ -1,0 +1,90 @@
+"""How long the way of one request is: the Python calls from its bytes to the bytes of its reply.
+
+Counted, not timed: what a request costs is first of all how many functions it passes. The bounds
+are what is reached now; lower them when the way gets shorter.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tests.house import ROOT
+from tests.server.memory import Memory
+
+BEGIN = "HttpConnection.data_received"
+END = "HttpConnection.on_response_complete"
+
+NOT_ON_THE_WAY = (
+    "logqueue/testing/",
+    "wal/testing/",
+    "wal/committer.py",
+    "wal/head.py",
+    "tests/",
+    ".venv/",
+)
+"""Stand-ins for the network and the disk, and what the committer does in a thread of its own."""
+
+
+class _Way:
+    """The functions that a request passes, in order."""
+
+    def __init__(self) -> None:
+        self.passed: list[tuple[str, str]] = []
+        self._is_on_it = False
+
+    def note(self, frame: FrameType, event: str, _: Any) -> None:
+        """See sys.setprofile."""
+        if event != "call":
+            return
+        code = frame.f_code
+        if code.co_qualname == BEGIN:
+            self._is_on_it = True
+        name = code.co_filename.removeprefix(f"{ROOT}/")
+        if self._is_on_it and name != code.co_filename and not name.startswith(NOT_ON_THE_WAY):
+            self.passed.append((name, code.co_qualname))
+        if code.co_qualname == END:
+            self._is_on_it = False
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    """A server that has met both kinds of requests before."""
+    server = Memory()
+    server.queue()
+    for _ in range(3):
+        server.append(1, 2)
+        server.take()
+    yield server
+    server.close()
+
+
+def way_of(memory: Memory, what: str) -> list[tuple[str, str]]:
+    """What one request passes in the server's thread."""
+    way = _Way()
+    memory.core._run(lambda: sys.setprofile(way.note))
+    try:
+        if what == "claim":
+            assert len(memory.take()) == 1
+        else:
+            memory.append(1)
+    finally:
+        memory.core._run(lambda: sys.setprofile(None))
+    return way.passed
+
+
+@pytest.mark.parametrize(
+    ("what", "files_max", "calls_max"), [("claim", 40, 150), ("append", 44, 172)]
+)
+def test_a_request_passes_few_functions(
+    memory: Memory, what: str, files_max: int, calls_max: int
+) -> None:
+    passed = way_of(memory, what)
+    files = {file for file, _ in passed}
+    way = "\n".join(f"{file}: {name}" for file, name in passed)
+    assert len(files) <= files_max, f"{len(files)} files:\n" + "\n".join(sorted(files))
+    assert len(passed) <= calls_max, f"{len(passed)} calls:\n{way}"
