@@ -30,7 +30,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo test test-all check generate serve soak bench generate lock clean
+.PHONY: help setup environment demo test test-all check generate serve soak bench lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -76,8 +76,9 @@ check: setup ## lint, format, types and the rules of the house
 	$(call step,types,$(PY) -m mypy --no-error-summary)
 	$(call step,house,$(PY) -m pytest -q -q --tb=short tests/test_house.py tests/test_house_pages.py)
 
-generate: setup ## write what is made from the table of operations: endpoints, tables of docs/protocol.md
+generate: setup ## write generated files: what the table of operations says, the blocking client
 	@$(PY) -m tests.generated
+	@$(PY) -m tools.unasync
 
 serve: setup ## run a server in the foreground; ARGS="--port 4001" for its flags
 	@$(PY) -m logqueue serve $(ARGS)
@@ -87,9 +88,6 @@ soak: setup ## ten minutes of churn: memory and descriptors must end where they 
 
 bench: setup ## measure this machine and print a table
 	@$(PY) -m bench $(ARGS)
-
-generate: setup ## write the blocking client anew, from the awaiting one
-	@$(PY) -m tools.unasync
 
 lock: environment ## write both locks anew; UPGRADE=1 to move every pin to its newest version
 	@test -x $(LOCK_VENV)/bin/pip-compile || $(PY) -m venv --clear $(LOCK_VENV)

@@ -123,7 +123,7 @@ FOREIGN = {
     "errors": set(),
     "json_problems": {"msgspec"},
     "extras": set(),
-    "client": {"httpx", "msgspec"},
+    "client": {"httpx", "httpx_sse", "msgspec"},
     "segments": {"msgspec"},
     "server.http": {"websockets"},
     "server.pages": {"sse_starlette", "starlette"},

@@ -25,7 +25,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from logqueue.client import (
     appending,
@@ -44,9 +44,12 @@ from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
 from logqueue.client.lazy import httpx
 from logqueue.client.sending import AsyncBatchSender, async_chunks
-from logqueue.client.sse import ServerSentEvent, SseParser
+from logqueue.client.sse import async_events_of, retry_ms_of
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
+
+if TYPE_CHECKING:
+    from httpx_sse import ServerSentEvent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -229,7 +232,6 @@ class AwaitedCalls:
         self, following: Following[Any], patience: Patience
     ) -> AsyncGenerator[ServerSentEvent, None]:
         request, headers = following.request(self.node)
-        parser = SseParser()
         with connecting.failures_named(self._address, following.silence_ms_max / 1000):
             async with self._connections().stream(
                 request.method,
@@ -245,11 +247,12 @@ class AwaitedCalls:
                 connecting.require_stream(reply.status_code, reply.headers)
                 following.opened()
                 patience.opened()
-                async for part in reply.aiter_raw():
-                    events = parser.feed(part)
-                    patience.retry_ms = parser.retry_ms
-                    for event in events:
-                        yield event
+                patience.retry_ms = None
+                async with aclosing(async_events_of(reply)) as events:
+                    async for event in events:
+                        patience.retry_ms = retry_ms_of(event, patience.retry_ms)
+                        if event.data:
+                            yield event
 
     async def append(
         self,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from logqueue.client import (
     appending,
@@ -34,9 +34,12 @@ from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
 from logqueue.client.lazy import httpx
 from logqueue.client.sending import BatchSender, chunks
-from logqueue.client.sse import ServerSentEvent, SseParser
+from logqueue.client.sse import events_of, retry_ms_of
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
+
+if TYPE_CHECKING:
+    from httpx_sse import ServerSentEvent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -214,7 +217,6 @@ class BlockingCalls:
         self, following: Following[Any], patience: Patience
     ) -> Generator[ServerSentEvent, None, None]:
         request, headers = following.request(self.node)
-        parser = SseParser()
         with connecting.failures_named(self._address, following.silence_ms_max / 1000):
             with self._connections().stream(
                 request.method,
@@ -230,10 +232,12 @@ class BlockingCalls:
                 connecting.require_stream(reply.status_code, reply.headers)
                 following.opened()
                 patience.opened()
-                for part in reply.iter_raw():
-                    events = parser.feed(part)
-                    patience.retry_ms = parser.retry_ms
-                    yield from events
+                patience.retry_ms = None
+                with closing(events_of(reply)) as events:
+                    for event in events:
+                        patience.retry_ms = retry_ms_of(event, patience.retry_ms)
+                        if event.data:
+                            yield event
 
     def append(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -18,7 +18,6 @@ from logqueue.client.calls import Call, CallRequest, call, decode, given, reques
 from logqueue.client.endpoints import CREATE_WATCH, WATCH, WORK
 from logqueue.client.failures import ConnectionFailed, Silence, UnexpectedReply
 from logqueue.client.settling import Settled
-from logqueue.client.sse import ServerSentEvent
 from logqueue.errors import (
     LogqueueError,
     NotFound,
@@ -35,6 +34,9 @@ from logqueue.shapes import (
     TopicDeleted,
     WatchSession,
 )
+
+if TYPE_CHECKING:
+    from httpx_sse import ServerSentEvent
 
 EVENT_STREAM = "text/event-stream"
 HEARTBEAT_MS = 15_000

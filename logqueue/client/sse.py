@@ -1,91 +1,52 @@
-"""Reads server-sent events out of bytes, however they are cut.
+"""Server-sent events of a reply, read by httpx-sse.
 
-Owns: the format: fields, comments, line ends. Must not know: what events mean, where bytes come
-from.
+Owns: what httpx-sse leaves open: the encoding, and bounds of what a stream asks for. Must not know:
+what events mean.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Generator
+from typing import TYPE_CHECKING, cast
 
-_LINE_END = re.compile(rb"\r\n|\n|\r")
+from logqueue.client.lazy import httpx
+
+if TYPE_CHECKING:
+    from httpx_sse import ServerSentEvent
+
+RETRY_MS_MAX = 3_600_000
+"""A stream that asks for a longer pause before reconnecting gets this one."""
+
+_ENCODING = "utf-8-sig"
+"""Event streams are UTF-8 whatever the reply says, perhaps behind a byte order mark."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSentEvent:
-    """One event.
+def async_events_of(reply: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
+    """The events of a reply whose body was not read yet; an unfinished one at the end is dropped.
 
-    Attributes:
-        event: Its name; "message" when it has none.
-        data: Its data lines, joined by line feeds.
-        id: The last id of the stream so far; "" when there was none.
+    Events without data are among them: they may bring an id or a time to reconnect after.
     """
+    from httpx_sse import EventSource
 
-    event: str
-    data: str
-    id: str
+    reply.encoding = _ENCODING
+    return EventSource(reply).aiter_sse()
 
 
-class SseParser:
-    """Turns the bytes of one stream into events. An unfinished event at the end is dropped.
+def events_of(reply: httpx.Response) -> Generator[ServerSentEvent, None, None]:
+    """See `async_events_of`."""
+    from httpx_sse import EventSource
 
-    Attributes:
-        last_id: The id that the last whole event carried, or inherited.
-        retry_ms: How long the server asks to wait before reconnecting; None when it did not say.
+    reply.encoding = _ENCODING
+    return cast("Generator[ServerSentEvent, None, None]", EventSource(reply).iter_sse())
+
+
+def retry_ms_of(event: ServerSentEvent, before: int | None) -> int | None:
+    """How long to wait before reconnecting.
+
+    Args:
+        event: One that may say so.
+        before: What was said before; stands where the event says nothing, or nothing possible.
     """
-
-    def __init__(self) -> None:
-        self.last_id = ""
-        self.retry_ms: int | None = None
-        self._rest = bytearray()
-        self._searched = 0
-        self._is_first_line = True
-        self._event = ""
-        self._data: list[str] = []
-        self._id = ""
-
-    def feed(self, part: bytes) -> list[ServerSentEvent]:
-        """The events that these bytes complete."""
-        self._rest += part
-        events: list[ServerSentEvent] = []
-        start = 0
-        at = self._searched
-        while found := _LINE_END.search(self._rest, at):
-            if found.end() == len(self._rest) and self._rest[-1:] == b"\r":
-                break  # a line feed may still follow and belong to it
-            self._take(bytes(self._rest[start : found.start()]), events)
-            start = at = found.end()
-        del self._rest[:start]
-        # What is left holds no line end, unless it is a carriage return at the very end.
-        self._searched = max(len(self._rest) - 1, 0)
-        return events
-
-    def _take(self, line: bytes, events: list[ServerSentEvent]) -> None:
-        text = line.decode("utf-8", "replace")
-        if self._is_first_line:
-            self._is_first_line = False
-            text = text.removeprefix("\ufeff")
-        if not text:
-            self._dispatch(events)
-            return
-        name, _, value = text.partition(":")
-        value = value.removeprefix(" ")
-        if name == "event":
-            self._event = value
-        elif name == "data":
-            self._data.append(value)
-        elif name == "id":
-            if "\0" not in value:
-                self._id = value
-        elif name == "retry" and value.isascii() and value.isdigit():
-            self.retry_ms = int(value[:9])
-
-    def _dispatch(self, events: list[ServerSentEvent]) -> None:
-        self.last_id = self._id
-        if self._data:
-            events.append(
-                ServerSentEvent(self._event or "message", "\n".join(self._data), self._id)
-            )
-        self._event = ""
-        self._data = []
+    if event.retry is None or event.retry < 0:
+        return before
+    return min(event.retry, RETRY_MS_MAX)

@@ -17,7 +17,7 @@ from logqueue.extras import EXTRAS, MissingExtra, explained
 from tests.house import ROOT, is_stdlib, page, sources
 from tests.http.process import ServerProcess, environment
 
-BASE = {"msgspec", "httpx"}
+BASE = {"msgspec", "httpx", "httpx_sse"}
 IMPORTED_AS = {"opentelemetry_api": "opentelemetry", "pyspark": "pyspark"}
 """Distributions whose packages have other names."""
 
@@ -60,7 +60,8 @@ def bare(
 
 def test_the_table_of_extras_is_that_of_the_project() -> None:
     project = tomllib.loads(page("pyproject.toml"))["project"]
-    assert {Requirement(text).name for text in project["dependencies"]} == BASE
+    base = {Requirement(text).name.replace("-", "_") for text in project["dependencies"]}
+    assert base == BASE
     declared = project["optional-dependencies"]
     assert declared.keys() - {"dev"} == EXTRAS.keys()
     for name, packages in EXTRAS.items():
@@ -93,7 +94,9 @@ def test_importing_a_client_imports_little() -> None:
         timeout=60,
     )
     imported = set(asked.stdout.split())
-    assert {name.partition(".")[0] for name in imported} & (EVERY_EXTRA | {"httpx", "wal"}) == set()
+    assert {name.partition(".")[0] for name in imported} & (
+        EVERY_EXTRA | {"httpx", "httpx_sse", "wal"}
+    ) == set()
     for room in ("server", "core", "cli", "testing", "spark", "segments"):
         assert f"logqueue.{room}" not in imported
 
