@@ -1,4 +1,4 @@
-"""Files, and parts of files, that are written from the table of operations.
+"""Files, and parts of files, that are written from the table of operations and from shapes.
 
     python -m tests.generated
 
@@ -7,6 +7,8 @@ writes them; a test fails where one is out of date.
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -19,7 +21,9 @@ from logqueue.model.scopes import Scope
 from tests.house import ROOT
 
 ENDPOINTS = "logqueue/client/endpoints.py"
+SHAPES = "logqueue/shapes/__init__.py"
 PROTOCOL = "docs/protocol.md"
+LINE_CHARS = 118
 
 
 def endpoints() -> str:
@@ -43,6 +47,31 @@ def endpoints() -> str:
         reply = row.reply.__name__ if row.reply is not None else "bytes"
         lines.append(f'{row.name.upper()} = Endpoint("{row.method}", "{row.pattern}", {reply})')
     return "\n".join(lines) + "\n"
+
+
+def shapes(text: str) -> str:
+    """The package of shapes: what its modules define, under its own docstring."""
+    head, start, _ = text.partition("from __future__ import annotations\n")
+    lines, public = [], set()
+    for file in sorted((ROOT / SHAPES).parent.glob("[a-z]*.py")):
+        names = sorted(defined(file), key=str.casefold)
+        public |= {*names}
+        lines.append(f"from logqueue.shapes.{file.stem} import (")
+        lines += [*(f"    {name}," for name in names), ")"]
+    told = [f'    "{name}",' for name in sorted(public)]
+    return "\n".join([head + start, *lines, "", "__all__ = [", *told, "]"]) + "\n"
+
+
+def defined(file: Path) -> Iterator[str]:
+    """The public names that a module defines."""
+    for node in ast.parse(file.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        else:
+            continue
+        yield from (name for name in names if not name.startswith("_"))
 
 
 def path(row: Operation) -> str:
@@ -77,7 +106,7 @@ def routes() -> Iterator[str]:
     yield "| Method | Path | Scope of the key | Body | What |"
     yield "|---|---|---|---|---|"
     for row in OPERATIONS:
-        body, what = POLICIES[row.body_policy][0], f"[{row.summary}](#{row.doc})"
+        body, what = POLICIES[row.body_policy][0], f"[{row.summary}](#{anchor(row)})"
         yield f"| {row.method} | `{path(row)}` | {access(row)} | {body} | {what} |"
 
 
@@ -89,7 +118,35 @@ def bodies() -> Iterator[str]:
         yield f"| {name or 'none'} | {empty} | {content_type} |"
 
 
-PARTS = {"routes": routes, "bodies": bodies}
+def anchor(row: Operation) -> str:
+    """The heading that explains an operation, as links have it."""
+    return row.doc or re.sub(r"[^a-z0-9 _-]", "", row.summary.lower()).replace(" ", "-")
+
+
+def sections() -> Iterator[str]:
+    """A section for each operation that no other heading explains."""
+    for row in OPERATIONS:
+        if not row.doc:
+            yield from (f"### {row.summary}", "", f"`{row.method} {path(row)}`. {row.text}", "")
+            for told in (row.asks, row.example):
+                if told is not None:
+                    yield from ("```json", wrapped(told), "```", "")
+            codes = [f"{kind.status} `{kind.code}`" for kind in row.errors]
+            if codes:
+                yield from (f"Refused with {', '.join(codes)}.", "")
+
+
+def wrapped(value: object) -> str:
+    """JSON in lines of bounded length, broken behind members."""
+    lines = [""]
+    for part in re.split(r"(?<=,)(?=\")", json.dumps(value, separators=(",", ":"))):
+        if lines[-1] and len(lines[-1]) + len(part) > LINE_CHARS:
+            lines.append(" ")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+PARTS = {"routes": routes, "bodies": bodies, "sections": sections}
 """What stands between `<!-- begin NAME -->` and `<!-- end NAME -->` of docs/protocol.md."""
 
 
@@ -112,7 +169,12 @@ def protocol(text: str) -> str:
 def contents() -> dict[Path, str]:
     """What each file should hold."""
     page = ROOT / PROTOCOL
-    return {ROOT / ENDPOINTS: endpoints(), page: protocol(page.read_text("utf-8"))}
+    package = ROOT / SHAPES
+    return {
+        ROOT / ENDPOINTS: endpoints(),
+        package: shapes(package.read_text("utf-8")),
+        page: protocol(page.read_text("utf-8")),
+    }
 
 
 def main() -> int:

@@ -107,7 +107,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         in_steps: Reads large bodies for the handler, as `HttpRequest.document`.
         command: What the handler submits to the engine; None when it changes nothing.
         group: The tag of the operation, one of `GROUPS`.
-        doc: The heading of docs/protocol.md that explains it, as in a link.
+        doc: The heading of docs/protocol.md that explains it, as in a link. Without one, a section
+            is made of this row.
         access: What the table in docs/protocol.md says about the key, if more than `scope`.
         reply: The shape of the reply, with an example.
         content: Schema and example of replies that have no shape, by media type.
@@ -133,7 +134,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     summary: str
     text: str = ""
-    doc: str
+    doc: str = ""
     access: str = ""
     query: tuple[Parameter, ...] = ()
     reply: type[msgspec.Struct] | None = None
