@@ -77,8 +77,9 @@ check: setup ## lint, format, types and the rules of the house
 	$(call step,house,$(PY) -m pytest -q -q --tb=short tests/test_house.py tests/test_house_pages.py)
 
 generate: setup ## write generated files: what the table of operations says, the blocking client
-	@$(PY) -m tests.generated
 	@$(PY) -m tools.unasync
+	@$(PY) -m tools.shapes
+	@$(PY) -m tools.operations
 
 serve: setup ## run a server in the foreground; ARGS="--port 4001" for its flags
 	@$(PY) -m logqueue serve $(ARGS)

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from logqueue.api.operations import OPERATIONS, Operation
-from tests import generated
 from tests.house import ROOT, page
+from tools import operations as generated
 
 
 def test_generated_files_are_up_to_date() -> None:

@@ -1,16 +1,13 @@
-"""Files, and parts of files, that are written from the table of operations and from shapes.
+"""Writes what is made of the table of operations: `make generate`.
 
-    python -m tests.generated
-
-writes them; a test fails where one is out of date.
+Owns: the endpoints of the clients, and the tables of docs/protocol.md. A test fails where one is
+out of date.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,17 +15,21 @@ from logqueue.api.openapi.document import path_of
 from logqueue.api.operations import OPERATIONS, Body, Operation
 from logqueue.errors import NotAQueue
 from logqueue.model.scopes import Scope
-from tests.house import ROOT
+from tools import shapes
 
+ROOT = shapes.ROOT
 ENDPOINTS = "logqueue/client/endpoints.py"
-SHAPES = "logqueue/shapes/__init__.py"
+CALLERS = ("client", "worker", "pipeline")
 PROTOCOL = "docs/protocol.md"
 LINE_CHARS = 118
 
 
 def endpoints() -> str:
-    """The operations as clients call them."""
-    kinds = sorted({row.reply.__name__ for row in OPERATIONS if row.reply is not None})
+    """The operations that some module names, as clients call them."""
+    files = [file for room in CALLERS for file in (ROOT / "logqueue" / room).rglob("*.py")]
+    text = "".join(file.read_text("utf-8") for file in files if file != ROOT / ENDPOINTS)
+    called = [row for row in OPERATIONS if re.search(rf"\b{row.name.upper()}\b", text)]
+    kinds = sorted({row.reply.__name__ for row in called if row.reply is not None})
     lines = [
         '"""The operations of the server, as calls name them.',
         "",
@@ -43,35 +44,10 @@ def endpoints() -> str:
         ")",
         "",
     ]
-    for row in OPERATIONS:
+    for row in called:
         reply = row.reply.__name__ if row.reply is not None else "bytes"
         lines.append(f'{row.name.upper()} = Endpoint("{row.method}", "{row.pattern}", {reply})')
     return "\n".join(lines) + "\n"
-
-
-def shapes(text: str) -> str:
-    """The package of shapes: what its modules define, under its own docstring."""
-    head, start, _ = text.partition("from __future__ import annotations\n")
-    lines, public = [], set()
-    for file in sorted((ROOT / SHAPES).parent.glob("[a-z]*.py")):
-        names = sorted(defined(file), key=str.casefold)
-        public |= {*names}
-        lines.append(f"from logqueue.shapes.{file.stem} import (")
-        lines += [*(f"    {name}," for name in names), ")"]
-    told = [f'    "{name}",' for name in sorted(public)]
-    return "\n".join([head + start, *lines, "", "__all__ = [", *told, "]"]) + "\n"
-
-
-def defined(file: Path) -> Iterator[str]:
-    """The public names that a module defines."""
-    for node in ast.parse(file.read_text("utf-8")).body:
-        if isinstance(node, ast.ClassDef):
-            names = [node.name]
-        elif isinstance(node, ast.Assign):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-        else:
-            continue
-        yield from (name for name in names if not name.startswith("_"))
 
 
 def path(row: Operation) -> str:
@@ -169,22 +145,20 @@ def protocol(text: str) -> str:
 def contents() -> dict[Path, str]:
     """What each file should hold."""
     page = ROOT / PROTOCOL
-    package = ROOT / SHAPES
     return {
+        shapes.PACKAGE: shapes.package(),
         ROOT / ENDPOINTS: endpoints(),
-        package: shapes(package.read_text("utf-8")),
         page: protocol(page.read_text("utf-8")),
     }
 
 
-def main() -> int:
+def main() -> None:
     """Write all files that are out of date."""
     for file, text in contents().items():
         if not file.exists() or file.read_text("utf-8") != text:
             file.write_text(text, "utf-8")
             print(f"wrote {file.relative_to(ROOT)}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
