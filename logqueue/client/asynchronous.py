@@ -379,6 +379,7 @@ class AsyncClient(AwaitedCalls):
     ensure_topic = calling(topic_calls.ensure_topic)
     patch_topic = calling(topic_calls.patch_topic)
     topic = calling(topic_calls.topic)
+    stats = calling(topic_calls.stats)
     topic_page = calling(topic_calls.topic_page)
     topics = listing(topic_calls.topics)
     drop_topic = calling(topic_calls.drop_topic)

@@ -37,6 +37,7 @@ from logqueue.shapes import (
     TopicPage,
     TopicPut,
     TopicState,
+    TopicStats,
     WatchSession,
     WorkerList,
 )
@@ -44,6 +45,7 @@ from logqueue.shapes import (
 LIST_TOPICS = Endpoint("GET", "/v0/topics", TopicPage)
 PUT_TOPIC = Endpoint("PUT", "/v0/topics/*", TopicPut)
 GET_TOPIC = Endpoint("GET", "/v0/topics/*", TopicState)
+GET_TOPIC_STATS = Endpoint("GET", "/v0/topics/*/stats", TopicStats)
 PATCH_TOPIC = Endpoint("PATCH", "/v0/topics/*", TopicPut)
 ENSURE_TOPIC = Endpoint("POST", "/v0/topics/*/ensure", TopicEnsured)
 DELETE_TOPIC = Endpoint("DELETE", "/v0/topics/*", TopicDropped)
@@ -78,10 +80,6 @@ LIST_SEGMENTS = Endpoint("GET", "/v0/log/segments", SegmentPage)
 GET_SEGMENT = Endpoint("GET", "/v0/log/segments/*", bytes)
 CREATE_WATCH = Endpoint("POST", "/v0/watch", WatchSession)
 WATCH = Endpoint("GET", "/v0/watch/*", bytes)
-WEBSOCKET = Endpoint("GET", "/v0/ws", bytes)
 HEALTH = Endpoint("GET", "/v0/health", Health)
-HEALTHZ = Endpoint("GET", "/healthz", Health)
 READY = Endpoint("GET", "/v0/ready", Ready)
-READYZ = Endpoint("GET", "/readyz", Ready)
 METRICS = Endpoint("GET", "/v0/metrics", bytes)
-OPENAPI = Endpoint("GET", "/v0/openapi.json", bytes)

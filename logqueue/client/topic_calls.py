@@ -15,6 +15,7 @@ from logqueue.client.endpoints import (
     DELETE_TOPIC,
     ENSURE_TOPIC,
     GET_TOPIC,
+    GET_TOPIC_STATS,
     LIST_TOPICS,
     PATCH_TOPIC,
     PUT_TOPIC,
@@ -32,6 +33,7 @@ from logqueue.shapes import (
     TopicPage,
     TopicPut,
     TopicState,
+    TopicStats,
     TopicType,
 )
 
@@ -154,6 +156,15 @@ def topic(topic: str, *, touch: bool = True) -> Call[TopicState]:
         TopicNotFound: There is no such topic.
     """
     return call(GET_TOPIC, topic, query=given(touch=None if touch else False))
+
+
+def stats(topic: str) -> Call[TopicStats]:
+    """The counters of a topic, as of now; the config is left out, and it does not count as a read.
+
+    Raises:
+        TopicNotFound: There is no such topic.
+    """
+    return call(GET_TOPIC_STATS, topic)
 
 
 def topic_page(

@@ -87,6 +87,7 @@ from logqueue.shapes.topics import (
     TopicPage,
     TopicPut,
     TopicState,
+    TopicStats,
 )
 from logqueue.shapes.values import (
     DeadLetterReason,
@@ -164,6 +165,7 @@ __all__ = [
     "TopicPage",
     "TopicPut",
     "TopicState",
+    "TopicStats",
     "TopicType",
     "WatchSession",
     "WatchedTopic",

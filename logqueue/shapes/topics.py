@@ -107,6 +107,19 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     performance: Performance = {}
 
 
+class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to asking for the counters of a topic; members as in `TopicState`."""
+
+    topic: str
+    type: TopicType
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    queue: QueueCounters | None = None
+    performance: Performance = {}
+
+
 class TopicEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A topic in the list."""
 

@@ -339,6 +339,27 @@ def test_state_after_writes(api: Api, log: str) -> None:
     assert before - 1 <= written <= now_ms() + 1
 
 
+def test_stats_are_the_counters_of_the_state(api: Api, log: str) -> None:
+    """The same figures without the config; asking is not reading, and creates nothing."""
+    queue = f"{log}q"
+    api.make_queue(queue)
+    for topic in (log, queue):
+        api.append(topic, 1, 2, 3)
+        if topic == queue:
+            api.claimed(topic)
+        stats = ok(api.send("GET", f"/v0/topics/{topic}/stats"))
+        state = ok(api.state(topic, touch="false"))
+        counted = {"topic", "type", "head_seq", "earliest_seq", "count", "bytes"}
+        assert stats.keys() - {"performance", "queue"} == counted
+        assert {name: stats[name] for name in counted} == {name: state[name] for name in counted}
+        ages = ("oldest_ready_ms",)
+        left, right = ({**body.get("queue", {})} for body in (stats, state))
+        assert left.keys() == right.keys()
+        assert all(left[name] == right[name] for name in left if name not in ages)
+        assert state["last_read_ts"] is None
+    refused(api.send("GET", f"/v0/topics/{log}-absent/stats"), 404, "topic_not_found")
+
+
 def test_touch(api: Api, log: str) -> None:
     """Case 41: touch is the default, shows in the same answer, and false leaves it alone."""
     assert ok(api.state(log, touch="false"))["last_read_ts"] is None

@@ -167,6 +167,28 @@ OPERATIONS = (
         errors=(TopicNotFound,),
     ),
     Operation(
+        name="get_topic_stats",
+        method="GET",
+        pattern=TOPIC + "/stats",
+        scope=Scope.READ,
+        group="topics",
+        summary="Counters of a topic",
+        text="Those of the state of a topic, without its config: cheap enough to be asked for "
+        "every second. `queue` is for queues only. Does not count as a read.",
+        reply=shapes.TopicStats,
+        example={
+            "topic": "transcode",
+            "type": "queue",
+            "head_seq": 2,
+            "earliest_seq": 1,
+            "count": 1,
+            "bytes": 29,
+            "queue": COUNTERS,
+            "performance": {"server_total_ms": 0.05},
+        },
+        errors=(TopicNotFound,),
+    ),
+    Operation(
         name="patch_topic",
         method="PATCH",
         pattern=TOPIC,

@@ -107,6 +107,25 @@ class TopicRoutes:
         state["log_id"] = engine.journal.log_id_of(topic)
         return dispatcher.show(state, topic, show_members, request)
 
+    @serves("get_topic_stats")
+    def stats(self, request: HttpRequest) -> PendingReply:
+        """`GET /v0/topics/:topic/stats`: counters as of now."""
+        dispatcher = self._service.require_serving()
+        now = dispatcher.engine.clock.now_ms()
+        topic = dispatcher.engine.topic_now(request.name, now)
+        members: dict[str, Any] = {
+            "topic": topic.name,
+            "type": topic.config.type,
+            "head_seq": topic.head,
+            "earliest_seq": topic.earliest_seq,
+            "count": topic.live,
+            "bytes": topic.live_bytes,
+        }
+        counters = replies.queue_counters(topic, now)
+        if counters is not None:
+            members["queue"] = counters
+        return dispatcher.show(members, topic, show_members, request)
+
     @serves("list_topics")
     def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics`: a page of topics in name order."""
