@@ -1,4 +1,4 @@
-"""Every refusal the product knows, one class per wire code.
+"""All errors of the API, one class per wire code.
 
 Owns: the code, the HTTP status, whether the same call may be tried again, and whether it is certain
 that nothing happened. The server encodes replies from these classes, the client decodes back into
@@ -54,11 +54,11 @@ class LogqueueError(Exception):
     """A refusal with a wire code.
 
     Attributes:
-        message: What was wrong and what to do, for people. Never empty.
-        detail: Facts for machines, or None when the code says it all.
+        message: What is wrong and what to do, for people. Never empty.
+        detail: Structured details for programs, or None when the code says it all.
         names: Topics and routers in message and detail that the caller has not named: not every
             caller may read them, see `hiding`. The message quotes them as `repr` does.
-        status: Its HTTP status; 0 for failures that no reply ever says.
+        status: Its HTTP status; 0 for failures that have no reply.
         retry_after_s: After how many seconds to try again, as the reply says or the class knows.
     """
 
@@ -125,21 +125,22 @@ class RecordTooLarge(LogqueueError):
 
 
 class Unauthorized(LogqueueError):
-    """No key, or a key nobody issued."""
+    """No API key, or an unknown one."""
 
     code = "unauthorized"
     status = 401
 
 
 class Forbidden(LogqueueError):
-    """A good key without the scope or the name prefix that the call needs."""
+    """A valid key without the scope or the name prefix that the call needs."""
 
     code = "forbidden"
     status = 403
 
 
 class NotFound(LogqueueError):
-    """No such route, no such job (any more), or a watch session that is unknown or has expired."""
+    """An unknown route, job or watch session; jobs that are finished and sessions that have expired
+    count as unknown."""
 
     code = "not_found"
     status = 404
@@ -181,7 +182,7 @@ class RouterNotFound(NotFound):
 
 
 class SegmentNotFound(NotFound):
-    """There is no such segment of a log, or not any more."""
+    """The log segment does not exist, or was dropped."""
 
     code = "segment_not_found"
 
@@ -189,8 +190,8 @@ class SegmentNotFound(NotFound):
     def named(cls, segment: str) -> SegmentNotFound:
         """The usual message and detail for an absent segment."""
         return cls(
-            f"there is no log segment {quoted(segment)} (any more): list the segments with "
-            "GET /v0/log/segments; what the log has dropped is kept only in a log archive "
+            f"log segment {quoted(segment)} does not exist, or was dropped: list the segments with "
+            "GET /v0/log/segments; dropped segments are kept in a log archive only "
             "(LOGQUEUE_ARCHIVE_DIR), for as long as its bounds allow",
             {"segment": segment},
         )
@@ -218,7 +219,7 @@ class RouterCycle(LogqueueError):
 
 
 class TopicExistsIncompatible(LogqueueError):
-    """What exists under this name cannot become what was asked for."""
+    """A topic or router with this name exists and cannot be changed to what was requested."""
 
     code = "topic_exists_incompatible"
     status = 409
