@@ -55,14 +55,14 @@ def _topic_portrait(topic: Topic, now: int | None) -> dict[str, Any]:
             if now is None or topic.remembered(key, now) is not None
         },
     }
-    if topic.particulars is not None:
-        picture["particulars"] = _particulars_portrait(topic)
+    if topic.attributes is not None:
+        picture["attributes"] = _attributes_portrait(topic)
     if isinstance(topic, QueueTopic):
         picture["queue"] = _queue_portrait(topic.queue)
     return picture
 
 
-def _particulars_portrait(topic: Topic) -> dict[int, tuple[Any, ...]]:
+def _attributes_portrait(topic: Topic) -> dict[int, tuple[Any, ...]]:
     found: dict[int, tuple[Any, ...]] = {}
     for batch in topic.batches:
         view = BlockView(batch.block)

@@ -120,11 +120,11 @@ def _check_records(topic: Topic) -> None:
         last = max((seq for seq, _ in write.results), default=write.first_seq + write.records - 1)
         if not (last <= write.head <= topic.head):
             raise Contradiction(f"{where}: {key}")
-    _check_particulars(topic)
+    _check_attributes(topic)
 
 
-def _check_particulars(topic: Topic) -> None:
-    where, particulars = topic.name, topic.particulars
+def _check_attributes(topic: Topic) -> None:
+    where, attributes = topic.name, topic.attributes
     expiries = set()
     size = 0
     for batch in topic.batches:
@@ -135,13 +135,13 @@ def _check_particulars(topic: Topic) -> None:
                 expires_at = record_times.expires_at(view, index, batch.ts_at(index))
                 if expires_at:
                     expiries.add(moment(expires_at, batch.seq_at(index)))
-    if particulars is None:
+    if attributes is None:
         if size:
-            raise Contradiction(f"{where}: particulars that nobody knows")
+            raise Contradiction(f"{where}: attributes that nobody knows")
         return
-    if particulars.bytes != size:
-        raise Contradiction(f"{where}: particulars of {size} bytes")
-    if expiries != set(particulars.expiries):
+    if attributes.bytes != size:
+        raise Contradiction(f"{where}: attributes of {size} bytes")
+    if expiries != set(attributes.expiries):
         raise Contradiction(f"{where}: expiries")
 
 
@@ -288,7 +288,7 @@ def _check_places(topic: QueueTopic, timed: Container[int]) -> None:
         offered = seq < queue.cursor or seq in timed or seq in queue.held
         if not (seq not in queue.jobs or offered):
             raise Contradiction(f"{where}: job {seq} would be offered twice")
-        passed = queue.passed.behind(seq) > seq
+        passed = queue.timed_runs.behind(seq) > seq
         if not (not passed or seq in timed):
             raise Contradiction(f"{where}: fresh job {seq} is passed over")
     fresh = sum(s >= queue.cursor and s not in timed and s not in queue.held for s in live)

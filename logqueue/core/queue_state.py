@@ -36,8 +36,8 @@ from logqueue.core.backoff import delay_ms
 from logqueue.core.deadlines import Deadlines
 from logqueue.core.keys import WaitingKeys
 from logqueue.core.leases import Grant, JobEntry
-from logqueue.core.passed import PassedRuns
 from logqueue.core.record_times import moment, seq_of, time_of
+from logqueue.core.timed_runs import TimedRuns
 from logqueue.events import JobSnapshot
 from logqueue.model import limits
 from logqueue.model.config import BackoffOptions, ClaimRateOptions
@@ -53,7 +53,7 @@ class QueueState:
         keys: Keys of waiting jobs; None while no job has had one.
         leased: Live jobs under a lease (as of the last `elapse`).
         orphans: Leases whose record is gone.
-        passed: Runs of timed jobs, which the cursor need not look at.
+        timed_runs: Runs of timed jobs, which the cursor need not look at.
         dead_lettered: Jobs moved to the dead-letter topic over this instance's life.
         finished: Jobs that came to an end over this instance's life, by outcome.
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
@@ -69,9 +69,9 @@ class QueueState:
 
     __slots__ = (
         "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
-        "delayed", "finished", "has_errors", "has_given_back", "has_overdue", "has_timed", "held",
-        "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "passed", "reclaim", "returning",
-        "streams",
+        "delayed", "finished", "has_errors", "has_given_back", "has_overdue", "has_timed",
+        "held", "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "reclaim", "returning",
+        "streams", "timed_runs",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class QueueState:
         self.has_timed = False
         self.lapsed: dict[str, int] = {}
         self.lapses = 0
-        self.passed = PassedRuns()
+        self.timed_runs = TimedRuns()
         self._rate_spent_until = 0.0
         self._rate_spent_at = 0
         self._rules: list[tuple[int, BackoffOptions | None]] = []
@@ -492,7 +492,7 @@ class QueueState:
         held = {seq: self.jobs[seq] for seq in self.held}
         self._begin(cursor)
         # Between two runs there may be records that only came later in the log.
-        self.passed.clear()
+        self.timed_runs.clear()
         self.jobs.update(held)
         self.adopt(cursor, kept)
 

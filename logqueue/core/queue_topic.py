@@ -78,7 +78,7 @@ def become_queue(topic: Topic) -> None:
 
     Subscriptions and followers keep the topic itself, so it must stay the same object.
     """
-    assert topic.particulars is None, "a log with records cannot become a queue"
+    assert topic.attributes is None, "a log with records cannot become a queue"
     topic.__class__ = QueueTopic
     assert isinstance(topic, QueueTopic)
     topic.queue = QueueState()
@@ -94,6 +94,6 @@ def as_log(topic: QueueTopic) -> Topic:
         if slot != "queue":
             setattr(log, slot, getattr(topic, slot))
     topic.queue = QueueState()
-    if log.particulars is not None:
-        log.particulars.forget_jobs()
+    if log.attributes is not None:
+        log.attributes.forget_jobs()
     return log

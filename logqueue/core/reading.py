@@ -129,8 +129,8 @@ class _Scan:
         self._before = topic.expired_before(now)
         self._own = nodes if topic.config.dedupe_node else ()
         # Whether records are past a time to live of their own, and time has not got to them.
-        particulars = topic.particulars
-        self._now = now if particulars is not None and particulars.has_expired(now) else 0
+        attributes = topic.attributes
+        self._now = now if attributes is not None and attributes.has_expired(now) else 0
         self._records_max = records_max
         self._bytes_max = bytes_max
         self._size = 0

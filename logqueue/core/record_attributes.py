@@ -15,8 +15,8 @@ from sortedcontainers import SortedList
 from logqueue.core import record_times
 from logqueue.core.batch import Batch
 from logqueue.core.keys import Lookup, WaitingKeys
-from logqueue.core.passed import IsBare
 from logqueue.core.queue_state import QueueState, large_parts
+from logqueue.core.timed_runs import IsBare
 from logqueue.events.block import DELAY, KEY, MAX_DELIVERIES, BlockView
 
 
@@ -105,7 +105,7 @@ class RecordAttributeIndex:
         if timed:
             queue.schedule(delayed, ready)
         if timed == batch.count:
-            queue.passed.add(batch.first_seq, batch.last_seq, self._is_bare)
+            queue.timed_runs.add(batch.first_seq, batch.last_seq, self._is_bare)
 
     def leave(self, batch: Batch, indexes: Sequence[int]) -> None:
         """Live records are about to go; the batch still has them."""

@@ -58,6 +58,6 @@ def _sliced(items: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def still_matching(topic: Topic, match: Predicate, seqs: Iterable[int]) -> list[int]:
     """Those whose tag matches now: a keyed write may have given a record another one."""
-    if topic.particulars is None:
+    if topic.attributes is None:
         return [*seqs]
     return [seq for seq in seqs if match.matches_fragment(topic.tag_of(seq))]

@@ -56,7 +56,7 @@ class Topic:
             ascending; readers are told of them.
         seqs_reserved: Seqs up to here were promised durably (class `disk` only).
         tags: Which records have which tag; None while no record had one.
-        particulars: Indexes over records with columns of their own; None while there never was one.
+        attributes: Indexes over records with columns of their own; None while there never was one.
         due_again_at: When what is due is to be looked at again, after it could not go where it has
             to; an observation, not part of the replayed state.
         last_read_at: When somebody last read; an observation, not part of the replayed state.
@@ -71,10 +71,9 @@ class Topic:
     """
 
     __slots__ = (
-        "batches", "cap_floor", "config", "due_again_at", "head", "holes", "is_on_disk",
-        "is_trimming", "keys",
+        "attributes", "batches", "cap_floor", "config", "due_again_at", "head", "holes",
+        "is_on_disk", "is_trimming", "keys",
         "last_read_at", "last_write_at", "mark_durable", "mark_written", "name", "number",
-        "particulars",
         # Set in a `QueueTopic` only; the slot is here so that a log can become a queue in place.
         "queue",
         "replaced_at", "replacing", "seqs_reserved", "tags", "touched_at", "ttl_floor",
@@ -99,7 +98,7 @@ class Topic:
         self.batches = Batches()
         self.tags: TagIndex | None = None
         self.keys: dict[str, Remembered] = {}
-        self.particulars: RecordAttributeIndex | None = None
+        self.attributes: RecordAttributeIndex | None = None
         self.due_again_at = 0
         self.replacing: list[tuple[Batch, int]] = []
         self.replaced_at = 0
@@ -130,7 +129,7 @@ class Topic:
     @property
     def removed_max(self) -> int:
         """How many records one transaction may take out."""
-        if self.particulars is not None:
+        if self.attributes is not None:
             return min(limits.INDEXED_PER_PASS_MAX, limits.FINISHED_PER_PASS_MAX)
         return limits.FINISHED_PER_PASS_MAX
 
@@ -138,7 +137,7 @@ class Topic:
     def evicted_max(self) -> int | None:
         """How many records may go from the front at once; None when any number is cheap, since
         nothing but whole batches has to go."""
-        return None if self.particulars is None else self.removed_max
+        return None if self.attributes is None else self.removed_max
 
     @property
     def earliest_seq(self) -> int:
@@ -260,8 +259,8 @@ class Topic:
     def deliveries_max(self, seq: int) -> int:
         """Deliveries after which a live job is exhausted, by its own bound or the topic's; 0 when
         it never is."""
-        particulars = self.particulars
-        if particulars is not None and particulars.has_bounds:
+        attributes = self.attributes
+        if attributes is not None and attributes.has_bounds:
             batch = self.batch_of(seq)
             if batch is not None and not batch.is_plain:
                 own = BlockView(batch.block).number(MAX_DELIVERIES, batch.index_of(seq))
@@ -288,7 +287,7 @@ class Topic:
         bounded = self.config.ttl_ms and self.batches
         if bounded and self.batches.first.ts < self.expired_before(now):
             return True
-        return self.particulars is not None and self.particulars.is_due(now)
+        return self.attributes is not None and self.attributes.is_due(now)
 
     def is_past_its_own(self, seq: int, now: int) -> bool:
         """Whether a live record is past its own time to live."""
@@ -304,8 +303,8 @@ class Topic:
         ends = []
         if self.config.ttl_ms and self.batches:
             ends.append(self.batches.first.ts + self.config.ttl_ms)
-        if self.particulars is not None and self.particulars.expiries:
-            ends.append(time_of(self.particulars.expiries[0]))
+        if self.attributes is not None and self.attributes.expiries:
+            ends.append(time_of(self.attributes.expiries[0]))
         return min(ends) + 1 if ends else None
 
     def expired_before(self, now: int) -> int:
@@ -355,7 +354,7 @@ class Topic:
         if has_tags(batch.block) and not is_indexed:
             self._index(batch.live_seqs(), tags_of(batch.block))
         if not is_plain(batch.block):
-            self._particulars().enter(batch, range(batch.count))
+            self._attributes().enter(batch, range(batch.count))
 
     def _index(self, seqs: Sequence[int], tags: Sequence[bytes]) -> None:
         """Note the tags of records that the index does not know."""
@@ -363,10 +362,10 @@ class Topic:
             self.tags = TagIndex()
         self.tags.add(seqs, tags)
 
-    def _particulars(self) -> RecordAttributeIndex:
-        if self.particulars is None:
-            self.particulars = self._new_attributes()
-        return self.particulars
+    def _attributes(self) -> RecordAttributeIndex:
+        if self.attributes is None:
+            self.attributes = self._new_attributes()
+        return self.attributes
 
     def _new_attributes(self) -> RecordAttributeIndex:
         return RecordAttributeIndex(None, self.key_of, self.is_bare)
@@ -388,8 +387,8 @@ class Topic:
 
     def _take_leave(self, seqs: Sequence[int]) -> None:
         """Records are about to go: take them out of the indexes over their own columns."""
-        particulars = self.particulars
-        if particulars is None:
+        attributes = self.attributes
+        if attributes is None:
             return
         at = 0
         while at < len(seqs):
@@ -404,7 +403,7 @@ class Topic:
                     indexes.append(index)
                 at += 1
             if indexes:
-                particulars.leave(batch, indexes)
+                attributes.leave(batch, indexes)
 
     def evict(self, floor: int) -> list[list[Batch]]:
         """Remove every record up to and with `floor`.
@@ -414,12 +413,12 @@ class Topic:
         """
         if self.holes:
             self.holes = [hole for hole in self.holes if hole[1] > floor]
-        if self.particulars is not None:
+        if self.attributes is not None:
             for batch in self.batches:
                 if batch.last_seq > floor:
                     break
                 if not batch.is_plain:
-                    self.particulars.leave(batch, [*batch.live_indexes()])
+                    self.attributes.leave(batch, [*batch.live_indexes()])
         before = self.live
         gone = self.batches.cut_front(floor)
         if self.tags is not None:
@@ -448,16 +447,16 @@ class Topic:
         held.append(self.replacing)
         if self.tags is not None:
             held.extend(self.tags.release())
-        if self.particulars is not None:
-            held.extend(self.particulars.release())
-            self.particulars = None
+        if self.attributes is not None:
+            held.extend(self.attributes.release())
+            self.attributes = None
         self.batches, self.keys, self.tags, self.replacing = Batches(), {}, None, []
         return held
 
     def replace(self, first: int, last: int, batch: Batch) -> None:
         """Put a moved batch in the place of every batch in its range of seqs."""
         old = self.batches.take_range(first, last)
-        known = self._keep_particulars(old, batch)
+        known = self._keep_attributes(old, batch)
         self.batches.add(batch, size_total(batch.block))
         if has_tags(batch.block) and sum(b.live for b in old) < batch.live:
             # Only at replay: what was moved was appended before the log begins.
@@ -466,29 +465,29 @@ class Topic:
             fresh = [i for i in range(batch.count) if batch.seq_at(i) not in there]
             self._index([batch.seq_at(i) for i in fresh], [tags[i] for i in fresh])
         if not batch.is_plain:
-            particulars = self._particulars()
+            attributes = self._attributes()
             new = [i for i in batch.live_indexes() if batch.seq_at(i) not in known]
             stayed = [i for i in batch.live_indexes() if batch.seq_at(i) in known]
-            particulars.weigh(batch, stayed, 1)
+            attributes.weigh(batch, stayed, 1)
             if new:
-                particulars.enter(batch, new)
+                attributes.enter(batch, new)
 
-    def _keep_particulars(self, old: Sequence[Batch], batch: Batch) -> set[int]:
+    def _keep_attributes(self, old: Sequence[Batch], batch: Batch) -> set[int]:
         """Let go of what the indexes know of moved batches, but for the records that stay.
 
         Returns:
             Seqs of those.
         """
         known: set[int] = set()
-        if self.particulars is not None:
+        if self.attributes is not None:
             for earlier in old:
                 if earlier.is_plain:
                     continue
                 places = [*earlier.live_indexes()]
                 stay = [i for i in places if batch.index_of(earlier.seq_at(i)) >= 0]
                 go = [i for i in places if batch.index_of(earlier.seq_at(i)) < 0]
-                self.particulars.leave(earlier, go)
-                self.particulars.weigh(earlier, stay, -1)
+                self.attributes.leave(earlier, go)
+                self.attributes.weigh(earlier, stay, -1)
                 known.update(earlier.seq_at(i) for i in stay)
         return known
 

@@ -350,8 +350,8 @@ class Everything:
         picture: dict[str, dict[str, Any]] = portrait(world.state)
         del picture["kept"], picture["brief"], picture["router lasting"]
         for name, facts in picture.items():
-            if not facts.get("particulars"):
-                facts.pop("particulars", None)
+            if not facts.get("attributes"):
+                facts.pop("attributes", None)
             # Orphans are forgotten, and with them the only entry a job may have.
             queue = facts.pop("queue", None)
             if queue is not None:

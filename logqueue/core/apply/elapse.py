@@ -47,7 +47,7 @@ def _find_passed(topic: QueueTopic, found: list[int], scanned_max: int) -> int:
             return 0
         if left <= 0:
             return batch.first_seq
-        if not batch.is_plain and queue.passed.behind(batch.first_seq) > batch.last_seq:
+        if not batch.is_plain and queue.timed_runs.behind(batch.first_seq) > batch.last_seq:
             left -= 1
             continue
         for seq in batch.live_seqs(start):

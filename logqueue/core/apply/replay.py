@@ -76,18 +76,18 @@ def _settle_leases(topic: QueueTopic) -> None:
     # A claim may be in no log.
     queue.returning = 1
     put_some_back(topic, None)
-    if topic.particulars is not None:
-        settle_particulars(topic, topic.particulars)
+    if topic.attributes is not None:
+        rebuild_attributes(topic, topic.attributes)
 
 
-def settle_particulars(topic: QueueTopic, particulars: RecordAttributeIndex) -> None:
+def rebuild_attributes(topic: QueueTopic, attributes: RecordAttributeIndex) -> None:
     """Schedule what the leases do not know, and find out anew which waiting job has which key."""
     queue = topic.queue
     if queue.keys is not None:
         queue.keys.clear()
     for batch in topic.batches:
         if not batch.is_plain:
-            particulars.schedule(batch)
+            attributes.schedule(batch)
             if queue.keys is not None:
                 for seq in batch.live_seqs():
                     if queue.is_waiting(seq):

@@ -100,15 +100,15 @@ def _claimed(
                 for lease, (seq, ts, (data, tag, _, meta)) in numbered
             ]
         )
-    if queue.has_errors or queue.has_given_back or topic.particulars is not None:
-        jobs = [[_with_particulars(topic, job) for job in part] for part in jobs]
+    if queue.has_errors or queue.has_given_back or topic.attributes is not None:
+        jobs = [[_with_attributes(topic, job) for job in part] for part in jobs]
     if all(shares):
         return cmd.ClaimResult(jobs, topic.ready)
     reason = _why_none(topic, stopped_by)
     return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, reason, now))
 
 
-def _with_particulars(topic: QueueTopic, job: cmd.ClaimedJob) -> cmd.ClaimedJob:
+def _with_attributes(topic: QueueTopic, job: cmd.ClaimedJob) -> cmd.ClaimedJob:
     queue = topic.queue
     known = queue.jobs[job.seq]
     if known.error is not None or known.given_back:
@@ -184,12 +184,12 @@ def _pick(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], int, lis
 def _reclaimed(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], list[int]]:
     """Reclaimed jobs to hand out, lowest seq first, and those met that were delivered too often."""
     queue = topic.queue
-    particulars = topic.particulars
+    attributes = topic.attributes
     bounded = topic.config.when_exhausted is not None and (
-        topic.config.max_deliveries or (particulars is not None and particulars.has_bounds)
+        topic.config.max_deliveries or (attributes is not None and attributes.has_bounds)
     )
     expired_before = topic.expired_before(now)
-    if not bounded and not expired_before and particulars is None:
+    if not bounded and not expired_before and attributes is None:
         return list(islice(queue.reclaim, wanted)), []
     is_gone = _passed_over(topic, now)
     taken: list[int] = []
@@ -216,7 +216,7 @@ def _passed_over(topic: QueueTopic, now: int) -> Callable[[int], bool]:
     where their copies go."""
     queue = topic.queue
     superseded = queue.keys.superseded if queue.keys is not None else ()
-    if topic.particulars is None or not topic.particulars.has_expired(now):
+    if topic.attributes is None or not topic.attributes.has_expired(now):
         return superseded.__contains__
     return lambda seq: seq in superseded or topic.is_past_its_own(seq, now)
 
@@ -231,18 +231,18 @@ def _fresh(topic: QueueTopic, wanted: int, now: int) -> list[int]:
     if wanted <= 0:
         return []
     expired_before = topic.expired_before(now)
-    if topic.particulars is None and not queue.held:
+    if topic.attributes is None and not queue.held:
         return topic.live_seqs(queue.cursor, wanted, expired_before)
     is_gone, held = _passed_over(topic, now), queue.held
     taken: list[int] = []
     start = queue.cursor
     while len(taken) < wanted and start <= topic.head:
-        start = queue.passed.behind(start)
+        start = queue.timed_runs.behind(start)
         for batch in topic.batches_from(start):
             if batch.last_seq < start:
                 continue
             # A run of timed jobs is passed over in one step, however long it is.
-            past = batch.first_seq if batch.is_plain else queue.passed.behind(batch.first_seq)
+            past = batch.first_seq if batch.is_plain else queue.timed_runs.behind(batch.first_seq)
             if past > batch.last_seq:
                 start = past
                 break

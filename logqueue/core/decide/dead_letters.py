@@ -102,8 +102,8 @@ def dead_letter(
         ]
         if told is not None:
             stamps.append((STAMP + "error", told))
-        if topic.particulars is not None:
-            stamps += _particulars(topic, seq)
+        if topic.attributes is not None:
+            stamps += _attributes(topic, seq)
         metas.append(stamped(texts[blocks.META], STRAY_META, stamps))
     hops = hops_of(topic, (seq for seq, _, _ in records))
     events = append_copies(state, target, records, metas, hops, now, (topic.name,))
@@ -133,7 +133,7 @@ def hold(
     )
 
 
-def _particulars(topic: Topic, seq: int) -> list[tuple[str, str]]:
+def _attributes(topic: Topic, seq: int) -> list[tuple[str, str]]:
     """What a redrive needs to make the same job again."""
     batch = topic.batch_of(seq)
     if batch is None or batch.is_plain:

@@ -19,7 +19,10 @@ from logqueue.core.decide.expiry import expire
 from logqueue.core.decide.redrive import redrive
 from logqueue.core.state import State
 
+C = TypeVar("C", bound=cmd.Command[Any])
 R = TypeVar("R")
+
+_Row = tuple[type[Any], Callable[[State, Any, int], Decision[Any]]]
 
 
 def decide(state: State, command: cmd.Command[R], now: int) -> Decision[R]:
@@ -39,31 +42,38 @@ def decide(state: State, command: cmd.Command[R], now: int) -> Decision[R]:
     return _DECIDE[type(command)](state, command, now)
 
 
-_DECIDE: dict[type[Any], Callable[[State, Any, int], Decision[Any]]] = {
-    cmd.PutTopic: topics.put_topic,
-    cmd.EnsureTopic: topics.ensure_topic,
-    cmd.PatchTopic: topics.patch_topic,
-    cmd.SetPaused: topics.set_paused,
-    cmd.DropTopic: topics.drop_topic,
-    cmd.Append: topics.append,
-    cmd.RemoveRecords: topics.remove_records,
-    cmd.Expire: expire,
-    cmd.Compact: topics.compact,
-    cmd.PutRouter: routers.put_router,
-    cmd.DropRouter: routers.drop_router,
-    cmd.Forward: routers.forward,
-    cmd.StageChunk: staging.stage,
-    cmd.CommitEpoch: staging.commit,
-    cmd.ExpireStaged: staging.expire,
-    cmd.ClaimJobs: claim,
-    cmd.AckJobs: queues.ack,
-    cmd.NackJobs: queues.nack,
-    cmd.RejectJobs: queues.reject,
-    cmd.ExtendLeases: queues.extend,
-    cmd.ReleaseStream: queues.release_stream,
-    cmd.CancelJob: job_admin.cancel_job,
-    cmd.CancelKey: job_admin.cancel_key,
-    cmd.PurgeJobs: job_admin.purge,
-    cmd.Release: job_admin.release,
-    cmd.RedriveLetters: redrive,
-}
+def _row(command: type[C], decided: Callable[[State, C, int], Decision[Any]]) -> _Row:
+    """A command and what decides it: a function of this very command."""
+    return command, decided
+
+
+_DECIDE = dict(
+    (
+        _row(cmd.PutTopic, topics.put_topic),
+        _row(cmd.EnsureTopic, topics.ensure_topic),
+        _row(cmd.PatchTopic, topics.patch_topic),
+        _row(cmd.SetPaused, topics.set_paused),
+        _row(cmd.DropTopic, topics.drop_topic),
+        _row(cmd.Append, topics.append),
+        _row(cmd.RemoveRecords, topics.remove_records),
+        _row(cmd.Expire, expire),
+        _row(cmd.Compact, topics.compact),
+        _row(cmd.PutRouter, routers.put_router),
+        _row(cmd.DropRouter, routers.drop_router),
+        _row(cmd.Forward, routers.forward),
+        _row(cmd.StageChunk, staging.stage),
+        _row(cmd.CommitEpoch, staging.commit),
+        _row(cmd.ExpireStaged, staging.expire),
+        _row(cmd.ClaimJobs, claim),
+        _row(cmd.AckJobs, queues.ack),
+        _row(cmd.NackJobs, queues.nack),
+        _row(cmd.RejectJobs, queues.reject),
+        _row(cmd.ExtendLeases, queues.extend),
+        _row(cmd.ReleaseStream, queues.release_stream),
+        _row(cmd.CancelJob, job_admin.cancel_job),
+        _row(cmd.CancelKey, job_admin.cancel_key),
+        _row(cmd.PurgeJobs, job_admin.purge),
+        _row(cmd.Release, job_admin.release),
+        _row(cmd.RedriveLetters, redrive),
+    )
+)

@@ -15,7 +15,7 @@ from logqueue import events as ev
 from logqueue.core.batch import Record
 from logqueue.core.decide.appends import append_event, evicted_with, new_topic
 from logqueue.core.decide.copies import hops_of, stamped
-from logqueue.core.decide.multi_part import InLine
+from logqueue.core.decide.multi_part import MultiPartDecision
 from logqueue.core.queue_topic import QueueTopic, topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -116,11 +116,11 @@ def append_copies(
     Raises:
         RecordTooLarge, TopicFull, Throttled: The topic, its archive or the server has no room.
     """
-    line = InLine(state)
+    copies = MultiPartDecision(state)
     topic: Topic | None = state.topics.get(target)
     if topic is None:
         created = new_topic(state, target, TopicOptions().resolved(), now)
-        line.add([created])
+        copies.add([created])
         topic = topic_of(created.topic, created.name, created.config)
     start = 0
     added: list[bytes] = []
@@ -130,16 +130,16 @@ def append_copies(
         block = _block_of(records[start:alike], metas[start:alike])
         count = alike - start
         part = append_event(state, topic, block, count, now, None, hops[start])
-        line.add([part] if start == 0 else line.behind([part]))
+        copies.add([part] if start == 0 else copies.rebase([part]))
         added.append(block)
         start = alike
-    last = line.events[-1]
+    last = copies.events[-1]
     assert isinstance(last, ev.RecordsAppended)
     if last.cap_floor > topic.cap_floor:
         evicted = evicted_with(topic, last.cap_floor, added, now)
         copied = archive(state, topic, evicted, "dropped", now, hops=max(hops), via=via)
-        return [*copied, *line.events]
-    return line.events
+        return [*copied, *copies.events]
+    return copies.events
 
 
 def _block_of(records: Sequence[Record], metas: Sequence[bytes]) -> bytes:

@@ -48,8 +48,8 @@ def expire(state: State, command: cmd.Expire, now: int) -> Decision[cmd.Done]:
             return Decision(_copied(state, topic, seqs, "superseded", now), cmd.Done())
     before = topic.expired_before(now)
     own: list[int] = []
-    if topic.particulars is not None:
-        own = topic.particulars.expired(now, topic.removed_max)
+    if topic.attributes is not None:
+        own = topic.attributes.expired(now, topic.removed_max)
     events: list[ev.AnyEvent] = []
     if not isinstance(topic, QueueTopic) or not copies_expired(topic, topic.config):
         events = _silently(topic, before, own, now)

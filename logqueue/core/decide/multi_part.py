@@ -1,5 +1,6 @@
-"""One decision of several parts, each decided as if it were alone: two of them may add to one topic
-or create it.
+"""One decision of several parts, each decided as if it were alone.
+
+Two parts may add to one topic, or create it: a later part is rebased onto the earlier ones.
 
 Owns: the numbers of such topics and seqs, and the room they share. Changes nothing. Must not know:
 what the parts are.
@@ -19,8 +20,8 @@ from logqueue.core.topic import Topic
 from logqueue.events.block import BlockView
 
 
-class InLine:
-    """The parts so far.
+class MultiPartDecision:
+    """The parts decided so far.
 
     Attributes:
         events: All of them, in order.
@@ -35,7 +36,7 @@ class InLine:
         self._dropped: dict[int, int] = {}
 
     def add(self, part: Sequence[ev.AnyEvent]) -> None:
-        """Take in a part that is `behind` the others."""
+        """Take in a part that was rebased onto the others."""
         for event in part:
             self.events.append(event)
             if type(event) is ev.TopicCreated:
@@ -49,15 +50,15 @@ class InLine:
         self._blocks.setdefault(topic, []).extend(blocks)
         self._dropped[topic] = self._dropped.get(topic, 0) + dropped
 
-    def behind(self, part: Sequence[ev.AnyEvent]) -> list[ev.AnyEvent]:
-        """A part as it is once those before it are done.
+    def rebase(self, part: Sequence[ev.AnyEvent]) -> list[ev.AnyEvent]:
+        """A part as it is after those before it.
 
         Raises:
             RecordTooLarge, TopicFull: One of its topics has no room for all.
         """
         placed: list[ev.AnyEvent] = []
         created: dict[int, Topic] = {}
-        within = InLine(self._state)
+        own_part = MultiPartDecision(self._state)
         for event in part:
             if type(event) is ev.TopicCreated:
                 known = self._created.get(event.name)
@@ -68,9 +69,9 @@ class InLine:
                     placed.append(msgspec.structs.replace(event, topic=number))
             elif type(event) is ev.RecordsAppended:
                 topic = created.get(event.topic) or self._known(event.topic)
-                numbered = self._numbered(topic, event, within)
+                numbered = self._numbered(topic, event, own_part)
                 placed.append(numbered)
-                within.note(topic.number, [event.block], numbered.dropped)
+                own_part.note(topic.number, [event.block], numbered.dropped)
             else:
                 placed.append(event)
         return placed
@@ -81,14 +82,14 @@ class InLine:
         return topic or next(t for t in self._created.values() if t.number == number)
 
     def _numbered(
-        self, topic: Topic, event: ev.RecordsAppended, within: InLine
+        self, topic: Topic, event: ev.RecordsAppended, own_part: MultiPartDecision
     ) -> ev.RecordsAppended:
         """An append behind those to the same topic; it counts those of its own part already."""
         earlier = self._blocks.get(topic.number)
         if earlier is None:
             return msgspec.structs.replace(event, topic=topic.number)
         number = topic.number
-        own = within._blocks.get(number, [])
+        own = own_part._blocks.get(number, [])
         floor, dropped = batches_floor(topic, [*earlier, *own, event.block])
         first_seq = event.first_seq + sum(BlockView(block).count for block in earlier)
         return msgspec.structs.replace(
@@ -97,5 +98,5 @@ class InLine:
             first_seq=first_seq,
             cap_floor=floor,
             seqs_reserved=seqs_reserved(topic, first_seq + event.count - 1),
-            dropped=max(dropped - self._dropped[number] - within._dropped.get(number, 0), 0),
+            dropped=max(dropped - self._dropped[number] - own_part._dropped.get(number, 0), 0),
         )

@@ -19,7 +19,7 @@ from logqueue.core.batch import Record
 from logqueue.core.decide.copies import as_many_as_fit, removable
 from logqueue.core.decide.dead_letters import STAMP, STRAY_META
 from logqueue.core.decide.decision import Decision
-from logqueue.core.decide.multi_part import InLine
+from logqueue.core.decide.multi_part import MultiPartDecision
 from logqueue.core.decide.writes import write
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
@@ -57,21 +57,21 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision[cmd
         leased = isinstance(source, QueueTopic) and not source.queue.is_waiting(seq)
         if target is not None and target != source.name and not leased and target in state.topics:
             by_target.setdefault(target, []).append(seq)
-    line = InLine(state)
+    decided = MultiPartDecision(state)
     moved: list[int] = []
     targets: list[str] = []
     for target, seqs in by_target.items():
-        copies = _Copies(state, source, state.topics[target], now, line)
+        copies = _Copies(state, source, state.topics[target], now, decided)
         count, written = as_many_as_fit(seqs, copies.write)
         if count:
             moved.extend(seqs[:count])
-            line.add(written)
+            decided.add(written)
             targets.append(target)
     if moved:
-        line.add([ev.RecordsRemoved(now, source.number, sorted(moved), redriven=True)])
+        decided.add([ev.RecordsRemoved(now, source.number, sorted(moved), redriven=True)])
     skipped = len(some) - len(moved)
     reply = cmd.RedriveResult(len(moved), skipped, 0, targets, meant[len(some) :])
-    return Decision([] if wanted.dry_run else line.events, reply)
+    return Decision([] if wanted.dry_run else decided.events, reply)
 
 
 def parts_to_redrive(topic: Topic, wanted: cmd.Redrive) -> Iterator[list[int]]:
@@ -117,12 +117,14 @@ def _origin(meta: bytes) -> str | None:
 class _Copies:
     """Jobs made again of dead letters, for one target."""
 
-    def __init__(self, state: State, source: Topic, target: Topic, now: int, line: InLine) -> None:
+    def __init__(
+        self, state: State, source: Topic, target: Topic, now: int, decided: MultiPartDecision
+    ) -> None:
         self.state = state
         self.source = source
         self.target = target
         self.now = now
-        self.line = line
+        self.decided = decided
 
     def write(self, seqs: Sequence[int]) -> list[ev.AnyEvent]:
         """The events that add some of them to the target.
@@ -141,7 +143,7 @@ class _Copies:
             if any(bounds):
                 numbers[blocks.MAX_DELIVERIES] = bounds
         block = blocks.pack([c if any(c) else None for c in columns], numbers=numbers)
-        return self.line.behind(write(self.state, self.target, block, len(records), self.now))
+        return self.decided.rebase(write(self.state, self.target, block, len(records), self.now))
 
 
 def _keys(queue: QueueState, metas: Sequence[bytes]) -> Iterator[bytes]:

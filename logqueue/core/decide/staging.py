@@ -13,7 +13,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.decide.appends import batches_floor, evicted_with, new_topic, seqs_reserved
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.endings import archive
-from logqueue.core.decide.multi_part import InLine
+from logqueue.core.decide.multi_part import MultiPartDecision
 from logqueue.core.decide.topics import require_queue_for
 from logqueue.core.queue_topic import topic_of
 from logqueue.core.staging import ChunkId, ProducerState, StagedChunk, digest_of, digest_of_all
@@ -146,7 +146,7 @@ def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision[cmd.Com
     by_topic: dict[int, list[tuple[ChunkId, StagedChunk]]] = {}
     for chunk_id, chunk in chunks:
         by_topic.setdefault(chunk.topic, []).append((chunk_id, chunk))
-    line = InLine(state)
+    decided = MultiPartDecision(state)
     copies = []
     ranges = []
     for number, parts in by_topic.items():
@@ -157,7 +157,7 @@ def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision[cmd.Com
         if dropped:
             evicted = evicted_with(topic, floor, blocks, now)
             copies.append(archive(state, topic, evicted, "dropped", now))
-        line.add([*restaged(state, producer, command.epoch, parts, now)])
+        decided.add([*restaged(state, producer, command.epoch, parts, now)])
         first_seq, last_seq = topic.head + 1, topic.head + count
         committed = ev.ChunksCommitted(
             now,
@@ -171,17 +171,17 @@ def commit(state: State, command: cmd.CommitEpoch, now: int) -> Decision[cmd.Com
             seqs_reserved(topic, last_seq),
             dropped,
         )
-        line.add([committed])
-        line.note(number, blocks, dropped)
+        decided.add([committed])
+        decided.note(number, blocks, dropped)
         ranges.append((topic.name, first_seq, last_seq))
     # The topics of the epoch come first: an archive may be one of them.
     for part in copies:
-        line.add(line.behind(part))
+        decided.add(decided.rebase(part))
     digest = digest_of(command.content.encode())
     if not command.content:
         digest = digest_of_all([chunk.digest for _, chunk in chunks])
-    line.add([ev.EpochCommitted(now, 0, command.producer, command.epoch, digest, ranges)])
-    return Decision(line.events, cmd.CommitResult(True, tuple(ranges)))
+    decided.add([ev.EpochCommitted(now, 0, command.producer, command.epoch, digest, ranges)])
+    return Decision(decided.events, cmd.CommitResult(True, tuple(ranges)))
 
 
 def restaged(

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.apply import replacing
-from logqueue.core.apply.carry_over import carry_leases, carry_over, queues_to_settle
 from logqueue.core.apply.dispatch import apply
 from logqueue.core.apply.elapse import elapse
+from logqueue.core.apply.rebuild import queues_to_restore, restore_leases, restore_memory
 from logqueue.core.decide.copies import NO_ROOM
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.dispatch import decide
@@ -217,7 +217,7 @@ class Engine:
                 changed = (*changed, topic)
             if topic.replacing or (isinstance(topic, QueueTopic) and topic.queue.returning):
                 self._advance_time(topic, now)
-            if topic.particulars is not None or topic.config.ttl_ms or topic.is_trimming:
+            if topic.attributes is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before anybody sees it.
                 self._take_due(topic, now)
         result = decision.settle()
@@ -531,9 +531,9 @@ class Engine:
             replacing.finish(self.state, topic)
         promised = State(self.state.quotas)
         yield partial(self.journal.replay_promised, promised)
-        self._settling = queues_to_settle(self.state, promised)
+        self._settling = queues_to_restore(self.state, promised)
         try:
-            yield partial(carry_leases, self.state, promised)
+            yield partial(restore_leases, self.state, promised)
         finally:
             self._settling = frozenset()
         self._adopt(promised)
@@ -545,7 +545,7 @@ class Engine:
 
     def _adopt(self, promised: State) -> None:
         log = self.journal.jobs
-        carry_over(self.state, promised, log.written, log.durable)
+        restore_memory(self.state, promised, log.written, log.durable)
         self.state = promised
         self.control_mark = 0
         self._behind.clear()

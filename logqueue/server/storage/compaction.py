@@ -114,7 +114,7 @@ def expire_and_measure(work: Compaction) -> Generator[None, None, int]:
         work.expire(topic)
         if topic.is_on_disk:
             size += topic.live_bytes + RECORD_OVERHEAD_BYTES * topic.live
-            size += topic.particulars.bytes if topic.particulars is not None else 0
+            size += topic.attributes.bytes if topic.attributes is not None else 0
         size += KEY_BYTES * len(topic.keys) + TOPIC_BYTES
         if topic.tags is not None and topic.tags.wants_prune:
             for _ in topic.tags.prune(topic.batches):

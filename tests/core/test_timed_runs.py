@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from logqueue.core.invariants import check
-from logqueue.core.passed import PassedRuns
+from logqueue.core.timed_runs import TimedRuns
 from tests.core.world import World, wish
 
 
@@ -15,7 +15,7 @@ from tests.core.world import World, wish
 def test_runs_against_a_set(seed: int) -> None:
     """Records come at the head, timed or not, and go anywhere."""
     rng = Random(seed)
-    runs, timed, live = PassedRuns(), set[int](), set[int]()
+    runs, timed, live = TimedRuns(), set[int](), set[int]()
 
     def is_bare(first: int, last: int) -> bool:
         return not any(seq in live for seq in range(first, last + 1))
@@ -56,7 +56,7 @@ def test_a_queue_that_nobody_claims_from_stays_small(front: bool) -> None:
             for seq in seqs[:2]:
                 world.cancel(seq)
     queue = world.queue("q").queue
-    assert len(queue.passed) < 20
+    assert len(queue.timed_runs) < 20
     check(world.state)
 
 
@@ -72,5 +72,5 @@ def test_a_queue_that_is_worked_on_stays_small() -> None:
         assert len(seqs) == 4
         world.ack(*seqs)
     queue = world.queue("q").queue
-    assert len(queue.passed) < 10
+    assert len(queue.timed_runs) < 10
     check(world.state)

@@ -1,8 +1,8 @@
-"""What memory knows beyond a log that has failed.
+"""Restoring what only memory has into a state rebuilt from a log that has failed.
 
-Owns: what of the present state goes over into the state that the log still stands for. The log
-says which records there are, and which jobs are held; leases, delivery counts, delays and errors
-are memory's, and so are topics that are never logged. Must not know: why the log failed, files.
+Owns: what of the present state is restored. The log has the records that are durable, and the held
+jobs; leases, delivery counts, delays and errors come from memory, and so do topics that are never
+logged. Must not know: why the log failed, files.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from logqueue.core.apply.replay import settle_particulars
+from logqueue.core.apply.replay import rebuild_attributes
 from logqueue.core.leases import JobEntry
 from logqueue.core.queue_topic import QueueTopic, as_log
 from logqueue.core.state import State
 from logqueue.events import JobSnapshot
 
 
-def queues_to_settle(present: State, promised: State) -> frozenset[int]:
-    """Numbers of the topics whose leases go over to another projection: see `carry_leases`."""
+def queues_to_restore(present: State, promised: State) -> frozenset[int]:
+    """Numbers of the topics whose leases go over to another projection: see `restore_leases`."""
     return frozenset(topic.number for topic, _ in _settled(present, promised))
 
 
-def carry_leases(present: State, promised: State) -> None:
+def restore_leases(present: State, promised: State) -> None:
     """Give the logged queues of a state the leases, counts, delays and errors the present knows.
 
     As long as there are jobs, so it is for a thread beside the event loop: the present state is
@@ -46,8 +46,8 @@ def _settled(present: State, promised: State) -> Iterator[tuple[QueueTopic, Queu
             yield topic, known
 
 
-def carry_over(present: State, promised: State, written: int, durable: int) -> None:
-    """Bring a state up to what the present one knows beyond `carry_leases`, and let go of that.
+def restore_memory(present: State, promised: State, written: int, durable: int) -> None:
+    """Bring a state up to what the present one knows beyond `restore_leases`, and let go of that.
 
     Args:
         present: The state in memory. Of no use afterwards.
@@ -124,8 +124,8 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
     left = queue.parts_of_leases()
     queue.restore(cursor, kept.values())
     queue.take_observations(before)
-    if topic.particulars is not None:
-        settle_particulars(topic, topic.particulars)
+    if topic.attributes is not None:
+        rebuild_attributes(topic, topic.attributes)
     for seq in given_up:
         if seq in kept:
             # Nobody was told that it is held, but it is not for anybody else to try again.

@@ -20,7 +20,7 @@ IsBare = Callable[[int, int], bool]
 LOOKS_PER_RUN = 2
 
 
-class PassedRuns:
+class TimedRuns:
     """The runs of one queue, ascending."""
 
     __slots__ = ("_at", "_lasts")
