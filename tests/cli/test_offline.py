@@ -209,7 +209,7 @@ def test_an_interrupted_copy_leaves_nothing(
 
 def test_no_data_directory_is_status_3(tmp_path: Path, cli: Cli) -> None:
     ended = cli("check", str(tmp_path))
-    assert ended.status == 3 and "no data directory" in ended.err
+    assert ended.status == 3 and "is not a data directory" in ended.err
 
 
 def test_what_is_written_to_the_pretence_stays_in_memory(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ KINDS: dict[str, tuple[str, Hurt]] = {
         "damaged",
         lambda d: d.put(d.names("leases")[0], HEADER_BYTES + 36, b"\0!"),
     ),
-    "no transaction": ("no transaction", lambda d: d.strange()),
+    "no transaction": ("not a transaction", lambda d: d.strange()),
 }
 
 
