@@ -29,7 +29,11 @@ class StartBody(msgspec.Struct):
 
 
 class WatchBody(msgspec.Struct):
-    """`POST /v0/watch`."""
+    """`POST /v0/watch`.
+
+    Attributes:
+        consistency: Checked, and nothing more: the API has it, every watch of one server is strong.
+    """
 
     topics: dict[str, StartBody]
     node: Nodes = None

@@ -40,7 +40,11 @@ class RecordBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AppendBody(msgspec.Struct):
-    """`POST /v0/topics/:topic`."""
+    """`POST /v0/topics/:topic`.
+
+    Attributes:
+        disable_backpressure: Checked, and nothing more: the API has it, no write waits here.
+    """
 
     records: Sequence[RecordBody]
     node: str | None = None

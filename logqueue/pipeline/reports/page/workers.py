@@ -180,7 +180,7 @@ def capacity(view: PageView) -> Section:
     for_all = _capacity_chart(view, {**needed, "seen_workers": seen}, "")
     body = view.for_all_then_each(for_all, chart_of, said)
     week = _week(view)
-    answer = _capacity_answer(view, week)
+    answer = _capacity_answer(week)
     question = "How many workers will Monday need?"
     return Section("capacity", "Capacity", question, answer, _week_panel(week) + body)
 
@@ -240,7 +240,7 @@ def _week_panel(week: Week) -> str:
     return panel("Needed by day of the week", made, "all topics")
 
 
-def _capacity_answer(view: PageView, week: Week) -> str:
+def _capacity_answer(week: Week) -> str:
     if not week:
         return flag(NEITHER, "Not known") + " No jobs came in, so there is nothing to go by."
     day = 0 if 0 in week else max(week, key=lambda one: week[one][1])
