@@ -96,11 +96,9 @@ def add_address(parser: Flags, *, default: str | None = argparse.SUPPRESS) -> No
     parser.add_argument(
         "--url",
         default=default,
-        help="where the server is (default: LOGQUEUE_URL, else http://127.0.0.1:4000)",
+        help="URL of the server (default: LOGQUEUE_URL, else http://127.0.0.1:4000)",
     )
-    parser.add_argument(
-        "--token", metavar="KEY", default=default, help="the key to call with [LOGQUEUE_TOKEN]"
-    )
+    parser.add_argument("--token", metavar="KEY", default=default, help="API key [LOGQUEUE_TOKEN]")
 
 
 def add_retrying(parser: Flags) -> None:
@@ -134,7 +132,7 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
 def add_node(parser: argparse.ArgumentParser) -> None:
     """Who holds leases."""
     parser.add_argument(
-        "--node", help="who holds the leases (default: cli@ and the name of this machine)"
+        "--node", help="name of the lease holder (default: cli@ and the name of this machine)"
     )
 
 

@@ -52,7 +52,7 @@ def _add_claim(commands: Commands) -> None:
     claim.add_argument("--max", type=positive, default=1, metavar="N", help="up to 1000 at once")
     claim.add_argument("--lease", type=duration_ms, metavar="TIME", help="for how long")
     claim.add_argument(
-        "--wait", type=duration_ms, metavar="TIME", help="wait for jobs where there are none"
+        "--wait", type=duration_ms, metavar="TIME", help="wait up to this long for jobs"
     )
     add_node(claim)
 
@@ -82,15 +82,17 @@ def _add_settles(commands: Commands) -> None:
     extend = commands.add_calling(
         "extend",
         _extend,
-        "set the end of leases anew, from now",
+        "renew leases",
         examples=("logqueue extend thumbnails 17 --lease 10m",),
     )
     for parser in (ack, nack, reject, extend):
         parser.add_argument("queue")
         parser.add_argument("jobs", nargs="+", metavar="JOB", help=_JOBS_HELP)
         add_node(parser)
-    nack.add_argument("--delay", type=duration_ms, metavar="TIME", help="not before so long")
-    nack.add_argument("--no-count", action="store_true", help="as if it had never been handed out")
+    nack.add_argument(
+        "--delay", type=duration_ms, metavar="TIME", help="delay before the job can be claimed"
+    )
+    nack.add_argument("--no-count", action="store_true", help="do not count the delivery")
     for parser in (nack, reject):
         parser.add_argument("--error", metavar="TEXT", help="what went wrong; kept with the job")
     extend.add_argument("--lease", type=duration_ms, required=True, metavar="TIME")
@@ -224,8 +226,8 @@ def _settled(arguments: argparse.Namespace, settled: Settled, done: str) -> int:
         return exits.OK
     seqs = ", ".join(map(str, missed[:10])) + (", ..." if len(missed) > 10 else "")
     raise CommandError(
-        f"not leased to {node_of(arguments)} (any more): {seqs}; `logqueue job` tells who has "
-        "a job, --node speaks for another holder"
+        f"not leased to {node_of(arguments)} (or not any longer): {seqs}; `logqueue job` shows "
+        "the holder, --node acts for another holder"
     )
 
 
@@ -264,7 +266,7 @@ def _extend(arguments: argparse.Namespace) -> int:
         output.say(f"extended {output.count_of(extended.extended, 'lease')} of {arguments.queue}")
     if extended.skipped:
         seqs = ", ".join(map(str, extended.skipped[:10]))
-        raise CommandError(f"not leased to {node_of(arguments)} (any more): {seqs}")
+        raise CommandError(f"not leased to {node_of(arguments)} (or not any longer): {seqs}")
     return exits.OK
 
 
@@ -387,7 +389,7 @@ def _workers(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         found = client.workers(arguments.queue)
     if not found:
-        raise NothingThere(f"nobody has worked on {arguments.queue} since the server started")
+        raise NothingThere(f"no worker has claimed from {arguments.queue} since the server started")
     if arguments.json:
         for worker in found:
             output.json_line(worker)

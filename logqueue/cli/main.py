@@ -139,7 +139,7 @@ def _refuse_unknown_first(whole: argparse.ArgumentParser, argv: Sequence[str]) -
             if not equals:
                 next(words, None)
         elif not any(known.startswith(name) for known in FIRST):
-            whole.error(f"unknown option before the command: {name}; put it behind the command")
+            whole.error(f"unknown option before the command: {name}; put it after the command")
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ def add_to(commands: Commands) -> None:
         _check,
         "verify a data directory that no server has open",
         more="Every byte of both logs is checked, then they are replayed as a server would, and "
-        "the result is looked over. Nothing is changed.",
+        "the result is checked. Nothing is changed.",
         examples=("logqueue check logqueue-data", "logqueue check /mnt/backup/monday --json"),
     )
     check.add_argument(
@@ -54,7 +54,9 @@ def add_to(commands: Commands) -> None:
         examples=("logqueue backup logqueue-data /mnt/backup/monday",),
     )
     backup.add_argument("directory", metavar="DATA_DIR")
-    backup.add_argument("copy", metavar="BACKUP", help="a directory that is empty or not there")
+    backup.add_argument(
+        "copy", metavar="BACKUP", help="a directory that is empty or does not exist"
+    )
     add_json(backup)
     restore = commands.add(
         "restore",
@@ -64,7 +66,7 @@ def add_to(commands: Commands) -> None:
     )
     restore.add_argument("copy", metavar="BACKUP")
     restore.add_argument(
-        "directory", metavar="DATA_DIR", help="a directory that is empty or not there"
+        "directory", metavar="DATA_DIR", help="a directory that is empty or does not exist"
     )
     add_json(restore)
 

@@ -57,9 +57,9 @@ def add_to(commands: Commands) -> None:
     cancel.add_argument("queue")
     cancel.add_argument("seq", nargs="?", type=natural, metavar="SEQ")
     cancel.add_argument("--key", help="the waiting job with this key")
-    cancel.add_argument("--force", action="store_true", help="also one that somebody works on")
+    cancel.add_argument("--force", action="store_true", help="cancel even a job that is in flight")
     for name, what in (
-        ("pause", "hand out no more jobs of a queue; writes and what runs go on"),
+        ("pause", "stop claims of a queue; appends and running jobs continue"),
         ("resume", "hand out the jobs of a paused queue again"),
     ):
         parser = commands.add_calling(name, _pause, what, examples=(f"logqueue {name} thumbnails",))
@@ -75,7 +75,7 @@ def add_to(commands: Commands) -> None:
     )
     purge.add_argument("queue")
     purge.add_argument("--state", metavar="STATE", help=f"one or more of {', '.join(STATES)}")
-    purge.add_argument("--all", action="store_true", help="whatever state they are in")
+    purge.add_argument("--all", action="store_true", help="in any state")
     add_yes(purge)
 
 
@@ -96,7 +96,7 @@ def _add_redrive(commands: Commands) -> None:
     redrive.add_argument("--tag", help="only those with this tag, or `abc*` for a prefix")
     redrive.add_argument("--reason", choices=REASONS, help="only those that died of this")
     redrive.add_argument("--limit", "-n", type=positive, help="so many at most (default: all)")
-    redrive.add_argument("--dry-run", action="store_true", help="count, and move nothing")
+    redrive.add_argument("--dry-run", action="store_true", help="only count, move nothing")
 
 
 # -- dead letters --------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
         output.json_line(cancelled)
     if not cancelled.cancelled:
         if cancelled.state == "in_flight":
-            raise CommandError("somebody works on it; --force takes it away from them")
+            raise CommandError("the job is in flight: pass --force to cancel it anyway")
         raise NothingThere(f"{arguments.queue} has no such job to cancel")
     if not arguments.json:
         output.say(f"cancelled job {cancelled.seq} of {arguments.queue}")

@@ -174,7 +174,7 @@ def require_consent(arguments: argparse.Namespace, question: str) -> None:
     if arguments.yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("this cannot be undone, and nobody can be asked here: add --yes")
+        raise UsageError("irreversible, and stdin is not a terminal: pass --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

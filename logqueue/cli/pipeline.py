@@ -114,7 +114,7 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 
 def _add_key(parser: Any) -> None:
     """The key for a server."""
-    parser.add_argument("--token", metavar="KEY", help="the key to call with [LOGQUEUE_TOKEN]")
+    parser.add_argument("--token", metavar="KEY", help="API key [LOGQUEUE_TOKEN]")
     parser.add_argument(
         "--token-file", metavar="FILE", help="a file with the key, readable where tasks run"
     )
@@ -141,7 +141,9 @@ def _add_input(
     topics = parser.add_mutually_exclusive_group()
     topics.add_argument("--topics", metavar="A,B", help="only these topics (default: all)")
     topics.add_argument(
-        "--pattern", metavar="REGEX", help="only topics whose whole name fits this expression"
+        "--pattern",
+        metavar="REGEX",
+        help="only topics whose whole name matches this regular expression",
     )
 
 
@@ -157,7 +159,7 @@ def _add_archiving(actions: _Actions) -> None:
         "archive",
         _job("archive"),
         "copy records and what happened to jobs into Parquet files, each exactly once",
-        more="It goes on where it ended, also after a crash. One archive has one writer at a time.",
+        more="It resumes where it stopped, also after a crash. One writer per archive at a time.",
         examples=(
             "logqueue pipeline archive --path logqueue-data --topics orders --to archive",
             "logqueue pipeline archive --url http://127.0.0.1:4000 --pattern 'mail.*' --to archive "
@@ -168,13 +170,16 @@ def _add_archiving(actions: _Actions) -> None:
     _add_output(archive, "the archive; made if it is not there")
     often = archive.add_mutually_exclusive_group()
     often.add_argument(
-        "--once", action="store_true", help="end when all there is has been copied (the default)"
+        "--once", action="store_true", help="exit when everything has been copied (the default)"
     )
     often.add_argument(
-        "--every", type=duration_s, metavar="TIME", help="go on, looking this often, until stopped"
+        "--every",
+        type=duration_s,
+        metavar="TIME",
+        help="keep running and check for new records this often",
     )
     archive.add_argument(
-        "--max-records", type=positive, metavar="N", help="at most so many records per epoch"
+        "--max-records", type=positive, metavar="N", help="maximum number of records per epoch"
     )
     archive.add_argument(
         "--variant", action="store_true", help="data as VARIANT too: slow to write, quick to query"
@@ -210,7 +215,7 @@ def _add_reading(actions: _Actions) -> None:
         metavar="TIME",
         help="only renew by what came since then: 2026-03-01T00:00:00Z, or `last`, the last run",
     )
-    lifecycle.add_argument("--end", metavar="TIME", help="leave out what came later")
+    lifecycle.add_argument("--end", metavar="TIME", help="leave out everything later")
     _add_output(lifecycle, "where the tables are written")
     _add_session(lifecycle)
     report = actions.add(
@@ -259,7 +264,7 @@ def _add_writing(actions: _Actions) -> None:
         "backfill",
         _job("backfill"),
         "write files into a topic, each row exactly once",
-        more="A run that was cut short is finished by the same command with the same --write-id.",
+        more="To finish an interrupted run, repeat the command with the same --write-id.",
         examples=(
             "logqueue pipeline backfill --from orders.parquet --format parquet --to-topic orders "
             "--url http://127.0.0.1:4000 --write-id orders-2026-03",
@@ -293,11 +298,11 @@ def _add_writing(actions: _Actions) -> None:
     redrive.add_argument(
         "--to-topic", metavar="TOPIC", help="where to (default: the queue each came from)"
     )
-    redrive.add_argument("--limit", type=positive, metavar="N", help="at most so many")
-    redrive.add_argument("--dry-run", action="store_true", help="count, write nothing")
+    redrive.add_argument("--limit", type=positive, metavar="N", help="maximum number")
+    redrive.add_argument("--dry-run", action="store_true", help="only count, write nothing")
     for parser in (backfill, redrive):
         parser.add_argument(
-            "--url", help="where the server is (default: LOGQUEUE_URL, else http://127.0.0.1:4000)"
+            "--url", help="URL of the server (default: LOGQUEUE_URL, else http://127.0.0.1:4000)"
         )
         _add_key(parser)
         parser.add_argument(
@@ -360,17 +365,17 @@ def _add_cluster(actions: _Actions) -> None:
         "--py-files",
         default="logqueue.zip",
         metavar="FILE",
-        help="what `pack` wrote (default: logqueue.zip; made if it is not there)",
+        help="what `pack` wrote (default: logqueue.zip; created if it does not exist)",
     )
     submit.add_argument(
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark"
     )
     submit.add_argument("--run", dest="is_run", action="store_true", help="run it, too")
-    submit.add_argument("words", nargs="+", metavar="ACTION ..", help="behind --: what to run")
+    submit.add_argument("words", nargs="+", metavar="ACTION ..", help="after --: the action to run")
     doctor = actions.add(
         "doctor",
         _lazily("pipeline_doctor", "doctor"),
-        "say whether this machine can run the pipeline, and what is missing",
+        "check whether this machine can run the pipeline",
         examples=("logqueue pipeline doctor", "logqueue pipeline doctor --json"),
     )
     add_json(doctor)

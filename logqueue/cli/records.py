@@ -46,7 +46,7 @@ def add_to(commands: Commands) -> None:
     )
     read.add_argument("topic")
     read.add_argument("--after", type=natural, default=0, metavar="SEQ", help="only later ones")
-    read.add_argument("--limit", "-n", type=positive, metavar="N", help="so many at most")
+    read.add_argument("--limit", "-n", type=positive, metavar="N", help="maximum number")
     read.add_argument("--data", action="store_true", help="only the payloads, as JSON lines")
     tail = commands.add_calling(
         "tail",
@@ -55,7 +55,7 @@ def add_to(commands: Commands) -> None:
         examples=("logqueue tail events", "logqueue tail -f -n 0 events --data | jq ."),
     )
     tail.add_argument("topic")
-    tail.add_argument("-f", "--follow", action="store_true", help="go on for ever, until Ctrl-C")
+    tail.add_argument("-f", "--follow", action="store_true", help="follow until Ctrl-C")
     tail.add_argument(
         "-n", "--limit", type=natural, default=TAIL_DEFAULT, help="how many (default: 10)"
     )
@@ -93,10 +93,15 @@ def _add_append(commands: Commands) -> None:
         help="lines are whole records: data, and perhaps tag, node, meta, key, delay_ms, ...",
     )
     append.add_argument("--tag", help="the tag of all records")
-    append.add_argument("--delay", type=duration_ms, metavar="TIME", help="not claimable before")
+    append.add_argument(
+        "--delay",
+        type=duration_ms,
+        metavar="TIME",
+        help="earliest time at which the job can be claimed",
+    )
     append.add_argument("--ttl", type=duration_ms, metavar="TIME", help="how long they live")
     append.add_argument(
-        "--create", action="store_true", help="create the topic, as a log, if it is missing"
+        "--create", action="store_true", help="create the topic as a log if it does not exist"
     )
     append.add_argument(
         "--key",
@@ -232,7 +237,7 @@ def _read(arguments: argparse.Namespace) -> int:
             if shown == arguments.limit:
                 break
     if not shown:
-        behind = f" behind seq {arguments.after}" if arguments.after else ""
+        behind = f" after seq {arguments.after}" if arguments.after else ""
         raise NothingThere(f"{arguments.topic} has no records{behind}")
     return exits.OK
 

@@ -111,7 +111,7 @@ def _add_worker(commands: Commands) -> None:
         _worker,
         "run the tasks and consumers of an app",
         more="It runs until SIGTERM or SIGINT: then it takes no more jobs, sees those that run to "
-        "their end, and hands the rest back. A second signal skips the wait, a third ends it.",
+        "their end, and releases the rest. A second signal skips the wait, a third exits at once.",
         examples=(
             "logqueue worker shop.tasks:app",
             "logqueue worker shop.tasks:app -q thumbnails -c 4 --processes 2",
@@ -153,7 +153,7 @@ def _add_worker(commands: Commands) -> None:
     worker.add_argument(
         "--metrics-host", metavar="HOST", help="the address for them (default: 127.0.0.1)"
     )
-    worker.add_argument("--once", action="store_true", help="end when nothing is left to claim")
+    worker.add_argument("--once", action="store_true", help="exit when no job is left to claim")
     worker.add_argument(
         "--reload", action="store_true", help="start again whenever a Python file here changes"
     )

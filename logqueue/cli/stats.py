@@ -48,7 +48,7 @@ def add_to(commands: Commands) -> None:
         "stats",
         _stats,
         "show how the server, its queues, or one topic stand",
-        more="Rates are those between two looks, so they need --watch.",
+        more="Rates are measured between two refreshes, so they need --watch.",
         examples=(
             "logqueue stats",
             "logqueue stats thumbnails",
@@ -57,7 +57,7 @@ def add_to(commands: Commands) -> None:
         ),
     )
     stats.add_argument("topic", nargs="?", help="only this one, in full")
-    stats.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
+    stats.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
     stats.add_argument(
         "--every",
         type=duration_s,
@@ -65,7 +65,7 @@ def add_to(commands: Commands) -> None:
         metavar="TIME",
         help="how often (default: 2s)",
     )
-    stats.add_argument("--prefix", help="only topics whose names begin so")
+    stats.add_argument("--prefix", help="only topics with this prefix")
 
 
 def _stats(arguments: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ def add_to(commands: Commands) -> None:
         "list topics: logs and queues",
         examples=("logqueue topics", "logqueue topics --prefix orders. --json | jq -r .topic"),
     )
-    topics.add_argument("--prefix", help="only names that begin so")
+    topics.add_argument("--prefix", help="only topics with this prefix")
     create = commands.add_calling(
         "create",
         _create,
@@ -62,7 +62,7 @@ def add_to(commands: Commands) -> None:
         "configure",
         _configure,
         "change the config of a topic",
-        more="What is not named stays as it is; `=null` sets a field back.",
+        more="Fields that are not named stay unchanged; `=null` resets a field to its default.",
         examples=(
             "logqueue configure jobs --max-deliveries 10",
             "logqueue configure jobs --set max_in_flight=100 --set claim_rate=null",
@@ -77,7 +77,7 @@ def add_to(commands: Commands) -> None:
         examples=("logqueue drop events", "logqueue drop jobs --if-empty --yes"),
     )
     drop.add_argument("topic")
-    drop.add_argument("--if-empty", action="store_true", help="only when nothing is in it")
+    drop.add_argument("--if-empty", action="store_true", help="only if it is empty")
     add_yes(drop)
 
 
@@ -85,12 +85,17 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     config = parser.add_argument_group("config")
     config.add_argument("--durability", choices=DURABILITIES, help="when a write counts as stored")
     config.add_argument("--ttl", type=duration_ms, metavar="TIME", help="how long records live")
-    config.add_argument("--cap-records", type=natural, metavar="N", help="records at most")
-    config.add_argument("--cap-bytes", type=natural, metavar="N", help="bytes at most")
+    config.add_argument(
+        "--cap-records", type=natural, metavar="N", help="maximum number of records"
+    )
+    config.add_argument("--cap-bytes", type=natural, metavar="N", help="maximum number of bytes")
     config.add_argument("--discard", choices=("old", "reject"), help="what a full topic does")
     config.add_argument("--lease", type=duration_ms, metavar="TIME", help="queue: lease of a claim")
     config.add_argument(
-        "--max-deliveries", type=natural, metavar="N", help="queue: how often a job is handed out"
+        "--max-deliveries",
+        type=natural,
+        metavar="N",
+        help="queue: maximum number of deliveries of a job",
     )
     config.add_argument("--dead-letter", metavar="TOPIC", help="queue: where failed jobs go")
     config.add_argument(

@@ -20,7 +20,7 @@ def add_to(commands: Commands) -> None:
         "watch",
         _watch,
         "print records of several topics as they come, until Ctrl-C",
-        more="It reconnects by itself. It starts with new records by default.",
+        more="It reconnects automatically. It starts with new records by default.",
         examples=(
             "logqueue watch orders payments",
             "logqueue watch audit --from-start --json | jq -c .data",
@@ -28,8 +28,12 @@ def add_to(commands: Commands) -> None:
     )
     watch.add_argument("topics", nargs="+", metavar="TOPIC")
     begin = watch.add_mutually_exclusive_group()
-    begin.add_argument("--from-start", action="store_true", help="all that is there, then news")
-    begin.add_argument("--after", type=natural, metavar="SEQ", help="behind this seq, then news")
+    begin.add_argument(
+        "--from-start", action="store_true", help="start with all existing records, then follow"
+    )
+    begin.add_argument(
+        "--after", type=natural, metavar="SEQ", help="start after this seq, then follow"
+    )
     watch.add_argument("--data", action="store_true", help="only the payloads, as JSON lines")
 
 

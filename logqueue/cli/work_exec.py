@@ -26,7 +26,7 @@ def add_to(commands: Commands) -> None:
         "run a program for every job of a queue",
         more="The program gets the job's data on stdin, and LOGQUEUE_QUEUE, _SEQ, _DELIVERIES, "
         "_TAG, _KEY, _META, _TS, _DEADLINE, _LEASE_ID and _LAST_ERROR in its environment. "
-        "Exit status 0 acks the job; any other gives it back, with the end of stderr as the "
+        "Exit status 0 acks the job; any other status nacks it, with the end of stderr as the "
         "reason. Leases are renewed while the program runs.",
         examples=(
             "logqueue work thumbnails --exec './make-thumbnail --size 256' -c 4",
@@ -59,14 +59,14 @@ def add_to(commands: Commands) -> None:
     for flag, default, what in (
         ("--first-delay", 1.0, "before the second attempt; then twice as long (default: 1s)"),
         ("--max-delay", 300.0, "the longest delay between attempts (default: 5m)"),
-        ("--lease", 30.0, "how soon somebody else gets the jobs if this dies (default: 30s)"),
+        ("--lease", 30.0, "how long jobs stay leased if this process dies (default: 30s)"),
         ("--grace", GRACE_S, "how long programs may still run after SIGTERM (default: 25s)"),
     ):
         work.add_argument(flag, type=duration_s, default=default, metavar="TIME", help=what)
     work.add_argument(
         "--source", choices=("sse", "poll"), default="sse", help="have jobs pushed, or claim them"
     )
-    work.add_argument("--once", action="store_true", help="end when nothing is left to claim")
+    work.add_argument("--once", action="store_true", help="exit when no job is left to claim")
     add_node(work)
 
 

@@ -156,7 +156,10 @@ class LeaseKeeper:
             elif lease.is_settling:
                 lease.renew_at = asked_at + lease.lease_s * RENEWED_AFTER
             else:
-                self._lose(lease, "the server gave it to somebody else or took it back")
+                self._lose(
+                    lease,
+                    "the lease was lost: the server gave the job to another worker or released it",
+                )
 
     def _try_again(self, leases: list[Lease]) -> None:
         now = self._now()

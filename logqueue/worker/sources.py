@@ -150,7 +150,8 @@ class JobSource:
         if isinstance(error, TopicNotFound):
             logger.info("queue %s does not exist yet", self._queue)
         else:
-            logger.info("no jobs of %s for now: %s", self._queue, error)
+            what = "connection lost" if isinstance(error, AWAY) else "cannot get jobs"
+            logger.info("%s (queue %s), retrying: %s", what, self._queue, error)
 
     def _backoff(self, error: LogqueueError) -> float:
         longest = min(PAUSE_S_MIN * 2.0 ** min(self._failures, 16), PAUSE_S_MAX)

@@ -97,7 +97,7 @@ def test_what_can_not_be_meant_is_status_2(arguments: tuple[str, ...], cli: Cli)
 
 def test_an_option_before_the_command_is_named(cli: Cli) -> None:
     ended = cli("--retry-for", "2s", "topics")
-    assert "unknown option before the command: --retry-for; put it behind" in ended.err
+    assert "unknown option before the command: --retry-for; put it after" in ended.err
     assert cli("--version").status == 0 and cli("--vers").status == 0
 
 

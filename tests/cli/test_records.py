@@ -149,7 +149,7 @@ def test_read_shows_lines_for_people_and_for_programs(client: Client, topic: str
     assert len(shown) == 3 and shown[0].endswith('[odd]  {"n":1}')
     assert cli("read", topic, "--after", "1", "--limit", "1", "--data").out == '{"n":2}\n'
     behind = cli("read", topic, "--after", "3")
-    assert behind.status == 3 and "behind seq 3" in behind.err
+    assert behind.status == 3 and "after seq 3" in behind.err
 
 
 def test_lost_records_are_told_of(client: Client, topic: str, cli: Cli) -> None:

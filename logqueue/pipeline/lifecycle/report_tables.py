@@ -17,7 +17,7 @@ REPORT_THROUGHPUT = TableKind(
         "appended BIGINT: jobs appended",
         "claimed BIGINT: leases given",
         "acked BIGINT: jobs done",
-        "released BIGINT: leases given back",
+        "released BIGINT: leases released",
         "expired BIGINT: leases that ran out, or were lost",
         "dead BIGINT: jobs dead-lettered or rejected",
         "dropped BIGINT: jobs that left otherwise: dropped, superseded, cancelled, deleted, "
@@ -56,7 +56,7 @@ REPORT_WORKERS = TableKind(
         BUCKET_OR_ALL,
         "claims BIGINT: leases it was given",
         "acks BIGINT: jobs it finished",
-        "failures BIGINT: leases that ended otherwise; those handed back unstarted do not count",
+        "failures BIGINT: leases that ended otherwise; jobs released unstarted do not count",
         "busy_ms BIGINT: time under leases that falls into the bucket",
         "utilisation DOUBLE: `busy_ms` over the bucket's length: jobs in hand on average",
         "p95_run BIGINT: of the runs that ended in an ack here, ms",
@@ -162,8 +162,8 @@ REPORT_STUCK = TableKind(
         "held_ms BIGINT: how long, until it ended or the range did",
         "extensions INT: how often it was extended",
         "open BOOLEAN: whether it is still held at the end of the range",
-        "why STRING: `extended` (too often), `long` (against the others), `expired` (never given "
-        "back), or several with commas",
+        "why STRING: `extended` (too often), `long` (compared with the "
+        "others), `expired` (never settled), or several with commas",
     ),
     ("topic", "job_seq", "claimed_at"),
 )
@@ -216,7 +216,7 @@ REPORT_RETRIES = TableKind(
     "The jobs of a queue by how often they were claimed.",
     columns(
         TOPIC,
-        "attempts INT: how often; 20 stands for 20 and more",
+        "attempts INT: how often; 20 means 20 or more",
         "jobs BIGINT: how many",
         "acked BIGINT: how many of them were acked",
     ),

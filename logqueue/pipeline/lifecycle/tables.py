@@ -25,7 +25,7 @@ __all__ = [
     "TableKind",
 ]
 
-LOG_ID = "log_id STRING: identity of the topic's log; a topic that is made anew has another one"
+LOG_ID = "log_id STRING: identity of the topic's log; a topic that is created again has another one"
 
 RECORDS = TableKind(
     "records",
@@ -63,7 +63,7 @@ LEASE_EVENTS = TableKind(
         "deadline TIMESTAMP: when the lease runs out, with `claimed` and `extended`",
         "ready_at TIMESTAMP: when the job may be claimed again, if later than `ts`",
         "reason STRING: more about the event, such as `nack`, `disconnect`, `hand_back`, `ttl`",
-        "detail STRING: what went wrong, as the worker told it",
+        "detail STRING: the error, as reported by the worker",
         LOG_ID,
     ),
     ("topic", "lseq"),
@@ -118,8 +118,8 @@ JOBS = TableKind(
         "`rejected`, `dropped`, `expired` (past its time to live), `superseded`, `cancelled`, "
         "`dead_lettered`, `deleted`, `redriven`",
         "attempts INT: how often it was claimed",
-        "deliveries INT: the server's count of deliveries: without those handed back, and from "
-        "nothing again after a hold",
+        "deliveries INT: the server's count of deliveries: without released ones, and "
+        "reset to 0 by a hold",
         "wait_ms BIGINT: from `ready_at` to `first_claim_at`",
         "e2e_ms BIGINT: from `ready_at` to `finished_at`",
         "run_ms_total BIGINT: time under leases that have ended",
