@@ -42,10 +42,12 @@ class JobsClaimed(Event, frozen=True, array_like=True, tag=16):
 
     def job_changes(self) -> Iterable[JobChange]:
         """See `Event.job_changes`."""
+        changes = []
         lease = self.first_lease
         for node, deadline, _, seqs in self.grants:
-            yield JobChange("claimed", seqs, node, len(seqs), lease, deadline)
+            changes.append(JobChange("claimed", seqs, node, len(seqs), lease, deadline))
             lease += len(seqs)
+        return changes
 
 
 class JobsAcked(Event, frozen=True, array_like=True, tag=17):

@@ -57,11 +57,11 @@ def count_rows(event: ev.AnyEvent, log: str, known: KnownTopics) -> int:
     """How many rows an event makes if its topic is a queue; moves the floors that are known."""
     if log != _teller(event):
         return 0
-    return sum(
-        len(change.seqs)
-        for change in event.job_changes()
-        if change.kind != TRIMMED or _raises(known, event.topic, change)
-    )
+    rows = 0
+    for change in event.job_changes():
+        if change.kind != TRIMMED or _raises(known, event.topic, change):
+            rows += len(change.seqs)
+    return rows
 
 
 def rows_of(
@@ -86,13 +86,13 @@ def rows_of(
         if kind in _BARE:
             node = reason = ""
         leases = count(change.first_lease) if change.first_lease else repeat(0)
-        dues = change.dues or repeat(0)
+        dues = [due if due > at else 0 for due in change.dues] or repeat(0)
         errors = change.errors or repeat(change.error)
-        for seq, lease, due, error in zip(change.seqs, leases, dues, errors, strict=False):
-            yield JobTransition(
-                topic, order, at, kind, seq, lease, node, deadline,
-                due if due > at else 0, reason, error,
-            )  # fmt: skip
+        columns = zip(
+            repeat(topic), repeat(order), repeat(at), repeat(kind), change.seqs, leases,
+            repeat(node), repeat(deadline), dues, repeat(reason), errors, strict=False,
+        )  # fmt: skip
+        yield from map(JobTransition._make, columns)
 
 
 def _teller(event: ev.AnyEvent) -> str:

@@ -165,8 +165,7 @@ class Metrics(ev.RecordVisitor):
 
     def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
         """Count what one applied event says of records and jobs."""
-        if event.log & ev.JOBS:
-            event.visit_records(self)
+        event.visit_records(self)
         for change in event.job_changes():
             count = _COUNT_JOBS.get(change.kind)
             if count is not None:
@@ -207,7 +206,9 @@ class Metrics(ev.RecordVisitor):
         counts.claimed += change.count
         if isinstance(topic, QueueTopic):
             jobs = topic.queue.jobs
-            again = sum(jobs[seq].deliveries > 1 for seq in change.seqs)
+            again = 0
+            for seq in change.seqs:
+                again += jobs[seq].deliveries > 1
             self.jobs_redelivered += again
             counts.redelivered += again
 
