@@ -155,6 +155,7 @@ PHRASES = {
     r"bears?": "has; for programs: must be idempotent",
     r"signs? of life": "heartbeat, ping",
     r"of now on": "new",
+    r"any more": "no longer",
     r"wish(?:es)?": "commands",
     r"untold": "the gaps",
     r"Who does not": "say what is not done",

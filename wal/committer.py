@@ -185,7 +185,7 @@ class Committer:
         except BaseException as failure:
             with self.lock:
                 self.poison(failure)
-            # What was written and not synced is nobody's to promise any more.
+            # What was written and not synced can no longer be promised.
             self._note(self.durable)
             self._tell()
             if not isinstance(failure, OSError):

@@ -233,7 +233,7 @@ def _fits(record: Record, arguments: argparse.Namespace) -> bool:
 def _all_redriven(
     client: Client, topic: str, limit: int | None, said: dict[str, Any]
 ) -> Iterator[Any]:
-    """Redrive again until the limit is reached or nothing moves any more."""
+    """Redrive again until the limit is reached or nothing more moves."""
     left = limit
     while True:
         reply = client.redrive(topic, limit=min(left or 10_000, 10_000), **said)

@@ -58,7 +58,7 @@ class Following(ABC, Generic[T]):
     silence_ms_max = 3 * HEARTBEAT_MS
 
     def is_over(self) -> bool:
-        """Whether nothing can come any more."""
+        """Whether nothing more can come."""
         return False
 
     def prepare(self) -> Call[Any] | None:
@@ -337,7 +337,7 @@ def work(
         lease_ms: How long, 100 to 86 400 000; the queue's `lease_ms` when not given.
 
     Raises:
-        TopicNotFound, NotAQueue: There is no such queue (any more).
+        TopicNotFound, NotAQueue: There is no such queue.
         Unreachable: At the start, no server.
     """
     return Working(queue, node, max, lease_ms)

@@ -75,10 +75,10 @@ def segment(id: str, *, start: int = 0, stop: int | None = None) -> Call[bytes]:
     Args:
         id: As the list tells it, such as `jobs-7`.
         start: The first byte wanted.
-        stop: The first byte not wanted any more; the end when not given.
+        stop: The first byte after the last one wanted; the end when not given.
 
     Raises:
-        SegmentNotFound: There is none, or not any more.
+        SegmentNotFound: It does not exist, or was dropped.
         RangeNotSatisfiable: `start` is behind its end.
         Forbidden: The key is limited to name prefixes.
     """

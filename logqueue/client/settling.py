@@ -29,7 +29,7 @@ class Settled:
 
     Attributes:
         counted: Settled by this call.
-        skipped: Not leased to this caller (any more): nothing was changed.
+        skipped: Not, or no longer, leased to this caller: nothing was changed.
         unsure: Skipped, but a try before had lost its reply: it may have settled them.
         ready: Jobs that can be claimed now.
         in_flight: Jobs that are leased now.

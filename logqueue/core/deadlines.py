@@ -94,5 +94,5 @@ class Deadlines:
         return sum(self._spent.values())
 
     def release(self) -> list[list[_Entry]]:
-        """What holds the grants, to be freed bit by bit; it must not be used any more."""
+        """What holds the grants, to be freed bit by bit; it must no longer be used."""
         return [*self._buckets.values()]

@@ -175,5 +175,5 @@ def _view(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary:
 
 
 def describe_job(topic: QueueTopic, seq: int) -> JobSummary | None:
-    """One job of a queue, or None when it is not there (any more)."""
+    """One job of a queue, or None when it does not exist."""
     return _view(topic, seq) if topic.holds(seq) else None

@@ -63,7 +63,7 @@ class WaitingKeys:
             del self._waiting[key]
 
     def release(self) -> dict[bytes, int]:
-        """What is large, to be freed bit by bit; the index must not be used any more."""
+        """What is large, to be freed bit by bit; the index must no longer be used."""
         return self._waiting
 
     def clear(self) -> None:

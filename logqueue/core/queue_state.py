@@ -545,7 +545,7 @@ class QueueState:
         self.lapses = other.lapses
 
     def large_parts(self) -> list[list[Any] | dict[Any, Any]]:
-        """Everything that is large, to be freed bit by bit; it must not be used any more."""
+        """Everything that is large, to be freed bit by bit; it must no longer be used."""
         held = [*self.parts_of_leases(), self.held]
         if self.keys is not None:
             held.append(self.keys.release())

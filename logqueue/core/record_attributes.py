@@ -62,7 +62,7 @@ class RecordAttributeIndex:
         return found
 
     def release(self) -> list[list[Any] | dict[Any, Any]]:
-        """Everything that is large, to be freed bit by bit; it must not be used any more."""
+        """Everything that is large, to be freed bit by bit; it must no longer be used."""
         return [*large_parts(self.expiries)]
 
     # -- changing (from Topic only) --------------------------------------------------------------

@@ -32,7 +32,7 @@ class State:
         next_topic: Number of the next instance of a topic or router.
         next_lease: Number of the next lease; only grows, across topics and restarts.
         live_bytes: Size of all live records as the limits count it; kept by `apply`.
-        discarded: What was taken out whole and is nobody's any more; freeing it takes time, so it
+        discarded: What was taken out whole and is no longer used; freeing it takes time, so it
             is done bit by bit.
         replacing: Topics where some of what a write has replaced is not in its place yet.
         quotas: Caps that commands are refused by; given by the operator, not replayed.

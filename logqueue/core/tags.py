@@ -151,7 +151,7 @@ class TagIndex:
                 yield run[at]
 
     def release(self) -> list[list[Any] | dict[Any, Any]]:
-        """Everything that is large, to be freed bit by bit; the index must not be used any more."""
+        """Everything that is large, to be freed bit by bit; the index must no longer be used."""
         return [self._seqs, *self._runs]
 
     # -- pruning ---------------------------------------------------------------------------------

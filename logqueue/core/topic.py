@@ -409,7 +409,7 @@ class Topic:
         """Remove every record up to and with `floor`.
 
         Returns:
-            Batches that are nobody's any more.
+            Batches that are no longer used.
         """
         if self.holes:
             self.holes = [hole for hole in self.holes if hole[1] > floor]

@@ -30,7 +30,7 @@ class ClientMemory:
         refused: How often there was no room, by the limit that was met.
         dropped: How many connections were closed to make room.
         shares: How many holders there are.
-        relieve: Called before anybody is refused, to let go of what nobody needs any more.
+        relieve: Called before anybody is refused, to let go of what is no longer needed.
         stalled: Connections that do not read what is written to them, longest first: since when
             (seconds of the monotonic clock), and what drops one.
     """
@@ -156,7 +156,7 @@ class MemoryShare:
             self._key_id = key_id
 
     def release(self) -> None:
-        """Hold nothing any more. May be called again."""
+        """Release everything. May be called again."""
         self.resize(0)
 
 

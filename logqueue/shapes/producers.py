@@ -38,7 +38,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: `already` when the epoch was committed before.
-        topics: What it appended; of epochs before the last one this is not known any more.
+        topics: What it appended; of epochs before the last one this is no longer known.
     """
 
     producer: str

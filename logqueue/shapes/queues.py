@@ -149,7 +149,7 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
     """One job, and what the server still knows of its life, oldest first.
 
     Attributes:
-        history_complete: False when some of it is not known any more.
+        history_complete: False when some of it is no longer known.
     """
 
     topic: str

@@ -20,7 +20,7 @@ class Link:
     """The network between one party and the server.
 
     Attributes:
-        is_cut: Nothing gets through any more.
+        is_cut: Nothing gets through from then on.
         is_dead: The party itself is gone: its calls end as if it had been cancelled.
     """
 

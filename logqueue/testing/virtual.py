@@ -92,7 +92,7 @@ class VirtualTime:
             self._clockworks.append(clockwork)
 
     def remove(self, clockwork: Clockwork) -> None:
-        """Do not call it any more."""
+        """Never call it again."""
         with self._lock:
             if clockwork in self._clockworks:
                 self._clockworks.remove(clockwork)
@@ -132,7 +132,7 @@ class VirtualTime:
         return errand
 
     def end_errand(self, errand: _Errand) -> None:
-        """It has returned, or nobody waits for it any more."""
+        """It has returned, or nothing waits for it."""
         with self._lock:
             errand.is_counted = False
             self._errands.discard(errand)

@@ -42,7 +42,7 @@ class Lease:
         began: When the job was asked for, or its frame received.
         deadline_ms: When the lease ends by the server's clock; changes with each renewal.
         is_settling: A settle is on its way, so a renewal that does not count says nothing.
-        is_lost: The server has said, or the clock says, that the job is not ours any more.
+        is_lost: The server has said, or the clock says, that the job is no longer ours.
         on_lost: Called once when that happens, from any thread, with the reason.
     """
 

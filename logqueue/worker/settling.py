@@ -5,7 +5,7 @@ settled the way it is, when a worker stops.
 
 A batch leaves when its first settle is 10 ms old, when it has 100, or at once when nothing else is
 running that could add to it. A settle carries its lease id, so repeating it is harmless: what is
-not ours any more is skipped and left alone.
+no longer ours is skipped and left alone.
 """
 
 from __future__ import annotations

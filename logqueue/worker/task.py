@@ -146,7 +146,7 @@ class Task(Generic[P, R]):
 
         Args:
             delay: Seconds before a worker may have the job.
-            ttl: Seconds after which the job is not worth doing any more.
+            ttl: Seconds after which the job is no longer worth doing.
             key: At most one waiting job per key.
             on_conflict: What a waiting job with this key means: `replace` it (the default), `keep`
                 it, or `reject` this one.

@@ -96,7 +96,7 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
     says: its holder may be at work, or have just ended.
 
     Returns:
-        What held what nobody needs any more, to be freed bit by bit.
+        What held what is no longer needed, to be freed bit by bit.
     """
     queue, before = topic.queue, known.queue
     cursor = min(max(before.cursor, queue.cursor), topic.head + 1)

@@ -241,7 +241,7 @@ def _named(
     """The chunks that a commit names, in order.
 
     Raises:
-        EpochConflict: One is not staged (any more), or they hold another number of records.
+        EpochConflict: One is not staged, or they hold another number of records.
     """
     staged = producer.chunks(command.epoch)
     where = {"producer": command.producer, "epoch": command.epoch}

@@ -93,7 +93,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         archive: The directory it lies in.
         holes: Of `records`, from where each topic ended before; a new one from seq 1.
-        supersedes: Paths of files that do not count any more.
+        supersedes: Paths of files that no longer count.
     """
 
     v: int = VERSION

@@ -329,7 +329,7 @@ class _Reader(ev.TopicVisitor, ev.RecordVisitor):
                 inst.holes.append((first, last, "skipped"))
             inst.reserved = max(inst.reserved, kept.seqs_reserved)
         if event.clean:
-            # Nothing is promised beyond the heads any more.
+            # From here on, nothing is promised beyond the heads.
             for inst in history.instances.values():
                 inst.reserved = min(inst.reserved, inst.head)
         for edge in event.routers:

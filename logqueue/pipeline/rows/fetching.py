@@ -6,7 +6,7 @@ Must not know: pyspark, whether segments are files or come over HTTP.
 A segment can go between planning and reading: the log drops what it has written anew. Then the log
 is looked at once more. If the segment is there by now (in an archive) it is read as planned;
 else what it had is planned anew, and its live records are found where they were written again. What
-nobody tells of any more is a loss, and so is a segment that goes a second time; of that one the
+nothing tells of is a loss, and so is a segment that goes a second time; of that one the
 live records may still come another way (`Segments.live`).
 """
 
@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SegmentGone(Exception):
-    """A segment is not there (any more)."""
+    """A segment does not exist, or was dropped."""
 
 
 class Segments(Protocol):

@@ -640,7 +640,7 @@ class Engine:
             self.close()
 
     def close(self) -> None:
-        """Close the logs and the archive; nothing is logged any more."""
+        """Close the logs and the archive; nothing is logged from then on."""
         try:
             self.journal.close()
         finally:

@@ -109,7 +109,7 @@ class WatchSessions:
                 session.share.release()
 
     def forget_keys_but(self, valid: Collection[Key]) -> None:
-        """Let go of sessions whose keys are not valid any more; their streams end otherwise."""
+        """Let go of sessions whose keys are no longer valid; their streams end otherwise."""
         for wid, session in [*self._sessions.items()]:
             if session.key is not None and session.key not in valid:
                 del self._sessions[wid]

@@ -77,7 +77,7 @@ class JobRoutes:
         await dispatcher.gate.wait(topic.mark_written, topic.mark_durable)
         if job is None:
             raise NotFound(
-                f"topic {quoted(request.name)} has no job {seq} (any more)",
+                f"topic {quoted(request.name)} has no job {seq}, or it has finished",
                 {"topic": request.name, "seq": seq},
             )
         async with self._reading_history:

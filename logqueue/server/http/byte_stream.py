@@ -19,7 +19,7 @@ class FrameWriter(Protocol):
         ...
 
     def stream_lost(self) -> None:
-        """The connection is gone; nothing can be written any more."""
+        """The connection is gone; nothing more can be written."""
         ...
 
 

@@ -23,7 +23,7 @@ class Heartbeat:
         Args:
             loop: Whose time counts.
             interval_s: Silence in seconds after which `beat` is called, again and again.
-            beat: Sends the sign. Not called any more after `stop`.
+            beat: Sends the sign. Never called after `stop`.
         """
         self._loop = loop
         self._interval_s = interval_s

@@ -49,7 +49,7 @@ class SocketListener(Protocol):
         ...
 
     def socket_lost(self) -> None:
-        """The connection is gone, or its end has begun; nothing can be sent any more."""
+        """The connection is gone, or its end has begun; nothing more can be sent."""
         ...
 
 

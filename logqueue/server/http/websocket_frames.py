@@ -90,7 +90,7 @@ class IncomingFrames:
         return not (self._is_inside or self._head)
 
     def discard(self) -> None:
-        """Keep no message any more; a close frame is still found."""
+        """Drop further messages; a close frame is still found."""
         self._is_kept = False
         self._decoder = None
         self._message = bytearray()

@@ -143,7 +143,7 @@ def tidy_jobs(work: Compaction) -> Iterator[None]:
         if log.failure is not None:
             return
         if not (yield from _drop_before(work, "jobs", journal.jobs_kept_from)):
-            # Nothing of it is needed here any more, but the archive does not have it yet.
+            # Nothing here needs it, but the archive does not have it yet.
             return
         yield from _end_checkpoint(work)
         if log.failure is not None or log.bytes_total <= 2 * live + slack:

@@ -88,7 +88,7 @@ class Journal:
         refused_noted: Refusals for lack of disk space that tidying has already acted on.
         fs: Where the logs are.
         housework: Does what blocks on the disk.
-        jobs_kept_from: Segments of the jobs log before this one are not needed any more: all that
+        jobs_kept_from: Segments of the jobs log before this one are no longer needed: all that
             they alone said has been written anew, durably.
         leases_kept_from: The same of the leases log.
         reserve: Space kept back for moving live data on a full disk.

@@ -25,7 +25,7 @@ from logqueue.pipeline.progress import Note, silent
 TARGET_BYTES: Final = 64 << 20
 """Files of half this size and more are left as they are."""
 KEPT_S: Final = 24 * 3600
-"""How long files stay that do not count (any more)."""
+"""How long files stay that do not count."""
 
 
 def run_compact(
@@ -141,7 +141,7 @@ def _require_whole(path: Path, entry: FileEntry) -> None:
 
 
 def _collect(root: Path, table: Table, before_s: float) -> tuple[int, int]:
-    """Delete files that no reader looks for any more; returns how many, and their bytes.
+    """Delete files that no reader needs; returns how many, and their bytes.
 
     Those are files in no manifest, and files that were superseded, that long ago each.
     """

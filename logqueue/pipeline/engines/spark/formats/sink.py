@@ -317,7 +317,7 @@ def _commit(
 
 
 def _behind(client: Client, producer: str, epoch: int) -> PipelineError:
-    """The refusal of an epoch before the last: what it held is not known any more.
+    """The refusal of an epoch before the last: what it held is no longer known.
 
     Spark repeats the last micro-batch of a checkpoint and none before it.
     """
@@ -339,7 +339,7 @@ _CONFLICTS: dict[object, str] = {
     "content": "it was committed with other rows. Nothing was stored. Another write needs a writeId"
     " (producer) of its own; if it should be the same write, its rows must not depend on chance or "
     "the time (rand, uuid, current_timestamp)",
-    "missing": "what was staged is not there any more: it waited over an hour, or its topic was "
+    "missing": "what was staged is no longer there: it waited over an hour, or its topic was "
     "deleted. Run it again; a batch that takes so long should be smaller",
     "rows": "a task staged another number of rows than it counted. Run it again",
 }

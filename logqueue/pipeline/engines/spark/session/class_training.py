@@ -34,7 +34,7 @@ def _train(draft: str) -> None:
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     spark.stop()
-    # It ends, and writes, when nobody is at the other end of the pipe any more.
+    # It ends, and writes, when the other end of the pipe is closed.
     gateway.proc.stdin.close()
     gateway.proc.wait(class_archive.MAKING_S)
 

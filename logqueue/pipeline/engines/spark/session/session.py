@@ -140,7 +140,7 @@ def opened(
         yield spark
     except BaseException as error:
         if is_ours:
-            # Whoever stops it does not wait for tasks that are of no use any more.
+            # Whoever stops it does not wait for tasks that are of no more use.
             close_session(spark, at_once=not isinstance(error, Exception))
         raise
     if is_ours:
