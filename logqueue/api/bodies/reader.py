@@ -72,8 +72,9 @@ class BodyReader:
         Raises:
             InvalidRequest: Not UTF-8, not JSON, a wrong type, or a number out of range.
         """
-        require_utf8(body, self._what)
-        if self._strips_blanks:
+        if not body.isascii():
+            require_utf8(body, self._what)
+        if self._strips_blanks and len(body.translate(None, _BLANKS)) != len(body):
             body = self._without_blanks(body)
         decoded = self._decode(body, ignore)
         for name in self._u64_fields:
