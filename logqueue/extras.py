@@ -16,6 +16,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "uvicorn",
         "uvloop",
         "httptools",
+        "h2",
         "sse_starlette",
         "websockets",
         "prometheus_client",

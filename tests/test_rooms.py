@@ -125,7 +125,7 @@ FOREIGN = {
     "extras": set(),
     "client": {"httpx", "httpx_sse", "msgspec"},
     "segments": {"msgspec"},
-    "server.http": {"websockets"},
+    "server.http": {"h2", "websockets"},
     "server.pages": {"sse_starlette", "starlette"},
     "wal": set(),
 }

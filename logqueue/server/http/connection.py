@@ -16,15 +16,20 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from logqueue.api.operations.row import Body
 from logqueue.errors import InvalidRequest, LogqueueError, PayloadTooLarge, Throttled
 from logqueue.server.auth import Key
 from logqueue.server.client_memory import MemoryShare
 from logqueue.server.http.api import HttpApi, error_reply
 from logqueue.server.http.body import IncomingBody
 from logqueue.server.http.byte_stream import ByteStream
-from logqueue.server.http.exchange import HttpExchange
+from logqueue.server.http.exchange import (
+    IGNORED_BODY_BYTES_MAX,
+    LINGER_S,
+    WRITE_STALL_S,
+    HttpExchange,
+)
 from logqueue.server.http.head import HEAD_BYTES_MAX, RequestHead, parse_head, require_beginning
+from logqueue.server.http.http2 import PREFACE, Http2Connection
 from logqueue.server.http.pace import ADVICE, GRACE_S, Pace
 from logqueue.server.http.requests import Fields, HttpRequest, Reply
 from logqueue.server.http.websocket import WebSocket, is_offered
@@ -32,14 +37,6 @@ from logqueue.server.http.websocket import WebSocket, is_offered
 KEEP_ALIVE_S = 75.0
 """A connection without a request is closed after so long."""
 HEAD_SECONDS_MAX = 60.0
-WRITE_STALL_S = 60.0
-"""A client that reads nothing of a complete reply for so long is gone."""
-LINGER_S = 3.0
-"""A client may go on sending for so long behind its last reply; closing at once could destroy the
-reply on its way."""
-IGNORED_BODY_BYTES_MAX = 1 << 20
-"""A body that no one reads is thrown away up to this length; behind a longer one the connection
-ends."""
 HEADS_KEPT = 4
 HEAD_KEPT_BYTES_MAX = 600
 """Clients send the same few heads again and again."""
@@ -102,7 +99,7 @@ class HttpConnection(asyncio.Protocol):
         self._reply_bytes = 0
         self._writing_bytes = 0
         self._stream: ByteStream | None = None
-        self._socket: WebSocket | None = None
+        self._successor: WebSocket | Http2Connection | None = None
         self._idle_since = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
@@ -244,9 +241,9 @@ class HttpConnection(asyncio.Protocol):
             for _ in range(REQUESTS_PER_STEP):
                 body = self._body
                 data = self._take(data)
-                if self._socket is not None:
+                if self._successor is not None:
                     if data:
-                        self._socket.data_received(data)
+                        self._successor.data_received(data)
                     return
                 if not data or self._is_lingering or self._is_busy:
                     break
@@ -304,6 +301,12 @@ class HttpConnection(asyncio.Protocol):
             data = data.lstrip(b"\r\n")
             if not data:
                 return b""
+        if not self._begun and data[:3] == PREFACE[:3] and PREFACE.startswith(data[:24]):
+            if len(data) < len(PREFACE):
+                self._head = data
+                return b""
+            self._become_http2()
+            return data
         end = data.find(b"\r\n\r\n", max(before - 3, 0))
         if end < 0 or end > HEAD_BYTES_MAX:
             if len(data) > HEAD_BYTES_MAX:
@@ -336,28 +339,21 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, head: RequestHead, content: bytes | None) -> None:
         """Begin a request: its head is whole, and so is the body unless `content` is None."""
         running = HttpExchange(self, head.keep_alive, head.is_http_11)
-        request = HttpRequest(head.method, head.path, head.query, head.headers, running)
-        running.request = request
         self._running = running
         self._begun += 1
-        api = self.api
         try:
-            if not head.is_welcome:
-                api.hosts.require(head.host, head.fields)
-                head.is_welcome = True
-            running.route = api.admit(request)
-            self._key = request.key
-            if self._becomes_websocket(head, running):
+            limit = running.admit(head)
+            self._key = running.request.key
+            if running.route.socket is not None and self._becomes_websocket(head, running):
                 return
-            is_kept = running.route.body is not Body.IGNORED
-            limit = api.body_bytes_max(running.route) if is_kept else IGNORED_BODY_BYTES_MAX
-            if is_kept and head.body_bytes > limit:
-                raise PayloadTooLarge(f"the body is over the limit of {limit} bytes")
         except Exception as error:
-            running.refusal = api.refuse(request, error)
-            is_kept, limit = False, IGNORED_BODY_BYTES_MAX
+            running.refusal = self.api.refuse(running.request, error)
+            limit = -1
             if head.method == "CONNECT":
                 running.keep_alive = False
+        is_kept = limit >= 0
+        if not is_kept:
+            limit = IGNORED_BODY_BYTES_MAX
         if content is not None:
             running.answer(content if is_kept else b"")
             return
@@ -537,6 +533,19 @@ class HttpConnection(asyncio.Protocol):
 
     # -- other protocols -------------------------------------------------------------------------
 
+    def _become_http2(self) -> None:
+        """Leave the connection to HTTP/2: its preface has come in place of a first request."""
+        self._head = b""
+        self._stop_timers()
+        self._free_memory()
+        self._connections.discard(self)
+        self._successor = Http2Connection(
+            self.api, self.transport, self.loop, self._connections, self.tasks, self._keep_alive_s
+        )
+        self.transport.set_protocol(self._successor)
+        if self._is_write_paused:
+            self._successor.pause_writing()
+
     def _becomes_websocket(self, head: RequestHead, running: HttpExchange) -> bool:
         """Go on as a WebSocket, if that is what the request is for.
 
@@ -545,7 +554,7 @@ class HttpConnection(asyncio.Protocol):
         Raises:
             LogqueueError: Refused.
         """
-        if running.route.socket is None or head.body_bytes or not head.is_http_11:
+        if head.body_bytes or not head.is_http_11:
             return False
         if not is_offered(head.headers) or not head.says(b"connection", b"upgrade"):
             return False
@@ -580,7 +589,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport.set_protocol(socket)
         if self._is_write_paused:
             socket.pause_writing()
-        self._socket = socket
+        self._successor = socket
         begin(socket)
 
     # -- clients that take too long --------------------------------------------------------------

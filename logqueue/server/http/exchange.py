@@ -14,10 +14,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from logqueue.api.bodies.large import LARGE_BYTES
-from logqueue.errors import LogqueueError
+from logqueue.api.operations.row import Body
+from logqueue.errors import LogqueueError, PayloadTooLarge
 from logqueue.server.engine.pending import Pending
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.byte_stream import ByteStream
+from logqueue.server.http.head import RequestHead
 from logqueue.server.http.requests import (
     EVENT_STREAM,
     Begin,
@@ -36,6 +38,14 @@ from logqueue.server.http.routing import Route
 WAITING_BYTES = 8 << 10
 """What a request costs that waits, beside its body."""
 LARGE_REPLY_BYTES = 256 << 10
+IGNORED_BODY_BYTES_MAX = 1 << 20
+"""A body that no one reads is thrown away up to this length; behind a longer one the connection,
+or the stream of HTTP/2, ends."""
+WRITE_STALL_S = 60.0
+"""A client that reads nothing of a complete reply for so long is gone."""
+LINGER_S = 3.0
+"""A client may go on sending for so long behind its last reply; closing at once could destroy the
+reply on its way."""
 
 
 class ReplyWriter(Protocol):
@@ -128,6 +138,29 @@ class HttpExchange:
         self.is_complete = False
         self.disconnected = False
         self._gone: asyncio.Future[None] | None = None
+
+    def admit(self, head: RequestHead) -> int:
+        """Begin with the request whose head this is.
+
+        Returns:
+            The longest body to keep, in bytes; -1 when nobody will read it.
+
+        Raises:
+            LogqueueError: Refused.
+        """
+        request = HttpRequest(head.method, head.path, head.query, head.headers, self)
+        self.request = request
+        api = self.writer.api
+        if not head.is_welcome:
+            api.hosts.require(head.host, head.fields)
+            head.is_welcome = True
+        route = self.route = api.admit(request)
+        if route.body is Body.IGNORED:
+            return -1
+        limit = api.body_bytes_max(route)
+        if head.body_bytes > limit:
+            raise PayloadTooLarge(f"the body is over the limit of {limit} bytes")
+        return limit
 
     def lose(self) -> None:
         """The connection is gone."""

@@ -163,6 +163,31 @@ def parse_head(text: bytes) -> RequestHead:
     return RequestHead(method.decode("ascii"), target, version == b"1.1", headers)
 
 
+def assemble_head(
+    method: bytes, target: bytes, host: bytes | None, headers: Headers
+) -> RequestHead:
+    """The head of a request whose parts came apart, as in HTTP/2: by the same grammar.
+
+    Args:
+        method: The method.
+        target: The path, with its query.
+        host: Whom the request is for.
+        headers: All other headers, names in lower case.
+
+    Raises:
+        InvalidRequest: No head of HTTP/1.1 could say so.
+    """
+    if host is not None:
+        headers = [(b"host", host), *((n, v) for n, v in headers if n != b"host")]
+    if len(headers) > HEADERS_MAX:
+        raise InvalidRequest(f"the request has over {HEADERS_MAX} headers")
+    lines = [b"%b %b HTTP/1.1\r\n" % (method, target)]
+    lines += [b"%b: %b\r\n" % header for header in headers]
+    if any(b"\n" in line[:-2] for line in lines):
+        raise InvalidRequest("malformed header: send values without control characters")
+    return parse_head(b"".join(lines) + b"\r\n")
+
+
 def require_beginning(data: bytes) -> None:
     """Check the first bytes of a head that is not whole yet.
 
