@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import ConnectionTerminated, DataReceived, Event, ResponseReceived, StreamReset
 
 from logqueue.server.app import http_api
 from logqueue.server.http.connection import HttpConnection
@@ -76,7 +79,7 @@ class Line:
         loop: Any = self.clock
         self.connections: set[Any] = set()
         api = http_api(service, Metrics(service))
-        self.protocol = HttpConnection(api, loop, self.connections, set())
+        self.protocol: Any = HttpConnection(api, loop, self.connections, set())
         self.protocol.connection_made(self)
 
     def write(self, data: bytes) -> None:
@@ -243,3 +246,100 @@ def test_input_behind_an_unread_reply_is_bounded() -> None:
     assert line.service.memory.used <= 200_000
     line.protocol.connection_lost(None)
     assert line.is_over
+
+
+# -- HTTP/2 ----------------------------------------------------------------------------------------
+
+
+class Http2Line(Line):
+    """A connection of HTTP/2 seen from its client."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.client = H2Connection(H2Configuration(client_side=True))
+        self.client.initiate_connection()
+        self.flush()
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def flush(self) -> None:
+        self.protocol.data_received(self.client.data_to_send())
+
+    def begin(self, method: str, path: str, *, ends: bool) -> int:
+        stream = self.client.get_next_available_stream_id()
+        head = [(":method", method), (":scheme", "http"), (":path", path)]
+        head += [(":authority", "localhost"), ("content-type", "application/json")]
+        self.client.send_headers(stream, head, end_stream=ends)
+        self.flush()
+        return stream
+
+    def events(self) -> list[Event]:
+        taken, self.written = self.written, b""
+        return self.client.receive_data(taken)
+
+
+def test_an_idle_http2_connection_is_closed() -> None:
+    line = Http2Line()
+    line.begin("GET", "/v0/health", ends=True)
+    line.clock.turn(70)
+    assert not line.is_closed
+    line.clock.turn(40)
+    assert any(isinstance(event, ConnectionTerminated) for event in line.events())
+    assert line.is_over
+
+
+def test_an_http2_body_that_pauses() -> None:
+    line = Http2Line()
+    slow = line.begin("POST", "/v0/topics/q", ends=False)
+    line.client.send_data(slow, b"x" * 1000)
+    line.flush()
+    assert line.service.memory.used == 1000
+    line.clock.turn(29)
+    assert not any(isinstance(event, ResponseReceived) for event in line.events())
+    line.clock.turn(62)
+    found = line.events()
+    assert any(isinstance(event, DataReceived) and b"too slowly" in event.data for event in found)
+    assert any(isinstance(event, StreamReset) for event in found)
+    assert line.service.memory.used == 0 and not line.is_closed
+    line.clock.turn(120)
+    assert line.is_over
+
+
+@pytest.mark.parametrize(
+    "begun", [b"\x00\x00\x08\x06", b"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82"]
+)
+def test_an_http2_frame_that_never_ends(begun: bytes) -> None:
+    """A frame in parts, and a head that promises more frames."""
+    line = Http2Line()
+    line.protocol.data_received(begun)
+    line.clock.turn(95)
+    assert any(isinstance(event, ConnectionTerminated) for event in line.events())
+    line.clock.turn(5)
+    assert line.is_over
+
+
+def test_an_http2_reply_that_is_not_read() -> None:
+    """Its stream ends; the connection does not."""
+    line = Http2Line()
+    stream = line.begin("GET", "/v0/openapi.json", ends=True)
+    line.events()
+    assert line.service.memory.used > 50_000
+    line.clock.turn(50)
+    assert not any(isinstance(event, StreamReset) for event in line.events())
+    line.clock.turn(80)
+    resets = [event for event in line.events() if isinstance(event, StreamReset)]
+    assert [event.stream_id for event in resets] == [stream]
+    assert line.service.memory.used == 0 and not line.is_closed
+    line.protocol.connection_lost(None)
+    assert line.is_over
+
+
+def test_an_http2_client_whose_socket_is_full() -> None:
+    line = Http2Line()
+    line.begin("GET", "/v0/openapi.json", ends=True)
+    line.unread = 100_000
+    line.protocol.pause_writing()
+    assert line.service.memory.used > 100_000
+    line.clock.turn(200)
+    assert line.is_aborted and line.is_over
