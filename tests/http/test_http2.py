@@ -65,7 +65,7 @@ def test_streams_beside_requests(h2: httpx.Client, api: Api, queue: str) -> None
     ):
         assert work.http_version == watch.http_version == "HTTP/2"
         assert work.headers["content-type"] == "text/event-stream"
-        jobs, pages = frames(work.iter_lines(), "job"), frames(watch.iter_lines(), "records")
+        jobs, pages = frames(work.iter_lines(), "job"), frames(watch.iter_lines(), "record")
         for number in (1, 2, 3):
             assert h2.post(path, json={"records": [{"data": number}]}).status_code == 200
             job = next(jobs)

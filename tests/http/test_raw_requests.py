@@ -98,7 +98,7 @@ TARGETS = {
     "query": (get(b"/v0/health?x=1"), [200]),
     "absolute": (get(b"http://localhost/v0/health"), [200]),
     "absolute-upper-case": (get(b"HTTP://LOCALHOST:4000/v0/health?x"), [200]),
-    "absolute-without-path": (get(b"http://localhost"), [404]),
+    "absolute-without-path": (get(b"http://localhost"), [307]),
     "absolute-with-user": (get(b"http://me@localhost/v0/health"), [400]),
     "asterisk": (get(b"*"), [404]),
     "authority": (get(b"localhost:4000"), [400]),
