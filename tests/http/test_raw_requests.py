@@ -115,7 +115,6 @@ TARGETS = {
     "http-1.0-two": (b"GET /v0/health HTTP/1.0\r\n\r\n" * 2, [200]),
     "http-1.2": (get(version=b"1.2"), [400]),
     "http-2.0": (get(version=b"2.0"), [400]),
-    "http-2-preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [400]),
     "lower-case-version": (b"GET /v0/health http/1.1\r\n" + HOST + b"\r\n", [400]),
     "rtsp": (b"DESCRIBE /v0/health RTSP/1.0\r\n\r\n", [400]),
     "two-blanks": (b"GET  /v0/health HTTP/1.1\r\n" + HOST + b"\r\n", [400]),
