@@ -296,7 +296,7 @@ class Http2Connection(asyncio.Protocol):
             self.transport.abort()
             return
         self._is_processing = True
-        # The `h2` package is ahead of these events: what it has closed takes no reply any more.
+        # The `h2` package is ahead of these events: what it has closed no longer takes a reply.
         gone = {event.stream_id for event in events if isinstance(event, StreamReset)}
         events.sort(key=lambda event: not isinstance(event, StreamReset | ConnectionTerminated))
         for event in events:
