@@ -149,7 +149,7 @@ def _state(name: str) -> cmd.JobState:
     for state in JOB_STATES:
         if state == name:
             return state
-    raise InvalidRequest(f"`state` {quoted(name[:40])} is none of {', '.join(JOB_STATES)}")
+    raise InvalidRequest(f"invalid `state` {quoted(name[:40])}: use {', '.join(JOB_STATES)}")
 
 
 def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int:
