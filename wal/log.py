@@ -67,26 +67,30 @@ class Log:
         on_sync: Callable[[float], None] | None,
     ) -> None:
         """Not for callers: use `Log.open`."""
-        segments = opening.segments
-        active = segments[-1]
         self.directory = directory
-        self.identity = active.header.identity
+        self.identity = opening.identity
         self.losses = opening.losses
         self.head_found: Head | None = opening.head
         self.stats = Stats(on_sync=on_sync)
         self._opening: Opening | None = opening
-        # Highest number given out; as of now all of it is durable.
-        self.appended = active.last
         self._fs = fs
         self._directory_lock = lock
-        self._segments = segments
-        self._active = active
         self._segment_bytes_max = segment_bytes_max
         self._frame_bytes_max = frame_bytes_max
+        self._closed = False
+        if opening.is_examined:
+            self._take_over(opening.segments)
+
+    def _take_over(self, segments: list[LogSegment]) -> None:
+        """Go on with the segments that were found; as of now all of them is durable."""
+        active = segments[-1]
+        # Highest number given out.
+        self.appended = active.last
+        self._segments = segments
+        self._active = active
         self._committer = Committer(self.stats, active.last)
         self._lock = self._committer.lock
         self._sealed_bytes = sum(segment.end for segment in segments[:-1])
-        self._closed = False
 
     @classmethod
     def open(
@@ -115,12 +119,14 @@ class Log:
             lost_payload: what frames say that stand for lost ones between two whole ones.
             random_bytes: where the identity of a new log comes from.
             begin: with False no file is changed, and the log can only be read, before `begin` is
-                called; for owners who may still find a reason to refuse it.
+                called; for owners who may still find a reason to refuse it. Where the log ends, and
+                whether it is sound, is known when `read` has come to its end, or after `examine`.
             on_sync: called by the committer with the seconds each sync took.
 
         Raises:
             WalLocked: the directory is in use.
-            WalCorrupt: something once promised is damaged; nothing was changed.
+            WalCorrupt: something once promised is damaged; nothing was changed. Without `begin`,
+                `read` may still raise it.
             WalFull: no disk space for a new log, or for the copy of a torn tail.
             OSError: the directory cannot be read or written.
         """
@@ -156,6 +162,12 @@ class Log:
         """
         assert self._opening is not None, "the log has begun"
         try:
+            self.examine()
+        except BaseException:
+            self._directory_lock.take_back()
+            self._closed = True
+            raise
+        try:
             self._committer.head = self._opening.carry_out()
         except BaseException as error:
             self._directory_lock.release()
@@ -164,6 +176,17 @@ class Log:
                 raise WalFull(f"{self.directory}: no disk space to open the log") from error
             raise
         self._opening = None
+
+    def examine(self) -> None:
+        """Find out where a log that has not begun ends, unless that is known by now.
+
+        Raises:
+            WalCorrupt: something once promised is damaged.
+        """
+        opening = self._opening
+        if opening is not None and not opening.is_examined:
+            opening.examine()
+            self._take_over(opening.segments)
 
     @property
     def starts(self) -> int:
@@ -396,13 +419,22 @@ class Log:
     def read(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Frame]:
         """Every frame that is written by now, in order.
 
+        The first read of a log that has not begun examines it, so each segment is read once. If it
+        is not read to its end, the next read begins anew.
+
         Args:
             progress: called after each segment with bytes done and bytes in all.
 
         Raises:
-            WalCorrupt: the files have changed since the log was opened.
+            WalCorrupt: something once promised is damaged, or the files have changed since the log
+                was opened.
             OSError: a file could not be read, or was dropped meanwhile.
         """
+        opening = self._opening
+        if opening is not None and not opening.is_examined:
+            yield from opening.frames(progress)
+            self._take_over(opening.segments)
+            return
         with self._lock:
             written = self.written
             segments = [s for s in self._segments if s.first <= written and not s.empty]
@@ -410,7 +442,6 @@ class Log:
             total = sum(s.end for s in segments)
         done = 0
         for segment, last in zip(segments, lasts, strict=True):
-            opening = self._opening
             whole = opening.read_whole(segment) if opening else None
             walk = Walk(
                 read_whole(self._fs, segment.path) if whole is None else whole,
@@ -499,13 +530,16 @@ class Log:
         Raises:
             WalFailed: not everything could be written and synced. The log is closed all the same.
         """
+        if self._opening is not None:
+            # It has not begun, so nothing was changed, and no other thread has it.
+            if not self._closed:
+                self._closed = True
+                self._directory_lock.take_back()
+            return
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            if self._opening is not None:
-                self._directory_lock.take_back()
-                return
             poisoned = self.failure is not None
             if not poisoned:
                 self._committer.ask_sync()

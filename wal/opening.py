@@ -1,4 +1,4 @@
-"""Opening a log in two steps: look at all of it, then change what must be changed.
+"""Opening a log in two steps: examine all of it, then change what must be changed.
 
 Owns the order of the changes, and how the log's state is known before the first of them. Must not
 know appends, or what damage means (recovery.py). Whoever has more to find out, or more logs to look
@@ -6,7 +6,7 @@ at, does so between the two steps; a refusal changes nothing.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from wal.errors import WalCorrupt
@@ -15,6 +15,7 @@ from wal.format import (
     FRAME_FIELDS,
     HEADER_BYTES,
     IDENTITY_BYTES,
+    Frame,
     SegmentHeader,
     frame_bytes,
 )
@@ -23,7 +24,7 @@ from wal.recovery import (
     ADVICE,
     RecoveryOutcome,
     SegmentFinding,
-    examine,
+    Survey,
     ran_on,
     repair,
     require_sound,
@@ -37,10 +38,15 @@ _REWRITE_BYTES: Final = 1 << 20
 class Opening:
     """What an open has found, and what it is about to change.
 
+    A log is examined while its frames are read for the first time, so that each segment is read
+    once; or at once, when its owner does not ask for frames or sets damage aside.
+
     Attributes:
-        segments: what the log goes on with; the last one takes no frames before `carry_out`.
+        segments: what the log goes on with, once it is examined; the last one takes no frames
+            before `carry_out`.
         losses: what is given up, as the operator asked.
         head: the note of the log as it was found; None when there is none.
+        identity: of the log.
     """
 
     def __init__(
@@ -54,49 +60,95 @@ class Opening:
         lost_payload: bytes,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        """Look at the log. Reads only.
+        """Look at the first page of each segment. Reads only.
 
         Raises:
-            WalCorrupt: it must not be repaired.
+            WalCorrupt: the note of the log cannot be read.
         """
         self._fs = fs
         self._directory = directory
         self._lock = lock
         self._lost_payload = lost_payload
+        self._random_bytes = random_bytes
         self._boot = fs.boot_id()
         self._last_boot = lock.note().rpartition(" ")[2]
-        same_boot = ran_on(lock.note(), self._boot)
-        self.head, losses = _head(fs, directory, set_damage_aside)
-        self._findings = list(
-            examine(fs, directory, self.head, same_boot=same_boot, frame_bytes_max=frame_bytes_max)
-        )
+        self._same_boot = ran_on(lock.note(), self._boot)
+        self._frame_bytes_max = frame_bytes_max
+        self._sets_damage_aside = set_damage_aside
         self._plan: Plan | None = None
         self._mends: dict[int, Mend] = {}
-        damaged = any(finding.outcome is RecoveryOutcome.REFUSE for finding in self._findings)
-        if damaged and set_damage_aside:
-            self._plan = plan(
-                fs,
-                directory,
-                self._findings,
-                self.head,
-                lost_payload_bytes=len(lost_payload),
-                frame_bytes_max=frame_bytes_max,
-                promised=self.head.promised(same_boot=same_boot) if self.head else 0,
-            )
-            self._mends = {mend.header.id: mend for mend in self._plan.mends}
-            losses += self._plan.losses
+        self._is_new = False
+        self.segments: list[LogSegment] = []
+        self.head, self.losses = _head(fs, directory, set_damage_aside)
+        self._survey = Survey(
+            fs, directory, self.head, same_boot=self._same_boot, frame_bytes_max=frame_bytes_max
+        )
+        self.identity = self._survey.identity or b""
+        if set_damage_aside or not self.identity:
+            self.examine()
+            self.identity = self.segments[-1].header.identity
+        assert len(self.identity) == IDENTITY_BYTES
+
+    @property
+    def is_examined(self) -> bool:
+        """Whether all is known that a repair must know."""
+        return bool(self.segments)
+
+    def examine(self) -> None:
+        """Examine the log without its frames. Reads only.
+
+        Raises:
+            WalCorrupt: it must not be repaired.
+        """
+        findings = [*self._survey.run()]
+        damaged = any(finding.outcome is RecoveryOutcome.REFUSE for finding in findings)
+        if damaged and self._sets_damage_aside:
+            self._set_aside(findings)
+        else:
+            require_sound(findings)
+        self._settle()
+
+    def frames(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Frame]:
+        """Examine the log while its frames are read; they count only when all were read.
+
+        Args:
+            progress: called after each segment with bytes done and bytes in all.
+
+        Raises:
+            WalCorrupt: it must not be repaired.
+        """
+        yield from self._survey.frames(progress)
+        self._settle()
+
+    def _set_aside(self, findings: list[SegmentFinding]) -> None:
+        """Plan how the log goes on without what is damaged."""
+        head = self.head
+        self._plan = plan(
+            self._fs,
+            self._directory,
+            findings,
+            head,
+            lost_payload_bytes=len(self._lost_payload),
+            frame_bytes_max=self._frame_bytes_max,
+            promised=head.promised(same_boot=self._same_boot) if head else 0,
+        )
+        self._mends = {mend.header.id: mend for mend in self._plan.mends}
+        self.losses = [*self.losses, *self._plan.losses]
+
+    def _settle(self) -> None:
+        """All segments are examined: know which ones the log goes on with."""
+        if self._plan is not None:
             self.segments = [
                 LogSegment.recovered(mend.header, mend.path, None, mend.last, mend.end)
                 for mend in self._plan.mends
             ]
         else:
-            require_sound(self._findings)
-            self.segments = [_recovered(finding) for finding in self._findings if _stays(finding)]
-        self.losses = losses
+            findings = self._survey.findings
+            self.segments = [_recovered(finding) for finding in findings if _stays(finding)]
         self._is_new = not self.segments
         if self._is_new:
-            header = SegmentHeader(1, 1, random_bytes(IDENTITY_BYTES))
-            self.segments = [LogSegment(header, segment_path(directory, 1), None)]
+            header = SegmentHeader(1, 1, self._random_bytes(IDENTITY_BYTES))
+            self.segments = [LogSegment(header, segment_path(self._directory, 1), None)]
 
     def read_whole(self, segment: LogSegment) -> bytes:
         """The bytes of a segment as it will be."""
@@ -118,7 +170,7 @@ class Opening:
         if self._plan is not None:
             self._plan.carry_out(fs, directory, self._lost_payload)
         mended = {mend.path for mend in self._mends.values() if mend.changes}
-        repair(fs, directory, [one for one in self._findings if one.path not in mended])
+        repair(fs, directory, [one for one in self._survey.findings if one.path not in mended])
         active = self.segments[-1]
         if self._is_new:
             _begin(fs, active)
@@ -146,7 +198,7 @@ class Opening:
     def _synced(self) -> int:
         """The highest frame number of which an earlier life knew that it was synced."""
         known = self.head.durable if self.head else 0
-        return max([known, *(finding.synced for finding in self._findings)])
+        return max([known, *(finding.synced for finding in self._survey.findings)])
 
 
 def _head(fs: FileSystem, directory: str, set_damage_aside: bool) -> tuple[Head | None, list[Loss]]:

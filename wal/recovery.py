@@ -12,7 +12,7 @@ nothing changed. A test walks every combination of facts and finds exactly one r
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ from wal.files import File, FileSystem
 from wal.format import (
     HEADER_BYTES,
     End,
+    Frame,
     HeaderState,
     SegmentHeader,
     Walk,
@@ -278,37 +279,118 @@ def survey(
     Raises:
         WalCorrupt: the note of the log cannot be read.
     """
-    yield from examine(
-        fs,
-        directory,
-        read_head(fs, directory),
-        same_boot=same_boot,
-        frame_bytes_max=frame_bytes_max,
-    )
+    head = read_head(fs, directory)
+    yield from Survey(
+        fs, directory, head, same_boot=same_boot, frame_bytes_max=frame_bytes_max
+    ).run()
 
 
-def examine(
-    fs: FileSystem, directory: str, head: Head | None, *, same_boot: bool, frame_bytes_max: int
-) -> Iterator[SegmentFinding]:
-    """`survey` by a given note."""
-    pages = _first_look(fs, directory, head)
-    promised = head.promised(same_boot=same_boot) if head else 0
-    newest = head.newest if head else 0
-    before: SegmentFinding | None = None
-    for index, page in enumerate(pages):
-        path = segment_path(directory, page.id)
-        data = b"" if page.lost else read_whole(fs, path)
-        joined = before is None or before.id + 1 == page.id
+class Survey:
+    """Examines the segments of a log, oldest first, each read once. Reads only.
+
+    Attributes:
+        findings: of the segments examined by now.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        head: Head | None,
+        *,
+        same_boot: bool,
+        frame_bytes_max: int,
+    ) -> None:
+        """Looks at the first page of each segment. Arguments as of `survey`; `head` is its note."""
+        self.findings: list[SegmentFinding] = []
+        self._fs = fs
+        self._directory = directory
+        self._same_boot = same_boot
+        self._frame_bytes_max = frame_bytes_max
+        self._pages = _first_look(fs, directory, head)
+        self._promised = head.promised(same_boot=same_boot) if head else 0
+        self._newest = head.newest if head else 0
+
+    @property
+    def identity(self) -> bytes | None:
+        """Of the log, as its first header says; None when no segment has one."""
+        return next((page.header.identity for page in self._pages if page.header), None)
+
+    def run(self) -> Iterator[SegmentFinding]:
+        """Examine every segment; goes on behind damage."""
+        self.findings.clear()
+        for index, page in enumerate(self._pages):
+            data = self._read(page)
+            walk = self._walk(page, data)
+            yield self._judge(index, data, walk.run() if walk is not None else None)
+
+    def frames(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Frame]:
+        """The frames of every segment while it is examined. Stops at the first damage.
+
+        Args:
+            progress: called after each segment with bytes done and bytes in all.
+
+        Raises:
+            WalCorrupt: a file is missing, or else damaged.
+        """
+        self.findings.clear()
+        if any(page.lost for page in self._pages):
+            # A missing file is reported before any damage.
+            require_sound([*self.run()])
+        sizes = [0 if page.lost else self._size(page) for page in self._pages]
+        done = 0
+        for index, page in enumerate(self._pages):
+            data = self._read(page)
+            walk = self._walk(page, data)
+            if walk is not None and self._is_joined(page):
+                yield from walk
+            elif walk is not None:
+                walk.run()
+            require_sound([self._judge(index, data, walk)])
+            done += sizes[index]
+            if progress is not None:
+                progress(done, max(sum(sizes), 1))
+
+    def _path(self, page: _Page) -> str:
+        return segment_path(self._directory, page.id)
+
+    def _read(self, page: _Page) -> bytes:
+        return b"" if page.lost else read_whole(self._fs, self._path(page))
+
+    def _size(self, page: _Page) -> int:
+        file = self._fs.open(self._path(page))
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _walk(self, page: _Page, data: bytes) -> Walk | None:
+        if page.header is None:
+            return None
+        salt = salt_of(page.header.identity, page.id)
+        return Walk(data, salt, page.header.first, page.id, self._frame_bytes_max)
+
+    def _is_joined(self, page: _Page) -> bool:
+        before = self.findings[-1] if self.findings else None
+        if before is None:
+            return True
+        if before.id + 1 != page.id:
+            return False
+        return page.header is None or before.last + 1 == page.header.first
+
+    def _judge(self, index: int, data: bytes, walk: Walk | None) -> SegmentFinding:
+        """The finding about a segment, whose frames were all walked over."""
+        page = self._pages[index]
+        before = self.findings[-1] if self.findings else None
+        joined = self._is_joined(page)
         end, offset, detail = End.CLEAN, 0, ""
         behind, watermark = False, 0
         synced = 0
         last = before.last if before else 0
-        position = _position(index, pages)
-        proven = page.header is None and page.id <= newest
+        position = _position(index, self._pages)
+        proven = page.header is None and page.id <= self._newest
         if page.header is not None:
-            joined = joined and (before is None or before.last + 1 == page.header.first)
-            salt = salt_of(page.header.identity, page.id)
-            walk = Walk(data, salt, page.header.first, page.id, frame_bytes_max).run()
+            assert walk is not None
             end, offset, last = walk.end, walk.offset, walk.number - 1
             synced = walk.watermark
             if not joined:
@@ -317,11 +399,12 @@ def examine(
                 detail = f"it begins with frame {page.header.first} after {before.last}"
             elif end in (End.BAD, End.MISNUMBERED):
                 detail = f"frame {last + 1}: {walk.problem}"
+                salt = salt_of(page.header.identity, page.id)
                 behind, watermark = frames_behind(data, offset, salt, last + 1)
             proven = watermark > last
-            if position in _TAIL and promised > last:
+            if position in _TAIL and self._promised > last:
                 proven = True
-                detail = detail or _shortfall(last, promised, pages[index + 1 :])
+                detail = detail or _shortfall(last, self._promised, self._pages[index + 1 :])
         facts = Facts(
             position=position,
             anchored=before is not None or page.id == 1,
@@ -331,11 +414,11 @@ def examine(
             end=end,
             behind=behind,
             proven=proven,
-            same_boot=same_boot,
+            same_boot=self._same_boot,
         )
-        before = SegmentFinding(
+        finding = SegmentFinding(
             page.id,
-            path,
+            self._path(page),
             len(data),
             page.header,
             facts,
@@ -346,7 +429,8 @@ def examine(
             page.lost,
             synced,
         )
-        yield before
+        self.findings.append(finding)
+        return finding
 
 
 def _shortfall(last: int, promised: int, behind: list[_Page]) -> str:

@@ -93,6 +93,7 @@ class Disk:
         path = self.names("jobs")[-1]
         identity = self.fs.contents()[path][32:48]
         journal = Journal.open("data", segment_bytes_max=1 << 20, fs=self.fs)
+        journal.jobs.examine()
         number = journal.jobs.appended + 1
         journal.close()
         salt = salt_of(identity, int(path[-24:-4]))

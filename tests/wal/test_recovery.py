@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,8 +10,8 @@ from random import Random
 
 import pytest
 
-from wal import Log, WalCorrupt, WalFull
-from wal.files import OsFileSystem
+from wal import Frame, Log, WalCorrupt, WalFull
+from wal.files import OsFile, OsFileSystem
 from wal.format import HEADER_BYTES, End, HeaderState, encode_frame, frame_bytes, salt_of
 from wal.recovery import TABLE, Facts, Position, RecoveryOutcome, decide, matches, survey
 from wal.segment import segment_path
@@ -432,3 +433,51 @@ def test_setting_aside_changes_nothing_on_a_good_log(tmp_path: Path) -> None:
     after = tree(disk.directory)
     assert {name: after[name] for name in segments} == segments
     assert after.keys() == before.keys()
+
+
+class Counting(OsFileSystem):
+    """The disk, counting the bytes that are read of each file."""
+
+    def __init__(self) -> None:
+        self.read: Counter[str] = Counter()
+
+    def open(self, path: str, *, writable: bool = False) -> OsFile:
+        """See FileSystem."""
+        counts, file = self.read, super().open(path, writable=writable)
+
+        class Counted(OsFile):
+            def pread(self, length: int, offset: int) -> bytes:
+                data = super().pread(length, offset)
+                counts[path] += len(data)
+                return data
+
+        return Counted(file._fd, None)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["sound", "damaged"])
+def test_each_segment_is_read_once(tmp_path: Path, is_damaged: bool) -> None:
+    """Its frames are handed out while it is examined; a refusal comes as soon as it is known, and
+    changes nothing."""
+    disk = Disk(str(tmp_path))
+    if is_damaged:
+        put(disk.path(2), HEADER_BYTES + 40, b"damage")
+    before = tree(disk.directory)
+    fs = Counting()
+    log = Log.open(disk.directory, fs=fs, begin=False)
+    if is_damaged:
+        held: list[Frame] = []
+        with pytest.raises(WalCorrupt, match="damaged at"):
+            held.extend(log.read())
+        log.close()
+        assert fs.read[disk.path(3)] == HEADER_BYTES, "nothing behind the damage is read"
+        after = tree(disk.directory)
+        assert after == before
+        return
+    held = [*log.read()]
+    log.begin()
+    assert log.appended == held[-1].number == 6
+    log.close()
+    segments = {path: size for path, size in fs.read.items() if path.endswith(".wal")}
+    assert len(segments) == 3
+    for path, size in segments.items():
+        assert size == HEADER_BYTES + os.path.getsize(path), "the first page, then all of it"

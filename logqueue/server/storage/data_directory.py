@@ -145,6 +145,7 @@ def require_leases(
     if "leases" in known:
         raise _missing(data_dir, "leases", f"{NAME} names it")
     # Nothing is written to the jobs log before there is a leases log.
+    jobs.examine()
     if jobs.appended:
         raise _missing(data_dir, "leases", "there is a jobs log with frames beside it")
 

@@ -217,12 +217,11 @@ class Journal:
             WalCorrupt: A frame holds what this version cannot read.
         """
         note = progress or (lambda share: None)
-        total = max(self.jobs.bytes_total, 1)
         clean = True
         begun = False
         kept_from = 0
         gaps = Gaps()
-        history = self._history(state, lambda done, _: note(min(done / total, 1.0)))
+        history = self._history(state, lambda done, total: note(done / total))
         for order, place, segment, transaction, _ in history:
             self.order = max(self.order, order + 1)
             if not transaction.events:
