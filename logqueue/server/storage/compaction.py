@@ -25,7 +25,8 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageFull
 from logqueue.segments.index import LogName
-from logqueue.server.storage.journal import SPARE_BYTES, Journal
+from logqueue.server.storage import journal as journals
+from logqueue.server.storage.journal import Journal
 from logqueue.server.storage.segment_store import SegmentStore
 from wal import WalFull
 
@@ -181,7 +182,7 @@ def _move_before(work: Compaction, kept_from: int) -> Iterator[None]:
         # The space that producers leave is for acks and deletes. It is lent only to a move that
         # is sure to end, for then a whole segment comes free; so is what is kept in reserve.
         left = yield from _left_to_move(work, kept_from)
-        lent = max(left - SPARE_BYTES // 2, 0)
+        lent = max(left - journals.SPARE_BYTES // 2, 0)
         if lent > journal.reserve.bytes:
             raise
         journal.lent_bytes = journal.reserve.release() if lent else 0
@@ -202,7 +203,7 @@ def _move_before(work: Compaction, kept_from: int) -> Iterator[None]:
 def _keep_back(journal: Journal, live: int) -> Iterator[None]:
     """Keep room in reserve for what the oldest segment may have of live data."""
     movable = min(live, journal.jobs.segments()[0].bytes)
-    if movable > SPARE_BYTES // 2:
+    if movable > journals.SPARE_BYTES // 2:
         # A record written anew says which one it is, so it is a little larger than it was.
         yield from journal.reserve.grow(movable + movable // 2)
 
