@@ -22,9 +22,9 @@ from wal.format import (
 from wal.head import Head, HeadFile, head_path, read_head
 from wal.recovery import (
     ADVICE,
+    LogSurvey,
     RecoveryOutcome,
     SegmentFinding,
-    Survey,
     ran_on,
     repair,
     require_sound,
@@ -80,7 +80,7 @@ class Opening:
         self._is_new = False
         self.segments: list[LogSegment] = []
         self.head, self.losses = _head(fs, directory, set_damage_aside)
-        self._survey = Survey(
+        self._survey = LogSurvey(
             fs, directory, self.head, same_boot=self._same_boot, frame_bytes_max=frame_bytes_max
         )
         self.identity = self._survey.identity or b""

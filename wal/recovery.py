@@ -280,12 +280,12 @@ def survey(
         WalCorrupt: the note of the log cannot be read.
     """
     head = read_head(fs, directory)
-    yield from Survey(
+    yield from LogSurvey(
         fs, directory, head, same_boot=same_boot, frame_bytes_max=frame_bytes_max
     ).run()
 
 
-class Survey:
+class LogSurvey:
     """Examines the segments of a log, oldest first, each read once. Reads only.
 
     Attributes:
