@@ -227,7 +227,7 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
         (lambda: manifests.begin(tmp_path / "full"), "not empty"),
         (lambda: manifests.archive_files(str(tmp_path), "records"), "holds no archive"),
         (lambda: manifests.archive_files(str(tmp_path), "jobs"), "no table 'jobs'"),
-        (lambda: manifests.local_root("s3://bucket/a"), "no directory"),
+        (lambda: manifests.local_root("s3://bucket/a"), "not a directory"),
         (lambda: run_compact(str(tmp_path)), "holds no archive"),
     ]
     for call, message in cases:
