@@ -132,7 +132,7 @@ def local_root(text: str) -> Path:
     text = text.removeprefix("file://") if text.startswith("file://") else text
     if _SCHEME.match(text):
         raise PipelineError(
-            f"{text} is not a directory: an archive must be in a local or mounted one. For an object "
+            f"{text} is not a directory: archives need a local or mounted one. For an object "
             "store, archive to a directory and copy it there; files that are in a manifest never "
             "change"
         )
