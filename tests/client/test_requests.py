@@ -88,6 +88,10 @@ TOPIC_CASES = [
         "GET", "/v0/topics/q", lambda c: c.topic("q"), STATE,
         check=lambda r: r.queue == QueueCounters(ready=4, in_flight=1, dead_lettered=0),
     ),
+    Case(
+        "GET", "/v0/topics/q/stats", lambda c: c.stats("q"), STATE,
+        check=lambda r: r.head_seq == STATE["head_seq"] and r.queue.in_flight == 1,
+    ),
     Case("GET", "/v0/topics/q?touch=false", lambda c: c.topic("q", touch=False), STATE),
     Case(
         "GET", "/v0/topics?prefix=a%26b&cursor=x&page_size=2",

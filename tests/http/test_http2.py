@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived
 
 from tests.http.api import Api
 from tests.http.conftest import FreshServer
@@ -72,9 +76,38 @@ def test_streams_beside_requests(h2: httpx.Client, api: Api, queue: str) -> None
             assert (job["$seq"], job["data"]) == (number, number)
             assert next(pages)["records"][0]["data"] == number
             assert h2.post(f"{path}/ack", json={"node": "w", "seqs": [number]}).status_code == 200
-        api.append(queue, 4, 5)
-        assert next(jobs)["$seq"] == 4
-    assert eventually(lambda: api.facts(queue, "queue")[0]["in_flight"] == 0)
+
+
+def test_a_stream_that_is_reset_gives_its_jobs_back(api: Api, queue: str) -> None:
+    """Its connection goes on."""
+    api.append(queue, 1)
+    url = httpx.URL(api.base_url)
+    client = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+    client.initiate_connection()
+    head = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost")]
+
+    def send(*more: tuple[str, str]) -> int:
+        stream = client.get_next_available_stream_id()
+        client.send_headers(stream, [*head, *more], end_stream=True)
+        connection.sendall(client.data_to_send())
+        return stream
+
+    def receive(stream: int) -> bytes:
+        while True:
+            for event in client.receive_data(connection.recv(65536)):
+                if not isinstance(event, DataReceived) or event.stream_id != stream:
+                    continue
+                if b"retry:" not in event.data:
+                    return event.data
+
+    with socket.create_connection((url.host, url.port or 80), timeout=15) as connection:
+        work = send((":path", f"/v0/topics/{queue}/work?node=w&max=2"))
+        assert b'"$seq":1' in receive(work)
+        assert api.facts(queue, "queue")[0]["in_flight"] == 1
+        client.reset_stream(work, 8)
+        connection.sendall(client.data_to_send())
+        assert eventually(lambda: api.facts(queue, "queue")[0]["in_flight"] == 0)
+        assert b'"ok"' in receive(send((":path", "/v0/health")))
 
 
 def test_an_orderly_stop(fresh_server: FreshServer) -> None:

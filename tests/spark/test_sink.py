@@ -49,7 +49,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         ({"writeId": ""}, "option writeId is ''"),
         ({"writeId": "a b"}, "use 1 to 190 of"),
         ({"producer": "p"}, "takes writeId instead"),
-        ({"topic": "-x"}, "no name of a topic"),
+        ({"topic": "-x"}, "is not a name of a topic"),
         ({"mode": "twice"}, "write transactional, keyed or plain"),
         ({"delivery": "keyed", "mode": "plain"}, "option mode is given twice"),
         ({"onConflict": "x"}, "write keep, replace or reject"),
