@@ -215,22 +215,27 @@ def topic_state(topic: Topic, now: int, allows: Callable[[str], bool]) -> dict[s
     return state
 
 
-def topic_entry(topic: Topic, now: int) -> dict[str, Any]:
-    """A topic as the list shows it."""
-    entry: dict[str, Any] = {
+def topic_stats(topic: Topic, now: int, **more: Any) -> dict[str, Any]:
+    """The counters of a topic, with more members before those of its jobs."""
+    stats: dict[str, Any] = {
         "topic": topic.name,
         "type": topic.config.type,
         "head_seq": topic.head,
         "earliest_seq": topic.earliest_seq,
         "count": topic.live,
         "bytes": topic.live_bytes,
-        "durable": topic.config.durable,
-        "effective_priority": topic.effective_priority(now),
+        **more,
     }
     counters = queue_counters(topic, now)
     if counters is not None:
-        entry["queue"] = counters
-    return entry
+        stats["queue"] = counters
+    return stats
+
+
+def topic_entry(topic: Topic, now: int) -> dict[str, Any]:
+    """A topic as the list shows it."""
+    priority = topic.effective_priority(now)
+    return topic_stats(topic, now, durable=topic.config.durable, effective_priority=priority)
 
 
 def queue_counters(topic: Topic, now: int) -> dict[str, int | bool] | None:

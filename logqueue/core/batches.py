@@ -180,7 +180,7 @@ class Batches:
     ) -> tuple[int, int]:
         """The front's unbroken run of records that are from before a time or among others.
 
-        What was removed before is not part of it: nobody loses it now.
+        What was removed before is not part of it: it is not lost now.
 
         Args:
             time: ms since the epoch.

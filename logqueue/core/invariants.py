@@ -137,7 +137,7 @@ def _check_attributes(topic: Topic) -> None:
                     expiries.add(moment(expires_at, batch.seq_at(index)))
     if attributes is None:
         if size:
-            raise Contradiction(f"{where}: attributes that nobody knows")
+            raise Contradiction(f"{where}: attributes that no index has")
         return
     if attributes.bytes != size:
         raise Contradiction(f"{where}: attributes of {size} bytes")

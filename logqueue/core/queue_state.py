@@ -399,7 +399,7 @@ class QueueState:
             self._put_back(seq, job, due)
 
     def put_back(self, seqs: Sequence[int], goes_on_at: int) -> None:
-        """Have jobs that the cursor has passed, and nobody was given, come as reclaimed ones.
+        """Make jobs claimable that the cursor has passed and that were never handed out.
 
         Args:
             seqs: Neighbours among them, ascending.

@@ -95,8 +95,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
         logged: "always"; "topic_logged" if the topic's durability class is logged;
             "topic_on_disk" if records of the topic ever were.
         synced: "always"; "as_configured" by the durability class of the topic, or if the event
-            reserves seqs; "never" if a later event makes the promise, or nobody was promised
-            anything. The leases log is never synced for the sake of an event.
+            reserves seqs; "never" if a later event makes the promise, or there was
+            none. The leases log is never synced for the sake of an event.
         space: Whether it "takes" disk space that is left to acks and deletes, "frees" some, or is
             "neutral". An event that frees lets its whole transaction use the spare space.
         has_topic: Whether `topic` is the number of an instance that must exist.

@@ -136,7 +136,7 @@ class JobsHeld(Event, frozen=True, array_like=True, tag=21):
         jobs: (seq, deliveries, last error).
         again: Nothing has happened: it was said before, in a segment that goes.
         reason: Why they failed: "rejected" or "max_deliveries"; "" where that was not kept.
-        node: Who gave them up; "" for nobody.
+        node: The node that gave them up; "" when no worker did.
     """
 
     log: ClassVar[int] = BOTH

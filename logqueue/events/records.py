@@ -128,7 +128,7 @@ class RecordsRemoved(Event, frozen=True, array_like=True, tag=7):
         dead_lettered: So many of them moved elsewhere.
         redriven: All of them went back to where they came from.
         reason: Why they were dead-lettered; "" in logs of earlier versions.
-        node: Who gave them up; "" for nobody.
+        node: The node that gave them up; "" when no worker did.
     """
 
     log: ClassVar[int] = JOBS

@@ -14,7 +14,7 @@ from logqueue import events as ev
 from logqueue.model.config import RouterOptions, TopicOptions
 
 UNKNOWN = -1
-"""A floor nobody has told yet: the first that is told is not a movement."""
+"""A floor that no event has named yet: the first that is named is not a movement."""
 
 
 class TopicFacts(msgspec.Struct):

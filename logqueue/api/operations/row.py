@@ -83,7 +83,7 @@ class KeyPolicy(Enum):
 
     REQUIRED = auto()
     PROBE = auto()
-    """Nobody, unless probe authentication is on; and the operation answers at any time."""
+    """No key, unless probe authentication is on; and the operation answers at any time."""
     HANDLER = auto()
     """The handler itself decides which key is good enough; none may be."""
 

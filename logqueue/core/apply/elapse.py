@@ -28,8 +28,8 @@ def elapse(topic: Topic, now: int, jobs_max: int | None = limits.LAPSED_PER_PASS
 
 
 def put_some_back(topic: QueueTopic, jobs_max: int | None) -> None:
-    """Have some of the jobs come back that are below the cursor, that nobody was given and that do
-    not come by their own time."""
+    """Return some jobs below the cursor to the queue: those that were never handed out and are not
+    delayed."""
     queue = topic.queue
     found: list[int] = []
     scanned_max = limits.SCANNED_PER_PASS_MAX if jobs_max is not None else limits.U64_MAX

@@ -4,7 +4,7 @@ Owns: what a write has replaced and is not in its place yet. Must not know: why,
 
 Each replaced job is a cut in its batch, so ten thousand scattered ones take a second. The event
 says all of them; live, what is left is kept with the topic, and the engine goes on with it before
-anything else is decided or read there. So nobody can tell, and no crash leaves a part.
+anything else is decided or read there. So no reader sees a part, and no crash leaves one.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def dead_letter(
         reason: Why.
         now: The clock.
         error: The last error, for all of them; None for what each was told last.
-        node: Who gave them up; "" for nobody.
+        node: The node that gave them up; "" when no worker did.
 
     Raises:
         RecordTooLarge, TopicFull, Throttled: The dead-letter topic cannot take the copies.

@@ -41,8 +41,6 @@ CLOCK_CHECK_MS = 1000
 HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
 """Why a queue hands out nothing although it has jobs."""
 
-"""Events that make no job claimable, free no place and show nothing new."""
-
 logger = logging.getLogger("logqueue.coordinator")
 
 
@@ -123,10 +121,8 @@ class Dispatcher:
         """
         self._is_stopping = True
         self.subscriptions.end(error)
-        for readers in list(self._readers.values()):
-            for reader in list(readers):
-                if not reader.done():
-                    reader.set_result(None)
+        for name in list(self._readers):
+            self._wake_readers(name)
         for waitlist in list(self._waitlists.values()):
             for stream in list(waitlist.streams):
                 stream.end(error)
@@ -456,15 +452,18 @@ class Dispatcher:
         """Something changed: serve the waitlists that may gain from it, and those who follow."""
         for topic in topics:
             self.subscriptions.changed(topic)
-            for reader in self._readers.pop(topic.name, ()):
-                if not reader.done():
-                    reader.set_result(None)
+            self._wake_readers(topic.name)
             waitlist = self._waitlists.get(topic.number)
             if waitlist is None:
                 continue
             if topic.number not in self.engine.state.instances or waitlist.topic.ready:
                 self._schedule(waitlist)
             self._arm(topic)
+
+    def _wake_readers(self, name: str) -> None:
+        for reader in self._readers.pop(name, ()):
+            if not reader.done():
+                reader.set_result(None)
 
     def _schedule(self, waitlist: Waitlist) -> None:
         """Open the coalescing window. Its end does not depend on who opened it."""

@@ -113,18 +113,7 @@ class TopicRoutes:
         dispatcher = self._service.require_serving()
         now = dispatcher.engine.clock.now_ms()
         topic = dispatcher.engine.topic_now(request.name, now)
-        members: dict[str, Any] = {
-            "topic": topic.name,
-            "type": topic.config.type,
-            "head_seq": topic.head,
-            "earliest_seq": topic.earliest_seq,
-            "count": topic.live,
-            "bytes": topic.live_bytes,
-        }
-        counters = replies.queue_counters(topic, now)
-        if counters is not None:
-            members["queue"] = counters
-        return dispatcher.show(members, topic, show_members, request)
+        return dispatcher.show(replies.topic_stats(topic, now), topic, show_members, request)
 
     @serves("list_topics")
     def list(self, request: HttpRequest) -> Answer:

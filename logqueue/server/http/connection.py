@@ -31,7 +31,7 @@ from logqueue.server.http.exchange import (
 from logqueue.server.http.head import HEAD_BYTES_MAX, RequestHead, parse_head, require_beginning
 from logqueue.server.http.http2 import PREFACE, Http2Connection
 from logqueue.server.http.pace import ADVICE, GRACE_S, Pace
-from logqueue.server.http.requests import Fields, HttpRequest, Reply
+from logqueue.server.http.requests import Fields, Reply
 from logqueue.server.http.websocket import WebSocket, is_offered
 
 KEEP_ALIVE_S = 75.0
@@ -421,15 +421,6 @@ class HttpConnection(asyncio.Protocol):
         except Throttled:
             self._request_bytes = 0
             raise
-
-    def require_room(self, request: HttpRequest, size: int) -> None:
-        """Check that a reply may be written, should its client not read it.
-
-        Raises:
-            Throttled: It may not.
-        """
-        key = request.key
-        self.api.service.memory.require(key.id if key is not None else "", size)
 
     def _drop(self) -> None:
         """Memory is short, and this client does not read."""

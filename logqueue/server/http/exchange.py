@@ -97,14 +97,6 @@ class ReplyWriter(Protocol):
         """
         ...
 
-    def require_room(self, request: HttpRequest, size: int) -> None:
-        """Check that a reply may be written, should its client not read it.
-
-        Raises:
-            Throttled: It may not.
-        """
-        ...
-
 
 class HttpExchange:
     """One request and its reply.
@@ -279,7 +271,9 @@ class HttpExchange:
     def _fitting(self, reply: Reply) -> Reply:
         """A large reply, or a refusal when replies that nobody reads have used up the memory."""
         try:
-            self.writer.require_room(self.request, len(reply.body))
+            key = self.request.key
+            memory = self.writer.api.service.memory
+            memory.require(key.id if key is not None else "", len(reply.body))
         except LogqueueError as refusal:
             if reply.on_undelivered is not None:
                 reply.on_undelivered()

@@ -45,7 +45,7 @@ from logqueue.server.http.exchange import (
 )
 from logqueue.server.http.head import CHUNKED, HEAD_BYTES_MAX, RequestHead, assemble_head
 from logqueue.server.http.pace import ADVICE, GRACE_S, Pace
-from logqueue.server.http.requests import Fields, HttpRequest, Reply
+from logqueue.server.http.requests import Fields, Reply
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -713,11 +713,6 @@ class Http2Stream:
         except Throttled:
             self._request_bytes = 0
             raise
-
-    def require_room(self, request: HttpRequest, size: int) -> None:
-        """See ReplyWriter."""
-        key = request.key
-        self.api.service.memory.require(key.id if key is not None else "", size)
 
     # -- what waits for its reader ---------------------------------------------------------------
 

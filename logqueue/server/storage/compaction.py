@@ -28,7 +28,7 @@ from logqueue.segments.index import LogName
 from logqueue.server.storage import journal as journals
 from logqueue.server.storage.journal import Journal
 from logqueue.server.storage.segment_store import SegmentStore
-from wal import WalFull
+from wal import Log, WalFull
 
 SLACK_BYTES = 8 << 20
 """Garbage that is not worth a rewrite."""
@@ -191,13 +191,18 @@ def _move_before(work: Compaction, kept_from: int) -> Iterator[None]:
         finally:
             journal.lent_bytes = 0
     work.commit([ev.SegmentsDropped(work.now(), 0, kept_from)])
-    moved = log.appended
-    log.sync()
-    while log.durable < moved and log.failure is None:
-        yield
+    yield from _until_durable(log)
     if log.failure is None:
         journal.jobs_kept_from = kept_from
         yield from _drop_before(work, "jobs", kept_from)
+
+
+def _until_durable(log: Log) -> Iterator[None]:
+    """Have all that was appended synced; over early when the log fails."""
+    appended = log.appended
+    log.sync()
+    while log.durable < appended and log.failure is None:
+        yield
 
 
 def _keep_back(journal: Journal, live: int) -> Iterator[None]:
@@ -423,10 +428,7 @@ def tidy_leases(work: Compaction) -> Iterator[None]:
     kept_from = log.segment
     # A part of a checkpoint frees nothing, so it is not begun without room for all of it.
     yield from journal.checkpoint_leases(work.state, work.now(), JOB_KEPT_BYTES * known)
-    checkpointed = log.appended
-    log.sync()
-    while log.durable < checkpointed and log.failure is None:
-        yield
+    yield from _until_durable(log)
     if log.failure is None:
         journal.leases_kept_from = kept_from
         yield from _drop_before(work, "leases", kept_from)
