@@ -3,7 +3,7 @@
 A module by noun: topics, records, routers, staging, jobs, checkpoints; `event` has what they share,
 `encoding` their bytes. Must not know: why something happened, how it changes the state.
 
-Every event carries `at`, the coordinator's clock when it was decided; replay never asks the time.
+Every event carries `at`, the dispatcher's clock when it was decided; replay never asks the time.
 Topics are named by `topic`, the number of the topic *instance*: a deleted and recreated topic is
 another one. An event goes to the jobs log (what work exists) or the leases log (who holds what).
 """

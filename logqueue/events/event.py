@@ -107,7 +107,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
         holds_records: Whether it says that records exist, or holds what becomes records: readers of
             records pass over all other events without decoding them.
         keeps_first_time: Whether `at` may be earlier than that of events before it.
-        at: The coordinator's clock when it was decided, ms since the epoch.
+        at: The dispatcher's clock when it was decided, ms since the epoch.
         topic: Number of the topic instance it is about.
     """
 

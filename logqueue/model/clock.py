@@ -1,4 +1,4 @@
-"""Where time comes from. The core never reads a clock: the coordinator does, once per command."""
+"""Where time comes from. The core never reads a clock: the dispatcher does, once per command."""
 
 from __future__ import annotations
 

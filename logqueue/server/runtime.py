@@ -239,15 +239,15 @@ class Runtime:
         """Serve from now on, in the present event loop. Call after `recover`."""
         engine = self.engine
         loop = asyncio.get_running_loop()
-        gate = CommitBarrier(engine.journal.jobs, loop)
+        barrier = CommitBarrier(engine.journal.jobs, loop)
         self._dispatcher = dispatcher = Dispatcher(
             engine,
-            gate,
+            barrier,
             clock_check_ms=self._clock_check_ms,
             stall_retry_s=self._stall_retry_s,
         )
         if not self._is_stepped:
-            engine.journal.jobs.start(gate.notify)
+            engine.journal.jobs.start(barrier.notify)
             engine.journal.housework.begin()
             self._start_background(dispatcher)
         self._lifecycle.ready(dispatcher)
@@ -257,7 +257,7 @@ class Runtime:
         assert self._core is not None
         engine, archiver = self._core.engine, self._core.archiver
         work = {
-            "tidy": tidy_forever(engine, dispatcher.gate),
+            "tidy": tidy_forever(engine, dispatcher.barrier),
             "flush": flush_forever(engine),
             "rebuild": rebuild_on_failure(engine, dispatcher.adopt),
         }

@@ -142,9 +142,9 @@ class Service:
         return self.lifecycle.dispatcher.engine if self.lifecycle.dispatcher is not None else None
 
     @property
-    def gate(self) -> CommitBarrier | None:
+    def barrier(self) -> CommitBarrier | None:
         """Where replies wait, once there is a log to wait for."""
-        return self.lifecycle.dispatcher.gate if self.lifecycle.dispatcher is not None else None
+        return self.lifecycle.dispatcher.barrier if self.lifecycle.dispatcher is not None else None
 
     @property
     def claims_waiting(self) -> int:
@@ -154,7 +154,7 @@ class Service:
         )
 
     def require_serving(self) -> Dispatcher:
-        """The coordinator, for a route that needs it.
+        """The dispatcher, for a route that needs it.
 
         Raises:
             NotReady: The log is still being replayed.
@@ -180,11 +180,11 @@ class Service:
         Raises:
             StorageReadOnly: A write or sync has failed.
         """
-        coordinator = self.require_serving()
-        failure = coordinator.engine.journal.jobs.failure
+        dispatcher = self.require_serving()
+        failure = dispatcher.engine.journal.jobs.failure
         if failure is not None:
             raise StorageReadOnly.because(failure)
-        return coordinator
+        return dispatcher
 
     # -- keys ------------------------------------------------------------------------------------
 

@@ -347,7 +347,7 @@ class MemoryCore:
         self._service = runtime.service
 
         async def begin() -> None:
-            self._coordinator = runtime.begin()
+            self._dispatcher = runtime.begin()
 
         self._loop.run_until_complete(begin())
 
@@ -382,7 +382,7 @@ class MemoryCore:
     def _settle(self) -> None:
         """Let the server do all it can do now, and find out when it wants to do more."""
         self._rest()
-        engine = self._coordinator.engine
+        engine = self._dispatcher.engine
         now = self._time.now()
         if now >= self._tidied + TIDY_INTERVAL_S and self._service.phase is Phase.READY:
             self._tidied = now
@@ -399,10 +399,10 @@ class MemoryCore:
         """Run the loop and both logs until neither has anything left to do now."""
         while True:
             self._loop.run_forever()
-            journal = self._coordinator.engine.journal
+            journal = self._dispatcher.engine.journal
             if not journal.jobs.step():
                 break
-            self._coordinator.gate.notify()
+            self._dispatcher.barrier.notify()
         journal.flush_leases()
 
     def _idle(self, timeout: float | None) -> bool:

@@ -48,9 +48,9 @@ class Memory:
         self.core.close()
 
     @property
-    def coordinator(self) -> Dispatcher:
-        """The server's coordinator, between two requests."""
-        return self.core._coordinator
+    def dispatcher(self) -> Dispatcher:
+        """The server's dispatcher, between two requests."""
+        return self.core._dispatcher
 
     def wait(self, seconds: float) -> float:
         """Let time pass; what time it is then."""

@@ -37,7 +37,7 @@ def memory() -> Iterator[Memory]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_reads_the_clock_once(memory: Memory, name: str) -> None:
-    clock = memory.coordinator.engine.clock
+    clock = memory.dispatcher.engine.clock
     read = clock.now_ms
     reads = 0
 
@@ -48,7 +48,7 @@ def test_a_command_reads_the_clock_once(memory: Memory, name: str) -> None:
 
     def submit() -> None:
         vars(clock)["now_ms"] = now_ms
-        memory.coordinator.submit(COMMANDS[name], encode, None)
+        memory.dispatcher.submit(COMMANDS[name], encode, None)
         vars(clock)["now_ms"] = read
 
     memory.core._run(submit)

@@ -78,11 +78,11 @@ class WatchedFile(OsFile):
         super().allocate(offset, length)
 
 
-async def claimed(engine: Engine, coordinator: Dispatcher, rounds: int) -> None:
+async def claimed(engine: Engine, dispatcher: Dispatcher, rounds: int) -> None:
     """Write, claim and ack in a loop's turns."""
     for _ in range(rounds):
         outcome = engine.execute(cmd.Append("q", pack([job("x" * 2000)] * 4), 4))
-        await coordinator.gate.wait(outcome.written, outcome.durable)
+        await dispatcher.barrier.wait(outcome.written, outcome.durable)
         claimed = engine.execute(cmd.ClaimJobs("q", (cmd.Claimer("w", 4, None, 0),))).result
         engine.execute(cmd.AckJobs("q", "w", [found.seq for found in claimed.jobs[0]], None))
         await asyncio.sleep(0)
@@ -103,11 +103,11 @@ def test_the_loop_neither_syncs_nor_removes(tmp_path: Path) -> None:
         settings = Settings(data_dir=str(tmp_path / "data"), segment_max_bytes=SEGMENT)
         runtime = Runtime(settings, fs=disk)
         runtime.recover()
-        coordinator, engine = runtime.begin(), runtime.engine
+        dispatcher, engine = runtime.begin(), runtime.engine
         config = TopicOptions(type="queue", durability="fsync", leases_durable=True)
         engine.execute(cmd.PutTopic("q", config))
         disk.counts.clear()
-        await claimed(engine, coordinator, 60)
+        await claimed(engine, dispatcher, 60)
         await leases_flushed(engine.journal)
         for _ in engine.tidy():
             await asyncio.sleep(0.001)

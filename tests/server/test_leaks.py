@@ -69,11 +69,11 @@ class Place:
     async def rest(self) -> None:
         """Until everybody who hung up is noticed, and nothing is held back."""
         service, server = self.server.service, self.server.http.server_state
-        gate = service.gate
-        assert gate is not None
+        barrier = service.barrier
+        assert barrier is not None
         for _ in range(2000):
             await asyncio.sleep(0.001)
-            if not (server.connections or server.tasks or gate.waiting or service.streams):
+            if not (server.connections or server.tasks or barrier.waiting or service.streams):
                 break
         # Tidying, and what is kept for a time.
         engine = service.engine

@@ -123,9 +123,9 @@ def test_a_job_that_was_never_written_was_not_handed_out(
     server.append(1)
     assert len(pushed(stream)) == 1
     server.settle("ack", 1)
-    gate = server.coordinator.gate
+    barrier = server.dispatcher.barrier
     with monkeypatch.context() as patched:
-        patched.setattr(gate, "when", lambda *_: None)
+        patched.setattr(barrier, "when", lambda *_: None)
         server.begin("POST", "topics/q", {"records": [{"data": 2}]})
     assert pushed(stream) == [] and server.state()["in_flight"] == 1
     server.core.hang_up(stream)

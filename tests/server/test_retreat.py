@@ -300,7 +300,7 @@ def test_who_asks_while_leases_go_over_is_served_after_it() -> None:
         server.append(1, 2, 3)
         stream = server.work(node="gone")
         assert len(pushed(stream)) == 1
-        engine = server.coordinator.engine
+        engine = server.dispatcher.engine
         log = engine.journal.jobs
         with log._lock:
             log._committer.poison(OSError(errno.EIO, "the disk is gone"))
@@ -316,7 +316,7 @@ def test_who_asks_while_leases_go_over_is_served_after_it() -> None:
         assert not waiting.is_over and not pushed(other)
         carry()
         assert next(steps, None) is None
-        server.core._run(server.coordinator.adopt)
+        server.core._run(server.dispatcher.adopt)
 
         served = [job["$seq"] for job in [*claimed(waiting), *pushed(other)]]
         assert sorted(served) == [1, 2, 3], "what the stream had came back, too"

@@ -70,9 +70,9 @@ class Scene:
     def __init__(self) -> None:
         self.world = World()
         self.world.put("l", type="log", durability="fsync")
-        self.gate = CommitBarrier(self.world.engine.journal.jobs, asyncio.get_running_loop())
+        self.barrier = CommitBarrier(self.world.engine.journal.jobs, asyncio.get_running_loop())
         loop = asyncio.get_running_loop()
-        self.subscriptions = Subscriptions(self.world.engine, self.gate, loop, RecordTexts())
+        self.subscriptions = Subscriptions(self.world.engine, self.barrier, loop, RecordTexts())
 
     def open(self, cursor: Cursor | None = None, *names: str) -> Reader:
         """A reader from the start, or from a cursor."""
@@ -95,7 +95,7 @@ class Scene:
     async def commit(self) -> None:
         """Keep all promises."""
         self.world.step()
-        self.gate.notify()
+        self.barrier.notify()
         await self.settle()
 
     async def settle(self) -> None:

@@ -300,7 +300,7 @@ def test_a_step_of_the_wall_clock_is_noticed(
 ) -> None:
     """The clock jumps ahead: what is due by it comes within a second, not when the loop's clock has
     got there as well. It is set back: what is due comes by it, and the server does not spin."""
-    server.coordinator._clock_check_ms = 1000
+    server.dispatcher._clock_check_ms = 1000
     server.queue(**config)
     act(server)
     _, got = WAYS[way](server)
@@ -312,7 +312,7 @@ def test_a_step_of_the_wall_clock_is_noticed(
 
 
 def test_a_clock_that_is_set_back_delays_and_does_not_spin(server: Memory) -> None:
-    server.coordinator._clock_check_ms = 1000
+    server.dispatcher._clock_check_ms = 1000
     server.queue()
     server.append(1, delay_ms=5000)
     stream = server.work()

@@ -26,7 +26,7 @@ SEQS_SCANNED_AGAIN_MAX = 1000
 
 
 def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision[cmd.ClaimResult]:
-    """One coordinator pass: pick jobs, take the exhausted out, share the rest evenly."""
+    """One pass: pick jobs, take the exhausted out, share the rest evenly."""
     topic = state.queue(command.topic)
     queue = topic.queue
     demands = [claimer.jobs_max for claimer in command.claimers]

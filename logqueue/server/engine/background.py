@@ -29,14 +29,14 @@ FLUSHED_POLL_INTERVAL_S = 0.002
 logger = logging.getLogger("logqueue.background")
 
 
-async def tidy_forever(engine: Engine, gate: CommitBarrier) -> None:
+async def tidy_forever(engine: Engine, barrier: CommitBarrier) -> None:
     """Evict what is due, and give memory and disk space back, in steps between requests."""
     complained = False
     while True:
         await asyncio.sleep(TIDY_INTERVAL_S)
         try:
             for _ in engine.tidy():
-                await asyncio.sleep(0.001 if gate.waiting == 0 else 0)
+                await asyncio.sleep(0.001 if barrier.waiting == 0 else 0)
             complained = False
         except (LogqueueError, WalError) as refusal:
             if not complained:

@@ -41,7 +41,7 @@ CLOCK_CHECK_MS = 1000
 HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
 """Why a queue hands out nothing although it has jobs."""
 
-logger = logging.getLogger("logqueue.coordinator")
+logger = logging.getLogger("logqueue.dispatcher")
 
 
 class Dispatcher:
@@ -50,7 +50,7 @@ class Dispatcher:
     def __init__(
         self,
         engine: Engine,
-        gate: CommitBarrier,
+        barrier: CommitBarrier,
         *,
         clock_check_ms: int = CLOCK_CHECK_MS,
         stall_retry_s: float = STALL_RETRY_S,
@@ -59,17 +59,17 @@ class Dispatcher:
 
         Args:
             engine: Ready for commands.
-            gate: Where replies wait for the log of that engine.
+            barrier: Where replies wait for the log of that engine.
             clock_check_ms: How late, at most, a step of the wall clock is noticed.
             stall_retry_s: How often routers that found no room look whether time has made some.
         """
         self.engine = engine
-        self.gate = gate
+        self.barrier = barrier
         self._clock_check_ms = clock_check_ms
         self._stall_retry_s = stall_retry_s
         self.loop = asyncio.get_running_loop()
         self.record_texts = RecordTexts()
-        self.subscriptions = Subscriptions(engine, self.gate, self.loop, self.record_texts)
+        self.subscriptions = Subscriptions(engine, self.barrier, self.loop, self.record_texts)
         self._waitlists: dict[int, Waitlist] = {}
         self._readers: dict[str, set[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -154,7 +154,7 @@ class Dispatcher:
         Returns:
             The answer, or the refusal, on its way.
         """
-        pending = Pending(self.gate, encode, context)
+        pending = Pending(self.barrier, encode, context)
         now = self.engine.clock.now_ms()
         if isinstance(command, cmd.ClaimJobs):
             self._claim(command, pending, now)
@@ -170,7 +170,7 @@ class Dispatcher:
         self, result: R, written: int, durable: int, encode: Callable[[C, R, Spent], T], context: C
     ) -> Pending[T]:
         """What was read from the state; it is shown once the log has reached both positions."""
-        pending = Pending(self.gate, encode, context)
+        pending = Pending(self.barrier, encode, context)
         pending.decide(result, written, durable)
         return pending
 
@@ -182,7 +182,7 @@ class Dispatcher:
 
     def refuse(self, topic: str, refusal: LogqueueError) -> Pending[Any]:
         """A refusal that was computed from whether there is such a topic, and of what kind."""
-        pending: Pending[Any] = Pending(self.gate, _nothing, None)
+        pending: Pending[Any] = Pending(self.barrier, _nothing, None)
         self._refuse(topic, pending, refusal)
         return pending
 
@@ -476,7 +476,7 @@ class Dispatcher:
             waitlist.scheduled = self.loop.call_soon(self._serve, waitlist)
 
     def _serve(self, waitlist: Waitlist) -> None:
-        """One coordinator pass over a whole waitlist, in the order in which they came.
+        """One pass over a whole waitlist, in the order in which they came.
 
         A stream that was dealt something goes to the end of the line, so that a trickle reaches
         everybody.
@@ -560,7 +560,7 @@ class Dispatcher:
             else:
                 stream.end(failure)
 
-        self.gate.when(outcome.written, outcome.durable, release)
+        self.barrier.when(outcome.written, outcome.durable, release)
 
     def _fail(self, waitlist: Waitlist, error: LogqueueError) -> None:
         streams, waitlist.streams = waitlist.streams, []
@@ -577,7 +577,7 @@ class Dispatcher:
         for member in waiting:
             if not member.is_over:
                 member.refuse(error, topic.mark_written, durable)
-        self.gate.when(topic.mark_written, durable, release)
+        self.barrier.when(topic.mark_written, durable, release)
 
     # -- routers ---------------------------------------------------------------------------------
 

@@ -210,12 +210,12 @@ class Subscriptions:
     def __init__(
         self,
         engine: Engine,
-        gate: CommitBarrier,
+        barrier: CommitBarrier,
         loop: asyncio.AbstractEventLoop,
         texts: RecordTexts,
     ) -> None:
         self._engine = engine
-        self._gate = gate
+        self._barrier = barrier
         self._loop = loop
         self._texts = texts
         self._channels: dict[int, _Channel] = {}
@@ -330,7 +330,7 @@ class Subscriptions:
                     self._schedule()
                     break
         for (written, durable), deliveries in turn.deliveries.items():
-            self._gate.when(written, durable, partial(self._release, deliveries))
+            self._barrier.when(written, durable, partial(self._release, deliveries))
 
     def _note_changes(self) -> None:
         now = self._loop.time()
@@ -432,7 +432,7 @@ class Subscriptions:
             events.append(frames.caught_up_event(topic.name, page.head_seq))
         return _Step(page.next_from_seq, is_at_head, page.tombstone is not None, events, {})
 
-    # -- behind the gate -------------------------------------------------------------------------
+    # -- behind the barrier ----------------------------------------------------------------------
 
     def _release(self, deliveries: Iterable[_Delivery], failure: LogqueueError | None) -> None:
         """Send what was held, or take it back: the log will never get there."""

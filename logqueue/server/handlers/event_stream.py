@@ -25,7 +25,7 @@ class EventStream(Subscriber):
         self,
         session: ReaderSession,
         sessions: WatchSessions,
-        coordinator: Dispatcher,
+        dispatcher: Dispatcher,
         body: ByteStream,
     ) -> None:
         """Open a stream: it follows the session's topics, as they are now, from now on."""
@@ -33,18 +33,18 @@ class EventStream(Subscriber):
         self.key = session.key
         self._session = session
         self._sessions = sessions
-        self._coordinator = coordinator
+        self._dispatcher = dispatcher
         self._body: ByteStream | None = body
         # A frame's id holds the cursors of all topics; only with one topic it is nobody's own.
         self._form = None
         if len(session.cursors) == 1:
             self._form = "sse" if body.is_chunked else "sse without chunks"
-        self._heartbeat = Heartbeat(coordinator.loop, session.heartbeat_s, self._beat)
+        self._heartbeat = Heartbeat(dispatcher.loop, session.heartbeat_s, self._beat)
         body.writer = self
         body.write(body.frame(frames.RETRY))
         sessions.opened(session)
-        topics: dict[str, Topic] = coordinator.engine.state.topics
-        subscriptions = coordinator.subscriptions
+        topics: dict[str, Topic] = dispatcher.engine.state.topics
+        subscriptions = dispatcher.subscriptions
         subscriptions.open(self)
         for name, cursor in session.cursors.items():
             subscriptions.add(Subscription(self, name, topics.get(name), cursor, session.options))
@@ -89,7 +89,7 @@ class EventStream(Subscriber):
     def end(self, error: LogqueueError) -> None:
         """See Subscriber."""
         # What is held was not sent: the id must not stand for it.
-        self._coordinator.subscriptions.close(self)
+        self._dispatcher.subscriptions.close(self)
         if self._body is not None:
             event_id = frames.encode_cursors(self._cursors())
             code = frames.SHUTTING_DOWN if isinstance(error, ShuttingDown) else error.code
@@ -101,7 +101,7 @@ class EventStream(Subscriber):
 
     def stream_drained(self) -> None:
         """See StreamWriter."""
-        self._coordinator.subscriptions.resume(self)
+        self._dispatcher.subscriptions.resume(self)
 
     def stream_lost(self) -> None:
         """See StreamWriter."""
@@ -117,5 +117,5 @@ class EventStream(Subscriber):
     def _close(self) -> None:
         self._body = None
         self._heartbeat.stop()
-        self._coordinator.subscriptions.close(self)
+        self._dispatcher.subscriptions.close(self)
         self._sessions.closed(self._session)

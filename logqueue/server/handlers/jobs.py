@@ -74,7 +74,7 @@ class JobRoutes:
         now = engine.clock.now_ms()
         topic = engine.queue_now(request.name, now)
         job = describe_job(topic, seq)
-        await dispatcher.gate.wait(topic.mark_written, topic.mark_durable)
+        await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
         if job is None:
             raise NotFound(
                 f"topic {quoted(request.name)} has no job {seq}, or it has finished",
@@ -110,7 +110,7 @@ class JobRoutes:
         crew = _crew(dispatcher, topic, in_flight)
         shown = sorted(crew, key=lambda worker: (-(worker["last_seen_ts"] or 0), worker["node"]))
         body = {"topic": request.name, "workers": shown[:WORKERS_SHOWN_MAX], "count": len(crew)}
-        await dispatcher.gate.wait(topic.mark_written, topic.mark_durable)
+        await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
         return reply_with(request, body)
 
     # -- operating -------------------------------------------------------------------------------

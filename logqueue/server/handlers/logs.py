@@ -173,8 +173,8 @@ class LogRoutes:
         Raises:
             StorageReadOnly: The log has failed.
         """
-        coordinator = self._service.require_serving()
-        journal, segments = coordinator.engine.journal, coordinator.engine.segments
+        dispatcher = self._service.require_serving()
+        journal, segments = dispatcher.engine.journal, dispatcher.engine.segments
         jobs = journal.jobs
         if log == "leases":
             await leases_flushed(journal)
@@ -182,7 +182,7 @@ class LogRoutes:
         # The leases log tells of topics that the jobs log has made.
         through = jobs.appended
         jobs.sync()
-        await coordinator.gate.wait(through, through)
+        await dispatcher.barrier.wait(through, through)
         if log == "leases":
             failure = journal.leases.failure
             if failure is not None or journal.leases.written < ground.through:

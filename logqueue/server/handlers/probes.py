@@ -35,8 +35,8 @@ class OperationRoutes:
     @serves("ready")
     def ready(self, request: HttpRequest) -> Reply:
         """`GET /v0/ready`: the log is replayed and takes writes."""
-        coordinator = self._service.require_ready()
-        topics = len(coordinator.engine.state.topics)
+        dispatcher = self._service.require_ready()
+        topics = len(dispatcher.engine.state.topics)
         return Reply(
             replies.encode({"status": "ready", "wal_replay_complete": True, "topics": topics})
         )

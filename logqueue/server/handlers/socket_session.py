@@ -75,7 +75,7 @@ class SocketSession(Subscriber):
         """Begin to serve a socket."""
         super().__init__()
         self._service = service
-        self._coordinator = service.require_serving()
+        self._dispatcher = service.require_serving()
         self.key = key
         self._socket = socket
         self._inbox: deque[bytes | None] = deque()
@@ -89,7 +89,7 @@ class SocketSession(Subscriber):
         self._costs: dict[str, int] = {}
         self._followed_bytes = 0
         socket.listener = self
-        self._coordinator.subscriptions.open(self)
+        self._dispatcher.subscriptions.open(self)
 
     # -- what comes in ---------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class SocketSession(Subscriber):
     def socket_drained(self) -> None:
         """See SocketListener."""
         self._work()
-        self._coordinator.subscriptions.resume(self)
+        self._dispatcher.subscriptions.resume(self)
 
     def socket_lost(self) -> None:
         """See SocketListener."""
@@ -120,7 +120,7 @@ class SocketSession(Subscriber):
         self._outbox.clear()
         if self._reading is not None:
             self._reading.cancel()
-        self._coordinator.subscriptions.close(self)
+        self._dispatcher.subscriptions.close(self)
 
     def _work(self) -> None:
         """Execute commands, in order, as long as there is room for what they answer."""
@@ -149,7 +149,7 @@ class SocketSession(Subscriber):
             self._fill(slot, replies.encode_socket_error(None, "unsupported_message", advice))
             return
         if len(text) > LARGE_BYTES:
-            loop = self._coordinator.loop
+            loop = self._dispatcher.loop
             self._reading = loop.create_task(self._execute_large(slot, text), name="large message")
             return
         ignored: list[str] = []
@@ -158,14 +158,14 @@ class SocketSession(Subscriber):
         except InvalidRequest as refusal:
             self._fill(slot, replies.encode_socket_error(b"null", "invalid_json", refusal.message))
             return
-        engine = self._coordinator.engine
+        engine = self._dispatcher.engine
         if (
             isinstance(message, feed_bodies.Publish)
             and engine.has_arrears
             and engine.is_far_behind(message.topic)
         ):
             late = self._execute_late(slot, message, ignored)
-            self._reading = self._coordinator.loop.create_task(late, name="late message")
+            self._reading = self._dispatcher.loop.create_task(late, name="late message")
             return
         self._execute_message(slot, message, ignored)
 
@@ -173,7 +173,7 @@ class SocketSession(Subscriber):
         self, slot: _Slot, message: feed_bodies.Publish, ignored: list[str]
     ) -> None:
         """Let what the topic waits for go first; what came behind this message waits, too."""
-        await catch_up(self._coordinator.engine, message.topic)
+        await catch_up(self._dispatcher.engine, message.topic)
         self._reading = None
         self._execute_message(slot, message, ignored)
         self._work()
@@ -185,7 +185,7 @@ class SocketSession(Subscriber):
             async with self._service.large_bodies:
                 message = await in_steps(read_packed_message(text, ignored.extend))
                 if isinstance(message, feed_bodies.Publish):
-                    await catch_up(self._coordinator.engine, message.topic)
+                    await catch_up(self._dispatcher.engine, message.topic)
         except LogqueueError as refusal:
             self._reading = None
             code = "invalid_json" if isinstance(refusal, InvalidRequest) else refusal.code
@@ -233,8 +233,8 @@ class SocketSession(Subscriber):
         text = self._encode_refusal(request_id, error)
         if isinstance(error, TopicNotFound):
             # The deletion that this was computed from may not be durable yet.
-            control_mark = self._coordinator.engine.control_mark
-            return self._coordinator.hold(text, 0, control_mark, _as_it_is, None)
+            control_mark = self._dispatcher.engine.control_mark
+            return self._dispatcher.hold(text, 0, control_mark, _as_it_is, None)
         return text
 
     # -- commands --------------------------------------------------------------------------------
@@ -253,18 +253,18 @@ class SocketSession(Subscriber):
         self._require(Scope.READ)
         starts = message.starts()
         require_topics_allowed(self.key, starts)
-        engine = self._coordinator.engine
+        engine = self._dispatcher.engine
         topics = find_topics(engine, starts, lenient=message.lenient)
         options = read_options(message)
         self._note_followed(dict.fromkeys(topics, FOLLOWED_BYTES + options.cost))
         places = {name: starting_place(topic, starts[name]) for name, topic in topics.items()}
         for name, topic in topics.items():
             cursor = Cursor(places[name]["from_seq"])
-            self._coordinator.subscriptions.add(Subscription(self, name, topic, cursor, options))
+            self._dispatcher.subscriptions.add(Subscription(self, name, topic, cursor, options))
         members = replies.encode(places)
         text = b'{"op":"subscribed","request_id":%b,"topics":%b}' % (request_id, members)
         written, durable = marks_of(engine, topics)
-        return self._coordinator.hold(text, written, durable, _as_it_is, None)
+        return self._dispatcher.hold(text, written, durable, _as_it_is, None)
 
     def _unsubscribe(self, message: feed_bodies.Unsubscribe, request_id: bytes) -> bytes:
         names = message.names()
@@ -272,7 +272,7 @@ class SocketSession(Subscriber):
             subscription = self.subscriptions.get(name)
             if subscription is not None:
                 self._costs.pop(name, None)
-                self._coordinator.subscriptions.remove(subscription)
+                self._dispatcher.subscriptions.remove(subscription)
         self._note_followed({})
         members = replies.encode(names)
         return b'{"op":"unsubscribed","request_id":%b,"topics":%b}' % (request_id, members)
@@ -293,10 +293,10 @@ class SocketSession(Subscriber):
         if message.config is not None:
             self._require(Scope.ADMIN)
         require_topics_allowed(self.key, {message.topic: None})
-        engine = self._coordinator.engine
+        engine = self._dispatcher.engine
         published = _Published(engine, message, request_id, time.perf_counter())
         command = append_command(engine, self.key, message.topic, message)
-        return self._coordinator.submit(command, _acked, published)
+        return self._dispatcher.submit(command, _acked, published)
 
     def _require(self, scope: Scope) -> None:
         if self.key is not None:
@@ -365,7 +365,7 @@ class SocketSession(Subscriber):
                 self._socket.close(CloseCode.GOING_AWAY, self._farewell)
             return
         self._work()
-        self._coordinator.subscriptions.resume(self)
+        self._dispatcher.subscriptions.resume(self)
 
 
 class _Published(NamedTuple):

@@ -146,7 +146,7 @@ class TopicRoutes:
             written, durable = max(written, marks[0]), max(durable, marks[1])
             await asyncio.sleep(0)
         dispatcher = self._service.require_serving()
-        await dispatcher.gate.wait(written, durable)
+        await dispatcher.barrier.wait(written, durable)
         return reply_with(request, page)
 
     def _describe(
@@ -241,7 +241,7 @@ class TopicRoutes:
                 # Whether the time is up, the client gone or the topic: it waits for nothing now.
                 changed.cancel()
             records = _join(dispatcher, topic, page, body)
-            await dispatcher.gate.wait(topic.mark_written, topic.mark_durable)
+            await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
             return Reply(replies.encode_page(request.name, page, records, request.timings()))
 
     @serves("delete_records")

@@ -70,7 +70,7 @@ class WatchRoutes:
         Raises:
             LogqueueError: Refused.
         """
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         require_event_stream(request)
         sessions = self._service.watch_sessions
         session = sessions.find(request.name)
@@ -80,7 +80,7 @@ class WatchRoutes:
         def begin(body: ByteStream) -> None:
             if last_event_id is not None:
                 session.rewind(last_event_id.strip())
-            EventStream(session, sessions, coordinator, body)
+            EventStream(session, sessions, dispatcher, body)
 
         return begin
 

@@ -36,12 +36,12 @@ class SseWorkStream(WorkStream):
         node: str,
         jobs_max: int,
         lease_ms: int | None,
-        coordinator: Dispatcher,
+        dispatcher: Dispatcher,
         *,
         starts: bool,
     ) -> None:
         super().__init__(topic, node, jobs_max, lease_ms, starts=starts)
-        self._coordinator = coordinator
+        self._dispatcher = dispatcher
         self._body: ByteStream | None = None
         self._heartbeat: Heartbeat | None = None
         self._held_back_by = ""
@@ -61,9 +61,9 @@ class SseWorkStream(WorkStream):
         self._body = body
         body.writer = self
         body.write(body.frame(OPENING))
-        self._heartbeat = Heartbeat(self._coordinator.loop, HEARTBEAT_S, self._beat)
+        self._heartbeat = Heartbeat(self._dispatcher.loop, HEARTBEAT_S, self._beat)
         try:
-            self._coordinator.open_stream(self)
+            self._dispatcher.open_stream(self)
         except LogqueueError as refusal:
             # The queue went while the stream was opened.
             self.end(refusal)
@@ -102,7 +102,7 @@ class SseWorkStream(WorkStream):
 
     def stream_drained(self) -> None:
         """See StreamWriter."""
-        self._coordinator.resume_stream(self)
+        self._dispatcher.resume_stream(self)
 
     def stream_lost(self) -> None:
         """See StreamWriter."""
@@ -111,7 +111,7 @@ class SseWorkStream(WorkStream):
     def _write(self, frames: bytes) -> None:
         if self._body is not None and self._heartbeat is not None:
             self._body.write(self._body.frame(frames))
-            self._heartbeat.sent(self._coordinator.loop.time())
+            self._heartbeat.sent(self._dispatcher.loop.time())
 
     def _beat(self) -> None:
         if not self.is_paused:
@@ -123,7 +123,7 @@ class SseWorkStream(WorkStream):
             if self._heartbeat is not None:
                 self._heartbeat.stop()
                 self._heartbeat = None
-            self._coordinator.close_stream(self)
+            self._dispatcher.close_stream(self)
 
 
 class WorkRoute:
@@ -139,14 +139,14 @@ class WorkRoute:
         Raises:
             LogqueueError: Refused.
         """
-        coordinator = self._service.require_serving()
+        dispatcher = self._service.require_serving()
         require_event_stream(request)
-        stream = _read_stream(request, coordinator)
-        coordinator.engine.state.queue(request.name)
+        stream = _read_stream(request, dispatcher)
+        dispatcher.engine.state.queue(request.name)
         return stream.begin
 
 
-def _read_stream(request: HttpRequest, coordinator: Dispatcher) -> SseWorkStream:
+def _read_stream(request: HttpRequest, dispatcher: Dispatcher) -> SseWorkStream:
     query = request.query
     lease_ms = _number(query.get("lease_ms"), "lease_ms", limits.U64_MAX)
     jobs_max = _number(query.get("max"), "max", limits.U32_MAX)
@@ -156,7 +156,7 @@ def _read_stream(request: HttpRequest, coordinator: Dispatcher) -> SseWorkStream
         claimer.node,
         claimer.jobs_max,
         None if lease_ms is None else clamp_lease_ms(lease_ms),
-        coordinator,
+        dispatcher,
         starts=request.flag("starts", False),
     )
     stream.key = request.key

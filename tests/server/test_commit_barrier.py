@@ -1,4 +1,4 @@
-"""The gate: who may leave when the log has come how far."""
+"""The commit barrier: who may leave when the log has come how far."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any, cast
 import pytest
 
 from logqueue.errors import LogqueueError, StorageReadOnly
-from logqueue.server.engine import commit_barrier as gates
+from logqueue.server.engine import commit_barrier
 from logqueue.server.engine.commit_barrier import CommitBarrier
 
 
 @dataclass
 class Positions:
-    """What the gate looks at of a log."""
+    """What the barrier looks at of a log."""
 
     written: int = 0
     durable: int = 0
     failure: BaseException | None = None
 
     def wake(self) -> None:
-        """The gate asks for a round."""
+        """The barrier asks for a round."""
 
 
 def released(log: Positions, steps: list[tuple[int, int]], written: int, durable: int) -> list[int]:
     """At which steps of the log's advance a waiter has been released."""
 
     async def scene() -> list[int]:
-        gate = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
         seen: list[int] = []
         taken: list[tuple[int, int]] = []
-        gate.when(written, durable, lambda failure: seen.append(len(taken)))
+        barrier.when(written, durable, lambda failure: seen.append(len(taken)))
         for step in steps:
             taken.append(step)
             log.written, log.durable = step
-            gate.notify()
+            barrier.notify()
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         return seen
@@ -58,12 +58,12 @@ def test_released_once_both_positions_are_reached(written: int, durable: int) ->
 def test_a_failure_is_told_to_everybody() -> None:
     async def scene() -> list[LogqueueError | None]:
         log = Positions()
-        gate = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
         told: list[LogqueueError | None] = []
-        gate.when(1, 0, told.append)
-        gate.when(1, 1, told.append)
+        barrier.when(1, 0, told.append)
+        barrier.when(1, 1, told.append)
         log.failure = OSError("gone")
-        gate.notify()
+        barrier.notify()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         return told
@@ -81,20 +81,20 @@ def test_an_advance_while_a_waiter_is_between_the_heaps_is_not_lost(
     async def scene() -> list[LogqueueError | None]:
         log = Positions()
         found: list[LogqueueError | None] = []
-        gate = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
-        gate.when(2, 1, found.append)
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        barrier.when(2, 1, found.append)
         pushed = heapq.heappush
 
         def push(heap: list[Any], entry: Any) -> None:
             if failure is None:
                 log.written = 2
             log.failure = failure
-            gate.notify()
+            barrier.notify()
             pushed(heap, entry)
 
-        monkeypatch.setattr(gates, "heappush", push)
+        monkeypatch.setattr(commit_barrier, "heappush", push)
         log.written = log.durable = 1
-        gate.notify()
+        barrier.notify()
         for _ in range(4):
             await asyncio.sleep(0)
         return found
@@ -111,9 +111,9 @@ def test_the_committer_never_looks_into_a_heap() -> None:
             raise AssertionError("the committer looks into a heap")
 
     async def scene() -> None:
-        gate = CommitBarrier(cast(Any, Positions(5, 5)), asyncio.get_running_loop())
-        gate._written, gate._durable = Shy(), Shy()
-        gate.notify()
+        barrier = CommitBarrier(cast(Any, Positions(5, 5)), asyncio.get_running_loop())
+        barrier._written, barrier._durable = Shy(), Shy()
+        barrier.notify()
 
     asyncio.run(scene())
 
@@ -122,17 +122,17 @@ def test_the_committer_never_looks_into_a_heap() -> None:
 def test_nobody_overtakes_who_waited_for_what_is_reached(is_told: bool) -> None:
     async def scene() -> list[int]:
         log = Positions()
-        gate = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
         order: list[int] = []
-        gate.when(1, 1, lambda failure: order.append(1))
-        gate.when(1, 0, lambda failure: order.append(2))
-        gate.when(2, 0, lambda failure: order.append(4))
+        barrier.when(1, 1, lambda failure: order.append(1))
+        barrier.when(1, 0, lambda failure: order.append(2))
+        barrier.when(2, 0, lambda failure: order.append(4))
         log.written = log.durable = 1
         if is_told:
-            gate.notify()
-        gate.when(1, 1, lambda failure: order.append(3))
+            barrier.notify()
+        barrier.when(1, 1, lambda failure: order.append(3))
         log.written = 2
-        gate.notify()
+        barrier.notify()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         return order
