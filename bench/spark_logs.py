@@ -45,7 +45,7 @@ class LogWriter:
         for log in self._logs.values():
             log.close()
 
-    def write(self, *events: ev.AnyEvent) -> None:
+    def write(self, *events: ev.Event) -> None:
         """One transaction to each log that its events go to."""
         for name, bit in (("jobs", ev.JOBS), ("leases", ev.LEASES)):
             part = [event for event in events if type(event).log & bit]

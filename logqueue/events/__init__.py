@@ -13,7 +13,6 @@ from __future__ import annotations
 # All public names, so that a new event has one place.
 from logqueue.events.checkpoints import *  # noqa: F403
 from logqueue.events.encoding import *  # noqa: F403
-from logqueue.events.encoding import AnyEvent as AnyEvent
 from logqueue.events.event import *  # noqa: F403
 from logqueue.events.jobs import *  # noqa: F403
 from logqueue.events.records import *  # noqa: F403

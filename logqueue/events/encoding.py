@@ -27,9 +27,9 @@ EVENTS: Final[tuple[type[Event], ...]] = tuple(
 """Every event: all classes of the modules by noun."""
 
 if TYPE_CHECKING:
-    AnyEvent = Event
+    _Decodable = Event
 else:
-    AnyEvent = reduce(or_, EVENTS)
+    _Decodable = reduce(or_, EVENTS)  # msgspec tells events apart by the tags of a union
 
 
 class Transaction(msgspec.Struct, frozen=True, array_like=True):
@@ -40,7 +40,7 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
     """
 
     order: int
-    events: list[AnyEvent]
+    events: list[_Decodable]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -57,13 +57,13 @@ BLOCK_PLACE: Final = bytes.fromhex("a3f1c07e5b924d188c0fe6d1b7402955")
 """Stands for a large block while the rest of its transaction is encoded."""
 
 
-def encode(order: int, events: list[AnyEvent]) -> bytes:
+def encode(order: int, events: list[Event]) -> bytes:
     """The frame payload of a transaction."""
     assert events, "an empty decision is not logged"
     return _encoder.encode(Transaction(order, events))
 
 
-def encode_parts(order: int, events: list[AnyEvent]) -> list[bytes]:
+def encode_parts(order: int, events: list[Event]) -> list[bytes]:
     """The same in parts: the block of a large write is not copied."""
     large = [e for e in events if type(e) is RecordsAppended and len(e.block) >= LARGE_BLOCK_BYTES]
     if len(large) == 1:

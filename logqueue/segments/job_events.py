@@ -53,7 +53,7 @@ class JobTransition(NamedTuple):
     detail: str | None = None
 
 
-def count_rows(event: ev.AnyEvent, log: str, known: KnownTopics) -> int:
+def count_rows(event: ev.Event, log: str, known: KnownTopics) -> int:
     """How many rows an event makes if its topic is a queue; moves the floors that are known."""
     if log != _teller(event):
         return 0
@@ -64,9 +64,7 @@ def count_rows(event: ev.AnyEvent, log: str, known: KnownTopics) -> int:
     return rows
 
 
-def rows_of(
-    event: ev.AnyEvent, order: int, log: str, known: KnownTopics
-) -> Iterator[JobTransition]:
+def rows_of(event: ev.Event, order: int, log: str, known: KnownTopics) -> Iterator[JobTransition]:
     """The rows of an event; moves the floors that are known.
 
     Args:
@@ -95,7 +93,7 @@ def rows_of(
         yield from map(JobTransition._make, columns)
 
 
-def _teller(event: ev.AnyEvent) -> str:
+def _teller(event: ev.Event) -> str:
     """The log that tells of an event; what is in both is taken from the jobs log."""
     return "jobs" if event.log & ev.JOBS else "leases"
 

@@ -75,7 +75,7 @@ class SegmentRecords(ev.RecordVisitor):
         self._offset = 0
         self._known = KnownTopics()
 
-    def note(self, offset: int, event: ev.AnyEvent, known: KnownTopics) -> None:
+    def note(self, offset: int, event: ev.Event, known: KnownTopics) -> None:
         """Keep what an event tells of the topics kept here."""
         if event.topic in self.topics or event.topic in self._staged_for:
             self._offset, self._known = offset, known

@@ -163,7 +163,7 @@ class Metrics(ev.RecordVisitor):
         self.fsync_us.observe(seconds * 1e6)
         self.sync_s.observe(seconds)
 
-    def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
+    def event(self, topic: Topic | None, event: ev.Event) -> None:
         """Count what one applied event says of records and jobs."""
         event.visit_records(self)
         for change in event.job_changes():

@@ -41,7 +41,7 @@ def columns(records: list[Any]) -> list[list[bytes] | None]:
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_large_block_goes_to_the_log_as_it_is(key: str | None, count: int) -> None:
     block = blocks.pack([[b"1" * ev.LARGE_BLOCK_BYTES], None, None, None])
-    events: list[ev.AnyEvent] = [ev.RecordsTrimmed(1, 1, 1, 1, 1, 1)]
+    events: list[ev.Event] = [ev.RecordsTrimmed(1, 1, 1, 1, 1, 1)]
     for k in range(count):
         events.append(ev.RecordsAppended(5, 3, 9 + k, 1, block, 0, key, 7, len(block), 0, 0))
     parts = ev.encode_parts(8, events)
@@ -85,7 +85,7 @@ def test_blocks_from_the_future_are_refused(header: bytes) -> None:
         blocks.BlockView(header + b"\1\0\0\0" + b"\1\0\0\0x")
 
 
-def samples() -> list[ev.AnyEvent]:
+def samples() -> list[ev.Event]:
     """A little history with one event of every kind."""
     config = TopicOptions(type="queue", durability="fsync", leases_durable=True).resolved()
     block = blocks.pack([[b"1", b"2", b"3"], None, None, None])
@@ -139,7 +139,7 @@ def samples() -> list[ev.AnyEvent]:
 
 
 @pytest.mark.parametrize("event", samples(), ids=lambda e: type(e).__name__)
-def test_events_come_back_as_they_were(event: ev.AnyEvent) -> None:
+def test_events_come_back_as_they_were(event: ev.Event) -> None:
     found = ev.decode(ev.encode(7, [event]))
     assert found == ev.Transaction(7, [event])
 

@@ -96,7 +96,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.world.engine.listen(self.hear)
         self.snap()
 
-    def hear(self, topic: Topic | None, event: ev.AnyEvent) -> None:
+    def hear(self, topic: Topic | None, event: ev.Event) -> None:
         if isinstance(event, ev.RecordsTrimmed):
             assert topic is not None
             self.model.tick(topic.name, self.world.now)

@@ -64,7 +64,7 @@ class History:
     def __init__(self, seed: int, *, topics_per_part: int = 1000) -> None:
         self.rng = Random(seed)
         self.came: dict[tuple[int, int], Row] = {}
-        self.told: list[ev.AnyEvent] = []
+        self.told: list[ev.Event] = []
         self.segments: dict[str, dict[int, bytes]] = {"jobs": {}, "leases": {}}
         self.is_replaying = False
         self.epoch = 0
@@ -124,7 +124,7 @@ class History:
                         self.came.setdefault(at, row_of(batch, index))
                 insert(topic, batch, size, **options)
 
-            def noted_apply(state: Any, event: ev.AnyEvent, segment: int = 0, **how: bool) -> None:
+            def noted_apply(state: Any, event: ev.Event, segment: int = 0, **how: bool) -> None:
                 self.told.append(event)
                 apply(state, event, segment, **how)
 

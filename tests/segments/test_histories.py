@@ -75,11 +75,11 @@ def test_without_its_oldest_segments_a_log_still_has_every_live_record_once(seed
         assert all(row == history.came[at] for at, row in rows.items() if at not in replaced)
 
 
-def expected_events(told: list[ev.AnyEvent]) -> Counter[tuple[int, str, int]]:
+def expected_events(told: list[ev.Event]) -> Counter[tuple[int, str, int]]:
     """How often each thing happened to each job, floors left out."""
     found: Counter[tuple[int, str, int]] = Counter()
 
-    def note(event: ev.AnyEvent, name: str, seqs: list[int]) -> None:
+    def note(event: ev.Event, name: str, seqs: list[int]) -> None:
         found.update((event.topic, name, seq) for seq in seqs)
 
     for event in told:

@@ -59,7 +59,7 @@ class CraftedLog:
         """Seal the segment of the jobs log and begin another."""
         self._logs["jobs"].roll()
 
-    def log(self, *events: ev.AnyEvent, order: int | None = None) -> int:
+    def log(self, *events: ev.Event, order: int | None = None) -> int:
         """Write one transaction to each log that its events go to; returns the last order."""
         for name, bit in (("jobs", ev.JOBS), ("leases", ev.LEASES)):
             part = [event for event in events if type(event).log & bit]

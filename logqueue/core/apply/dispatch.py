@@ -34,7 +34,7 @@ _APPLY: dict[type[ev.Event], Callable[[State, Any, int], None]] = {
 }
 
 
-def apply(state: State, event: ev.AnyEvent, segment: int = 0, *, at_once: bool = True) -> None:
+def apply(state: State, event: ev.Event, segment: int = 0, *, at_once: bool = True) -> None:
     """Change the state by one fact.
 
     Args:

@@ -10,14 +10,14 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 
 
-def count_leases(state: State, event: ev.AnyEvent) -> None:
+def count_leases(state: State, event: ev.Event) -> None:
     """Keep the numbers of leases that are not restored themselves from being given again."""
     for change in event.job_changes():
         if change.first_lease:
             state.next_lease = max(state.next_lease, change.first_lease + len(change.seqs))
 
 
-def end_alone(topic: Topic, event: ev.AnyEvent) -> None:
+def end_alone(topic: Topic, event: ev.Event) -> None:
     """Replay an end that only the leases log still tells of.
 
     The segment of the jobs log that said it was dropped. What was live then was written anew, so

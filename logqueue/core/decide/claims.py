@@ -34,7 +34,7 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision[cmd.ClaimR
     allowed, limit = _allowed(topic, now)
     wanted = min(wanted, allowed)
     is_cut = False
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     picked: list[int] = []
     cursor = queue.cursor
     if wanted:

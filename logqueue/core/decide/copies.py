@@ -66,11 +66,11 @@ def removable(topic: Topic, seqs: Sequence[int], *, are_copied: bool) -> Sequenc
 
 
 def as_many_as_fit(
-    seqs: Sequence[int], attempt: Callable[[Sequence[int]], list[ev.AnyEvent]]
-) -> tuple[int, list[ev.AnyEvent]]:
+    seqs: Sequence[int], attempt: Callable[[Sequence[int]], list[ev.Event]]
+) -> tuple[int, list[ev.Event]]:
     """Find the longest part from the front that finds room: how many, and their events."""
     fits, too_many = 0, len(seqs) + 1
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     count = len(seqs)
     while count > fits:
         try:

@@ -28,7 +28,7 @@ STRAY_META = STAMP + "meta"
 """Where a copy keeps the original meta when that was not an object."""
 
 
-def exhaust(state: State, topic: QueueTopic, seqs: list[int], now: int) -> list[ev.AnyEvent]:
+def exhaust(state: State, topic: QueueTopic, seqs: list[int], now: int) -> list[ev.Event]:
     """The events that take waiting jobs, delivered too often, out of rotation.
 
     Returns:
@@ -48,7 +48,7 @@ def exhaust(state: State, topic: QueueTopic, seqs: list[int], now: int) -> list[
         except Throttled:
             return []
 
-    def attempt(some: Sequence[int]) -> list[ev.AnyEvent]:
+    def attempt(some: Sequence[int]) -> list[ev.Event]:
         if divert:
             return dead_letter(state, topic, some, "max_deliveries", now)
         return finish(state, topic, some, "dropped", now)
@@ -69,7 +69,7 @@ def dead_letter(
     now: int,
     error: str | None = None,
     node: str = "",
-) -> list[ev.AnyEvent]:
+) -> list[ev.Event]:
     """The events that move live jobs to the dead-letter topic.
 
     Copy and removal are events of one decision, thus one frame of the log: after any crash a job

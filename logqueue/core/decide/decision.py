@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from logqueue.events import AnyEvent
+from logqueue.events import Event
 
 R = TypeVar("R")
 
@@ -31,7 +31,7 @@ class Decision(NamedTuple, Generic[R]):
         result: What the command results in.
     """
 
-    events: list[AnyEvent]
+    events: list[Event]
     result: R | AfterApply[R]
 
     def settle(self) -> R:

@@ -31,7 +31,7 @@ Outcome = Literal["acked", "rejected", "dropped", "expired", "superseded", "canc
 
 def finish(
     state: State, topic: Topic, seqs: Sequence[int], outcome: Outcome, now: int, node: str = ""
-) -> list[ev.AnyEvent]:
+) -> list[ev.Event]:
     """The events that take live records out of a topic, its archive's copies first.
 
     Raises:
@@ -53,7 +53,7 @@ def archive(
     target: str | None = None,
     hops: int = 0,
     via: Collection[str] = (),
-) -> list[ev.AnyEvent]:
+) -> list[ev.Event]:
     """The events that copy finished records to the topic's archive; none when it has no archive.
 
     Args:
@@ -98,7 +98,7 @@ def append_copies(
     hops: Sequence[int],
     now: int,
     via: Collection[str] = (),
-) -> list[ev.AnyEvent]:
+) -> list[ev.Event]:
     """The events that add copies to a topic; it is created when absent.
 
     What its cap evicts for them leaves copies in its own archive, and so on.

@@ -50,7 +50,7 @@ def expire(state: State, command: cmd.Expire, now: int) -> Decision[cmd.Done]:
     own: list[int] = []
     if topic.attributes is not None:
         own = topic.attributes.expired(now, topic.removed_max)
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     if not isinstance(topic, QueueTopic) or not copies_expired(topic, topic.config):
         events = _silently(topic, before, own, now)
     else:
@@ -62,18 +62,18 @@ def expire(state: State, command: cmd.Expire, now: int) -> Decision[cmd.Done]:
     return Decision(events, cmd.Done())
 
 
-def _over_caps(state: State, topic: Topic, now: int) -> list[ev.AnyEvent]:
+def _over_caps(state: State, topic: Topic, now: int) -> list[ev.Event]:
     """What was left when the caps were tightened, or a write went over them: a portion of it.
 
     Raises:
         TopicFull: Not one of the copies finds room.
     """
     floor, dropped = cap_floor(topic, topic.config)
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     if topic.config.archive is not None and isinstance(topic, QueueTopic):
         seqs = topic.live_seqs(1, dropped)
 
-        def attempt(some: Sequence[int]) -> list[ev.AnyEvent]:
+        def attempt(some: Sequence[int]) -> list[ev.Event]:
             return archive(state, topic, topic.records(some), "dropped", now)
 
         dropped, events = as_many_as_fit(seqs, attempt)
@@ -91,9 +91,9 @@ def _no_room(topic: Topic) -> TopicFull:
     )
 
 
-def _silently(topic: Topic, before: int, own: list[int], now: int) -> list[ev.AnyEvent]:
+def _silently(topic: Topic, before: int, own: list[int], now: int) -> list[ev.Event]:
     """A floor over the front's unbroken run; holes for the others."""
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     floor, count = topic.expired_floor(before, set(own))
     if floor > topic.ttl_floor:
         events.append(ev.RecordsTrimmed(now, topic.number, floor, 0, count))
@@ -105,14 +105,14 @@ def _silently(topic: Topic, before: int, own: list[int], now: int) -> list[ev.An
 
 def _copied(
     state: State, topic: QueueTopic, seqs: list[int], outcome: str, now: int
-) -> list[ev.AnyEvent]:
+) -> list[ev.Event]:
     """As many as find room where their copies go.
 
     Raises:
         TopicFull: Not one does.
     """
 
-    def attempt(some: Sequence[int]) -> list[ev.AnyEvent]:
+    def attempt(some: Sequence[int]) -> list[ev.Event]:
         if outcome == "superseded":
             return finish(state, topic, some, "superseded", now)
         if topic.config.on_expire == "dead_letter" and topic.config.dead_letter is not None:

@@ -76,7 +76,7 @@ def release(state: State, command: cmd.Release, now: int) -> Decision[cmd.Releas
     asked = dict.fromkeys(command.seqs)
     seqs = sorted(seq for seq in asked if seq in queue.held)
     skipped = [seq for seq in asked if seq not in queue.held]
-    events: list[ev.AnyEvent] = [ev.HoldsReleased(now, topic.number, seqs)] if seqs else []
+    events: list[ev.Event] = [ev.HoldsReleased(now, topic.number, seqs)] if seqs else []
     return Decision(
         events,
         AfterApply(lambda: cmd.ReleaseResult(len(seqs), skipped, topic.ready, len(queue.held))),

@@ -42,7 +42,7 @@ class Upsert(NamedTuple):
 
 def upsert(
     state: State, topic: Topic, command: cmd.Append, now: int
-) -> tuple[list[ev.AnyEvent], cmd.AppendResult]:
+) -> tuple[list[ev.Event], cmd.AppendResult]:
     """The events of a write with keyed records, and the reply.
 
     Raises:
@@ -145,7 +145,7 @@ def _times(topic: Topic, seqs: Sequence[int]) -> Iterator[int]:
         yield batch.ts_at(batch.index_of(seq))
 
 
-def _rescheduled(topic: QueueTopic, fresh: Sequence[bytes], now: int) -> list[ev.AnyEvent]:
+def _rescheduled(topic: QueueTopic, fresh: Sequence[bytes], now: int) -> list[ev.Event]:
     """What the leases log is to know of replaced jobs: it has entries of some."""
     seqs: list[int] = []
     dues: list[int] = []

@@ -64,7 +64,7 @@ def ack(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd.SettleResu
     topic = state.queue(command.topic)
     queue = topic.queue
     held, skipped = _held(queue, command, now, each_once=True)
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     if held:
         orphans = sum(not queue.jobs[seq].live for seq in held) if queue.orphans else 0
         if topic.config.archive is not None:
@@ -79,7 +79,7 @@ def nack(state: State, command: cmd.NackJobs, now: int) -> Decision[cmd.SettleRe
     topic = state.queue(command.topic)
     queue = topic.queue
     held, skipped = _held(queue, command, now, each_once=True)
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     if held:
         ready_at = now + (command.delay_ms or 0)
         dues: list[int] = []
@@ -121,7 +121,7 @@ def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision[cmd.Sett
     live = sorted(seq for seq in held if queue.jobs[seq].live)
     orphans = [seq for seq in held if not queue.jobs[seq].live]
     config, node, error = topic.config, command.node, command.error
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     if live and config.dead_letter is not None:
         events = dead_letter(state, topic, live, "rejected", now, error, node)
     elif live and config.on_exhausted == "hold":
@@ -139,7 +139,7 @@ def extend(state: State, command: cmd.ExtendLeases, now: int) -> Decision[cmd.Ex
     queue = topic.queue
     held, skipped = _held(queue, command, now, each_once=False)
     deadline = now + command.lease_ms
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     if held:
         seqs = list(dict.fromkeys(held))
         events.append(ev.JobsExtended(now, topic.number, command.node, deadline, seqs))
@@ -159,7 +159,7 @@ def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decisi
         node = job.grant.node
         counts = command.has_worked or job.given_back >= limits.GIVEN_BACK_MAX
         (counted if counts else given_back).append(seq)
-    released: list[ev.AnyEvent] = [
+    released: list[ev.Event] = [
         ev.JobsReleased(
             now, topic.number, node, "disconnect", now, seqs, given_back=seqs is given_back
         )

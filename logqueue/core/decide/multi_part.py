@@ -28,14 +28,14 @@ class MultiPartDecision:
     """
 
     def __init__(self, state: State) -> None:
-        self.events: list[ev.AnyEvent] = []
+        self.events: list[ev.Event] = []
         self._state = state
         self._created: dict[str, Topic] = {}
         # By topic: blocks that the parts add, and how many records that evicts.
         self._blocks: dict[int, list[bytes]] = {}
         self._dropped: dict[int, int] = {}
 
-    def add(self, part: Sequence[ev.AnyEvent]) -> None:
+    def add(self, part: Sequence[ev.Event]) -> None:
         """Take in a part that was rebased onto the others."""
         for event in part:
             self.events.append(event)
@@ -50,13 +50,13 @@ class MultiPartDecision:
         self._blocks.setdefault(topic, []).extend(blocks)
         self._dropped[topic] = self._dropped.get(topic, 0) + dropped
 
-    def rebase(self, part: Sequence[ev.AnyEvent]) -> list[ev.AnyEvent]:
+    def rebase(self, part: Sequence[ev.Event]) -> list[ev.Event]:
         """A part as it is after those before it.
 
         Raises:
             RecordTooLarge, TopicFull: One of its topics has no room for all.
         """
-        placed: list[ev.AnyEvent] = []
+        placed: list[ev.Event] = []
         created: dict[int, Topic] = {}
         own_part = MultiPartDecision(self._state)
         for event in part:

@@ -126,7 +126,7 @@ class _Copies:
         self.now = now
         self.decided = decided
 
-    def write(self, seqs: Sequence[int]) -> list[ev.AnyEvent]:
+    def write(self, seqs: Sequence[int]) -> list[ev.Event]:
         """The events that add some of them to the target.
 
         Raises:

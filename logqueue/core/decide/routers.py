@@ -46,7 +46,7 @@ def put_router(state: State, command: cmd.PutRouter, now: int) -> Decision[cmd.R
     if known is not None:
         configured = ev.RouterConfigured(now, known.source, known.number, command.options)
         return Decision([configured], cmd.RouterPutResult(False))
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     numbers = []
     for name, topic in ((command.source, source), (command.dest, dest)):
         if topic is None:
@@ -143,7 +143,7 @@ def forward(state: State, command: cmd.Forward, now: int) -> Decision[cmd.Forwar
     found = pick(router, source, now, state.kept_from)
     if not found.seqs:
         advanced = ev.RouterAdvanced(now, dest.number, router.number, found.cursor)
-        events: list[ev.AnyEvent] = [advanced] if found.cursor > router.cursor else []
+        events: list[ev.Event] = [advanced] if found.cursor > router.cursor else []
         behind = found.cursor < source.head
         return Decision(events, cmd.ForwardResult(0, behind, False))
     fitting = _fitting(state, router, source, dest, found, now)
@@ -159,7 +159,7 @@ class _Fitting(NamedTuple):
 
     seqs: Sequence[int]
     cursor: int
-    events: list[ev.AnyEvent]
+    events: list[ev.Event]
 
 
 def _fitting(
@@ -188,7 +188,7 @@ def _over_the_gap(
     reserved = 0
     if dest.config.durability == "disk" and dest.head + count > dest.seqs_reserved:
         reserved = dest.head + count + seqs_ahead(count)
-    events: list[ev.AnyEvent] = [
+    events: list[ev.Event] = [
         ev.SeqsSkipped(now, dest.number, first_seq, count, reserved),
         ev.RouterAdvanced(now, dest.number, router.number, source.floor),
     ]
@@ -205,7 +205,7 @@ def _copy(
     seqs: Sequence[int],
     cursor: int,
     now: int,
-) -> list[ev.AnyEvent]:
+) -> list[ev.Event]:
     block = copies(router, source, seqs)
     assert block is not None, "only live records are picked"
     count = len(seqs)

@@ -50,7 +50,7 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision[cmd.Stage
         return Decision([], cmd.StageResult(False, staged_bytes))
     _require_known(state, command.producer)
     _require_staging_room(state, len(command.block))
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     if topic is None:
         if not state.quotas.auto_create:
             raise TopicNotFound.named(command.topic, by_writing=False)
@@ -208,7 +208,7 @@ def restaged(
             )
 
 
-def restaged_ahead(state: State, command: cmd.CommitEpoch) -> Iterator[list[ev.AnyEvent]]:
+def restaged_ahead(state: State, command: cmd.CommitEpoch) -> Iterator[list[ev.Event]]:
     """What a commit logs anew of its chunks, when that is too much for one transaction: parts to be
     logged before it. Repeating them changes nothing, and the commit finds its chunks in place."""
     producer = state.producers.get(command.producer)
@@ -222,7 +222,7 @@ def restaged_ahead(state: State, command: cmd.CommitEpoch) -> Iterator[list[ev.A
     ]
     if sum(len(chunk.block) for _, chunk in named) <= limits.RESTAGED_BYTES_MAX:
         return
-    part: list[ev.AnyEvent] = []
+    part: list[ev.Event] = []
     size = 0
     # As long ago as before that the producer was heard of: a commit may still be refused.
     for event in [*restaged(state, producer, command.epoch, named, producer.touched_at)]:
@@ -286,7 +286,7 @@ def _repeated(producer: ProducerState, command: cmd.CommitEpoch) -> Decision[cmd
 
 def expire(state: State, command: cmd.ExpireStaged, now: int) -> Decision[cmd.Done]:
     """Let go of chunks nobody commits, and of producers nobody has heard of for long."""
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     for producer in state.producers.values():
         idle_ms = now - producer.touched_at
         if idle_ms > limits.PRODUCER_IDLE_MS_MAX:

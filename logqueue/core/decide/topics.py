@@ -105,8 +105,8 @@ def set_paused(state: State, command: cmd.SetPaused, now: int) -> Decision[cmd.P
     return Decision(_reconfigured(topic, config, now), reply)
 
 
-def _reconfigured(topic: Topic, config: TopicOptions, now: int) -> list[ev.AnyEvent]:
-    events: list[ev.AnyEvent] = []
+def _reconfigured(topic: Topic, config: TopicOptions, now: int) -> list[ev.Event]:
+    events: list[ev.Event] = []
     before = topic.config.retry_backoff
     if isinstance(topic, QueueTopic) and before != config.retry_backoff:
         events.append(ev.BackoffChanged(now, topic.number, before))
@@ -114,7 +114,7 @@ def _reconfigured(topic: Topic, config: TopicOptions, now: int) -> list[ev.AnyEv
     return events
 
 
-def _configured(state: State, topic: Topic, config: TopicOptions, now: int) -> list[ev.AnyEvent]:
+def _configured(state: State, topic: Topic, config: TopicOptions, now: int) -> list[ev.Event]:
     """The events that change a config. Tightened bounds act at once, also on a topic that otherwise
     rejects rather than evicts."""
     require_no_loop_by_config(state, topic.name, config, topic.config)
@@ -161,7 +161,7 @@ def drop_topic(state: State, command: cmd.DropTopic, now: int) -> Decision[cmd.D
 def append(state: State, command: cmd.Append, now: int) -> Decision[cmd.AppendResult]:
     """Write a batch, creating the topic first when asked to."""
     topic: Topic | None = state.topics.get(command.topic)
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     created = topic is None
     if topic is None:
         created_event = _lazy_topic(state, command, now)
@@ -239,7 +239,7 @@ def remove_records(
     if command.match is not None:
         seqs = still_matching(topic, command.match, seqs)
     some = removable(topic, seqs, are_copied=topic.config.archive is not None)
-    events: list[ev.AnyEvent] = []
+    events: list[ev.Event] = []
     if some:
         events = archive(state, topic, topic.records(some), "cancelled", now)
         events.append(ev.RecordsRemoved(now, topic.number, [*some]))

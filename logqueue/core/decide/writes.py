@@ -25,7 +25,7 @@ def write(
     key: str | None = None,
     replaced: Mapping[int, Texts] | None = None,
     hops: int = 0,
-) -> list[ev.AnyEvent]:
+) -> list[ev.Event]:
     """The events that add a batch to a topic, evictions and their archive copies included.
 
     Args:

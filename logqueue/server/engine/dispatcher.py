@@ -601,7 +601,7 @@ class Dispatcher:
         self.engine.retry_stalled()
         self.forward_soon()
 
-    def note(self, topic: Topic | None, event: ev.AnyEvent) -> None:
+    def note(self, topic: Topic | None, event: ev.Event) -> None:
         """An event was applied, whoever caused it: at the end of this turn of the loop it wakes
         those who wait for the topic. What a caller asked for wakes them sooner; this is for all
         that follows from it, or from the time: copies, expiries, evictions."""

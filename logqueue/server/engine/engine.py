@@ -72,7 +72,7 @@ _MAKE_COPIES = frozenset(
 )
 
 
-EventListener = Callable[[Topic | None, ev.AnyEvent], None]
+EventListener = Callable[[Topic | None, ev.Event], None]
 """Called with each applied event. Must be quick."""
 
 
@@ -330,7 +330,7 @@ class Engine:
         return ()
 
     def _commit(
-        self, events: list[ev.AnyEvent], may_use_spare: bool | None = None
+        self, events: list[ev.Event], may_use_spare: bool | None = None
     ) -> tuple[Topic, ...]:
         """Log, then apply; nothing can refuse once the log has taken the events."""
         state = self.state
@@ -611,7 +611,7 @@ class Engine:
                     return
             yield
 
-    def commit_housekeeping(self, events: list[ev.AnyEvent], *, may_use_spare: bool = True) -> None:
+    def commit_housekeeping(self, events: list[ev.Event], *, may_use_spare: bool = True) -> None:
         """Log and apply events that change nothing anybody can see.
 
         Raises:

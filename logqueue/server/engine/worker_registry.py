@@ -62,7 +62,7 @@ class Workers:
             if number == topic:
                 yield node, observed
 
-    def event(self, topic: Topic | None, event: ev.AnyEvent) -> None:
+    def event(self, topic: Topic | None, event: ev.Event) -> None:
         """Count what one applied event says of nodes."""
         for change in event.job_changes():
             if change.node:
@@ -71,7 +71,7 @@ class Workers:
             for place in [place for place in self._nodes if place[0] == event.topic]:
                 del self._nodes[place]
 
-    def _note(self, event: ev.AnyEvent, change: ev.JobChange) -> None:
+    def _note(self, event: ev.Event, change: ev.JobChange) -> None:
         if change.kind == "released" and change.reason != "nack":
             return
         observed = self.seen(event.topic, change.node, event.at)

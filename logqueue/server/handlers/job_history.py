@@ -59,14 +59,14 @@ def read_history(leases: Log, topic: int, seq: int, deliveries: int) -> LeaseHis
     return LeaseHistory([*found], claims >= deliveries)
 
 
-def _told(event: ev.AnyEvent, seq: int) -> Iterator[dict[str, Any]]:
+def _told(event: ev.Event, seq: int) -> Iterator[dict[str, Any]]:
     """What an event of the job's topic says of it."""
     for change in event.job_changes():
         if change.kind in _SHOWN and seq in change.seqs:
             yield {"at": event.at, **_SHOWN[change.kind](event, change, change.seqs.index(seq))}
 
 
-def _claimed(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+def _claimed(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
     return {
         "event": "claimed",
         "node": change.node,
@@ -75,11 +75,11 @@ def _claimed(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, 
     }
 
 
-def _extended(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+def _extended(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
     return {"event": "extended", "node": change.node, "deadline": change.deadline}
 
 
-def _released(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+def _released(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
     entry: dict[str, Any] = {"event": change.reason, "node": change.node}
     if change.dues[place] > event.at:
         entry["not_before"] = change.dues[place]
@@ -88,15 +88,15 @@ def _released(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str,
     return entry
 
 
-def _held(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+def _held(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
     return {"event": "held"}
 
 
-def _unheld(event: ev.AnyEvent, change: ev.JobChange, place: int) -> dict[str, Any]:
+def _unheld(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
     return {"event": "released"}
 
 
-_SHOWN: dict[ev.JobChangeKind, Callable[[ev.AnyEvent, ev.JobChange, int], dict[str, Any]]] = {
+_SHOWN: dict[ev.JobChangeKind, Callable[[ev.Event, ev.JobChange, int], dict[str, Any]]] = {
     "claimed": _claimed,
     "extended": _extended,
     "released": _released,

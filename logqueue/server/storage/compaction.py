@@ -52,13 +52,13 @@ KEY_BYTES = 64
 TOPIC_BYTES = 256
 JOB_KEPT_BYTES = 64
 
-_Log = Callable[[list[ev.AnyEvent]], None]
+_Log = Callable[[list[ev.Event]], None]
 
 
 class Commit(Protocol):
     """Logs and applies events that change nothing anybody can see."""
 
-    def __call__(self, events: list[ev.AnyEvent], *, may_use_spare: bool = True) -> None:
+    def __call__(self, events: list[ev.Event], *, may_use_spare: bool = True) -> None:
         """Raises StorageFull when there is no room, or only what is spared for acks."""
 
 
@@ -214,7 +214,7 @@ def _keep_back(journal: Journal, live: int) -> Iterator[None]:
 
 
 def _move_all(work: Compaction, kept_from: int, *, may_use_spare: bool) -> Iterator[None]:
-    def log(events: list[ev.AnyEvent]) -> None:
+    def log(events: list[ev.Event]) -> None:
         work.commit(events, may_use_spare=may_use_spare)
 
     for segment in [s.id for s in work.journal.jobs.segments() if s.id < kept_from]:

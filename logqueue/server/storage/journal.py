@@ -309,7 +309,7 @@ class Journal:
     # -- append ----------------------------------------------------------------------------------
 
     def append(
-        self, state: State, events: list[ev.AnyEvent], may_use_spare: bool | None = None
+        self, state: State, events: list[ev.Event], may_use_spare: bool | None = None
     ) -> JournalPosition:
         """Log the events of one decision, before they are applied.
 
@@ -327,8 +327,8 @@ class Journal:
             PayloadTooLarge: The frame would be larger than the log takes; nothing was logged.
             StorageReadOnly: The log is poisoned; nothing was logged.
         """
-        jobs: list[ev.AnyEvent] = []
-        leases: list[ev.AnyEvent] = []
+        jobs: list[ev.Event] = []
+        leases: list[ev.Event] = []
         sync = frees = False
         spare = 0
         for event in events:
@@ -356,7 +356,7 @@ class Journal:
             self._append_leases(state, leases)
         return position
 
-    def _append_leases(self, state: State, events: list[ev.AnyEvent]) -> None:
+    def _append_leases(self, state: State, events: list[ev.Event]) -> None:
         payload = ev.encode(self._next_order(), events)
         try:
             self.leases.append(payload, sync=False)
@@ -402,7 +402,7 @@ class Journal:
         yield from self.housework.through(name, partial(log.drop_before, segment))
 
     def _append_jobs(
-        self, state: State, events: list[ev.AnyEvent], sync: bool, spare: int
+        self, state: State, events: list[ev.Event], sync: bool, spare: int
     ) -> JournalPosition:
         log = self.jobs
         order = self._next_order()
@@ -502,7 +502,7 @@ class Journal:
         return order
 
 
-def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
+def _is_logged(state: State, event: ev.Event, events: list[ev.Event]) -> bool:
     if event.logged == "always":
         return True
     topic = state.instances.get(event.topic)
@@ -511,7 +511,7 @@ def _is_logged(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> b
     return is_kept(topic, event)
 
 
-def is_kept(topic: Topic, event: ev.AnyEvent) -> bool:
+def is_kept(topic: Topic, event: ev.Event) -> bool:
     """Whether an event about the records or the leases of a topic goes to a log."""
     if event.logged == "topic_logged":
         return topic.config.is_logged
@@ -520,7 +520,7 @@ def is_kept(topic: Topic, event: ev.AnyEvent) -> bool:
     return topic.is_on_disk
 
 
-def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> bool:
+def _must_sync(state: State, event: ev.Event, events: list[ev.Event]) -> bool:
     if event.synced != "as_configured":
         return event.synced == "always"
     if getattr(event, "seqs_reserved", 0):
@@ -530,14 +530,14 @@ def _must_sync(state: State, event: ev.AnyEvent, events: list[ev.AnyEvent]) -> b
     return config.durability == "fsync"
 
 
-def _stands_unsynced(state: State, events: list[ev.AnyEvent]) -> bool:
+def _stands_unsynced(state: State, events: list[ev.Event]) -> bool:
     """Whether a transaction that was written but not synced has kept its promise."""
     # Topics whose creation was never synced do not exist, nor does what was written to them.
     known = all(event.topic in state.instances for event in events if event.has_topic)
     return known and not any(_must_sync(state, event, events) for event in events)
 
 
-def _created_config(event: ev.AnyEvent, events: list[ev.AnyEvent]) -> TopicOptions:
+def _created_config(event: ev.Event, events: list[ev.Event]) -> TopicOptions:
     """Config of a topic that the same decision creates."""
     for other in events:
         if type(other) is ev.TopicCreated and other.topic == event.topic:
@@ -580,7 +580,7 @@ def _by_order(entry: _Entry) -> tuple[int, int]:
     return entry[0], entry[1]
 
 
-def _replay_leases(state: State, events: list[ev.AnyEvent], *, alone: bool) -> None:
+def _replay_leases(state: State, events: list[ev.Event], *, alone: bool) -> None:
     """Replay one transaction of the leases log.
 
     Args:
