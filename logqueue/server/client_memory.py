@@ -30,28 +30,30 @@ class ClientMemory:
         refused: How often there was no room, by the limit that was met.
         dropped: How many connections were closed to make room.
         shares: How many holders there are.
-        relieve: Called before anybody is refused, to let go of what is no longer needed.
         stalled: Connections that do not read what is written to them, longest first: since when
             (seconds of the monotonic clock), and what drops one.
     """
 
-    def __init__(self, bytes_max: int, bytes_per_key_max: int) -> None:
+    def __init__(
+        self, bytes_max: int, bytes_per_key_max: int, relieve: Callable[[], None] | None = None
+    ) -> None:
         """Nothing is held.
 
         Args:
             bytes_max: For all clients together; 0 = unlimited.
             bytes_per_key_max: For all clients with one key; 0 = unlimited.
+            relieve: Frees what is no longer needed; called before a client is refused.
         """
         self.used = 0
         self.peak = 0
         self.used_by_key: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.shares = 0
-        self.relieve: Callable[[], None] = _nothing
         self.stalled: dict[object, tuple[float, Callable[[], None]]] = {}
         self.dropped = 0
         self._bytes_max = bytes_max
         self._bytes_per_key_max = bytes_per_key_max
+        self._relieve = relieve or _nothing
 
     def require(self, key_id: str, size: int) -> None:
         """Check that there is room for `size` bytes more.
@@ -61,7 +63,7 @@ class ClientMemory:
         """
         refusal = self._refusal(key_id, size)
         if refusal is not None:
-            self.relieve()
+            self._relieve()
             self._drop_stalled(key_id, size)
             refusal = self._refusal(key_id, size)
         if refusal is not None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Coroutine
 from enum import Enum
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 from logqueue.errors import (
     Internal,
@@ -28,10 +27,7 @@ from logqueue.server.engine.cooperative import CooperativeExecutor, InlineExecut
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.watch_sessions import WatchSessions
-from logqueue.server.http.requests import HttpRequest
 from logqueue.server.settings import Settings
-
-T = TypeVar("T")
 
 
 class Phase(Enum):
@@ -115,11 +111,14 @@ class Service:
         self.streams_by_key: Counter[str] = Counter()
         self.inflight: Counter[str] = Counter()
         self.large_bodies = asyncio.Lock()
-        self.memory = ClientMemory(settings.max_client_bytes, settings.max_client_bytes_per_key)
+        self.memory = ClientMemory(
+            settings.max_client_bytes,
+            settings.max_client_bytes_per_key,
+            lambda: self.watch_sessions.forget_expired(),
+        )
         self.watch_sessions = WatchSessions(
             settings.max_watch_sessions, time.monotonic, self.memory
         )
-        self.memory.relieve = self.watch_sessions.forget_expired
 
     @property
     def uptime_ms(self) -> int:
@@ -198,9 +197,9 @@ class Service:
             self.lifecycle.dispatcher.end_streams_of(
                 lambda key: key is not None and key not in valid, _key_removed()
             )
-        for refused, key in list(self._long_polls.items()):
-            if key not in valid and not refused.done():
-                refused.set_exception(_key_removed())
+        for removed, key in list(self._long_polls.items()):
+            if key not in valid and not removed.done():
+                removed.set_exception(_key_removed())
 
     def _require_valid(self, key: Key) -> None:
         """Check a key again: it may have been removed since the head of the request came.
@@ -211,36 +210,26 @@ class Service:
         if key not in self._valid_keys:
             raise _key_removed()
 
-    # -- long polls ------------------------------------------------------------------------------
-
-    def long_poll(
-        self, request: HttpRequest, work: Coroutine[Any, Any, T]
-    ) -> Coroutine[Any, Any, T]:
-        """Await something that may never come, until the client hangs up or its key is removed.
+    def key_removed(self, key: Key | None) -> asyncio.Future[NoReturn] | None:
+        """What a long poll awaits besides its result: it fails once the key is removed.
 
         Returns:
-            What to await. It cancels the work and raises `ClientGone`, or `Unauthorized`.
+            A future that fails with `Unauthorized`, to be cancelled by whoever needs it no more;
+            None on a server without keys.
 
         Raises:
-            Throttled: No memory is left for one more request that waits.
             Unauthorized: The key was removed after the head of the request was read.
         """
-        request.is_long = True
-        key = request.key
         if key is None:
-            return request.unless_gone(work)
-        try:
-            self._require_valid(key)
-        except Unauthorized:
-            work.close()
-            raise
-        refused: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
-        self._long_polls[refused] = key
-        refused.add_done_callback(self._forget_poll)
-        return request.unless_gone(work, refused)
+            return None
+        self._require_valid(key)
+        removed: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
+        self._long_polls[removed] = key
+        removed.add_done_callback(self._forget_poll)
+        return removed
 
-    def _forget_poll(self, refused: asyncio.Future[NoReturn]) -> None:
-        del self._long_polls[refused]
+    def _forget_poll(self, removed: asyncio.Future[NoReturn]) -> None:
+        del self._long_polls[removed]
 
     # -- caps ------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from logqueue.errors import quoted
 from logqueue.server.auth import KeyListError, KeyRing, parse_keys
-from logqueue.server.http.hosts import is_local_name, parse_name
+from logqueue.server.hosts import is_local_name, parse_name
 
 ENV_PREFIX: Final = "LOGQUEUE_"
 

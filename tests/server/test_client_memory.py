@@ -58,14 +58,15 @@ def test_a_share_may_find_its_key_late() -> None:
     assert memory.used == 8
 
 
-def test_nobody_is_refused_before_what_can_go_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_and_stalled_holders_are_dropped_before_a_client_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    memory = ClientMemory(30, 0)
+    memory = ClientMemory(30, 0, lambda: idle.release())
     idle, first, second, share = (MemoryShare(memory) for _ in range(4))
     for held in (idle, first, second):
         held.resize(10)
-    memory.relieve = idle.release
     memory.stall("first", first.release)
     now += 1
     memory.stall("second", second.release)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logqueue.errors import Forbidden
-from logqueue.server.http.hosts import HostPolicy
+from logqueue.server.hosts import HostPolicy
 
 
 def policy(

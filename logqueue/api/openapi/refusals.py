@@ -24,7 +24,7 @@ EXAMPLES: tuple[LogqueueError, ...] = (
     errors.RecordTooLarge(
         "records[0] has 1048600 bytes of data and meta; at most 1048576 are allowed"
     ),
-    errors.Unauthorized("send a key this server knows: `Authorization: Bearer <key>`"),
+    errors.Unauthorized("missing or unknown API key: send `Authorization: Bearer <key>`"),
     errors.Forbidden("this key may not touch topics outside its prefixes", {"topic": "orders"}),
     errors.NotFound("there is no such route; the API lives below /v0"),
     errors.TopicNotFound.named("transcode"),

@@ -29,6 +29,7 @@ from logqueue.server.handlers.appends import (
     require_targets_allowed,
 )
 from logqueue.server.handlers.members import reply_with, show_members
+from logqueue.server.http.api import long_poll
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
@@ -198,7 +199,7 @@ class TopicRoutes:
         body = read_bodies.read_diff_body(request.body or b"{}", request.ignore)
         topic, page = _read(dispatcher.engine, request, body)
         if body.wait_ms and page.says_nothing:
-            return self._service.long_poll(request, self._diff_when_there_is(request, body))
+            return long_poll(self._service, request, self._diff_when_there_is(request, body))
         records = _join(dispatcher, topic, page, body)
         return dispatcher.show((page, records), topic, _paged, request)
 

@@ -34,7 +34,7 @@ from logqueue.errors import (
 from logqueue.server.auth import Key, bearer, query_token
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Pending
-from logqueue.server.http.hosts import HostPolicy
+from logqueue.server.hosts import HostPolicy
 from logqueue.server.http.requests import (
     Answer,
     Begin,
@@ -150,7 +150,7 @@ class HttpApi:
     def _long_poll(self, request: HttpRequest, pending: PendingReply) -> Coroutine[Any, Any, Reply]:
         """Wait for something that may never come; the client, or its key, may go before."""
         try:
-            return self.service.long_poll(request, self._when_ready(request, pending))
+            return long_poll(self.service, request, self._when_ready(request, pending))
         except LogqueueError:
             pending.cancel()
             raise
@@ -265,7 +265,7 @@ class HttpApi:
             secret = query_token(request.query_string)
         key = ring.authenticate(secret)
         if key is None and (route is None or not route.late_key):
-            raise Unauthorized("send a key this server knows: `Authorization: Bearer <key>`")
+            raise Unauthorized("missing or unknown API key: send `Authorization: Bearer <key>`")
         return key
 
 
@@ -311,6 +311,27 @@ async def catch_up(engine: Engine | None, topic: str) -> None:
             break
         engine.catch_up(topic)
         await asyncio.sleep(0)
+
+
+def long_poll(
+    service: Service, request: HttpRequest, work: Coroutine[Any, Any, T]
+) -> Coroutine[Any, Any, T]:
+    """Await something that may never come, until the client hangs up or its key is removed.
+
+    Returns:
+        What to await. It cancels the work and raises `ClientGone`, or `Unauthorized`.
+
+    Raises:
+        Throttled: No memory is left for one more request that waits.
+        Unauthorized: The key was removed after the head of the request was read.
+    """
+    request.is_long = True
+    try:
+        removed = service.key_removed(request.key)
+    except Unauthorized:
+        work.close()
+        raise
+    return request.unless_gone(work, removed)
 
 
 async def in_steps(steps: Generator[None, None, T]) -> T:

@@ -70,7 +70,7 @@ class HttpRequest:
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
         is_long: It waits for something that may never come; whoever sends no more is taken to have
-            hung up. Set by `Service.long_poll`.
+            hung up. Set by `api.long_poll`.
     """
 
     __slots__ = (
