@@ -270,7 +270,7 @@ def _extend(arguments: argparse.Namespace) -> int:
     return exits.OK
 
 
-# -- looking -------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def _jobs(arguments: argparse.Namespace) -> int:

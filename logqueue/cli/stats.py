@@ -93,7 +93,7 @@ def _repeat(arguments: argparse.Namespace, show: Callable[[], None]) -> None:
         show()
 
 
-# -- all -----------------------------------------------------------------------------------------
+# -- the server and its queues -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _rows(look: StatsSnapshot, before: StatsSnapshot | None) -> Iterator[tuple[o
         )
 
 
-# -- one -----------------------------------------------------------------------------------------
+# -- one topic -----------------------------------------------------------------------------------
 
 
 def _show_topic(client: Client, arguments: argparse.Namespace) -> None:

@@ -73,7 +73,7 @@ def claim(
     )
 
 
-# -- looking -------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------
 
 
 def job_page(
@@ -155,7 +155,7 @@ def workers(queue: str) -> Call[list[WorkerView]]:
     return Call((request(LIST_WORKERS, queue),), read)
 
 
-# -- operating -----------------------------------------------------------------------------------
+# -- job administration --------------------------------------------------------------------------
 
 
 def cancel(queue: str, seq: int, *, force: bool = False) -> Call[Cancelled]:

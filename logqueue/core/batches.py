@@ -82,7 +82,7 @@ class Batches:
         # The first seq of each chunk.
         self._starts: list[int] = []
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
         return bool(self._chunks)
@@ -249,7 +249,7 @@ class Batches:
                     floor = batch.seq_at(index)
         return Overrun(floor, records, size)
 
-    # -- changing --------------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------
 
     def add(self, batch: Batch, size: int) -> None:
         """Take in a batch with all its records live; `size` as the limits count it."""

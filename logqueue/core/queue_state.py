@@ -103,7 +103,7 @@ class QueueState:
         self.orphans = 0
         self._grants = Deadlines()
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def next_due(self) -> int | None:
         """When time next changes something (ms since the epoch), None when it never does."""
@@ -156,7 +156,7 @@ class QueueState:
         held = self.streams.get(stream)
         return len(held) if held is not None else 0
 
-    # -- changing (from apply only) --------------------------------------------------------------
+    # -- changes (by core/apply only) ------------------------------------------------------------
 
     def elapse(
         self,
@@ -561,7 +561,7 @@ class QueueState:
             *large_parts(self.delayed),
         ]
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _keep(self, grant: Grant) -> None:
         self._grants.add(grant)

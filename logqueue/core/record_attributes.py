@@ -39,7 +39,7 @@ class RecordAttributeIndex:
         self.has_bounds = False
         self.bytes = 0
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def is_due(self, now: int) -> bool:
         """Whether a record is past its own time to live, or a job is superseded."""
@@ -65,7 +65,7 @@ class RecordAttributeIndex:
         """Everything that is large, to be freed bit by bit; it must no longer be used."""
         return [*large_parts(self.expiries)]
 
-    # -- changing (from Topic only) --------------------------------------------------------------
+    # -- changes (by Topic only) -----------------------------------------------------------------
 
     def enter(self, batch: Batch, indexes: Sequence[int]) -> None:
         """Records have come."""

@@ -109,7 +109,7 @@ class TagIndex:
             self._runs.append(self._new)
             self._new = []
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def scan(self, match: Predicate) -> Iterator[Sequence[int]]:
         """Seqs noted by now under tags that match, those of removed records among them, in parts of

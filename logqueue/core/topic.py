@@ -103,7 +103,7 @@ class Topic:
         self.replacing: list[tuple[Batch, int]] = []
         self.replaced_at = 0
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     @property
     def live(self) -> int:
@@ -343,7 +343,7 @@ class Topic:
             return None
         return found
 
-    # -- changing (from apply only) --------------------------------------------------------------
+    # -- changes (by core/apply only) ------------------------------------------------------------
 
     def insert(self, batch: Batch, size: int, *, is_indexed: bool = False) -> None:
         """Add a batch with all its records live; `size` as the limits count it. The index may know

@@ -222,7 +222,7 @@ class Resolver:
             )
         return block
 
-    # -- finding ---------------------------------------------------------------------------------
+    # -- look-up ---------------------------------------------------------------------------------
 
     def _copies(
         self, copies: Copies, names: KnownTopics, segment: int, offset: int, start: int, end: int

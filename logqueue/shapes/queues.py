@@ -102,7 +102,7 @@ class Extended(msgspec.Struct, frozen=True, kw_only=True):
     performance: Performance = {}
 
 
-# -- looking at jobs and operating on them ------------------------------------------------------
+# -- reading and administering jobs -------------------------------------------------------------
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):

@@ -212,7 +212,7 @@ class _ClientEnd(asyncio.Transport):
         """See asyncio.Transport. The client reads at once."""
         return 0
 
-    # -- what the parser finds -------------------------------------------------------------------
+    # -- parser callbacks ------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header of the reply."""
@@ -313,7 +313,7 @@ class MemoryCore:
     def _forget(self, exchange: Exchange) -> None:
         del self._open_ends[exchange]
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------
 
     def restart(self, *, kill: bool) -> None:
         """End the server and start it again on the same disk; every connection breaks.

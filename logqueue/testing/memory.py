@@ -252,7 +252,7 @@ class MemoryServer:
         state = self.client.topic(queue, touch=False)
         return state.count - (state.queue.held if state.queue is not None else 0)
 
-    # -- what goes wrong -------------------------------------------------------------------------
+    # -- failures --------------------------------------------------------------------------------
 
     def lose_request(self, verb: str, times: int = 1) -> None:
         """Have the next calls of a verb never reach the server; the caller cannot know that.
@@ -290,7 +290,7 @@ class MemoryServer:
         self._core.restart(kill=kill)
         self._look()
 
-    # -- the end ---------------------------------------------------------------------------------
+    # -- shutdown --------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Cancel workers and whatever handlers have started, and await their end; give apps their

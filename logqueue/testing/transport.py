@@ -124,7 +124,7 @@ def _broken(request: httpx.Request) -> NoReturn:
     raise httpx.ReadError("the connection broke", request=request)
 
 
-# -- for clients that block ------------------------------------------------------------------------
+# -- blocking clients ------------------------------------------------------------------------------
 
 
 class Wait(Protocol):
@@ -184,7 +184,7 @@ class _BlockingBody(httpx.SyncByteStream):
         self._link.end(self._exchange)
 
 
-# -- for clients that await ------------------------------------------------------------------------
+# -- asynchronous clients --------------------------------------------------------------------------
 
 
 class AwaitingTransport(httpx.AsyncBaseTransport):

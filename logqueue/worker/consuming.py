@@ -141,7 +141,7 @@ class Consuming:
         self._errands: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
-    # -- in --------------------------------------------------------------------------------------
+    # -- intake ----------------------------------------------------------------------------------
 
     def take(self, wire: shapes.Job, asked_at: float, lease_s: float) -> Lease:
         """A job has been leased to this worker.
@@ -178,7 +178,7 @@ class Consuming:
         if not self._started:
             self._settler.hurry()
 
-    # -- through ---------------------------------------------------------------------------------
+    # -- execution -------------------------------------------------------------------------------
 
     async def _see_through(self, job: Job) -> None:
         error: BaseException | None = None
@@ -253,7 +253,7 @@ class Consuming:
             self._cancelled.add(job)
             task.cancel()
 
-    # -- out -------------------------------------------------------------------------------------
+    # -- settling --------------------------------------------------------------------------------
 
     def _settle(self, job: Job, outcome: Outcome) -> asyncio.Future[bool]:
         job.is_settled = True
@@ -331,7 +331,7 @@ class Consuming:
         self._loop.call_soon_threadsafe(lambda: self._soon(extend()))
         return settling
 
-    # -- the end ---------------------------------------------------------------------------------
+    # -- shutdown --------------------------------------------------------------------------------
 
     def hand_back_unstarted(self) -> None:
         """What waits for its turn goes back as if it had never been handed out."""

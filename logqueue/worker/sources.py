@@ -180,7 +180,7 @@ class JobSource:
                 pending.cancel()
             await asyncio.gather(task, stopping, return_exceptions=True)
 
-    # -- pushed ----------------------------------------------------------------------------------
+    # -- push ------------------------------------------------------------------------------------
 
     async def _stream(self) -> None:
         """Take what one stream brings until it breaks."""
@@ -211,7 +211,7 @@ class JobSource:
     def _forget_ended(self) -> None:
         self._pushed = {held for held in self._pushed if not (held.is_lost or held.is_settling)}
 
-    # -- asked for -------------------------------------------------------------------------------
+    # -- pull ------------------------------------------------------------------------------------
 
     async def _claim_for(self, seconds: float | None) -> None:
         """Claim whenever there is a free slot."""

@@ -124,7 +124,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
 
-    # -- from outside ----------------------------------------------------------------------------
+    # -- control ---------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Begin to stop; called again, cut the grace short. From any thread or signal handler."""

@@ -149,7 +149,7 @@ def _retry_after(topic: QueueTopic, reason: cmd.NoneReason, now: int) -> int | N
     return None if due is None else max(due - now, 0)
 
 
-# -- which jobs ------------------------------------------------------------------------------------
+# -- selecting jobs --------------------------------------------------------------------------------
 
 
 def _pick(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], int, list[int], bool]:

@@ -164,7 +164,7 @@ class AuditHistory:
         """The instances of a topic, oldest first."""
         return [inst for _, inst in sorted(self.instances.items()) if inst.name == name]
 
-    # -- taking in ---------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------
 
     def take_leases(self, placed: Placed, order: int, at: int) -> None:
         """A transaction of the leases log; what it says is in the lease events."""

@@ -200,7 +200,7 @@ class JobTimeline:
         if self._leased_at:
             self._note_attempt(0, "open", None, None)
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _elapse(self, now: int) -> None:
         """Let time act."""

@@ -66,7 +66,7 @@ class RecordsOffsetPlanner:
         self._reading = reading
         self._losses = LossPolicy(reading.fail_on_data_loss)
 
-    # -- starts and ends of what options say -----------------------------------------------------
+    # -- start and end offsets from options ------------------------------------------------------
 
     def initial(self, available: Mapping[str, AvailableRange]) -> dict[str, Any]:
         """Where a stream begins.

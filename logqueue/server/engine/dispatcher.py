@@ -91,7 +91,7 @@ class Dispatcher:
         engine.listen(self.note)
         engine.schedule_backlog(self)
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------
 
     def adopt(self) -> None:
         """Go on with the state that the engine has fallen back to."""

@@ -228,7 +228,7 @@ class Subscriptions:
         """Whether anybody follows anything."""
         return bool(self._channels)
 
-    # -- coming and going ------------------------------------------------------------------------
+    # -- subscribe and unsubscribe ---------------------------------------------------------------
 
     def open(self, subscriber: Subscriber) -> None:
         """Take a connection in."""

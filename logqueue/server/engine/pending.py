@@ -86,7 +86,7 @@ class Pending(Spent, Generic[T]):
         self.leave: Callable[[], None] | None = None
         self.on_undelivered: Callable[[], None] | None = None
 
-    # -- for whoever decides ---------------------------------------------------------------------
+    # -- for the engine --------------------------------------------------------------------------
 
     def decide(self, result: object, written: int, durable: int) -> None:
         """There is a result; it leaves once the log has reached both positions."""
@@ -106,7 +106,7 @@ class Pending(Spent, Generic[T]):
         """Have a decided answer wait for these positions, too."""
         self._written, self._durable = max(self._written, written), max(self._durable, durable)
 
-    # -- for whoever asked -----------------------------------------------------------------------
+    # -- for the caller --------------------------------------------------------------------------
 
     def when_ready(self, sink: Callable[[Pending[T]], object]) -> None:
         """Call somebody, once, when the answer may leave; at once if it may already."""

@@ -51,7 +51,7 @@ class EventStream(Subscriber):
         if not session.cursors:
             self.run_out()
 
-    # -- as a subscriber -------------------------------------------------------------------------
+    # -- subscriber interface --------------------------------------------------------------------
 
     @property
     def can_take(self) -> bool:
@@ -97,7 +97,7 @@ class EventStream(Subscriber):
             self._body.write(self._body.frame(last))
         self.run_out()
 
-    # -- as a writer -----------------------------------------------------------------------------
+    # -- writer interface ------------------------------------------------------------------------
 
     def stream_drained(self) -> None:
         """See StreamWriter."""

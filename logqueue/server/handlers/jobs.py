@@ -39,7 +39,7 @@ class JobRoutes:
         self._service = service
         self._reading_history = asyncio.Semaphore(1)
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------
 
     @serves("list_jobs")
     def list(self, request: HttpRequest) -> PendingReply:
@@ -113,7 +113,7 @@ class JobRoutes:
         await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
         return reply_with(request, body)
 
-    # -- operating -------------------------------------------------------------------------------
+    # -- job administration ----------------------------------------------------------------------
 
     @serves("cancel_job")
     def cancel(self, request: HttpRequest) -> PendingReply:

@@ -165,7 +165,7 @@ class LogRoutes:
         status = 200 if part is None else 206
         return Download(status, BYTES_TYPE, tuple(headers), start, stop, read, file.close)
 
-    # -- what is durable -------------------------------------------------------------------------
+    # -- durability ------------------------------------------------------------------------------
 
     async def _ground(self, log: LogName) -> _Ground:
         """Have all that is in a log by now synced, and wait for it.

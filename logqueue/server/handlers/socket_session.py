@@ -91,7 +91,7 @@ class SocketSession(Subscriber):
         socket.listener = self
         self._dispatcher.subscriptions.open(self)
 
-    # -- what comes in ---------------------------------------------------------------------------
+    # -- incoming messages -----------------------------------------------------------------------
 
     def message_received(self, text: bytes | None) -> None:
         """See SocketListener."""
@@ -302,7 +302,7 @@ class SocketSession(Subscriber):
         if self.key is not None:
             self.key.require(scope)
 
-    # -- what goes out ---------------------------------------------------------------------------
+    # -- outgoing messages -----------------------------------------------------------------------
 
     @property
     def can_take(self) -> bool:

@@ -108,7 +108,7 @@ class HttpConnection(asyncio.Protocol):
         self._stall_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
 
-    # -- as a protocol of the event loop ---------------------------------------------------------
+    # -- asyncio protocol ------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected; its first request head is awaited."""
@@ -190,7 +190,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             running.keep_alive = False
 
-    # -- what comes in ---------------------------------------------------------------------------
+    # -- input -----------------------------------------------------------------------------------
 
     @property
     def _is_busy(self) -> bool:
@@ -432,7 +432,7 @@ class HttpConnection(asyncio.Protocol):
         self._share.release()
         self.api.service.memory.flow(self)
 
-    # -- what goes out ---------------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------------
 
     def write_reply(self, exchange: HttpExchange, reply: Reply, is_head: bool) -> bool:
         """See `ReplyWriter`."""
@@ -583,7 +583,7 @@ class HttpConnection(asyncio.Protocol):
         self._successor = socket
         begin(socket)
 
-    # -- clients that take too long --------------------------------------------------------------
+    # -- timeouts --------------------------------------------------------------------------------
 
     def _close_if_idle(self) -> None:
         """Close a connection that was kept alive for nothing. One timer looks now and then, since

@@ -143,7 +143,7 @@ class Http2Connection(asyncio.Protocol):
         self.frames.increment_flow_control_window(WINDOW_BYTES - 65535)
         self.write()
 
-    # -- as a protocol of the event loop ---------------------------------------------------------
+    # -- asyncio protocol ------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: whoever is still being answered learns of it."""
@@ -191,7 +191,7 @@ class Http2Connection(asyncio.Protocol):
             self._say_goaway(ErrorCodes.NO_ERROR)
         self._close_if_done()
 
-    # -- what comes in ---------------------------------------------------------------------------
+    # -- input -----------------------------------------------------------------------------------
 
     def _go_on_soon(self) -> None:
         if self._backlog and not self._is_going_on:
@@ -354,7 +354,7 @@ class Http2Connection(asyncio.Protocol):
             # What is kept is accounted for, so the window is open again at once.
             self.frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
 
-    # -- what goes out ---------------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Write the frames that are due."""
@@ -422,7 +422,7 @@ class Http2Connection(asyncio.Protocol):
         for stream in list(self.streams.values()):
             stream.adjust()
 
-    # -- the end ---------------------------------------------------------------------------------
+    # -- close -----------------------------------------------------------------------------------
 
     def _say_goaway(self, code: ErrorCodes) -> None:
         """Announce the end. The `h2` package would take the connection for closed from here on,
@@ -465,7 +465,7 @@ class Http2Connection(asyncio.Protocol):
         for stream in list(self.streams.values()):
             stream.lose()
 
-    # -- memory and time -------------------------------------------------------------------------
+    # -- memory and timeouts ---------------------------------------------------------------------
 
     def _note_memory(self) -> None:
         """Enter what is held for no single stream. It is bounded, and held already."""
@@ -714,7 +714,7 @@ class Http2Stream:
             self._request_bytes = 0
             raise
 
-    # -- what waits for its reader ---------------------------------------------------------------
+    # -- flow control ----------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
         """Send a part of the body, as the transport of a `ByteStream`."""

@@ -168,7 +168,7 @@ class WebSocket(asyncio.Protocol):
         """The server stops: close what is still open."""
         self._transport.close()
 
-    # -- as a protocol of the event loop ---------------------------------------------------------
+    # -- asyncio protocol ------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
@@ -286,7 +286,7 @@ class WebSocket(asyncio.Protocol):
         over, self._over = self._over, _nothing
         over()
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
         if isinstance(event, WebSocketMessage):

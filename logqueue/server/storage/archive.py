@@ -183,7 +183,7 @@ class LogArchive:
         """Let go of the directory. Nobody may be in a step."""
         self._lock.release()
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def holds_before(self, name: LogName, segment: int) -> bool:
         """Whether every segment of a log with an id below this one is archived durably."""

@@ -207,7 +207,7 @@ class Archiver:
         for segment in segments:
             segment.has_index = True
 
-    # -- letting go ------------------------------------------------------------------------------
+    # -- retention -------------------------------------------------------------------------------
 
     def _retire(self, now: int) -> Iterator[None]:
         """Let go of the oldest segments while a bound is exceeded; never of what the log has."""

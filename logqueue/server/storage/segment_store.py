@@ -238,7 +238,7 @@ class SegmentStore:
             for key in [key for key in memory if key[0] == log and key[1] not in there]:
                 del memory[key]
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _begin(
         self, place: SegmentPlace, file: File, known: KnownTopics | None = None

@@ -265,7 +265,7 @@ def _progress(stream: _Stream, query: StreamingQuery) -> str:
     return f"archiving {stream.table}, {len(done)} epochs of {archive} done"
 
 
-# -- what a run has added -------------------------------------------------------------------------
+# -- summary of a run -----------------------------------------------------------------------------
 
 
 def _extent(root: Path, table: Table) -> dict[str, int]:

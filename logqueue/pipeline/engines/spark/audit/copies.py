@@ -206,7 +206,7 @@ def _told(
         yield Finding(rule, "error", topic, first, last, f"{jobs} {says}", evidence)
 
 
-# -- what went back --------------------------------------------------------------------------------
+# -- redriven records ------------------------------------------------------------------------------
 
 
 def redrive_findings(

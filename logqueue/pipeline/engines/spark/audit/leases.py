@@ -348,7 +348,7 @@ def past_floors(events: DataFrame, floors: DataFrame) -> DataFrame:
     )
 
 
-# -- what the driver makes of it -------------------------------------------------------------------
+# -- findings, on the driver -----------------------------------------------------------------------
 
 
 def broken_findings(rows: Sequence[Any]) -> Iterator[Finding]:

@@ -251,7 +251,7 @@ def _by_log(rows: Sequence[Any]) -> Iterator[tuple[str, str, list[Any]]]:
         yield log_id, topic, part
 
 
-# -- two places ------------------------------------------------------------------------------------
+# -- records in two logs ---------------------------------------------------------------------------
 
 
 def compare(

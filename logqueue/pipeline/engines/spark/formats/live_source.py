@@ -270,7 +270,7 @@ def index_page(log: LogName, cursor: str | None) -> Call[IndexPage]:
     return reading(request, IndexPage)
 
 
-# -- one look --------------------------------------------------------------------------------------
+# -- one snapshot of the server --------------------------------------------------------------------
 
 
 class LiveSnapshot:
@@ -421,7 +421,7 @@ class _Reopening:
             yield from LiveSegments(client, self._store.given).live(topic)
 
 
-# -- the class that Spark makes --------------------------------------------------------------------
+# -- the data source registered with Spark ---------------------------------------------------------
 
 
 class LogQueueSource(DataSource):

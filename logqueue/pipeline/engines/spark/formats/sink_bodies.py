@@ -212,7 +212,7 @@ class Chunks:
             raise self._wrong(negative, f"its {name} is {values[negative].as_py()}, below 0")
         return values.cast(pa.string()).cast(pa.binary())
 
-    # -- what can be wrong ------------------------------------------------------------------------
+    # -- errors -----------------------------------------------------------------------------------
 
     def _wrong(self, row: int, what: str) -> PipelineError:
         return PipelineError(

@@ -52,7 +52,7 @@ def _sorted_rows(records: DataFrame, events: DataFrame, span: Span) -> DataFrame
     )
 
 
-# -- rows that go into the fold --------------------------------------------------------------------
+# -- input rows ------------------------------------------------------------------------------------
 
 
 def _millis(name: str) -> Column:

@@ -171,7 +171,7 @@ def stuck(lives: Lives) -> DataFrame:
     return worst(suspects, F.desc("held_ms"), F.asc("job_seq"), F.asc("claimed_at"))
 
 
-# -- ways through the queue ------------------------------------------------------------------------
+# -- job outcomes ----------------------------------------------------------------------------------
 
 
 def variants(lives: Lives) -> DataFrame:
@@ -237,7 +237,7 @@ def event_log(lives: Lives) -> DataFrame:
     )
 
 
-# -- what it came to -------------------------------------------------------------------------------
+# -- totals ----------------------------------------------------------------------------------------
 
 
 def outcomes(lives: Lives) -> DataFrame:

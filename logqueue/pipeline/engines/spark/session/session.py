@@ -182,7 +182,7 @@ def quicken_later() -> None:
         class_archive.make_later(java.find(), java.cache_directory())
 
 
-# -- on this machine, or with a cluster's master ---------------------------------------------------
+# -- local sessions and clusters -------------------------------------------------------------------
 
 
 def _started(master: str | None, given: dict[str, str], app_name: str) -> SparkSession:
