@@ -1,7 +1,7 @@
 """The command line of the benchmarks: which rows, how long, table or JSON.
 
 Exit status 0 when every row could be measured, whether or not its target was reached; 1 when a
-measurement failed.
+measurement failed, or when a comparison with an older version found a row that is clearly slower.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from bench import compare
 from bench.appends import append_1, append_100
 from bench.backlog import backlog_1, backlog_100
 from bench.claims import claim_cost
 from bench.consuming import worker_idle, worker_noop
-from bench.cycle import full_cycle
+from bench.cycle import full_cycle, singles
 from bench.deletes import delete_tag
 from bench.load import LoadFailed
 from bench.machine import describe
+from bench.progress import Progress
 from bench.reads import diff_1000, diff_head
 from bench.report import for_machine, render
-from bench.rows import FULL, QUICK, Row
+from bench.rows import FULL, PAIRED, QUICK, Row
 from bench.sending import client_append
 from bench.session import Session
 from bench.spark_jobs import pipeline_report, spark_audit, spark_lifecycle, spark_reports
@@ -48,6 +50,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "append-100": append_100,
     "append-1": append_1,
     "cycle": full_cycle,
+    "singles": singles,
     "lone-writer": lone_writer,
     "work-latency": work_latency,
     "work-throughput": work_throughput,
@@ -81,33 +84,94 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
 }
 
 
+COMPARED = (
+    "append-1",
+    "singles",
+    "cycle",
+    "append-100",
+    "lone-writer",
+    "work-latency",
+    "work-throughput",
+    "claim-cost",
+    "diff-1000",
+    "diff-head",
+    "watch-latency",
+    "watch-fanout",
+)
+"""What is compared unless something is chosen."""
+
+SERVER_ONLY = (
+    *COMPARED,
+    "backlog-100",
+    "backlog-1",
+    "delete-tag",
+    "watch-idle",
+    "router-hop",
+    "topics-10000",
+)
+"""What measures nothing but the server, so that another version of it can be put in its place."""
+
+
 def main() -> int:
     """Measure, then report."""
     options = _read_options()
-    scale = QUICK if options.quick else FULL
-    machine = describe()
     # The servers of the run and their data go with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, _frame: sys.exit(128 + caught))
+    return _compare(options) if options.compare else _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    scale = QUICK if options.quick else FULL
+    machine = describe()
     if options.stall_jobs:
         scale = replace(scale, stall_jobs=options.stall_jobs)
-    session = Session(scale, options.dir)
-    session.shared["stall-triggers"] = options.stall_triggers or [*TRIGGERS]
-    rows: list[Row] = []
-    try:
-        for name in options.only or MEASUREMENTS:
-            session.tell(f"{name} ({scale.repeats} times)")
-            rows += _measure(name, MEASUREMENTS[name], session)
-        if not any(row.name == "raw-p50" for row in rows):
-            session.tell("raw device")
-            rows += _measure("raw-device", raw_device, session)
-    finally:
-        session.close()
+    names = options.only or [*MEASUREMENTS]
+    with Progress(sys.stderr, len(names)) as progress:
+        session = Session(scale, options.dir, progress)
+        session.shared["stall-triggers"] = options.stall_triggers or [*TRIGGERS]
+        rows: list[Row] = []
+        try:
+            for name in names:
+                progress.begin(f"{name} ({scale.repeats} times)")
+                rows += _measure(name, MEASUREMENTS[name], session)
+                progress.end()
+            if not any(row.name == "raw-p50" for row in rows):
+                session.tell("raw device")
+                rows += _measure("raw-device", raw_device, session)
+        finally:
+            session.close()
     if options.json:
         sys.stdout.write(for_machine(rows, scale, machine).decode() + "\n")
     else:
         render(rows, scale, machine, sys.stdout)
     return 1 if any(row.failure for row in rows) else 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    scale = QUICK if options.quick else PAIRED
+    names = options.only or COMPARED
+    tolerance = options.tolerance / 100
+    with Progress(sys.stderr, len(names) * options.rounds) as progress:
+        session = Session(scale, options.dir, progress)
+        try:
+            old = compare.code_of(options.compare, session.directory / "old")
+            chosen = [(name, MEASUREMENTS[name]) for name in names]
+            figures = compare.compare(chosen, old, options.rounds, session, progress)
+        except (LoadFailed, ServerFailed, OSError) as failure:
+            session.tell(f"comparison failed: {failure}")
+            return 1
+        finally:
+            session.close()
+    about = {"scale": scale.name, "old": options.compare, "pairs": options.rounds, **describe()}
+    if options.json:
+        sys.stdout.write(compare.for_machine(figures, tolerance, about).decode() + "\n")
+    else:
+        compare.render(figures, tolerance, about, sys.stdout)
+    slower = compare.slower(figures, tolerance)
+    if slower:
+        sys.stderr.write(f"slower than {options.compare}: {', '.join(slower)}\n")
+    return 1 if slower else 0
 
 
 def _measure(name: str, measure: Callable[[Session], list[Row]], session: Session) -> list[Row]:
@@ -145,6 +209,26 @@ def _read_options() -> argparse.Namespace:
         metavar="TRIGGER",
         help=f"only these triggers of `stalls`: {', '.join(TRIGGERS)}",
     )
+    parser.add_argument(
+        "--compare",
+        metavar="OLD",
+        help="measure an older server beside this one, in turns: a git revision or a folder "
+        f"(default: {' '.join(COMPARED)})",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=6,
+        metavar="N",
+        help="pairs per measurement with --compare (default: 6)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=5.0,
+        metavar="PERCENT",
+        help="with --compare, what does not count as slower or faster (default: 5)",
+    )
     parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
     parser.add_argument(
         "--dir",
@@ -153,7 +237,14 @@ def _read_options() -> argparse.Namespace:
         help="data lies below this directory during the run; choose the device with it "
         "(default: bench-results)",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: must be at least 1")
+    if options.compare and not {*(options.only or ())} <= {*SERVER_ONLY}:
+        parser.error(
+            f"--compare needs rows of the server alone: choose from {', '.join(SERVER_ONLY)}"
+        )
+    return options
 
 
 if __name__ == "__main__":

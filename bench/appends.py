@@ -1,32 +1,34 @@
 """How many records can be appended per second, in large requests and one by one.
 
-Owns: the rows append-100, append-100-lean and append-1.
+Owns: the rows append-100, append-100-lean, and append-1 at several concurrencies.
 """
 
 from __future__ import annotations
 
-import asyncio
-from time import perf_counter
+from itertools import cycle
 
 import uvloop
 
 from bench.load import (
     LoadFailed,
-    all_of,
+    Script,
     append_request,
     connect,
     decode_state,
     expect_count,
     job,
     queue_request,
+    read_reply,
     request,
 )
-from bench.rows import Row, Target
-from bench.session import CpuWatch, Session
+from bench.loops import Tally, steady
+from bench.rows import Reading, Row, Target
+from bench.session import Session
 from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.append"
 PREBUILT = 64
+CONNECTIONS = (1, 8, 32, 128)
 
 
 def append_100(session: Session) -> list[Row]:
@@ -41,58 +43,57 @@ def append_100(session: Session) -> list[Row]:
 
 
 def append_1(session: Session) -> list[Row]:
-    """One record per request over 128 connections."""
-    row = Row(
-        "append-1",
-        "append, 1 per request, 128 connections",
-        "records/s",
-        Target(20_000, at_most=False),
-    )
+    """One record per request, over few connections and many."""
+    rows = [
+        Row(
+            f"append-1-c{connections}",
+            f"append, 1 per request, {connections} connection{'s' * (connections > 1)}",
+            "records/s",
+            Target(30_000, at_most=False) if connections == CONNECTIONS[-1] else None,
+        )
+        for connections in CONNECTIONS
+    ]
     for _ in range(session.scale.repeats):
-        _repeat(session, row, per_request=1, connections=128, query="")
-    return [row]
+        for row, connections in zip(rows, CONNECTIONS, strict=True):
+            _repeat(session, row, per_request=1, connections=connections, query="")
+    return rows
+
+
+def append_bodies(topic: str, per_request: int, query: str = "") -> list[bytes]:
+    """Requests that differ in their payloads."""
+    return [
+        append_request(topic, [job(n * per_request + k) for k in range(per_request)], query)
+        for n in range(PREBUILT)
+    ]
+
+
+def append_script(bodies: list[bytes], per_request: int, tally: Tally) -> Script:
+    """One connection appending until the tally stops."""
+    for body in cycle(bodies):
+        expect_count((yield body, read_reply), per_request)
+        tally.add(per_request)
+        if tally.stopped:
+            return
 
 
 def _repeat(session: Session, row: Row, per_request: int, connections: int, query: str) -> None:
-    bodies = [
-        append_request(TOPIC, [job(n * per_request + k) for k in range(per_request)], query)
-        for n in range(PREBUILT)
-    ]
     with session.server() as server:
-        rate, note = uvloop.run(_append(server, bodies, per_request, connections, session))
-    row.values.append(rate)
-    row.notes.append(note)
-    session.tell(f"  {row.name}: {rate:,.0f} {row.unit} ({note})")
+        reading = uvloop.run(_append(server, session, per_request, connections, query))
+    row.add(reading)
+    session.tell(f"  {row.name}: {reading.rate:,.0f} {row.unit} ({reading.note})")
 
 
 async def _append(
-    server: DemoServer,
-    bodies: list[bytes],
-    per_request: int,
-    connections: int,
-    session: Session,
-) -> tuple[float, str]:
+    server: DemoServer, session: Session, per_request: int, connections: int, query: str
+) -> Reading:
     made = await connect(server.address, connections)
     await made[0].call(queue_request(TOPIC))
-    replies, stopped = 0, False
-
-    def step(body: bytes) -> bytes | None:
-        nonlocal replies
-        expect_count(body, per_request)
-        replies += 1
-        return None if stopped else bodies[replies % PREBUILT]
-
-    loops = [one.drive(bodies[n % PREBUILT], step) for n, one in enumerate(made)]
-    await asyncio.sleep(session.scale.warmup_s)
-    watch, before, began = CpuWatch(server), replies, perf_counter()
-    await asyncio.sleep(session.scale.seconds)
-    rate = (replies - before) * per_request / (perf_counter() - began)
-    note = watch.note()
-    stopped = True
-    await all_of(loops)
+    tally, bodies = Tally(), append_bodies(TOPIC, per_request, query)
+    loops = [one.run(append_script(bodies, per_request, tally)) for one in made]
+    reading = await steady(server, session, tally, loops)
     state = decode_state(await made[0].call(request("GET", f"/v0/topics/{TOPIC}")))
-    if state.count != replies * per_request or state.head_seq != state.count:
-        raise LoadFailed(f"{replies * per_request} records acked, state says {state}")
+    if state.count != tally.units or state.head_seq != state.count:
+        raise LoadFailed(f"{tally.units} records acked, state says {state}")
     for one in made:
         one.close()
-    return rate, note
+    return reading

@@ -1,19 +1,21 @@
-"""How many jobs per second go all the way: append, claim, ack, in batches of 100.
+"""How many jobs per second go all the way: append, claim, ack; and claims and acks by themselves.
 
-Owns: the row cycle. Each connection appends 100 jobs, claims 100 (which need not be its own), acks
-exactly these, and starts again.
+Owns: the rows cycle, cycle-1, claim-1 and ack-1. A connection of a cycle appends its jobs, claims
+as many (which need not be its own), acks exactly these, and starts again.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterator
 from time import perf_counter
 
 import uvloop
 
 from bench.load import (
     Connection,
+    Lease,
     LoadFailed,
+    Script,
     ack_request,
     all_of,
     append_request,
@@ -23,98 +25,143 @@ from bench.load import (
     decode_state,
     expect_acked,
     expect_count,
+    fill,
     job,
     queue_request,
+    read_reply,
     request,
 )
-from bench.rows import Row, Target
+from bench.loops import Tally, steady
+from bench.rows import Reading, Row, Target
 from bench.session import CpuWatch, Session
 from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.cycle"
 BATCH_JOBS = 100
-CONNECTIONS = 8
+FEW = 8
+MANY = 32
+JOBS_PER_S = 20_000
 
 
-class Meter:
-    """What all cycles together have finished."""
+class Delivered:
+    """The jobs that were handed out, each once."""
 
     def __init__(self) -> None:
-        self.finished = 0
-        self.stopped = False
-        self.seen: set[int] = set()
+        self._seqs: set[int] = set()
 
-
-class Cycle:
-    """One connection going round."""
-
-    def __init__(self, node: str, meter: Meter) -> None:
-        self._node = node
-        self._meter = meter
-        self._append = append_request(TOPIC, [job(n) for n in range(BATCH_JOBS)])
-        self._claim = claim_request(TOPIC, node, BATCH_JOBS)
-        self._step = self._appended
-
-    def start(self, connection: Connection) -> asyncio.Future[None]:
-        """Go round until the meter stops."""
-        return connection.drive(self._append, lambda body: self._step(body))
-
-    def _appended(self, body: bytes) -> bytes | None:
-        expect_count(body, BATCH_JOBS)
-        self._step = self._claimed
-        return self._claim
-
-    def _claimed(self, body: bytes) -> bytes | None:
-        reply = decode_claimed(body)
-        if reply.count != BATCH_JOBS or len(reply.claimed) != BATCH_JOBS:
-            raise LoadFailed(f"claimed {reply.count} of at least {BATCH_JOBS} ready jobs")
-        before = len(self._meter.seen)
-        self._meter.seen.update(lease.seq for lease in reply.claimed)
-        if len(self._meter.seen) != before + BATCH_JOBS:
+    def take(self, body: bytes, jobs: int) -> list[Lease]:
+        """The leases in the reply to a claim; exactly so many, and none seen before."""
+        leases = decode_claimed(body).claimed
+        before = len(self._seqs)
+        self._seqs.update(lease.seq for lease in leases)
+        if len(leases) != jobs:
+            raise LoadFailed(f"claimed {len(leases)} of at least {jobs} ready jobs")
+        if len(self._seqs) != before + jobs:
             raise LoadFailed("a job was handed out twice")
-        self._step = self._acked
-        return ack_request(TOPIC, self._node, reply.claimed)
+        return leases
 
-    def _acked(self, body: bytes) -> bytes | None:
-        expect_acked(body, BATCH_JOBS)
-        self._meter.finished += BATCH_JOBS
-        self._step = self._appended
-        return None if self._meter.stopped else self._append
+
+def cycle_script(topic: str, node: str, batch: int, tally: Tally, delivered: Delivered) -> Script:
+    """One connection going round until the tally stops."""
+    append = append_request(topic, [job(n) for n in range(batch)])
+    claim = claim_request(topic, node, batch)
+    while not tally.stopped:
+        expect_count((yield append, read_reply), batch)
+        tally.add(0)
+        leases = delivered.take((yield claim, read_reply), batch)
+        tally.add(0)
+        expect_acked((yield ack_request(topic, node, leases), read_reply), batch)
+        tally.add(batch)
 
 
 def full_cycle(session: Session) -> list[Row]:
-    """Jobs finished per second over 8 connections."""
-    row = Row(
-        "cycle",
-        "append, claim, ack in batches of 100, 8 connections",
-        "jobs/s",
-        Target(100_000, at_most=False),
-    )
+    """Jobs finished per second, in batches and one at a time."""
+    target = Target(100_000, at_most=False)
+    rows = [
+        Row("cycle", f"append, claim, ack in batches of 100, {FEW} connections", "jobs/s", target),
+        Row("cycle-1", f"append, claim, ack one job at a time, {MANY} connections", "jobs/s"),
+    ]
+    sizes = ((BATCH_JOBS, FEW), (1, MANY))
+    for _ in range(session.scale.repeats):
+        for row, (batch, connections) in zip(rows, sizes, strict=True):
+            with session.server() as server:
+                reading = uvloop.run(_cycle(server, session, batch, connections))
+            _record(session, row, reading)
+    return rows
+
+
+def singles(session: Session) -> list[Row]:
+    """Claims of one job, then acks of one job, over many connections."""
+    rows = [
+        Row("claim-1", f"claim, 1 per request, {MANY} connections", "jobs/s"),
+        Row("ack-1", f"ack, 1 per request, {MANY} connections", "jobs/s"),
+    ]
     for _ in range(session.scale.repeats):
         with session.server() as server:
-            rate, note = uvloop.run(_cycle(server, session))
-        row.values.append(rate)
-        row.notes.append(note)
-        session.tell(f"  {row.name}: {rate:,.0f} {row.unit} ({note})")
-    return [row]
+            readings = uvloop.run(_singles(server, session))
+        for row, reading in zip(rows, readings, strict=True):
+            _record(session, row, reading)
+    return rows
 
 
-async def _cycle(server: DemoServer, session: Session) -> tuple[float, str]:
-    made = await connect(server.address, CONNECTIONS)
+def _record(session: Session, row: Row, reading: Reading) -> None:
+    row.add(reading)
+    session.tell(f"  {row.name}: {reading.rate:,.0f} {row.unit} ({reading.note})")
+
+
+async def _cycle(server: DemoServer, session: Session, batch: int, connections: int) -> Reading:
+    made = await connect(server.address, connections)
     await made[0].call(queue_request(TOPIC))
-    meter = Meter()
-    loops = [Cycle(f"w{n}", meter).start(one) for n, one in enumerate(made)]
-    await asyncio.sleep(session.scale.warmup_s)
-    watch, before, began = CpuWatch(server), meter.finished, perf_counter()
-    await asyncio.sleep(session.scale.seconds)
-    rate = (meter.finished - before) / (perf_counter() - began)
-    note = watch.note()
-    meter.stopped = True
-    await all_of(loops)
-    state = decode_state(await made[0].call(request("GET", f"/v0/topics/{TOPIC}")))
-    left = (state.count, state.queue.ready, state.queue.in_flight)
-    if left != (0, 0, 0) or state.head_seq != meter.finished:
-        raise LoadFailed(f"{meter.finished} jobs finished, state says {state}")
+    tally, delivered = Tally(), Delivered()
+    loops = [
+        one.run(cycle_script(TOPIC, f"w{n}", batch, tally, delivered)) for n, one in enumerate(made)
+    ]
+    reading = await steady(server, session, tally, loops)
+    await _expect_empty(made[0], tally.units)
     for one in made:
         one.close()
-    return rate, note
+    return reading
+
+
+async def _singles(server: DemoServer, session: Session) -> list[Reading]:
+    """As many jobs as take about as long as the window of another measurement."""
+    jobs = int(session.scale.seconds * JOBS_PER_S) // BATCH_JOBS * BATCH_JOBS
+    made = await connect(server.address, MANY)
+    await made[0].call(queue_request(TOPIC))
+    await fill(server.address, TOPIC, jobs, BATCH_JOBS, FEW)
+    delivered, leases = Delivered(), list[Lease]()
+    left = iter(range(jobs))
+    claiming = [_claims(left, delivered, leases) for _ in range(MANY)]
+    claims = await _timed(server, made, claiming, jobs)
+    order = iter(leases)
+    acks = await _timed(server, made, [_acks(order) for _ in range(MANY)], jobs)
+    await _expect_empty(made[0], jobs)
+    for one in made:
+        one.close()
+    return [claims, acks]
+
+
+def _claims(left: Iterator[int], delivered: Delivered, leases: list[Lease]) -> Script:
+    claim = claim_request(TOPIC, "w", 1)
+    for _ in left:
+        leases += delivered.take((yield claim, read_reply), 1)
+
+
+def _acks(leases: Iterator[Lease]) -> Script:
+    for lease in leases:
+        expect_acked((yield ack_request(TOPIC, "w", [lease]), read_reply), 1)
+
+
+async def _timed(
+    server: DemoServer, made: list[Connection], scripts: list[Script], jobs: int
+) -> Reading:
+    watch, began = CpuWatch(server), perf_counter()
+    await all_of([one.run(script) for one, script in zip(made, scripts, strict=True)])
+    return Reading(jobs / (perf_counter() - began), watch.us_per(jobs), watch.note())
+
+
+async def _expect_empty(connection: Connection, jobs: int) -> None:
+    state = decode_state(await connection.call(request("GET", f"/v0/topics/{TOPIC}")))
+    left = (state.count, state.queue.ready, state.queue.in_flight)
+    if left != (0, 0, 0) or state.head_seq != jobs:
+        raise LoadFailed(f"{jobs} jobs finished, state says {state}")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -22,7 +22,12 @@ RECEIVE_BYTES = 262_144
 HEAD_END = b"\r\n\r\n"
 GOOD_STATUSES = (b"200", b"201")
 
-Step = Callable[[bytes], bytes | None]
+Step = Callable[[Any], bytes | None]
+Read = Callable[[bytes], tuple[Any, int] | None]
+"""Takes what has arrived; returns the first whole reply and where it ends, or None to wait on."""
+
+Script = Generator[tuple[bytes, Read], Any, None]
+"""One connection's requests, each with how its reply is read; it is sent the reply."""
 
 
 class LoadFailed(Exception):
@@ -167,6 +172,7 @@ class Connection(asyncio.Protocol):
     """One keep-alive connection with at most one request under way: a closed loop."""
 
     def __init__(self) -> None:
+        self._read: Read = read_reply
         self._transport: asyncio.Transport | None = None
         self._partial = b""
         self._step: Step | None = None
@@ -185,7 +191,7 @@ class Connection(asyncio.Protocol):
         if self._partial:
             data = self._partial + data
         try:
-            reply = read_reply(data)
+            reply = self._read(data)
             if reply is None:
                 self._partial = data
                 return
@@ -213,14 +219,28 @@ class Connection(asyncio.Protocol):
         self._transport.write(first)
         return self._ended
 
+    def run(self, script: Script) -> asyncio.Future[None]:
+        """Send what a script yields, one request after the other, until it ends."""
+
+        def step(reply: Any) -> bytes | None:
+            try:
+                content, self._read = script.send(reply)
+            except StopIteration:
+                return None
+            return content
+
+        content, self._read = next(script)
+        return self.drive(content, step)
+
     @property
     def idle(self) -> bool:
         """No request is under way."""
         return self._step is None
 
-    async def call(self, content: bytes) -> bytes:
-        """One request and its reply's body."""
-        bodies: list[bytes] = []
+    async def call(self, content: bytes, read: Read = read_reply) -> Any:
+        """One request and its reply: the body of one over HTTP."""
+        bodies: list[Any] = []
+        self._read = read
         await self.drive(content, bodies.append)
         return bodies[0]
 

@@ -5,15 +5,12 @@ Owns: the rows diff-1000 and diff-head.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from time import perf_counter
-
 import uvloop
 
-from bench.load import LoadFailed, all_of, connect, fill, queue_request, request
-from bench.rows import Row, Target
-from bench.session import CpuWatch, Session
+from bench.load import LoadFailed, Script, connect, fill, queue_request, read_reply, request
+from bench.loops import Tally, steady
+from bench.rows import Reading, Row, Target
+from bench.session import Session
 from logqueue.demo.server import DemoServer
 
 TOPIC = "bench.read"
@@ -32,10 +29,9 @@ def diff_1000(session: Session) -> list[Row]:
     records = session.scale.read_records
     for _ in range(session.scale.repeats):
         with session.server() as server:
-            rate, note = uvloop.run(_pages(server, records, session))
-        row.values.append(rate)
-        row.notes.append(note)
-        session.tell(f"  {row.name}: {rate:,.0f} {row.unit} ({note})")
+            reading = uvloop.run(_pages(server, records, session))
+        row.add(reading)
+        session.tell(f"  {row.name}: {reading.rate:,.0f} {row.unit} ({reading.note})")
     return [row]
 
 
@@ -49,10 +45,9 @@ def diff_head(session: Session) -> list[Row]:
     )
     for _ in range(session.scale.repeats):
         with session.server() as server:
-            rate, note = uvloop.run(_head(server, session))
-        row.values.append(rate)
-        row.notes.append(note)
-        session.tell(f"  {row.name}: {rate:,.0f} {row.unit} ({note})")
+            reading = uvloop.run(_head(server, session))
+        row.add(reading)
+        session.tell(f"  {row.name}: {reading.rate:,.0f} {row.unit} ({reading.note})")
     return [row]
 
 
@@ -62,90 +57,50 @@ def diff_request(from_seq: int, limit: int) -> bytes:
     return request("POST", f"/v0/topics/{TOPIC}/diff", body)
 
 
-class Reader:
-    """One closed loop over the pages of the topic, from its start again and again."""
-
-    def __init__(self, records: int) -> None:
-        self.records = records
-        self.read = 0
-        self.stopped = False
-        self._at = 0
-
-    def first(self) -> bytes:
-        """The first request."""
-        return diff_request(0, PAGE)
-
-    def step(self, body: bytes) -> bytes | None:
-        """Count a page and ask for the next one."""
-        expected = min(self._at + PAGE, self.records)
+def pages_script(records: int, tally: Tally) -> Script:
+    """One connection over the pages of the topic, from its start again and again."""
+    at = 0
+    while not tally.stopped:
+        expected = min(at + PAGE, records)
+        body = yield diff_request(at, PAGE), read_reply
         if body.find(b'],"next_from_seq":%d,' % expected) < 0:
-            raise LoadFailed(f"a page behind {self._at} ends with {body[-300:]!r}")
-        if body.count(b'{"$seq":') != expected - self._at:
-            raise LoadFailed(f"a page behind {self._at} has not all its records")
-        self.read += expected - self._at
-        self._at = expected % self.records
-        return None if self.stopped else diff_request(self._at, PAGE)
+            raise LoadFailed(f"a page behind {at} ends with {body[-300:]!r}")
+        if body.count(b'{"$seq":') != expected - at:
+            raise LoadFailed(f"a page behind {at} has not all its records")
+        tally.add(expected - at)
+        at = expected % records
 
 
-async def _pages(server: DemoServer, records: int, session: Session) -> tuple[float, str]:
+def head_script(head: int, tally: Tally) -> Script:
+    """One connection looking at the head, where there is nothing new."""
+    content = diff_request(head, 1)
+    nothing = b'"records":[],"next_from_seq":%d,' % head
+    while not tally.stopped:
+        body = yield content, read_reply
+        if nothing not in body:
+            raise LoadFailed(f"a look at the head was answered with {body[:200]!r}")
+        tally.add(1)
+
+
+async def _pages(server: DemoServer, records: int, session: Session) -> Reading:
     made = await connect(server.address, 4)
     await made[0].call(queue_request(TOPIC))
     await fill(server.address, TOPIC, records, PER_REQUEST, 4)
-    readers = [Reader(records) for _ in made]
-
-    def stop() -> None:
-        for reader in readers:
-            reader.stopped = True
-
-    loops = [
-        one.drive(reader.first(), reader.step) for one, reader in zip(made, readers, strict=True)
-    ]
-    measured = await _measure(
-        session, server, lambda: sum(reader.read for reader in readers), stop, loops
-    )
+    tally = Tally()
+    loops = [one.run(pages_script(records, tally)) for one in made]
+    reading = await steady(server, session, tally, loops)
     for one in made:
         one.close()
-    return measured
+    return reading
 
 
-async def _head(server: DemoServer, session: Session) -> tuple[float, str]:
+async def _head(server: DemoServer, session: Session) -> Reading:
     made = await connect(server.address, 32)
     await made[0].call(queue_request(TOPIC))
     await fill(server.address, TOPIC, 1000, PER_REQUEST, 1)
-    content = diff_request(1000, 1)
-    calls, stopped = 0, False
-
-    def step(body: bytes) -> bytes | None:
-        nonlocal calls
-        if b'"records":[],"next_from_seq":1000,' not in body:
-            raise LoadFailed(f"a look at the head was answered with {body[:200]!r}")
-        calls += 1
-        return None if stopped else content
-
-    def stop() -> None:
-        nonlocal stopped
-        stopped = True
-
-    loops = [one.drive(content, step) for one in made]
-    measured = await _measure(session, server, lambda: calls, stop, loops)
+    tally = Tally()
+    loops = [one.run(head_script(1000, tally)) for one in made]
+    reading = await steady(server, session, tally, loops)
     for one in made:
         one.close()
-    return measured
-
-
-async def _measure(
-    session: Session,
-    server: DemoServer,
-    count: Callable[[], int],
-    stop: Callable[[], None],
-    loops: list[asyncio.Future[None]],
-) -> tuple[float, str]:
-    """Counts per second of loops that are under way, once they are warm."""
-    await asyncio.sleep(session.scale.warmup_s)
-    watch, before, began = CpuWatch(server), count(), perf_counter()
-    await asyncio.sleep(session.scale.seconds)
-    rate = (count() - before) / (perf_counter() - began)
-    note = watch.note()
-    stop()
-    await all_of(loops)
-    return rate, note
+    return reading

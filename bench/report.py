@@ -5,6 +5,7 @@ Owns: the two forms. Must not know: how anything was measured.
 
 from __future__ import annotations
 
+import statistics
 from typing import TextIO
 
 import msgspec
@@ -42,20 +43,22 @@ def render(rows: list[Row], scale: Scale, machine: dict[str, object], out: TextI
     for column in ("target", "median", "min .. max"):
         table.add_column(column, justify="right")
     table.add_column("reached")
+    table.add_column("server CPU/request", justify="right")
     table.add_column("while measuring", overflow="fold")
     for row in rows:
         if row.failure:
             table.add_row(
-                row.what, _target(row.target, row.unit), "failed", "", WORDS[False], row.failure
+                row.what, _target(row.target, row.unit), "failed", "", WORDS[False], "", row.failure
             )
             continue
-        spread = f"{_number(min(row.values))} .. {_number(max(row.values))}"
+        spread = f"{number(min(row.values))} .. {number(max(row.values))}"
         table.add_row(
             row.what,
             _target(row.target, row.unit),
-            f"{_number(row.median)} {row.unit}",
+            f"{number(row.median)} {row.unit}",
             spread,
             WORDS[row.reached(scale)],
+            f"{number(statistics.median(row.cpu_us))} µs" if row.cpu_us else "",
             row.notes[len(row.notes) // 2] if row.notes else "",
         )
     console.print(table)
@@ -67,10 +70,11 @@ def _target(target: Target | None, unit: str) -> str:
     if target is None:
         return ""
     sign = "≤" if target.at_most else "≥"
-    return f"{sign} {target.text or f'{_number(target.bound)} {unit}'}"
+    return f"{sign} {target.text or f'{number(target.bound)} {unit}'}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A figure with the digits that matter."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

@@ -6,7 +6,8 @@ Owns: rows, targets, the size of a measurement. Must not know: how anything is m
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -96,6 +97,21 @@ QUICK = Scale(
     spark_appends=20,
     spark_starts=1,
 )
+PAIRED = replace(
+    FULL,
+    name="paired",
+    repeats=1,
+    seconds=1.0,
+    warmup_s=0.4,
+    lone_writes=400,
+    stream_latency_s=1.5,
+    stream_jobs=30_000,
+    backlog_jobs=50_000,
+    claim_rounds=60,
+    read_records=50_000,
+    settle_s=0.3,
+)
+"""One turn of a paired comparison: short, since many of them follow each other."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +127,22 @@ class Target:
         return value <= self.bound if self.at_most else value >= self.bound
 
 
+class Reading(NamedTuple):
+    """One repetition of a row that counts requests."""
+
+    rate: float
+    cpu_us: float
+    note: str
+
+
 @dataclass
 class Row:
-    """One line of the table: a value per repetition."""
+    """One line of the table: a value per repetition.
+
+    Attributes:
+        cpu_us: Processor time of the server process per request in microseconds, per repetition;
+            empty where a row does not count requests.
+    """
 
     name: str
     what: str
@@ -122,6 +151,18 @@ class Row:
     values: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failure: str = ""
+    cpu_us: list[float] = field(default_factory=list)
+
+    def add(self, reading: Reading) -> None:
+        """One more repetition."""
+        self.values.append(reading.rate)
+        self.notes.append(reading.note)
+        self.cpu_us.append(reading.cpu_us)
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether a larger value is the better one."""
+        return not self.target.at_most if self.target else self.unit.endswith("/s")
 
     @property
     def median(self) -> float:
@@ -145,6 +186,7 @@ class RowReport(msgspec.Struct):
     target_at_most: bool | None
     median: float | None
     values: list[float]
+    cpu_us: list[float]
     reached: bool | None
     notes: list[str]
     failure: str
@@ -160,6 +202,7 @@ def for_machines(row: Row, scale: Scale) -> RowReport:
         target_at_most=row.target.at_most if row.target else None,
         median=row.median if row.values else None,
         values=row.values,
+        cpu_us=row.cpu_us,
         reached=row.reached(scale),
         notes=row.notes,
         failure=row.failure,

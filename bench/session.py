@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 
 from bench.machine import Spread, cpu_s
+from bench.progress import Progress
 from bench.rows import Row, Scale, Target
 from logqueue.demo.server import DemoServer
 
@@ -29,14 +30,17 @@ class Session:
     Attributes:
         shared: What several measurements use and one of them made, by name.
         at_end: Closed when the run ends.
+        code_dir: The checkout whose server is measured; None for the one that measures.
     """
 
-    def __init__(self, scale: Scale, parent: Path) -> None:
+    def __init__(self, scale: Scale, parent: Path, progress: Progress | None = None) -> None:
         parent.mkdir(parents=True, exist_ok=True)
         self.scale = scale
         self.directory = Path(tempfile.mkdtemp(prefix="run-", dir=parent)).resolve()
         self.shared: dict[str, Any] = {}
         self.at_end = ExitStack()
+        self.code_dir: Path | None = None
+        self._progress = progress or Progress(sys.stderr, 0)
         self._numbers = itertools.count(1)
 
     def place(self) -> Path:
@@ -49,7 +53,7 @@ class Session:
     def server(self) -> Iterator[DemoServer]:
         """A server on a fresh data directory; gone, with its data, afterwards."""
         side = self.place()
-        server = DemoServer(side / "data", side)
+        server = DemoServer(side / "data", side, self.code_dir)
         try:
             server.start()
             yield server
@@ -58,9 +62,8 @@ class Session:
             shutil.rmtree(side)
 
     def tell(self, text: str) -> None:
-        """Progress, for people."""
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+        """A line of progress, for people."""
+        self._progress.tell(text)
 
     def close(self) -> None:
         """Remove what the run left on the disk."""
@@ -76,6 +79,10 @@ class CpuWatch:
         self._server_s = cpu_s(self._pid)
         self._load_s = process_time()
         self._began = perf_counter()
+
+    def us_per(self, requests: int) -> float:
+        """Microseconds of processor time that the server spent on each of so many requests."""
+        return (cpu_s(self._pid) - self._server_s) * 1e6 / max(requests, 1)
 
     def note(self) -> str:
         """The shares of one core, in words."""

@@ -6,7 +6,7 @@ Owns: the rows router-hop, router-writes, topics-10000 and the single-topic rate
 from __future__ import annotations
 
 import asyncio
-from itertools import count, cycle
+from itertools import cycle
 from statistics import median
 from time import perf_counter
 
@@ -16,15 +16,18 @@ import uvloop
 from bench.load import (
     Connection,
     LoadFailed,
+    Script,
     all_of,
     append_request,
     connect,
     expect_count,
     job,
+    read_reply,
     request,
 )
-from bench.rows import Row, Target
-from bench.session import CpuWatch, Session
+from bench.loops import Tally, steady
+from bench.rows import Reading, Row, Target
+from bench.session import Session
 from logqueue.demo.server import DemoServer
 
 SOURCE = "bench.source"
@@ -117,54 +120,50 @@ def topics_10000(session: Session) -> list[Row]:
     )
     for _ in range(session.scale.repeats):
         with session.server() as server:
-            single, spread, note = uvloop.run(_spread(server, session))
-        one.values.append(single)
-        many.values.append(spread)
-        ratio.values.append(spread / single)
-        ratio.notes.append(note)
-        session.tell(f"  topics: one {single:,.0f}, many {spread:,.0f} records/s ({note})")
+            single, spread = uvloop.run(_spread(server, session))
+        one.add(single)
+        many.add(spread)
+        ratio.values.append(spread.rate / single.rate)
+        session.tell(
+            f"  topics: one {single.rate:,.0f}, many {spread.rate:,.0f} records/s ({spread.note})"
+        )
     return [ratio, one, many]
 
 
-async def _spread(server: DemoServer, session: Session) -> tuple[float, float, str]:
+async def _spread(server: DemoServer, session: Session) -> tuple[Reading, Reading]:
     topics = max(int(TOPICS * min(session.scale.seconds, 1.0)), 50)
     made = await connect(server.address, CONNECTIONS)
     names = [f"bench.{number}" for number in range(topics)]
-    numbers = count()
-
-    def create(body: bytes) -> bytes | None:
-        number = next(numbers)
-        if number >= topics:
-            return None
-        return request("PUT", f"/v0/topics/{names[number]}", b'{"durable":true}')
-
-    first = [create(b"") for _ in made]
-    await all_of([c.drive(r, create) for c, r in zip(made, first, strict=True) if r is not None])
+    await make_topics(made, names)
     records = [job(number) for number in range(PER_REQUEST)]
-    single = await _rate(made, [append_request(names[0], records)], session)
-    watch = CpuWatch(server)
-    spread = await _rate(made, [append_request(name, records) for name in names], session)
-    note = watch.note()
+    single = await _rate(server, made, [append_request(names[0], records)], session)
+    spread = await _rate(server, made, [append_request(one, records) for one in names], session)
     for connection in made:
         connection.close()
-    return single, spread, note
+    return single, spread
 
 
-async def _rate(made: list[Connection], bodies: list[bytes], session: Session) -> float:
-    replies, stopped = 0, False
-    line = cycle(bodies)
+async def make_topics(made: list[Connection], names: list[str]) -> None:
+    """Make durable logs of these names."""
+    left = iter(names)
 
-    def step(body: bytes) -> bytes | None:
-        nonlocal replies
-        expect_count(body, PER_REQUEST)
-        replies += 1
-        return None if stopped else next(line)
+    def create() -> Script:
+        for name in left:
+            yield request("PUT", f"/v0/topics/{name}", b'{"durable":true}'), read_reply
 
-    loops = [one.drive(next(line), step) for one in made]
-    await asyncio.sleep(session.scale.warmup_s)
-    before, began = replies, perf_counter()
-    await asyncio.sleep(session.scale.seconds)
-    rate = (replies - before) * PER_REQUEST / (perf_counter() - began)
-    stopped = True
-    await all_of(loops)
-    return rate
+    await all_of([one.run(create()) for one in made[: len(names)]])
+
+
+async def _rate(
+    server: DemoServer, made: list[Connection], bodies: list[bytes], session: Session
+) -> Reading:
+    line, tally = cycle(bodies), Tally()
+
+    def append() -> Script:
+        for body in line:
+            expect_count((yield body, read_reply), PER_REQUEST)
+            tally.add(PER_REQUEST)
+            if tally.stopped:
+                return
+
+    return await steady(server, session, tally, [one.run(append()) for one in made])

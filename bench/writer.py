@@ -9,7 +9,7 @@ from __future__ import annotations
 from bench.load import LoneConnection, append_request, expect_count, job, queue_request, request
 from bench.machine import RawDevice, Spread
 from bench.rows import Row, Target
-from bench.session import Session
+from bench.session import CpuWatch, Session
 
 TOPIC = "bench.lone"
 BLOCK_WRITES = 100
@@ -39,8 +39,9 @@ def lone_writer(session: Session) -> list[Row]:
     trip = Row("round-trip-p50", "GET /v0/health over the same connection, p50", "ms")
     device = _device_rows()
     for _ in range(session.scale.repeats):
-        writer, raw, bare = _take_turns(session)
+        writer, raw, bare, cpu_us = _take_turns(session)
         _record(lone, writer)
+        lone[0].cpu_us.append(cpu_us)
         _record(device, raw)
         trip.values.append(bare.p50_ms)
         over.values.append(writer.p50_ms - raw.p50_ms)
@@ -51,7 +52,9 @@ def lone_writer(session: Session) -> list[Row]:
     return [over, *lone, trip, *device]
 
 
-def _take_turns(session: Session) -> tuple[Spread, Spread, Spread]:
+def _take_turns(session: Session) -> tuple[Spread, Spread, Spread, float]:
+    """Writer, device and bare round trip; and the server's microseconds for one write."""
+    cpu_us = 0.0
     writes = session.scale.lone_writes
     written: list[float] = []
     synced: list[float] = []
@@ -63,16 +66,18 @@ def _take_turns(session: Session) -> tuple[Spread, Spread, Spread]:
         try:
             connection.call(queue_request(TOPIC))
             while len(written) < writes:
+                watch = CpuWatch(server)
                 for _ in range(min(BLOCK_WRITES, writes - len(written))):
                     took, body = connection.call(append_request(TOPIC, [job(len(written))]))
                     expect_count(body, 1)
                     written.append(took)
+                cpu_us += watch.us_per(writes)
                 synced += device.sync_frames(BLOCK_WRITES)
                 asked += [connection.call(health)[0] for _ in range(BLOCK_WRITES)]
         finally:
             connection.close()
             device.close()
-    return Spread.of(written), Spread.of(synced), Spread.of(asked)
+    return Spread.of(written), Spread.of(synced), Spread.of(asked), cpu_us
 
 
 def _device_rows() -> list[Row]:

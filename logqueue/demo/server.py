@@ -27,12 +27,20 @@ class ServerFailed(Exception):
 class DemoServer:
     """One `logqueue serve` at a time on one data directory, on the same port after a restart."""
 
-    def __init__(self, data_dir: Path, side_dir: Path) -> None:
-        """The server stores in data_dir; its output and port file go to side_dir."""
+    def __init__(self, data_dir: Path, side_dir: Path, code_dir: Path | None = None) -> None:
+        """The server stores in data_dir; its output and port file go to side_dir.
+
+        Args:
+            data_dir: Belongs to the server alone.
+            side_dir: Any other folder.
+            code_dir: A checkout whose code is run; absent means the code of the caller. The other
+                two paths must then be absolute.
+        """
         assert data_dir != side_dir, "the data directory belongs to the server alone"
         self.data_dir = data_dir
         self.log_path = side_dir / "server.log"
         self.port_path = side_dir / "server.port"
+        self._code_dir = code_dir
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -58,7 +66,8 @@ class DemoServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_plain_environment(),
+                cwd=self._code_dir,
+                env=_plain_environment(self._code_dir),
             )
         try:
             self._wait_for_port(began + timeout_s)
@@ -139,6 +148,9 @@ class DemoServer:
         return "".join(f"\n  {line}" for line in lines[-LOG_TAIL_LINES:])
 
 
-def _plain_environment() -> dict[str, str]:
+def _plain_environment(code_dir: Path | None) -> dict[str, str]:
     """The caller's environment without server settings: keys or limits meant for another server."""
-    return {name: text for name, text in os.environ.items() if not name.startswith("LOGQUEUE_")}
+    plain = {name: text for name, text in os.environ.items() if not name.startswith("LOGQUEUE_")}
+    if code_dir is not None:
+        plain["PYTHONPATH"] = str(code_dir)
+    return plain

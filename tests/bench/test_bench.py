@@ -23,8 +23,14 @@ ON_SPARK = {name for name in MEASUREMENTS if name.startswith(("spark-", "pipelin
 ROWS = {
     "append-100",
     "append-100-lean",
-    "append-1",
+    "append-1-c1",
+    "append-1-c8",
+    "append-1-c32",
+    "append-1-c128",
     "cycle",
+    "cycle-1",
+    "claim-1",
+    "ack-1",
     "lone-writer-over-raw",
     "lone-writer-p50",
     "lone-writer-p99",
@@ -73,6 +79,12 @@ ROWS = {
     "help-time",
 }
 UNTARGETED = {
+    "append-1-c1",
+    "append-1-c8",
+    "append-1-c32",
+    "cycle-1",
+    "claim-1",
+    "ack-1",
     "lone-writer-p50",
     "lone-writer-p99",
     "round-trip-p50",
@@ -107,16 +119,19 @@ def measured(results: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def test_a_quick_run_measures_rows_of_each_kind(tmp_path: Path) -> None:
-    rows = measured(tmp_path / "results", ["append-1", "work-latency", "diff-head", "help-time"])
+    rows = measured(tmp_path / "results", ["singles", "work-latency", "diff-head", "help-time"])
     beside = {"raw-p50", "raw-p99"}
     assert rows.keys() == beside | {
-        "append-1",
+        "claim-1",
+        "ack-1",
         "work-latency-p50",
         "work-latency-p99",
         "diff-head",
         "help-time",
     }
     assert all(row["values"] and not row["failure"] for row in rows.values())
+    counted = {name for name, row in rows.items() if row["cpu_us"]}
+    assert counted == {"claim-1", "ack-1", "diff-head"}, "rows of requests show what one costs"
 
 
 @pytest.mark.slow
