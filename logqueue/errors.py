@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 HIDDEN = "<hidden>"
-"""Stands for a name that the caller may not read. No topic and no router can be called so."""
+"""Replaces a name that the caller may not read. It is not a valid topic or router name."""
 
 
 def quoted(text: str) -> str:
@@ -82,7 +82,7 @@ class LogqueueError(Exception):
         self.names = names
 
     def hiding(self, allows: Callable[[str], bool]) -> Self:
-        """This refusal for a caller who may not read all names: `HIDDEN` stands for the others."""
+        """This refusal for a caller who may not read all names: `HIDDEN` replaces the others."""
         hidden = [name for name in self.names if not allows(name)]
         if not hidden:
             return self

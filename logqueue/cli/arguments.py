@@ -52,12 +52,12 @@ class Commands:
         Returns:
             The parser, for the command's own arguments.
         """
-        told = f"{what[0].upper()}{what[1:]}." + (f" {more}" if more else "")
+        text = f"{what[0].upper()}{what[1:]}." + (f" {more}" if more else "")
         shown = "examples:\n" + "\n".join(f"  {example}" for example in examples)
         parser: argparse.ArgumentParser = self._parsers.add_parser(
             name,
             help=what,
-            description=textwrap.fill(told, HELP_WIDTH),
+            description=textwrap.fill(text, HELP_WIDTH),
             epilog=shown if epilog is None else epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -143,7 +143,7 @@ def duration_ms(text: str) -> int:
     """Milliseconds from `500ms`, `30s`, `5m`, `2h`, `1d`, or a number of seconds.
 
     Raises:
-        argparse.ArgumentTypeError: It is none of these.
+        argparse.ArgumentTypeError: The text has none of these forms.
     """
     match = DURATION.fullmatch(text)
     if match is None:

@@ -102,7 +102,7 @@ class Report:
 
 
 def examine(directory: Path) -> Report:
-    """Look a data directory over. Nobody may write to it meanwhile."""
+    """Check a data directory. No process may write to it meanwhile."""
     logs = tuple(_examine_log(directory / name) for name in LOGS if (directory / name).is_dir())
     damage = tuple(problem for log in logs for problem in log.damage)
     if damage:

@@ -115,8 +115,8 @@ def _fish(parser: argparse.ArgumentParser) -> str:
                 words = (
                     f" -a {_quoted(' '.join(map(str, action.choices)))}" if action.choices else ""
                 )
-                told = _quoted((action.help or "").replace("%%", "%"))
-                lines.append(f"{within} {kind}{value}{words} -d {told}")
+                text = _quoted((action.help or "").replace("%%", "%"))
+                lines.append(f"{within} {kind}{value}{words} -d {text}")
         if _topic_arguments(command):
             lines.append(f"{within} -a '(logqueue completion topics 2>/dev/null)'")
         elif any(action.dest == "file" for action in command._actions):

@@ -61,13 +61,13 @@ def _add_settles(commands: Commands) -> None:
     ack = commands.add_calling(
         "ack",
         _ack,
-        "finish jobs: they are done",
+        "acknowledge jobs as done",
         examples=("logqueue ack thumbnails 17 18", "logqueue ack thumbnails - < claimed.jsonl"),
     )
     nack = commands.add_calling(
         "nack",
         _nack,
-        "give jobs back, to be delivered again",
+        "return jobs to the queue, to be delivered again",
         examples=(
             "logqueue nack thumbnails 17 --delay 5m --error 'no space left'",
             "logqueue nack thumbnails 17 --no-count",
@@ -76,7 +76,7 @@ def _add_settles(commands: Commands) -> None:
     reject = commands.add_calling(
         "reject",
         _reject,
-        "fail jobs for good: they go to the dead letters",
+        "fail jobs permanently: they become dead letters",
         examples=("logqueue reject thumbnails 17 --error 'no such image'",),
     )
     extend = commands.add_calling(
@@ -114,7 +114,7 @@ def _add_looks(commands: Commands) -> None:
     )
     jobs.add_argument("--tag", help="this tag, or `abc*` for a prefix")
     jobs.add_argument("--key", help="this key")
-    jobs.add_argument("--after", type=natural, metavar="SEQ", help="only later ones")
+    jobs.add_argument("--after", type=natural, metavar="SEQ", help="only jobs after this seq")
     jobs.add_argument("--limit", "-n", type=positive, default=100, help="default: 100")
     job = commands.add_calling(
         "job",
@@ -127,7 +127,7 @@ def _add_looks(commands: Commands) -> None:
     workers = commands.add_calling(
         "workers",
         _workers,
-        "list who works on a queue",
+        "list the workers of a queue",
         examples=("logqueue workers thumbnails",),
     )
     workers.add_argument("queue")
@@ -181,7 +181,7 @@ def named_jobs(texts: Iterable[str], lines: Iterable[str]) -> list[Job | int]:
 
     Args:
         texts: Seqs, SEQ:LEASE_ID, or `-` once.
-        lines: What `-` stands for: jobs as claimed, or the same as in `texts`, one per line.
+        lines: The jobs that `-` reads: as claimed, or as in `texts`, one per line.
 
     Raises:
         UsageError: One names no job.
@@ -206,11 +206,11 @@ def _named_job(text: str) -> Job | int:
             return decode(text, Job)
         except msgspec.MsgspecError as error:
             raise UsageError(
-                f"no job as `claim --json` prints them: {text[:80]} ({error})"
+                f"invalid job: expected a line of `claim --json`, got {text[:80]} ({error})"
             ) from error
     seq, colon, lease_id = text.partition(":")
     if not (seq.isascii() and seq.isdigit()) or bool(colon) is not bool(lease_id):
-        raise UsageError(f"{quoted(text[:80])} names no job; write a seq, or SEQ:LEASE_ID")
+        raise UsageError(f"invalid job {quoted(text[:80])}: use a seq, or SEQ:LEASE_ID")
     if not lease_id:
         return int(seq)
     return Job(seq=int(seq), lease_id=lease_id, deadline=0, ts=0, deliveries=0, data=None)
@@ -304,7 +304,7 @@ def _listed(client: Client, arguments: argparse.Namespace) -> Iterator[JobView]:
     states = arguments.state.split(",") if arguments.state else None
     unknown = [state for state in states or () if state not in STATES]
     if unknown:
-        raise UsageError(f"--state: {quoted(unknown[0])} is none of {', '.join(STATES)}")
+        raise UsageError(f"--state: invalid state {quoted(unknown[0])}: use {', '.join(STATES)}")
     listing = client.jobs(
         arguments.queue,
         state=states,

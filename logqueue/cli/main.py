@@ -45,13 +45,13 @@ examples:
   logqueue stats --watch
 
 `logqueue COMMAND --help` explains a command. Where no --url is given, LOGQUEUE_URL says where the
-server is, and LOGQUEUE_TOKEN is the key to call it with.
+server is, and LOGQUEUE_TOKEN is the API key.
 
 exit status (`serve` has its own):
   0  done
   1  failure; the message on stderr says which
   2  invalid usage
-  3  nothing there: no such topic, router or job, or it is empty
+  3  nothing found: no such topic, router or job, or it is empty
   4  a topic differs from what was declared (`ensure`, `worker --check`)
 """
 
@@ -124,7 +124,7 @@ def _parsed(whole: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
 
 
 FIRST = ("-h", "--help", "--version", "--url", "--token")
-"""What may stand before the command."""
+"""Options that may precede the command."""
 
 
 def _refuse_unknown_first(whole: argparse.ArgumentParser, argv: Sequence[str]) -> None:

@@ -88,7 +88,7 @@ class BenchPhase:
 
 def _bench(arguments: argparse.Namespace) -> int:
     if arguments.batch > 1000:
-        raise UsageError("--batch is at most 1000")
+        raise UsageError("--batch must be at most 1000")
     queue = f"logqueue-bench.{secrets.token_hex(4)}"
     with connect(arguments) as client:
         client.put_topic(queue, type="queue", durability=arguments.durability, lease_ms=600_000)

@@ -37,7 +37,7 @@ def add_to(commands: Commands) -> None:
         examples=("logqueue dead thumbnails", "logqueue dead thumbnails --json | jq .data"),
     )
     dead.add_argument("topic", help=_TOPIC_HELP)
-    dead.add_argument("--reason", choices=REASONS, help="only those that died of this")
+    dead.add_argument("--reason", choices=REASONS, help="only those with this failure reason")
     dead.add_argument("--limit", "-n", type=positive, default=100, help="default: 100")
     _add_redrive(commands)
     release = commands.add_calling(
@@ -51,7 +51,7 @@ def add_to(commands: Commands) -> None:
     cancel = commands.add_calling(
         "cancel",
         _cancel,
-        "cancel a job that waits or is held",
+        "cancel a waiting or held job",
         examples=("logqueue cancel thumbnails 17 --force", "logqueue cancel reports --key daily"),
     )
     cancel.add_argument("queue")
@@ -83,7 +83,7 @@ def _add_redrive(commands: Commands) -> None:
     redrive = commands.add_calling(
         "redrive",
         _redrive,
-        "move dead letters back to the queue they came from",
+        "move dead letters back to the queues they came from",
         examples=(
             "logqueue redrive thumbnails --dry-run",
             "logqueue redrive thumbnails.dead --reason rejected --limit 10",
@@ -94,16 +94,16 @@ def _add_redrive(commands: Commands) -> None:
     redrive.add_argument("--to", metavar="QUEUE", help="another queue to move them to")
     redrive.add_argument("--seq", type=natural, action="append", help="only this; repeatable")
     redrive.add_argument("--tag", help="only those with this tag, or `abc*` for a prefix")
-    redrive.add_argument("--reason", choices=REASONS, help="only those that died of this")
-    redrive.add_argument("--limit", "-n", type=positive, help="so many at most (default: all)")
-    redrive.add_argument("--dry-run", action="store_true", help="only count, move nothing")
+    redrive.add_argument("--reason", choices=REASONS, help="only those with this failure reason")
+    redrive.add_argument("--limit", "-n", type=positive, help="maximum number (default: all)")
+    redrive.add_argument("--dry-run", action="store_true", help="only count; move nothing")
 
 
 # -- dead letters --------------------------------------------------------------------------------
 
 
 def _letters_of(client: Client, name: str) -> tuple[str, str | None]:
-    """The dead-letter topic that a name means, and the queue whose letters are meant."""
+    """The dead-letter topic that a name refers to, and the queue to select by."""
     state = client.topic(name, touch=False)
     if state.type != "queue" or state.config.dead_letter is None:
         return name, None
@@ -111,7 +111,7 @@ def _letters_of(client: Client, name: str) -> tuple[str, str | None]:
 
 
 def _letters(client: Client, name: str, reason: str | None) -> Iterator[Record]:
-    """The dead letters that are meant."""
+    """The selected dead letters."""
     from logqueue.errors import TopicNotFound
     from logqueue.shapes import Record
 
@@ -179,7 +179,7 @@ def _redrive(arguments: argparse.Namespace) -> int:
         if queue is None:
             seqs, more = arguments.seq, {"match": arguments.tag, "reason": arguments.reason}
         else:
-            # Several queues may share the topic: only its own are meant.
+            # Several queues may share the topic: select this queue's only.
             wanted = _letters(client, queue, arguments.reason)
             seqs, more = [r.seq for r in wanted if _fits(r, arguments)], {}
             if not seqs:
@@ -296,7 +296,7 @@ def _purge(arguments: argparse.Namespace) -> int:
     states: list[Any] = [*STATES] if arguments.all else arguments.state.split(",")
     unknown = [state for state in states if state not in STATES]
     if unknown:
-        raise UsageError(f"--state: {quoted(unknown[0])} is none of {', '.join(STATES)}")
+        raise UsageError(f"--state: invalid state {quoted(unknown[0])}: use {', '.join(STATES)}")
     queue = arguments.queue
     with connect(arguments) as client:
         counters = client.topic(queue, touch=False).queue

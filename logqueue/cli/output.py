@@ -1,7 +1,7 @@
 """What commands print: tables and lines for people, JSON for programs, talk on stderr.
 
-Owns: the look of everything. Must not know: any command, the server. Data goes to stdout, talk to
-stderr. Text that came from elsewhere never reaches a terminal raw.
+Owns: the format of all output. Must not know: any command, the server. Data goes to stdout,
+messages to stderr. Text that came from elsewhere never reaches a terminal raw.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def line(text: str, *, at_once: bool = False) -> None:
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON: shapes as they stood on the wire, without what was left out there."""
+    """A value as JSON: shapes as on the wire, without fields that were absent there."""
     import msgspec
 
     # Numbers beyond int and float were read as Decimal.
@@ -168,7 +168,7 @@ def require_consent(arguments: argparse.Namespace, question: str) -> None:
     """Ask before something is lost; `--yes` is an answer given in advance.
 
     Raises:
-        UsageError: Nobody can be asked.
+        UsageError: Stdin or stderr is not a terminal.
         CommandError: The answer is no.
     """
     if arguments.yes:

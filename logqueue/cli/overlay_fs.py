@@ -49,7 +49,7 @@ class _MemoryFile:
 
 
 class _MemoryLock:
-    """A lock that excludes nobody; it tells what the last holder left."""
+    """A lock that excludes no other process; it has the last holder's note."""
 
     def __init__(self, note: str) -> None:
         self._note = note

@@ -36,11 +36,11 @@ class _Actions:
         self, name: str, run: Run, what: str, *, more: str = "", examples: Sequence[str]
     ) -> argparse.ArgumentParser:
         """Declare an action; arguments as for a command."""
-        told = f"{what[0].upper()}{what[1:]}." + (f" {more}" if more else "")
+        text = f"{what[0].upper()}{what[1:]}." + (f" {more}" if more else "")
         parser: argparse.ArgumentParser = self._parsers.add_parser(
             name,
             help=what,
-            description=textwrap.fill(told, HELP_WIDTH),
+            description=textwrap.fill(text, HELP_WIDTH),
             epilog="examples:\n" + "\n".join(f"  {example}" for example in examples),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -98,16 +98,14 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
     """Where Spark runs."""
     spark = parser.add_argument_group("spark")
     where = spark.add_mutually_exclusive_group()
-    where.add_argument(
-        "--master", metavar="URL", help="Spark's master (default: local[*], all cores from here)"
-    )
+    where.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
     where.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT")
     spark.add_argument(
         "--conf",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of Spark; may be repeated",
+        help="a Spark setting, NAME=VALUE; may be repeated",
     )
     add_json(parser)
 
@@ -116,7 +114,7 @@ def _add_key(parser: Any) -> None:
     """The key for a server."""
     parser.add_argument("--token", metavar="KEY", help="API key [LOGQUEUE_TOKEN]")
     parser.add_argument(
-        "--token-file", metavar="FILE", help="a file with the key, readable where tasks run"
+        "--token-file", metavar="FILE", help="file with the API key, readable wherever tasks run"
     )
 
 
@@ -129,14 +127,14 @@ def _add_input(
     )
     if archive:
         source.add_argument(
-            "--archive", metavar="DIR", help="what `logqueue pipeline archive` wrote"
+            "--archive", metavar="DIR", help="archive written by `logqueue pipeline archive`"
         )
     source.add_argument(
         "--path", metavar="DIR", help="a data directory, its log archive, or a backup of it"
     )
     source.add_argument("--url", metavar="URL", help="a server")
     if tables:
-        source.add_argument("--lifecycle", metavar="DIR", help="the tables that `lifecycle` wrote")
+        source.add_argument("--lifecycle", metavar="DIR", help="tables written by `lifecycle`")
     _add_key(parser)
     topics = parser.add_mutually_exclusive_group()
     topics.add_argument("--topics", metavar="A,B", help="only these topics (default: all)")
@@ -158,7 +156,7 @@ def _add_archiving(actions: _Actions) -> None:
     archive = actions.add(
         "archive",
         _job("archive"),
-        "copy records and what happened to jobs into Parquet files, each exactly once",
+        "copy records and job events into Parquet files, each exactly once",
         more="It resumes where it stopped, also after a crash. One writer per archive at a time.",
         examples=(
             "logqueue pipeline archive --path logqueue-data --topics orders --to archive",
@@ -167,7 +165,7 @@ def _add_archiving(actions: _Actions) -> None:
         ),
     )
     _add_input(archive, archive=False)
-    _add_output(archive, "the archive; made if it is not there")
+    _add_output(archive, "the archive directory; created if missing")
     often = archive.add_mutually_exclusive_group()
     often.add_argument(
         "--once", action="store_true", help="exit when everything has been copied (the default)"
@@ -182,10 +180,12 @@ def _add_archiving(actions: _Actions) -> None:
         "--max-records", type=positive, metavar="N", help="maximum number of records per epoch"
     )
     archive.add_argument(
-        "--variant", action="store_true", help="data as VARIANT too: slow to write, quick to query"
+        "--variant",
+        action="store_true",
+        help="also write data as VARIANT: slower to write, faster to query",
     )
     archive.add_argument(
-        "--delta", action="store_true", help="Delta tables too; needs 'logqueue[delta]'"
+        "--delta", action="store_true", help="also write Delta tables; needs 'logqueue[delta]'"
     )
     _add_session(archive)
     compact = actions.add(
@@ -203,7 +203,7 @@ def _add_reading(actions: _Actions) -> None:
     lifecycle = actions.add(
         "lifecycle",
         _job("lifecycle"),
-        "make the tables of attempts and jobs: who had what, when, for how long, and how it ended",
+        "write tables of jobs and attempts: worker, times, durations and outcomes",
         examples=(
             "logqueue pipeline lifecycle --archive archive --to tables",
             "logqueue pipeline lifecycle --path logqueue-data --topics thumbnails --to tables",
@@ -213,15 +213,15 @@ def _add_reading(actions: _Actions) -> None:
     lifecycle.add_argument(
         "--since",
         metavar="TIME",
-        help="only renew by what came since then: 2026-03-01T00:00:00Z, or `last`, the last run",
+        help="update from events since this time: 2026-03-01T00:00:00Z, or `last` for the last run",
     )
-    lifecycle.add_argument("--end", metavar="TIME", help="leave out everything later")
+    lifecycle.add_argument("--end", metavar="TIME", help="ignore events after this time")
     _add_output(lifecycle, "where the tables are written")
     _add_session(lifecycle)
     report = actions.add(
         "report",
         _job("report"),
-        "say how queues did: throughput, waiting, failures, workers, backlog, capacity",
+        "report throughput, waiting times, failures, workers, backlog and capacity of queues",
         examples=(
             "logqueue pipeline report --archive archive --to reports",
             "logqueue pipeline report --path logqueue-data --name latency,failures --bucket 1h "
@@ -229,7 +229,9 @@ def _add_reading(actions: _Actions) -> None:
         ),
     )
     _add_input(report, tables=True)
-    report.add_argument("--name", default="all", metavar="A,B", help="which reports (default: all)")
+    report.add_argument(
+        "--name", default="all", metavar="A,B", help="comma-separated report names (default: all)"
+    )
     report.add_argument("--bucket", default="1m", metavar="TIME", help="width of a bucket of time")
     report.add_argument("--sla", metavar="RULE=TIME,..", help="limits: wait=30s,run=1m,e2e=5m")
     report.add_argument(
@@ -243,7 +245,7 @@ def _add_reading(actions: _Actions) -> None:
     audit = actions.add(
         "audit",
         _job("audit"),
-        "hold what a log says against the rules of the queue",
+        "check a log against the rules of the queue",
         more="Status 0: all rules hold. Status 3: findings, one row for each.",
         examples=(
             "logqueue pipeline audit --path logqueue-data --to findings",
@@ -252,7 +254,9 @@ def _add_reading(actions: _Actions) -> None:
     )
     _add_input(audit)
     audit.add_argument(
-        "--against", metavar="DIR", help="an archive or data directory that must say the same"
+        "--against",
+        metavar="DIR",
+        help="an archive or data directory that must have the same content",
     )
     audit.add_argument("--rules", metavar="A,B", help="only these rules (default: all)")
     _add_output(audit, "where the findings are written")
@@ -280,26 +284,26 @@ def _add_writing(actions: _Actions) -> None:
         "--slices", type=positive, metavar="N", help="epochs to write it in (default: by size)"
     )
     backfill.add_argument(
-        "--order-by", metavar="COLUMN", help="write rows in the order of this (default: any order)"
+        "--order-by",
+        metavar="COLUMN",
+        help="write rows in the order of this column (default: any order)",
     )
     redrive = actions.add(
         "redrive",
         _job("redrive"),
-        "write chosen dead letters into a topic again, each exactly once",
+        "write selected dead letters to a topic again, each exactly once",
         examples=(
             "logqueue pipeline redrive --url http://127.0.0.1:4000 --dead-topic thumbnails.dead "
             "--where \"tag = 'cat'\" --write-id cats-1 --dry-run",
         ),
     )
     redrive.add_argument("--dead-topic", required=True, metavar="TOPIC")
+    redrive.add_argument("--where", metavar="SQL", help="SQL condition on records (default: all)")
     redrive.add_argument(
-        "--where", metavar="SQL", help="a condition on records (default: all of them)"
-    )
-    redrive.add_argument(
-        "--to-topic", metavar="TOPIC", help="where to (default: the queue each came from)"
+        "--to-topic", metavar="TOPIC", help="target queue (default: the queue each came from)"
     )
     redrive.add_argument("--limit", type=positive, metavar="N", help="maximum number")
-    redrive.add_argument("--dry-run", action="store_true", help="only count, write nothing")
+    redrive.add_argument("--dry-run", action="store_true", help="only count; write nothing")
     for parser in (backfill, redrive):
         parser.add_argument(
             "--url", help="URL of the server (default: LOGQUEUE_URL, else http://127.0.0.1:4000)"
@@ -309,7 +313,7 @@ def _add_writing(actions: _Actions) -> None:
             "--write-id",
             required=True,
             metavar="ID",
-            help="names this write; the same id never writes twice",
+            help="identifies this write; repeating it with the same id writes nothing twice",
         )
         _add_session(parser)
 
@@ -335,7 +339,7 @@ def _add_sql(actions: _Actions) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="what `lifecycle` or `report` wrote as parquet; may be repeated",
+        help="Parquet tables written by `lifecycle` or `report`; may be repeated",
     )
     sql.add_argument("--limit", type=positive, metavar="N", help="rows shown (default: 1000)")
     sql.add_argument("--format", choices=("table", "csv", "json"), help="default: table")
@@ -346,7 +350,7 @@ def _add_cluster(actions: _Actions) -> None:
     pack = actions.add(
         "pack",
         _lazily("pipeline_cluster", "pack"),
-        "write our code as a zip for the executors of a cluster",
+        "write the logqueue package as a zip for the executors of a cluster",
         examples=("logqueue pipeline pack -o logqueue.zip",),
     )
     pack.add_argument("-o", "--output", default="logqueue.zip", metavar="FILE")
@@ -365,10 +369,14 @@ def _add_cluster(actions: _Actions) -> None:
         "--py-files",
         default="logqueue.zip",
         metavar="FILE",
-        help="what `pack` wrote (default: logqueue.zip; created if it does not exist)",
+        help="zip written by `pack` (default: logqueue.zip; created if it does not exist)",
     )
     submit.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark"
+        "--conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a Spark setting, NAME=VALUE",
     )
     submit.add_argument("--run", dest="is_run", action="store_true", help="run it, too")
     submit.add_argument("words", nargs="+", metavar="ACTION ..", help="after --: the action to run")

@@ -36,7 +36,7 @@ def pack(arguments: argparse.Namespace) -> int:
     output.say(
         f"{output.count_of(packed.files, 'file')}, {output.size(packed.bytes)}; for --py-files and "
         f"addArtifacts. The executors' Python must have {', '.join(packing.NEEDED)}: "
-        "compiled packages do not travel in a zip."
+        "a zip cannot contain compiled packages."
     )
     return exits.OK
 
@@ -45,7 +45,7 @@ def submit(arguments: argparse.Namespace) -> int:
     """Print the command, and run it where that is asked for."""
     words = arguments.words
     if words[0] not in ACTIONS:
-        raise UsageError(f"{quoted(words[0])} does not run on a cluster; {', '.join(ACTIONS)} do")
+        raise UsageError(f"{quoted(words[0])} does not run on a cluster: use {', '.join(ACTIONS)}")
     with refusals():
         from logqueue.pipeline.engines.spark.session import packing
 
@@ -62,7 +62,7 @@ def submit(arguments: argparse.Namespace) -> int:
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        raise CommandError(f"{command[0]} does not run: {error.strerror}") from error
+        raise CommandError(f"{command[0]}cannot be run: {error.strerror}") from error
 
 
 def _command(arguments: argparse.Namespace) -> list[str]:

@@ -1,6 +1,6 @@
 """`logqueue pipeline archive`, `compact`, `lifecycle`, `report`, `audit`, `backfill`, `redrive`.
 
-Owns: flags turned into arguments of the jobs, and what people are told of the result. Must not
+Owns: flags turned into arguments of the jobs, and the printed summary. Must not
 know: how any job works.
 """
 
@@ -110,7 +110,7 @@ def archive(arguments: argparse.Namespace) -> int:
             note=note,
         )
 
-    # What goes on may come to hold much.
+    # A continuous run may read much.
     inputs = directories(arguments) if arguments.every is None else ()
     summary = run(arguments, work, *inputs)
     rows = {name: told["rows"] for name, told in summary["tables"].items()}

@@ -1,7 +1,7 @@
 """One run of a pipeline job: its session, its progress, its summary, and its end.
 
 Owns: all of that. Must not know: any job. The summary is one line of JSON on stdout; everything
-else is talk, on stderr.
+else goes to stderr.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def session(
     """A Spark session as the flags say, ended with the context.
 
     Args:
-        note: Told that it starts.
+        note: Called when the session starts.
         inputs: Directories that are read; for small ones a local session starts quicker.
 
     Raises:
@@ -80,7 +80,7 @@ def session(
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What goes wrong inside becomes one line for people.
+    """Failures inside become one line on stderr.
 
     Raises:
         CommandError: In place of a refusal of the pipeline, or a failure of Spark.
@@ -131,7 +131,7 @@ def run(
 
 
 def is_small(inputs: tuple[str | None, ...]) -> bool:
-    """Whether all that is read lies in directories, and is little; a server may have much."""
+    """Whether all input is in directories and small; a server may have much."""
     held = 0
     for name in inputs:
         if name is None or not Path(name).is_dir():

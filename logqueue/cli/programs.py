@@ -21,7 +21,7 @@ from logqueue.cli.connection import url_of
 from logqueue.worker import Job, Reject, RetryLater
 
 KILL_S = 1.5
-"""How long a program that was told to end may take; below what the runtime waits for us."""
+"""How long a program may run after SIGTERM; shorter than the runtime waits."""
 
 PIPE_END_S = 1.0
 """How long a grandchild may keep the pipes open once the program itself has ended."""

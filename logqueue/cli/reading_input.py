@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from msgspec import MsgspecError
+
     from logqueue.client import NewRecord
 
 MORE = ("node", "meta", "not_before", "max_deliveries", "key", "on_conflict")
@@ -87,15 +89,15 @@ def records(lines: Counted, kind: str, arguments: argparse.Namespace) -> Iterato
 def _json(lines: Counted) -> Iterator[Any]:
     import msgspec
 
-    # Raw goes out as it is, so that numbers keep their digits; reading it proves that it is one
-    # value and no more.
+    # Raw JSON is sent unchanged, so that numbers keep their digits; decoding it checks that it is
+    # one value and no more.
     decode = msgspec.json.Decoder(msgspec.Raw).decode
     for text in lines.texts():
         if not text.isspace():
             try:
                 yield decode(text)
             except msgspec.DecodeError as error:
-                raise BadLine(lines.line, f"no JSON ({error})") from error
+                raise BadLine(lines.line, f"invalid JSON: {_problem(error, text)}") from error
 
 
 def _text(lines: Counted) -> Iterator[str]:
@@ -114,11 +116,11 @@ def _csv(lines: Counted) -> Iterator[dict[str, str]]:
             if row:
                 if len(row) != len(names):
                     raise BadLine(
-                        lines.line, f"{len(row)} cells, but the first line names {len(names)}"
+                        lines.line, f"{len(row)} cells, but the first line has {len(names)}"
                     )
                 yield dict(zip(names, row, strict=True))
     except csv.Error as error:
-        raise BadLine(lines.line, f"no CSV ({error})") from error
+        raise BadLine(lines.line, f"invalid CSV ({error})") from error
 
 
 def _whole(lines: Counted, said: dict[str, Any]) -> Iterator[NewRecord]:
@@ -135,7 +137,7 @@ def _whole(lines: Counted, said: dict[str, Any]) -> Iterator[NewRecord]:
         try:
             given = decode(text)
             if "data" not in given:
-                raise BadLine(lines.line, 'no record: it has no "data"')
+                raise BadLine(lines.line, 'invalid record: "data" is missing')
             for name in given:
                 # What `read --json` prints beside these begins with a dollar sign.
                 if name not in known and not name.startswith("$"):
@@ -148,4 +150,17 @@ def _whole(lines: Counted, said: dict[str, Any]) -> Iterator[NewRecord]:
             checked = msgspec.convert({"data": None, **more, **wins}, NewRecord)
             yield msgspec.structs.replace(checked, data=given["data"])
         except msgspec.MsgspecError as error:
-            raise BadLine(lines.line, f"no record ({error})") from error
+            raise BadLine(lines.line, f"invalid record: {_problem(error, text)}") from error
+
+
+def _problem(error: MsgspecError, text: str) -> str:
+    import msgspec
+
+    from logqueue.client import NewRecord
+    from logqueue.json_problems import text_problem, type_problem
+
+    if isinstance(error, msgspec.ValidationError):
+        return type_problem(error, NewRecord, "a record")
+    if isinstance(error, msgspec.DecodeError):
+        return text_problem(error, text.encode())
+    return str(error)

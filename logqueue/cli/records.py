@@ -37,7 +37,7 @@ def add_to(commands: Commands) -> None:
     read = commands.add_calling(
         "read",
         _read,
-        "print the records of a topic; takes nothing away",
+        "print the records of a topic, without removing any",
         examples=(
             "logqueue read events",
             "logqueue read events --after 1000 --limit 50 --json",
@@ -45,13 +45,15 @@ def add_to(commands: Commands) -> None:
         ),
     )
     read.add_argument("topic")
-    read.add_argument("--after", type=natural, default=0, metavar="SEQ", help="only later ones")
+    read.add_argument(
+        "--after", type=natural, default=0, metavar="SEQ", help="only records after this seq"
+    )
     read.add_argument("--limit", "-n", type=positive, metavar="N", help="maximum number")
-    read.add_argument("--data", action="store_true", help="only the payloads, as JSON lines")
+    read.add_argument("--data", action="store_true", help="print only the payloads, as JSON lines")
     tail = commands.add_calling(
         "tail",
         _tail,
-        "print the last records of a topic, and with -f those to come",
+        "print the last records of a topic; -f follows new ones",
         examples=("logqueue tail events", "logqueue tail -f -n 0 events --data | jq ."),
     )
     tail.add_argument("topic")
@@ -59,7 +61,7 @@ def add_to(commands: Commands) -> None:
     tail.add_argument(
         "-n", "--limit", type=natural, default=TAIL_DEFAULT, help="how many (default: 10)"
     )
-    tail.add_argument("--data", action="store_true", help="only the payloads, as JSON lines")
+    tail.add_argument("--data", action="store_true", help="print only the payloads, as JSON lines")
 
 
 def _add_append(commands: Commands) -> None:
@@ -99,7 +101,7 @@ def _add_append(commands: Commands) -> None:
         metavar="TIME",
         help="earliest time at which the job can be claimed",
     )
-    append.add_argument("--ttl", type=duration_ms, metavar="TIME", help="how long they live")
+    append.add_argument("--ttl", type=duration_ms, metavar="TIME", help="how long the records live")
     append.add_argument(
         "--create", action="store_true", help="create the topic as a log if it does not exist"
     )
@@ -123,7 +125,7 @@ def _append(arguments: argparse.Namespace) -> int:
     if (arguments.file is None) == (arguments.data is None):
         raise UsageError("name a FILE (- for stdin), or give --data; not both")
     if arguments.chunk > 10_000:
-        raise UsageError("--chunk is at most 10000")
+        raise UsageError("--chunk must be at most 10000")
     with ExitStack() as stack:
         source, name, total = _opened(arguments, stack)
         lines = Counted(source)

@@ -1,4 +1,4 @@
-"""`logqueue serve` and `logqueue worker`: programs that run until they are told to stop.
+"""`logqueue serve` and `logqueue worker`: programs that run until a signal stops them.
 
 Owns: their flags, their exit statuses, and how they log. Must not know: how anything is done.
 """
@@ -136,12 +136,12 @@ def _add_worker(commands: Commands) -> None:
         help="have jobs pushed (default), or claim them",
     )
     worker.add_argument(
-        "--prefetch", type=int, metavar="N", help="jobs leased beyond those that run (default: 0)"
+        "--prefetch", type=int, metavar="N", help="jobs leased beyond those running (default: 0)"
     )
     for flag, what in (
-        ("--grace", "how long what runs may still take after a signal (default: 25s)"),
-        ("--lease", "how soon a dead worker's jobs come back (default: 30s)"),
-        ("--max-lease", "how long a job is held at most (default: 12h)"),
+        ("--grace", "how long running handlers may take after a signal (default: 25s)"),
+        ("--lease", "lease time: how soon the jobs of a dead worker return (default: 30s)"),
+        ("--max-lease", "longest time that a job's lease is renewed (default: 12h)"),
     ):
         worker.add_argument(flag, type=duration_s, metavar="TIME", help=what)
     worker.add_argument(
@@ -151,11 +151,13 @@ def _add_worker(commands: Commands) -> None:
         help="serve /metrics and /live there; further processes take the next free ports",
     )
     worker.add_argument(
-        "--metrics-host", metavar="HOST", help="the address for them (default: 127.0.0.1)"
+        "--metrics-host", metavar="HOST", help="address for --metrics-port (default: 127.0.0.1)"
     )
     worker.add_argument("--once", action="store_true", help="exit when no job is left to claim")
     worker.add_argument(
-        "--reload", action="store_true", help="start again whenever a Python file here changes"
+        "--reload",
+        action="store_true",
+        help="restart when a Python file below this directory changes",
     )
     worker.add_argument(
         "--check",

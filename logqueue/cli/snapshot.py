@@ -50,7 +50,7 @@ class _Opened(NamedTuple):
 
 
 class _FoundLog(NamedTuple):
-    """A log: its begun segments, oldest first, and what its note says must be there."""
+    """A log: its segments with a header, oldest first, and what its note requires."""
 
     segments: list[_Opened]
     needed: Head | None
@@ -104,7 +104,7 @@ def _allow_many_files() -> None:
 
 @contextmanager
 def _opened(directory: Path) -> Iterator[_FoundLog]:
-    """All begun segments of a log, oldest first, and what must be among them."""
+    """All segments with a header, oldest first, and the ids that must be among them."""
     fs = OsFileSystem()
     for _ in range(TRIES_MAX):
         with ExitStack() as stack:
@@ -128,7 +128,7 @@ def _open_all(directory: Path, stack: ExitStack, newest: int) -> list[_Opened]:
         stack.callback(file.close)
         _, header = decode_header(file.pread(HEADER_BYTES, 0))
         if header is None and id > newest:
-            # It may just be about to be begun.
+            # Its header may not have been written yet.
             break
         if segments and segments[-1].id + 1 != id:
             raise CommandError(f"{directory}: segment {segments[-1].id + 1} is missing")

@@ -1,4 +1,4 @@
-"""`logqueue stats`: how the server, its queues, or one topic stand, once or again and again.
+"""`logqueue stats`: statistics of the server, its queues, or one topic, once or refreshed.
 
 Owns: what is shown, and rates between two looks. Must not know: how a call is made.
 """
@@ -47,7 +47,7 @@ def add_to(commands: Commands) -> None:
     stats = commands.add_calling(
         "stats",
         _stats,
-        "show how the server, its queues, or one topic stand",
+        "show statistics of the server, its queues, or one topic",
         more="Rates are measured between two refreshes, so they need --watch.",
         examples=(
             "logqueue stats",
@@ -70,7 +70,7 @@ def add_to(commands: Commands) -> None:
 
 def _stats(arguments: argparse.Namespace) -> int:
     if arguments.every < EVERY_S_MIN:
-        raise UsageError(f"--every is at least {EVERY_S_MIN} s")
+        raise UsageError(f"--every must be at least {EVERY_S_MIN} s")
     with connect(arguments) as client:
         if arguments.topic is not None:
             _repeat(arguments, lambda: _show_topic(client, arguments))
@@ -98,7 +98,7 @@ def _repeat(arguments: argparse.Namespace, show: Callable[[], None]) -> None:
 
 @dataclass(frozen=True)
 class StatsSnapshot:
-    """How everything stood at one moment."""
+    """The server and its topics at one moment."""
 
     health: Health
     topics: list[TopicEntry]
@@ -132,7 +132,7 @@ def _show_all(client: Client, arguments: argparse.Namespace, before: list[StatsS
 
 
 def _watch(client: Client, arguments: argparse.Namespace) -> None:
-    """The same table, drawn anew in its place."""
+    """The same table, redrawn in place."""
     drawn = Redrawn(sys.stdout)
     before: StatsSnapshot | None = None
     while True:

@@ -1,4 +1,4 @@
-"""What a terminal shows: columns as wide as their text, lines drawn anew in their place.
+"""What a terminal shows: columns as wide as their text, lines redrawn in place.
 
 Owns: widths of text, tables as lines, and the few control sequences we write. Must not know: what
 is shown. Needs nothing but the standard library, so that a plain client has it all.
@@ -107,7 +107,7 @@ def table_lines(
 
 
 def bold(text: str, out: TextIO) -> str:
-    """Text that stands out where the terminal can do that."""
+    """Bold text, where the terminal supports it."""
     return f"{_BOLD}{text}{_NORMAL}" if has_colours(out) else text
 
 
@@ -137,10 +137,10 @@ class Bar:
         self._out = out
 
     def show(self, before: str, share: float | None, behind: str = "") -> None:
-        """Draw it anew.
+        """Redraw it.
 
         Args:
-            share: How much is done, from 0 to 1; None where nobody knows.
+            share: The completed share, from 0 to 1; None when it is unknown.
         """
         bar = ""
         if share is not None:

@@ -47,7 +47,7 @@ def add_to(commands: Commands) -> None:
     ensure = commands.add_calling(
         "ensure",
         _ensure,
-        "create a topic if it is missing, and tell where an existing one differs",
+        "create a topic if it is missing, and report where an existing one differs",
         more="An existing topic is never changed. Only the config that is named is compared. "
         "Exit status 0 when the topic is as wanted, 4 when it differs.",
         examples=(
@@ -73,7 +73,7 @@ def add_to(commands: Commands) -> None:
     drop = commands.add_calling(
         "drop",
         _drop,
-        "delete a topic with all it holds",
+        "delete a topic and all its records",
         examples=("logqueue drop events", "logqueue drop jobs --if-empty --yes"),
     )
     drop.add_argument("topic")
@@ -97,7 +97,9 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="queue: maximum number of deliveries of a job",
     )
-    config.add_argument("--dead-letter", metavar="TOPIC", help="queue: where failed jobs go")
+    config.add_argument(
+        "--dead-letter", metavar="TOPIC", help="queue: topic that takes the dead letters"
+    )
     config.add_argument(
         "--set",
         action="append",

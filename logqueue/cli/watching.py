@@ -34,7 +34,7 @@ def add_to(commands: Commands) -> None:
     begin.add_argument(
         "--after", type=natural, metavar="SEQ", help="start after this seq, then follow"
     )
-    watch.add_argument("--data", action="store_true", help="only the payloads, as JSON lines")
+    watch.add_argument("--data", action="store_true", help="print only the payloads, as JSON lines")
 
 
 def _watch(arguments: argparse.Namespace) -> int:

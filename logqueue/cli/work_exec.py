@@ -36,14 +36,20 @@ def add_to(commands: Commands) -> None:
     )
     work.add_argument("queue")
     work.add_argument(
-        "--exec", required=True, dest="program", metavar="CMD", help="a shell command"
+        "--exec",
+        required=True,
+        dest="program",
+        metavar="CMD",
+        help="shell command to run for each job",
     )
     work.add_argument(
         "-c", "--concurrency", type=positive, default=CONCURRENCY, metavar="N", help="default: 1"
     )
-    work.add_argument("--raw", action="store_true", help="data that is text goes out as it is")
     work.add_argument(
-        "--timeout", type=duration_s, metavar="TIME", help="end a program that takes longer"
+        "--raw", action="store_true", help="pass text data as it is, without JSON quotes"
+    )
+    work.add_argument(
+        "--timeout", type=duration_s, metavar="TIME", help="stop a program that runs longer"
     )
     work.add_argument(
         "--reject-on",
@@ -51,14 +57,17 @@ def add_to(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="STATUS",
-        help="the exit status that fails a job for good; may be repeated",
+        help="exit status that fails the job permanently; may be repeated",
     )
     work.add_argument(
-        "--max-attempts", type=positive, metavar="N", help="then a job fails for good"
+        "--max-attempts",
+        type=positive,
+        metavar="N",
+        help="number of attempts after which a job fails permanently",
     )
     for flag, default, what in (
-        ("--first-delay", 1.0, "before the second attempt; then twice as long (default: 1s)"),
-        ("--max-delay", 300.0, "the longest delay between attempts (default: 5m)"),
+        ("--first-delay", 1.0, "delay before the second attempt; doubles each time (default: 1s)"),
+        ("--max-delay", 300.0, "longest delay between attempts (default: 5m)"),
         ("--lease", 30.0, "how long jobs stay leased if this process dies (default: 30s)"),
         ("--grace", GRACE_S, "how long programs may still run after SIGTERM (default: 25s)"),
     ):

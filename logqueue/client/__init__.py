@@ -1,6 +1,6 @@
 """Clients of a logqueue server: `Client` blocks, `AsyncClient` awaits, the methods are the same.
 
-Owns: the names that users import. Must not know: the server. What each call means is told once,
+Owns: the names that users import. Must not know: the server. Each call is described once,
 in the modules named after what the calls are about; the two clients only make them.
 """
 

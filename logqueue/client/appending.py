@@ -28,7 +28,7 @@ OnProgress = Callable[[Appended], object]
 
 
 def new_key() -> str:
-    """An idempotency key that nobody else makes."""
+    """A unique idempotency key."""
     return secrets.token_hex(12)
 
 
@@ -36,7 +36,7 @@ class NewRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     """A record to write, when there is more to say than its data.
 
     Attributes:
-        data: Any JSON value; `msgspec.Raw` goes out as it is.
+        data: Any JSON value; `msgspec.Raw` is sent unchanged.
         tag: Up to 256 bytes, to filter and delete by.
         node: Who produced it, up to 128 bytes.
         meta: Any JSON value, up to 16 KiB, beside the data.

@@ -270,8 +270,8 @@ class AwaitedCalls:
         """Write records, however many, in their order; each batch is stored whole or not at all.
 
         Every batch carries an idempotency key, so one whose reply was lost is sent again without
-        being stored twice. When a batch fails for good, those before it stand; a note on the error
-        says how many.
+        being stored twice. When a batch fails permanently, those before it remain stored; a note
+        on the error says how many.
 
         `records` may be an async iterable too; while one batch is on its way, the next one is
         gathered from it.

@@ -68,7 +68,7 @@ NO_RETRIES = Backoff(attempts=1)
 STREAM_BACKOFF = Backoff(first_s=0.5, cap_s=15.0, total_s=None, refusals=None)
 
 STREAM_HEALTHY_S = 5.0
-"""A stream that lived so long, or delivered anything, is a good one: delays begin anew after it."""
+"""After a stream that lived so long, or delivered anything, delays restart from the first."""
 
 
 class Attempts:

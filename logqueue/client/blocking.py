@@ -255,8 +255,8 @@ class BlockingCalls:
         """Write records, however many, in their order; each batch is stored whole or not at all.
 
         Every batch carries an idempotency key, so one whose reply was lost is sent again without
-        being stored twice. When a batch fails for good, those before it stand; a note on the error
-        says how many.
+        being stored twice. When a batch fails permanently, those before it remain stored; a note
+        on the error says how many.
 
         Args:
             topic: Where to; it must exist, unless `create` or `config` is given.

@@ -91,11 +91,11 @@ class CallRequest:
         path: With its query.
         body: Fields of the JSON body, or the body itself; None for none.
         is_repeatable: Whether making it twice is as good as making it once.
-        is_signed: The worker's name goes into the body as `node`, unless one is there.
+        is_signed: The worker's name is added to the body as `node`, unless it has one.
         wait_ms: How long the server may hold the reply on purpose.
         is_probe: The answer as of now is wanted, also when it is a refusal: no second try.
         range: What part of a long reply is wanted, as the Range header says it; None for all.
-        is_endless: It is part of an iteration that has begun and goes on for ever, so it is tried
+        is_endless: It is part of an endless iteration that has started, so it is tried
             again for as long as a broken stream is opened again.
     """
 
@@ -218,7 +218,7 @@ class Endpoint(Generic[Shape]):
         """Describe an operation.
 
         Args:
-            pattern: Its path; `*` stands for a name.
+            pattern: Its path; `*` is replaced by a name.
             reply: The shape of its reply; bytes where it has none.
         """
         self.method = method
@@ -312,7 +312,7 @@ def as_json(value: Any) -> str:
 
 
 def describe(method: Callable[..., Any], build: Callable[..., Any], result: str) -> None:
-    """Give a method the name, the words and the parameters of the function it stands for.
+    """Give a method the name, docstring and signature of the function it wraps.
 
     Args:
         result: How the method's result is written, with `{}` for what a Call or Listing is of.

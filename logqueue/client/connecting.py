@@ -188,7 +188,7 @@ def _named(error: httpx.HTTPError, address: Address, silent_s: float | None) -> 
 
 
 def _root(error: BaseException) -> BaseException:
-    """What lies at the bottom of an error: httpx wraps what the system said."""
+    """The root cause of an error: httpx wraps the error of the system."""
     while True:
         inner = error.__cause__ or error.__context__
         if isinstance(error, BaseExceptionGroup):
@@ -219,7 +219,7 @@ def require_success(address: Address, status: int, body: bytes, head: Mapping[st
     """Raise what a reply says unless it says success.
 
     Raises:
-        LogqueueError: The refusal; UnexpectedReply when it is none of this API's.
+        LogqueueError: The refusal; UnexpectedReply when it is not a reply of this API.
     """
     if 200 <= status < 300:
         return

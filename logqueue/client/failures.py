@@ -10,7 +10,7 @@ not know: routes, retries, how a reply was fetched.
     │   │   └── TlsFailed  no trust between both ends, and no retry will change that
     │   └── LostReply      sent, but no reply came: the effect is unknown
     │       └── Silence    a stream said nothing for too long
-    └── UnexpectedReply    the reply is none of this API's
+    └── UnexpectedReply    the reply is not one of this API
         └── GatewayFailed  429, 502, 503 or 504 from something in between: it may pass
 """
 

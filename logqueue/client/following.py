@@ -211,7 +211,7 @@ def watch(
 ) -> Following[WatchFrame]:
     """Follow topics for ever: records as they come, and a Gap where some were lost.
 
-    Goes on by itself after a break, behind the last frame that was taken from it; ends when all
+    Resumes automatically after a break, behind the last frame taken from it; ends when all
     topics are deleted. A broken connection may repeat records, never leave one out.
 
     Args:
@@ -273,7 +273,7 @@ class Working(Following[Job | Interrupted]):
         self._node = node
         self._jobs_max = jobs_max
         self._lease_ms = lease_ms
-        # A job that its caller has dropped is nobody's concern, and must not pile up here.
+        # Jobs whose caller has gone must not accumulate here.
         self._held: WeakValueDictionary[int, Job] = WeakValueDictionary()
         self._is_open = False
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     class _Lazy:
-        """Stands for a module; keeps what was looked up in it."""
+        """A proxy for a module; caches the attributes looked up in it."""
 
         def __init__(self, name: str) -> None:
             self._name = name

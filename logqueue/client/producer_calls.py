@@ -1,4 +1,4 @@
-"""Calls about transactional appends: stage chunks, commit an epoch, look where a producer stands.
+"""Calls about transactional appends: stage chunks, commit an epoch, read a producer's state.
 
 Owns: their parameters and what they mean. Must not know: how a call is made.
 """
@@ -41,7 +41,7 @@ def stage(
     chunk: int = 0,
     node: str | None = None,
 ) -> Call[Staged]:
-    """Lay down records that become visible when the epoch is committed.
+    """Stage records that become visible when the epoch is committed.
 
     Doing it again with the same records is fine.
 
@@ -80,9 +80,10 @@ def commit(
     Doing it again is answered as the first time, with the status `already`.
 
     Args:
-        parts: One attempt of each partition; what others have staged is let go. May be empty.
+        parts: One attempt of each partition; chunks staged by other attempts are discarded. May be
+            empty.
         content: A digest of what the epoch holds, up to 128 bytes: a repeat with another one is
-            refused. Without it a repeat is told by the number of records only.
+            refused. Without it a repeat is recognized by the number of records only.
 
     Raises:
         EpochConflict: Another epoch is due, what is staged is not what the parts say, or the epoch
@@ -94,9 +95,9 @@ def commit(
 
 
 def producer(producer: str) -> Call[Producer]:
-    """Where a producer stands: its last committed epoch, and what waits for a commit.
+    """A producer's state: its last committed epoch, and the staged chunks that await a commit.
 
     Raises:
-        NotFound: Nobody has staged or committed under this name, or not for long.
+        NotFound: Unknown or expired producer.
     """
     return call(GET_PRODUCER, producer)

@@ -1,4 +1,4 @@
-"""Calls about queues: claiming, looking at jobs, operating on them.
+"""Calls about queues: claiming, reading jobs, administering them.
 
 Owns: their parameters and what they mean. Must not know: how a call is made. Settling is next door.
 """
@@ -86,7 +86,7 @@ def job_page(
     limit: int | None = None,
     data: bool = True,
 ) -> Call[JobPage]:
-    """One page of a queue's jobs, ascending by seq; looking leases nothing.
+    """One page of a queue's jobs, ascending by seq; reading leases nothing.
 
     Args:
         state: Only jobs in this state, or in one of these.
@@ -210,7 +210,7 @@ def redrive(
     limit: int | None = None,
     dry_run: bool = False,
 ) -> Call[Redriven]:
-    """Move dead letters back to the queue each came from, to begin anew.
+    """Move dead letters back to the queue each came from, with deliveries reset.
 
     Args:
         topic: The dead-letter topic.

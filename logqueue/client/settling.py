@@ -75,7 +75,7 @@ def nack(
         delay_ms: Not before this long from now, up to 24 h. When not given, the queue's
             `retry_backoff` decides; without one they are ready at once.
         error: What went wrong, up to 4 KiB; kept as the job's `last_error`.
-        count: False takes the delivery back: the job was not even begun.
+        count: False takes the delivery back: the handler never started.
         last: True has the work streams of this node get no more jobs; they keep what they hold.
 
     Raises:

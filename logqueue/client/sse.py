@@ -45,7 +45,7 @@ def retry_ms_of(event: ServerSentEvent, before: int | None) -> int | None:
 
     Args:
         event: One that may say so.
-        before: What was said before; stands where the event says nothing, or nothing possible.
+        before: The previous value; kept when the event has none, or an invalid one.
     """
     if event.retry is None or event.retry < 0:
         return before

@@ -96,7 +96,7 @@ def known_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def put_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
-    """Create a topic, or replace its whole config: what is not given goes back to its default.
+    """Create a topic, or replace its whole config: fields not given are reset to their defaults.
 
     A program that declares its topics when it starts uses `ensure_topic`: a put would undo what
     operators have set.
@@ -252,7 +252,7 @@ def read(
     include_meta: bool = True,
     limit: int = PAGE_SIZE,
 ) -> Listing[Record | Tombstone]:
-    """The records of a topic behind a cursor, ascending; a Tombstone stands where some are lost.
+    """The records of a topic behind a cursor, ascending; a Tombstone takes the place of lost ones.
 
     Args:
         from_seq: The last seq already seen; 0 for the beginning.

@@ -83,7 +83,7 @@ def _read_options() -> argparse.Namespace:
         "--data-dir",
         type=Path,
         default=Path("demo-data"),
-        help="made anew each time; refused if it holds anything the demo did not make "
+        help="recreated each time; refused if it holds files the demo did not make "
         "(default: demo-data)",
     )
     parser.add_argument("--files", type=_positive, help="measure only so many files (default: all)")

@@ -20,7 +20,7 @@ NAMED_MAX = 5
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A job that was given up, as its copy in the dead-letter topic tells."""
+    """A dead-lettered job, as its copy in the dead-letter topic says."""
 
     seq: int
     name: str
@@ -40,7 +40,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Standing:
-    """How the queue stands: what is left in it, and its counters."""
+    """The queue's state: its remaining jobs, and its counters."""
 
     left: int
     queue: QueueCounters

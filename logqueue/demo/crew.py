@@ -17,7 +17,7 @@ STOP_TIMEOUT_S = 20.0
 
 
 class WorkerFailed(Exception):
-    """A worker process ended before it was told to."""
+    """A worker process ended before it was stopped."""
 
 
 class DemoWorkers:

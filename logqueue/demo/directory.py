@@ -1,6 +1,6 @@
 """The demo's directory: made fresh each time, and never one that the demo did not make itself.
 
-Owns: the marker file, and the names of what lies in the directory. Must not know: what is stored.
+Owns: the marker file, and the names of the files in the directory. Must not know: what is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class NotOurs(Exception):
 
 
 def fresh(directory: Path) -> Path:
-    """Make the directory anew, marked as ours; refuse one with a foreign content."""
+    """Recreate the directory and mark it as ours; refuse one with other content."""
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         raise NotOurs(f"{directory} is not a plain directory; choose another with --data-dir")
     if directory.exists() and any(directory.iterdir()):

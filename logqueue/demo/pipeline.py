@@ -63,7 +63,7 @@ def reckon(data_dir: Path, to: Path, narrator: Narrator) -> Reckoning:
     Args:
         data_dir: The server's.
         to: Directory for what is made.
-        narrator: Told of each step.
+        narrator: Called at each step.
 
     Raises:
         Unfinished: There is no Java, or a job could not be done.

@@ -130,7 +130,7 @@ def _kill_and_restart(server: DemoServer, client: Client, narrator: Narrator, jo
 
 
 def _done(client: Client, jobs: int) -> tuple[int, int]:
-    """How many jobs are done or given up, and how many are in flight."""
+    """How many jobs are done or dead-lettered, and how many are in flight."""
     now = _look(client)
     return jobs - now.left, now.queue.in_flight
 

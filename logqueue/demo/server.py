@@ -149,7 +149,7 @@ class DemoServer:
 
 
 def _plain_environment(code_dir: Path | None) -> dict[str, str]:
-    """The caller's environment without server settings: keys or limits meant for another server."""
+    """The caller's environment without server settings: keys or limits for another server."""
     plain = {name: text for name, text in os.environ.items() if not name.startswith("LOGQUEUE_")}
     if code_dir is not None:
         plain["PYTHONPATH"] = str(code_dir)

@@ -64,13 +64,13 @@ def test_whole_records_travel_from_topic_to_topic(client: Client, topic: str, cl
 @pytest.mark.parametrize(
     ("line", "flags", "why"),
     [
-        (b'{"a": 1', (), "no JSON"),
-        (b'1},{"data":2', (), "no JSON"),
+        (b'{"a": 1', (), "invalid JSON: "),
+        (b'1},{"data":2', (), "invalid JSON: "),
         (b'"\xff"', (), "not UTF-8"),
-        (b"a,b,c", ("--format", "csv"), "3 cells, but the first line names 1"),
-        (b'{"tag": "t"}', ("--records",), 'it has no "data"'),
-        (b'{"data": 1, "tag": 7}', ("--records",), "no record"),
-        (b"[1]", ("--records",), "no record"),
+        (b"a,b,c", ("--format", "csv"), "3 cells, but the first line has 1"),
+        (b'{"tag": "t"}', ("--records",), 'invalid record: "data" is missing'),
+        (b'{"data": 1, "tag": 7}', ("--records",), "invalid record: "),
+        (b"[1]", ("--records",), "invalid record: "),
     ],
 )
 def test_a_line_at_fault_is_named_and_what_is_before_it_stands(
@@ -103,7 +103,7 @@ def test_nothing_in_the_input_is_status_3(topic: str, cli: Cli) -> None:
 @pytest.mark.parametrize("data", ["NaN", "[Infinity]", '{"a": -Infinity}'])
 def test_numbers_that_json_does_not_have_are_refused(topic: str, cli: Cli, data: str) -> None:
     ended = cli("append", topic, "--data", data, "--create")
-    assert ended.status == 1 and "--data, line 1: no JSON" in ended.err
+    assert ended.status == 1 and "--data, line 1: invalid JSON" in ended.err
 
 
 def test_unknown_fields_of_whole_records_are_refused(topic: str, cli: Cli) -> None:

@@ -142,8 +142,8 @@ def _records(rows: DataFrame, map_sql: str | None) -> DataFrame:
             continue
         if low not in COLUMNS:
             raise PipelineError(
-                f"column {name} is none of a record's ({', '.join(COLUMNS)}): choose columns with "
-                "--map, or leave out data, and all columns become one JSON object"
+                f"column {name} is not a field of records ({', '.join(COLUMNS)}): choose columns "
+                "with --map, or leave out data: then all columns become one JSON object"
             )
         is_text = rows.schema[name].dataType.simpleString() == "string"
         as_json = low in ("data", "meta") and not is_text
