@@ -32,7 +32,7 @@ def backlog_1(session: Session) -> list[Row]:
 def _backlog(session: Session, per_request: int, connections: int) -> list[Row]:
     jobs = session.scale.backlog_jobs
     how = f"appended {per_request} per request"
-    memory = Target(400, at_most=True)
+    memory = Target(150, at_most=True)
     rows = [
         Row(
             f"ready-{per_request}",

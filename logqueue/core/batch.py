@@ -1,7 +1,7 @@
 """One batch of records in memory: the block as it was logged, and which of it still lives.
 
-Owns: the map from a seq to its place in a block, and the marks of removed records. Must not know:
-topics, why a record goes.
+Owns: the map from a seq to its place in a block, the marks of removed records, and how neighbouring
+batches become one. Must not know: topics, why a record goes.
 """
 
 from __future__ import annotations
@@ -9,10 +9,21 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 
 from logqueue.events import block as blocks
 from logqueue.events.block import SEQ, TS, BlockView
+
+JOINED_RECORDS_MAX = 256
+JOINED_BYTES_MAX = 64 << 10
+"""Bounds of a batch that is joined of others. It goes when its last record does, so both also bound
+what one record that stays longer than its neighbours can hold in memory."""
+
+THINNED_FROM = 16
+THINNED_RECORDS_MAX = 1024
+THINNED_BYTES_MAX = 1 << 20
+"""Batches of so many records are made smaller when a quarter of them is left, and these come to no
+more than this; so what stays long holds little of what was written with it."""
 
 Record = tuple[int, int, blocks.Texts]
 """One live record as replies need it: seq, ts, JSON fragments (b"" when absent)."""
@@ -22,6 +33,7 @@ class Batch:
     """A batch with consecutive seqs, or (once moved) with a list of its own.
 
     Attributes:
+        ts, newest: No record here was accepted earlier, or later, ms since the epoch.
         live: Records not removed. A batch with none left is dropped by its topic.
         segment: The log segment that holds its payload; 0 when it is not logged.
         hops: How many routers its records have come through.
@@ -29,7 +41,7 @@ class Batch:
 
     __slots__ = (
         "_gone", "_seqs", "_times", "block", "count", "first_seq", "hops", "last_seq", "live",
-        "segment", "ts",
+        "newest", "segment", "ts",
     )  # fmt: skip
 
     def __init__(
@@ -41,7 +53,7 @@ class Batch:
         self.first_seq = first_seq
         # A batch of one shares the number: memory per record is what bounds a backlog.
         self.last_seq = first_seq + count - 1 if count > 1 else first_seq
-        self.ts = ts
+        self.ts = self.newest = ts
         self.live = count
         self.segment = segment
         self.hops = hops
@@ -59,8 +71,65 @@ class Batch:
         if view.count > 1:
             batch.last_seq = seqs[-1]
             batch._seqs = array("Q", seqs)
-            batch._times = array("Q", times)
+            batch._take_times(array("Q", times))
         return batch
+
+    @classmethod
+    def joined(cls, parts: Sequence[Batch]) -> Batch:
+        """One batch of the records of several that `can_follow` each other, all of them whole."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        count = sum(part.count for part in parts)
+        block = blocks.join([part.block for part in parts])
+        batch = cls(block, first.first_seq, count, first.ts, first.segment, first.hops)
+        if any(part._times is not None or part.ts != first.ts for part in parts):
+            batch._take_times(
+                array("Q", chain.from_iterable(part.times_at(0, part.count) for part in parts))
+            )
+        return batch
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether so much of the block belongs to removed records that it is worth another."""
+        live, count = self.live, self.count
+        return (
+            4 * live <= count
+            and count >= THINNED_FROM
+            and live <= THINNED_RECORDS_MAX
+            and len(self.block) * live <= THINNED_BYTES_MAX * count
+        )
+
+    def thinned(self) -> Batch:
+        """The live records as a batch of their own."""
+        places = [*self.live_indexes()]
+        seqs = [self.seq_at(place) for place in places]
+        block = blocks.select(BlockView(self.block), places)
+        batch = Batch(block, seqs[0], len(seqs), self.ts, self.segment, self.hops)
+        if seqs[-1] - seqs[0] >= len(seqs):
+            batch.last_seq = seqs[-1]
+            batch._seqs = array("Q", seqs)
+        if self._times is not None:
+            batch._take_times(array("Q", [self._times[place] for place in places]))
+        return batch
+
+    def can_follow(self, before: Batch) -> bool:
+        """Whether the records of two batches may stand in one: they are neighbours, alike, and
+        nothing of them was removed."""
+        return (
+            self.first_seq == before.last_seq + 1
+            and self.segment == before.segment
+            and self.hops == before.hops
+            and self.is_plain == before.is_plain
+            and self.is_whole
+            and before.is_whole
+            and blocks.has_same_numbers(self.block, before.block)
+            and not blocks.is_moved(self.block)
+        )
+
+    def _take_times(self, times: array[int]) -> None:
+        self._times = times
+        self.ts, self.newest = min(times), max(times)
 
     @property
     def is_plain(self) -> bool:
@@ -71,11 +140,6 @@ class Batch:
     def is_whole(self) -> bool:
         """Consecutive seqs and nothing removed."""
         return self._seqs is None and self._gone is None
-
-    @property
-    def newest(self) -> int:
-        """No record here was accepted later, ms since the epoch."""
-        return self.ts if self._times is None else max(self._times)
 
     def index_of(self, seq: int) -> int:
         """Place of a live record in the block, -1 when it is not (or no longer) here."""
@@ -104,11 +168,12 @@ class Batch:
         """When a record was accepted, ms since the epoch."""
         return self.ts if self._times is None else self._times[index]
 
-    def live_seqs(self, start: int = 0) -> Sequence[int]:
-        """Seqs of live records that are not below `start`, ascending."""
-        if self.is_whole:
-            return range(max(start, self.first_seq), self.last_seq + 1)
-        return [self.seq_at(i) for i in self.live_indexes() if self.seq_at(i) >= start]
+    def live_seqs(self, start: int = 0, last: int | None = None) -> Sequence[int]:
+        """Seqs of live records that are not below `start` nor above `last`, ascending."""
+        at = self.place_from(start)
+        end = self.count if last is None else self.place_from(last + 1)
+        runs = [self.seqs_at(*stretch) for stretch in self.stretches(at, end)]
+        return runs[0] if len(runs) == 1 else [*chain.from_iterable(runs)]
 
     def live_indexes(self) -> Iterator[int]:
         """Places of the live records, ascending."""
@@ -157,13 +222,20 @@ class Batch:
         return self._times[start:end]
 
     def is_younger_than(self, time: int) -> bool:
-        """Whether all records are known to have been accepted at this time (ms) or later."""
-        return self._times is None and self.ts >= time
+        """Whether all records were accepted at this time (ms) or later."""
+        return self.ts >= time
 
     def first_live_seq(self) -> int:
         """Seq of the first live record."""
+        return self.seq_at(self._first_live())
+
+    def first_live_ts(self) -> int:
+        """When the first live record was accepted, ms since the epoch."""
+        return self.ts_at(self._first_live())
+
+    def _first_live(self) -> int:
         assert self.live > 0
-        return self.seq_at(0 if self._gone is None else self._gone.find(0))
+        return 0 if self._gone is None else self._gone.find(0)
 
     def last_live_seq(self) -> int:
         """Seq of the last live record."""
@@ -179,12 +251,14 @@ class Batch:
         """The records at some places of the block."""
         seqs: Iterable[int]
         times: Iterable[int]
-        if self._seqs is None or self._times is None:
+        if self._seqs is None:
             first = self.first_seq
             seqs = [first + i for i in indexes]
-            times = repeat(self.ts, len(indexes))
         else:
             seqs = [self._seqs[i] for i in indexes]
+        if self._times is None:
+            times = repeat(self.ts, len(indexes))
+        else:
             times = [self._times[i] for i in indexes]
         return zip(seqs, times, BlockView(self.block).rows(indexes), strict=True)
 
@@ -232,6 +306,9 @@ class Batch:
             part = Batch.moved(block, self.segment)
         else:
             part = Batch(block, self.first_seq + start, end - start, self.ts, self.segment)
+            if self._times is not None:
+                part._take_times(self._times[start:end])
+        part.hops = self.hops
         part.live = live
         part._gone = gone if live < end - start else None
         return part

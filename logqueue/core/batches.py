@@ -1,8 +1,9 @@
 """The live batches of one topic, in the order of their seqs.
 
 Owns: where a batch is found, counted and taken away. Batches stand in chunks that know their sums,
-so that a look-up is two bisections and a front of any length goes in steps of whole chunks. Must
-not know: topics, leases, tags, why a record goes.
+so that a look-up is two bisections and a front of any length goes in steps of whole chunks. Small
+neighbours become one batch, a few at a time, so that records written one by one cost what records
+written together do. Must not know: topics, leases, tags, why a record goes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,16 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
-from logqueue.core.batch import Batch
+from logqueue.core.batch import JOINED_BYTES_MAX, JOINED_RECORDS_MAX, Batch
 from logqueue.events.block import size_at, size_before, size_total
 
 CHUNK_BATCHES_MAX = 512
+
+JOINED_AT_ONCE = 16
+JOINED_BELOW = (16, 64)
+"""So many neighbours, all of fewer records than the first of these, become one; so do as many of
+fewer than the second. So a record written alone is copied twice, and larger batches stay as they
+are."""
 
 _first_seq = attrgetter("first_seq")
 
@@ -29,9 +36,10 @@ class BatchChunk:
         live, size: Records not removed, and their bytes as the limits count them.
         newest: No record here was accepted later, ms since the epoch.
         oldest_segment: No batch here is in an earlier log segment.
+        unjoined: Batches that were added at the end since neighbours were last joined.
     """
 
-    __slots__ = ("batches", "firsts", "live", "newest", "oldest_segment", "size")
+    __slots__ = ("batches", "firsts", "live", "newest", "oldest_segment", "size", "unjoined")
 
     def __init__(self, batches: list[Batch]) -> None:
         self.batches = batches
@@ -40,11 +48,24 @@ class BatchChunk:
         self.size = sum(live_size(batch) for batch in batches)
         self.newest = max((batch.newest for batch in batches), default=0)
         self.oldest_segment = min((batch.segment for batch in batches), default=0)
+        self.unjoined = 0
 
     @property
     def is_full(self) -> bool:
         """Whether every seq from the first to the last belongs to a live record."""
         return self.live == self.batches[-1].last_seq - self.firsts[0] + 1
+
+    def join_last(self) -> None:
+        """Make one of small neighbours at the end, where there are enough of a size."""
+        self.unjoined = 0
+        batches = self.batches
+        for records in JOINED_BELOW:
+            start = stop = len(batches)
+            while start and batches[start - 1].count < records and stop - start < JOINED_AT_ONCE:
+                start -= 1
+            if stop - start == JOINED_AT_ONCE:
+                batches[start:] = _joined(batches[start:])
+                self.firsts[start:] = [batch.first_seq for batch in batches[start:]]
 
 
 class Overrun(NamedTuple):
@@ -53,6 +74,24 @@ class Overrun(NamedTuple):
     floor: int
     records: int
     size: int
+
+
+def _joined(batches: Sequence[Batch]) -> list[Batch]:
+    """Neighbouring batches, those as one that may be."""
+    joined: list[Batch] = []
+    run: list[Batch] = []
+    records = size = 0
+    for batch in batches:
+        records += batch.count
+        size += len(batch.block)
+        fits = records <= JOINED_RECORDS_MAX and size <= JOINED_BYTES_MAX
+        if run and not (fits and batch.can_follow(run[-1])):
+            joined.append(Batch.joined(run))
+            run = []
+            records, size = batch.count, len(batch.block)
+        run.append(batch)
+    joined.append(Batch.joined(run))
+    return joined
 
 
 def live_size(batch: Batch) -> int:
@@ -264,6 +303,7 @@ class Batches:
             chunk = chunks[place]
             chunk.batches.append(batch)
             chunk.firsts.append(first)
+            chunk.unjoined += 1
         else:
             place = max(bisect_right(self._starts, first) - 1, 0)
             chunk = chunks[place]
@@ -277,8 +317,24 @@ class Batches:
         chunk.size += size
         self.live += batch.live
         self.size += size
+        if chunk.unjoined >= JOINED_AT_ONCE:
+            chunk.join_last()
         if len(chunk.batches) > 2 * CHUNK_BATCHES_MAX:
             self._split(place)
+
+    def cut_before(self, seq: int) -> None:
+        """Have no batch reach from below a seq to it: the one that does becomes two."""
+        batch = self.find(seq)
+        if batch is None or batch.first_seq == seq:
+            return
+        place = bisect_right(self._starts, seq) - 1
+        chunk = self._chunks[place]
+        index = bisect_right(chunk.firsts, seq) - 1
+        end = batch.place_from(seq)
+        parts = [part for part in (batch.part(0, end), batch.part(end, batch.count)) if part]
+        chunk.batches[index : index + 1] = parts
+        chunk.firsts[index : index + 1] = [part.first_seq for part in parts]
+        self._starts[place] = chunk.firsts[0]
 
     def _split(self, place: int) -> None:
         batches = self._chunks[place].batches
@@ -350,6 +406,10 @@ class Batches:
                     at += 1
                 if not batch.live:
                     emptied.append(index)
+                elif batch.is_sparse:
+                    batches[index] = batch.thinned()
+                    firsts[index] = batches[index].first_seq
+        self._starts[place] = firsts[0]
         chunk.live -= len(removed) - before
         chunk.size -= size
         for index in reversed(emptied):

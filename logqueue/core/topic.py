@@ -285,7 +285,7 @@ class Topic:
         if self.is_trimming and self.is_over:
             return True
         bounded = self.config.ttl_ms and self.batches
-        if bounded and self.batches.first.ts < self.expired_before(now):
+        if bounded and self.batches.first.first_live_ts() < self.expired_before(now):
             return True
         return self.attributes is not None and self.attributes.is_due(now)
 
@@ -302,7 +302,7 @@ class Topic:
         """When the first record will be past its TTL, ms since the epoch; None if never."""
         ends = []
         if self.config.ttl_ms and self.batches:
-            ends.append(self.batches.first.ts + self.config.ttl_ms)
+            ends.append(self.batches.first.first_live_ts() + self.config.ttl_ms)
         if self.attributes is not None and self.attributes.expiries:
             ends.append(time_of(self.attributes.expiries[0]))
         return min(ends) + 1 if ends else None
@@ -425,7 +425,7 @@ class Topic:
             self.tags.stale += before - self.live
         seqs: list[int] = []
         if self.batches and self.batches.first.first_seq <= floor:
-            seqs = self.remove([s for s in self.batches.first.live_seqs() if s <= floor])
+            seqs = self.remove(self.batches.first.live_seqs(last=floor))
         cut = [chunk.batches for chunk in gone]
         if before > self.live:
             self._evicted(floor, before - self.live, cut, seqs)
@@ -454,7 +454,10 @@ class Topic:
         return held
 
     def replace(self, first: int, last: int, batch: Batch) -> None:
-        """Put a moved batch in the place of every batch in its range of seqs."""
+        """Put a moved batch in the place of all records in its range of seqs."""
+        # At replay neighbours may be in one batch that were not when it was logged.
+        self.batches.cut_before(first)
+        self.batches.cut_before(last + 1)
         old = self.batches.take_range(first, last)
         known = self._keep_attributes(old, batch)
         self.batches.add(batch, size_total(batch.block))

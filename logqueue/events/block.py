@@ -19,7 +19,9 @@ fields take the next free bit; a reader that meets a bit it does not know must r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import accumulate, chain, pairwise, repeat
+from operator import or_
 from struct import Struct
 from struct import pack as struct_pack
 from struct import unpack_from as struct_unpack_from
@@ -45,6 +47,8 @@ _strings = msgspec.json.Decoder(str)
 _encoder = msgspec.json.Encoder()
 
 _BEFORE_META = (1 << META) - 1
+_MOVED = 1 << SEQ | 1 << TS
+_BARE_ONE = _HEADER.pack(_VERSION, 1 << DATA, 0, 1)
 
 _BITS = {mask: tuple(i for i in range(8) if mask >> i & 1) for mask in range(256)}
 
@@ -192,6 +196,14 @@ class BlockView:
         ends = struct_unpack_from(f"<{count}I", block, at + 4 * start)
         return [block[base + a : base + b] for a, b in pairwise((before, *ends))]
 
+    def text_column(self, column: int) -> tuple[Sequence[int], bytes]:
+        """One whole column as it is: where its fragments end, and all of them."""
+        at, base = self._columns[column]
+        if not at:
+            return (0,) * self.count, b""
+        ends = struct_unpack_from(f"<{self.count}I", self.block, at)
+        return ends, self.block[base : base + ends[-1]]
+
     def column_bytes(self, column: int, start: int, end: int) -> tuple[bytes, bytes] | None:
         """The same as a block of these records alone has it: where the fragments end, and all of
         them."""
@@ -312,17 +324,59 @@ def is_plain(block: bytes) -> bool:
     return block[1] < 1 << KEY and block[2] < 1 << DELAY and not block[3]
 
 
+def is_moved(block: bytes) -> bool:
+    """Whether a block brings its own seqs and times, as one does that was written anew."""
+    return block[2] & _MOVED != 0
+
+
+def has_same_numbers(block: bytes, other: bytes) -> bool:
+    """Whether two blocks use the same number columns."""
+    return block[2:4] == other[2:4]
+
+
+def join(parts: Sequence[bytes]) -> bytes:
+    """The records of some blocks, in order, as one block with all their columns.
+
+    Args:
+        parts: Blocks with the same number columns, without their own seqs and times.
+    """
+    if {part[:8] for part in parts} == {_BARE_ONE}:
+        # What producers write that do not batch: worth a way of its own.
+        values = [part[12:] for part in parts]
+        packed = struct_pack(f"<{len(parts)}I", *accumulate(map(len, values)))
+        return b"".join((_HEADER.pack(_VERSION, 1 << DATA, 0, len(parts)), packed, *values))
+    views = [BlockView(part) for part in parts]
+    text_bits = reduce(or_, (part[1] for part in parts))
+    number_bits = views[0].number_bits
+    assert all(view.number_bits == number_bits for view in views), "joined only when alike"
+    head: list[bytes] = []
+    tail: list[bytes] = []
+    for column in range(len(NUMBER_COLUMNS)):
+        if number_bits >> column & 1:
+            head.extend(view.number_bytes(column, 0, view.count) or b"" for view in views)
+    for column in _BITS[text_bits]:
+        ends: list[int] = []
+        length = 0
+        for view in views:
+            its_ends, its_values = view.text_column(column)
+            ends.extend([length + end for end in its_ends] if length else its_ends)
+            tail.append(its_values)
+            length += len(its_values)
+        head.append(struct_pack(f"<{len(ends)}I", *ends))
+    count = sum(view.count for view in views)
+    return b"".join((_HEADER.pack(_VERSION, text_bits, number_bits, count), *head, *tail))
+
+
 def select(view: BlockView, places: Sequence[int]) -> bytes:
-    """Some records of a block as a block of their own, with all their columns."""
-    texts = [view.column(column) for column in range(KEY + 1)]
-    numbers = [view.numbers(column) for column in range(len(NUMBER_COLUMNS))]
-    picked = [None if column is None else [column[i] for i in places] for column in texts]
+    """Some records of a block as a block of their own, with all their columns. Costs by what is
+    selected, however large the block is."""
+    picked = [[view.text(column, place) for place in places] for column in range(KEY + 1)]
     return pack(
-        [column if column is not None and any(column) else None for column in picked],
+        [texts if any(texts) else None for texts in picked],
         numbers={
-            column: [values[i] for i in places]
-            for column, values in enumerate(numbers)
-            if values is not None
+            column: [view.number(column, place) for place in places]
+            for column in range(len(NUMBER_COLUMNS))
+            if view.number_bits >> column & 1
         },
     )
 

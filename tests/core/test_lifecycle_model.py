@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from logqueue.core import batch, batches
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.core.job_views import list_jobs
@@ -269,7 +270,9 @@ class LifecycleMachine(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few bytes of garbage be worth a rewrite."""
+    """Let a few bytes of garbage be worth a rewrite, and a few batches be worth joining."""
+    monkeypatch.setattr(batches, "JOINED_AT_ONCE", 2)
+    monkeypatch.setattr(batch, "THINNED_FROM", 4)
     monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 2000)
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from logqueue import events as ev
+from logqueue.core import batch, batches
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.core.queue_topic import QueueTopic
@@ -472,7 +473,9 @@ class CoreMachine(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def eager_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few bytes of garbage be worth a rewrite."""
+    """Let a few bytes of garbage be worth a rewrite, and a few batches be worth joining."""
+    monkeypatch.setattr(batches, "JOINED_AT_ONCE", 2)
+    monkeypatch.setattr(batch, "THINNED_FROM", 4)
     monkeypatch.setattr(compaction, "SLACK_BYTES", 0)
     monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", 2000)
     monkeypatch.setattr(checkpoint, "TOPICS_PER_PART", 2)
