@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None, out: TextIO | None = None) -> int:
             _dump(findings, out, as_json=options.json, with_payload=options.payload)
             out.flush()
     except BrokenPipeError:
-        # Whoever reads has seen enough. Python must not try to flush the rest at exit.
+        # The reader of the pipe has gone. Python must not try to flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return GOOD
     return _verify(findings, out, as_json=options.json, quiet=options.command == "dump")
@@ -47,11 +47,11 @@ def main(arguments: list[str] | None = None, out: TextIO | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m wal", description="Look at a write-ahead log. Nothing is changed."
+        prog="python -m wal", description="Inspect a write-ahead log. Nothing is changed."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     dump = commands.add_parser("dump", help="a line for every frame")
-    dump.add_argument("--payload", action="store_true", help="show what the frames say")
+    dump.add_argument("--payload", action="store_true", help="show the payloads")
     verify = commands.add_parser("verify", help="check every byte; exit status 1 on damage")
     for command in (dump, verify):
         command.add_argument("directory", metavar="DIR", help="the directory of the log")

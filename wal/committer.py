@@ -35,7 +35,7 @@ class Stats:
         rounds: of the committer that wrote something.
         syncs: asked of the file system while running.
         bytes_written: of frames, headers and padding included.
-        rotations: segments begun after the first.
+        rotations: segments started after the first.
         refused: appends that raised WalFull.
         pending_peak: most frames that ever waited to be written.
         on_sync: called by the committer with the seconds each sync took.

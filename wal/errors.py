@@ -6,7 +6,7 @@ Owns the exception classes that callers may catch. Knows nothing of files, frame
      +-- WalCorrupt       damage that recovery must not repair by itself: file, offset, reason
      +-- WalLocked        another process has the directory open
      +-- WalFull          no disk space for this append; the log is unchanged and stays usable
-     +-- WalFailed        an earlier write or sync failed; only opening the log anew clears it
+     +-- WalFailed        an earlier write or sync failed; only reopening the log clears it
      +-- WalClosed        the log was closed
      +-- RecordTooLarge   the payload is over frame_bytes_max
 

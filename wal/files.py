@@ -55,10 +55,10 @@ class DirectoryLock(Protocol):
         """Leave a note; it is not synced."""
 
     def release(self) -> None:
-        """Let go."""
+        """Release it."""
 
     def take_back(self) -> None:
-        """Let go, and remove the file if this lock has made it."""
+        """Release it, and remove the file if this lock created it."""
 
 
 class FileSystem(Protocol):
@@ -262,7 +262,7 @@ class OsFileSystem:
 
 
 def _sync_fully(fd: int) -> None:
-    # On macOS fsync stops at the drive's cache; F_FULLFSYNC goes through it.
+    # On macOS fsync stops at the drive's cache; F_FULLFSYNC flushes that, too.
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is None:
         os.fsync(fd)

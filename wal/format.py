@@ -63,7 +63,7 @@ class SegmentHeader(NamedTuple):
 
 
 class HeaderState(Enum):
-    """What stands in the first page of a segment file."""
+    """The content of the first page of a segment file."""
 
     OK = "ok"
     ABSENT = "absent"
@@ -189,7 +189,7 @@ class Walk:
                 problem = "the frame fails its checksum"
                 break
             if found != number or watermark >= number:
-                problem = f"frame {found} (watermark {watermark}) stands where {number} belongs"
+                problem = f"frame {found} (watermark {watermark}) where {number} was expected"
                 self.end = End.MISNUMBERED
                 break
             yield new(Frame, (number, segment, body if stop == start + length else body[:length]))

@@ -6,7 +6,7 @@ know how segments are read, or what is done about a log that falls short of its 
 The theory: each value was true when it was written and is a lower bound for ever after, so an
 older note is a weaker one, never a false one. So it need not be synced with every round: a killed
 process leaves the newest one, a power cut one that the system has flushed by itself, or the one
-that was synced when the newest segment was begun. Only what allows something to be missing
+that was synced when the newest segment was started. Only what allows something to be missing
 (`oldest`) must be durable before the thing is removed.
 
 Two slots are written in turn, each in a block of its own, so that one of them is always whole.
@@ -38,7 +38,7 @@ class Head(NamedTuple):
         identity: of the log.
         starts: how often the log was opened.
         oldest: id of the oldest segment that was not dropped.
-        newest: id of the newest segment that was begun.
+        newest: id of the newest segment that was started.
         durable: highest frame number that was synced.
         written: highest frame number that was handed to the system; what a restart of the machine
             may have taken is between the two.
@@ -179,7 +179,7 @@ class HeadFile:
         """Note how far the log has come. Not synced.
 
         Raises:
-            OSError: the old note stands.
+            OSError: the old note is unchanged.
         """
         with self._lock:
             identity, starts, oldest, *reached = self._head
@@ -191,7 +191,7 @@ class HeadFile:
         """Note, durably, that segments before this one may be missing.
 
         Raises:
-            OSError: whether the note stands is unknown; nothing may be removed.
+            OSError: whether the note was written is unknown; nothing may be removed.
         """
         with self._lock:
             self._write_both(self._head._replace(oldest=max(oldest, self._head.oldest)))
@@ -216,7 +216,7 @@ class HeadFile:
             self._file.sync()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

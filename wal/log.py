@@ -111,12 +111,12 @@ class Log:
         Args:
             directory: made if missing; belongs to the log alone.
             fs: the file system, the real one by default.
-            segment_bytes_max: size at which a new segment is begun, in bytes, from 1.
+            segment_bytes_max: size at which a new segment is started, in bytes, from 1.
             frame_bytes_max: bound on a payload, in bytes, below 4 GiB. Must never be lowered
                 below a payload that is in the log.
             set_damage_aside: on damage, go on with all frames that are whole, instead of refusing;
                 see `losses`. For the operator to decide, each time.
-            lost_payload: what frames say that stand for lost ones between two whole ones.
+            lost_payload: payload of the frames that replace lost ones between two whole ones.
             random_bytes: where the identity of a new log comes from.
             begin: with False no file is changed, and the log can only be read, before `begin` is
                 called; for owners who may still find a reason to refuse it. Where the log ends, and
@@ -160,7 +160,7 @@ class Log:
             WalFull: no disk space for it. The log is closed.
             OSError: the directory cannot be changed. The log is closed.
         """
-        assert self._opening is not None, "the log has begun"
+        assert self._opening is not None, "begin() was called"
         try:
             self.examine()
         except BaseException:
@@ -178,7 +178,7 @@ class Log:
         self._opening = None
 
     def examine(self) -> None:
-        """Find out where a log that has not begun ends, unless that is known by now.
+        """Determine where the log ends, before `begin`, unless that is known.
 
         Raises:
             WalCorrupt: something once promised is damaged.
@@ -247,7 +247,7 @@ class Log:
         length = sum(map(len, body))
         if length > self._frame_bytes_max:
             raise FrameTooLarge(f"{length} bytes are over the bound of {self._frame_bytes_max}")
-        assert self._opening is None, "the log has not begun"
+        assert self._opening is None, "begin() was not called"
         size = (FRAME_HEADER_BYTES + length + 7) & -8
         committer = self._committer
         with self._lock:
@@ -268,7 +268,7 @@ class Log:
             if length < LARGE_BYTES:
                 parts = [fields, _checks(check, rest), *rest]
             else:
-                # Whoever appends need not wait for the sum.
+                # Appenders need not wait for the sum.
                 parts = [fields, b"", *rest]
                 late = 1, partial(_checks, check, rest)
             # From here on nothing can fail.
@@ -317,7 +317,7 @@ class Log:
                 return
         if segment.reserve_ahead(start, stop):
             with self._lock:
-                # If anybody has changed it meanwhile, what was allocated here is found out anew.
+                # If another thread changed it meanwhile, the allocated size is determined again.
                 if segment is self._active and segment.allocated == start:
                     segment.allocated = stop
 
@@ -419,8 +419,8 @@ class Log:
     def read(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Frame]:
         """Every frame that is written by now, in order.
 
-        The first read of a log that has not begun examines it, so each segment is read once. If it
-        is not read to its end, the next read begins anew.
+        The first read before `begin` examines the log, so each segment is read once. If it
+        is not read to its end, the next read starts over.
 
         Args:
             progress: called after each segment with bytes done and bytes in all.
@@ -531,7 +531,7 @@ class Log:
             WalFailed: not everything could be written and synced. The log is closed all the same.
         """
         if self._opening is not None:
-            # It has not begun, so nothing was changed, and no other thread has it.
+            # `begin` was not called: nothing was changed, and no other thread has it.
             if not self._closed:
                 self._closed = True
                 self._directory_lock.take_back()

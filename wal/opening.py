@@ -1,8 +1,8 @@
 """Opening a log in two steps: examine all of it, then change what must be changed.
 
 Owns the order of the changes, and how the log's state is known before the first of them. Must not
-know appends, or what damage means (recovery.py). Whoever has more to find out, or more logs to look
-at, does so between the two steps; a refusal changes nothing.
+know appends, or what damage means (recovery.py). A caller that has more to find out, or more logs
+to look at, does so between the two steps; a refusal changes nothing.
 """
 
 import os
@@ -42,9 +42,9 @@ class Opening:
     once; or at once, when its owner does not ask for frames or sets damage aside.
 
     Attributes:
-        segments: what the log goes on with, once it is examined; the last one takes no frames
+        segments: what the log continues with, once it is examined; the last one takes no frames
             before `carry_out`.
-        losses: what is given up, as the operator asked.
+        losses: what is abandoned, as the operator asked.
         head: the note of the log as it was found; None when there is none.
         identity: of the log.
     """
@@ -121,7 +121,7 @@ class Opening:
         self._settle()
 
     def _set_aside(self, findings: list[SegmentFinding]) -> None:
-        """Plan how the log goes on without what is damaged."""
+        """Plan how the log continues without the damaged parts."""
         head = self.head
         self._plan = plan(
             self._fs,
@@ -136,7 +136,7 @@ class Opening:
         self.losses = [*self.losses, *self._plan.losses]
 
     def _settle(self) -> None:
-        """All segments are examined: know which ones the log goes on with."""
+        """All segments are examined: determine which ones the log keeps."""
         if self._plan is not None:
             self.segments = [
                 LogSegment.recovered(mend.header, mend.path, None, mend.last, mend.end)
@@ -226,7 +226,7 @@ def _begin(fs: FileSystem, segment: LogSegment) -> None:
         segment.begin()
     except BaseException:
         segment.close()
-        # What is left is a segment that was not begun, as after a crash.
+        # The rest is a segment without a header, as after a crash.
         raise
     segment.allocated = HEADER_BYTES
 

@@ -42,13 +42,13 @@ ADVICE: Final = (
 
 
 class Position(Enum):
-    """Where a segment stands. A segment with a header counts as begun, any other does not."""
+    """The position of a segment. One with a header counts as started, any other does not."""
 
     ONLY = "only"
-    FIRST = "first, a begun one follows"
-    MIDDLE = "middle, a begun one follows"
+    FIRST = "first, a started one follows"
+    MIDDLE = "middle, a started one follows"
     LAST = "last"
-    BEFORE_UNBEGUN = "followed only by segments not begun"
+    BEFORE_UNBEGUN = "followed only by segments not started"
 
 
 class RecoveryOutcome(Enum):
@@ -64,17 +64,17 @@ class Facts(NamedTuple):
     """All that the decision may depend on.
 
     Attributes:
-        position: where it stands.
+        position: its position among the others.
         anchored: the number its first frame would have is known without its header, since it is
             not the oldest or its id is 1.
         header: what its first page holds.
-        body: there is no header, yet anything but zeros stands behind its page.
+        body: there is no header, yet there are bytes other than zero behind its page.
         joined: id and first number follow on from the segment before. Of the oldest: no segment
             before it is needed.
         end: how the walk over its frames ended; CLEAN when there is no header to walk with.
-        behind: whole frames stand behind a BAD end.
+        behind: whole frames follow a BAD end.
         proven: of a segment at the end: one of them, or the note of the log, says that there must
-            be more than the good frames; without a header, that it had been begun.
+            be more than the good frames; without a header, that it had been started.
         same_boot: nothing unsynced was lost since the log was last opened.
     """
 
@@ -90,7 +90,7 @@ class Facts(NamedTuple):
 
 
 class RecoveryCase(NamedTuple):
-    """One case: the facts it asks for (None: any), the outcome, the reason in words."""
+    """One case: the facts it asks for (None: any), the outcome, the reason as text."""
 
     label: str
     wants: dict[str, frozenset[object]]
@@ -121,16 +121,16 @@ TABLE: Final[tuple[RecoveryCase, ...]] = (
          "there is data but no segment header, and a header is synced before any data",
          header=_NO_HEADER, body=True),
     _row("H3 headless inner", RecoveryOutcome.REFUSE,
-         "there is no segment header, though a later segment was begun",
+         "there is no segment header, though a later segment was started",
          header=_NO_HEADER, body=False, position=_INNER),
     _row("H4 headless oldest", RecoveryOutcome.REFUSE,
-         "there is no segment header, and so no knowing where numbering stood",
+         "there is no segment header, so the next frame number is unknown",
          header=_NO_HEADER, body=False, position=_TAIL, anchored=False),
     _row("H5 unbegun", RecoveryOutcome.DISCARD,
          "a crash came between the creation of the segment and its header",
          header=_NO_HEADER, body=False, position=_TAIL, anchored=True, proven=False),
     _row("H6 headless begun", RecoveryOutcome.REFUSE,
-         "the log had begun this segment, and its header is not there",
+         "the log had started this segment, but its header is missing",
          header=_NO_HEADER, body=False, position=_TAIL, anchored=True, proven=True),
     _row("J1 gap", RecoveryOutcome.REFUSE,
          "the segment does not follow on from the one before: frames or a file are missing",
@@ -145,7 +145,7 @@ TABLE: Final[tuple[RecoveryCase, ...]] = (
     _row("N1 misnumbered", RecoveryOutcome.REFUSE, "frame numbers do not follow",
          header=_OK, joined=True, end=End.MISNUMBERED),
     _row("D1 damaged inner", RecoveryOutcome.REFUSE,
-         "the segment was synced to its end, for a later segment was begun",
+         "the segment was synced to its end, since a later segment was started",
          header=_OK, joined=True, end=End.BAD, position=_INNER),
     _row("D2 damaged synced", RecoveryOutcome.REFUSE,
          "a later frame, or the note of the log, shows that this one had been promised",
@@ -219,7 +219,7 @@ def ran_on(note: str, boot: str) -> bool:
 
 
 class _Page(NamedTuple):
-    """The first look at a segment: enough to know which ones were begun.
+    """The first look at a segment: enough to know which ones were started.
 
     Attributes:
         lost: there is no file, though there must be one.
@@ -267,7 +267,7 @@ def _position(index: int, pages: list[_Page]) -> Position:
 def survey(
     fs: FileSystem, directory: str, *, same_boot: bool, frame_bytes_max: int
 ) -> Iterator[SegmentFinding]:
-    """Examine every segment, oldest first, and those that are missing. Reads only; goes on behind
+    """Examine every segment, oldest first, and those that are missing. Reads only; continues behind
     damage.
 
     Args:
@@ -317,7 +317,7 @@ class LogSurvey:
         return next((page.header.identity for page in self._pages if page.header), None)
 
     def run(self) -> Iterator[SegmentFinding]:
-        """Examine every segment; goes on behind damage."""
+        """Examine every segment; continues behind damage."""
         self.findings.clear()
         for index, page in enumerate(self._pages):
             data = self._read(page)

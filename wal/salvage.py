@@ -1,11 +1,11 @@
-"""What is still whole in a damaged log, and how it goes on with that: the operator's last resort.
+"""What is still whole in a damaged log, and how it continues with that: the last resort.
 
 Owns the search for whole frames behind damage, the plan that keeps them, and carrying it out. Must
 not know when a log counts as damaged (recovery.py decides that), threads, or what payloads say.
 
 Frames are known by number, salt and checksum, so they need no header before them. Where some are
 lost between two that are whole, frames with the owner's `lost_payload` take their numbers: ids and
-numbers follow on as in any other log, and only whoever reads the payloads sees the gap.
+numbers follow on as in any other log, and only readers of the payloads see the gap.
 """
 
 from dataclasses import dataclass, field
@@ -40,15 +40,15 @@ _DRAFT: Final = ".mended"
 
 @dataclass(slots=True, frozen=True)
 class Loss:
-    """Frames that were given up when damage was set aside.
+    """Frames that were lost when damage was set aside.
 
     Attributes:
-        path: the segment file they stood in.
+        path: the segment file that held them.
         aside: where its bytes are now, as they were found; "" when there was no file.
         offset: where in that file the damage begins, in bytes.
-        bytes: how many were given up there.
+        bytes: how many bytes were lost there.
         first_lost, last_lost: numbers of the frames; the last is below the first when none was
-            lost, and 0 when nobody can tell how many there were.
+            lost, and 0 when their number is unknown.
         reason: what was wrong.
     """
 
@@ -62,7 +62,7 @@ class Loss:
 
     @property
     def frames(self) -> int:
-        """How many were lost, as far as that can be told."""
+        """How many were lost, as far as that is known."""
         return max(self.last_lost - self.first_lost + 1, 0)
 
     def __str__(self) -> str:
@@ -87,12 +87,12 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class Mend:
-    """One segment of the log as it goes on.
+    """One segment of the repaired log.
 
     Attributes:
         parts: runs of the old file, and between them the first and last number of lost frames.
         aside: what the old file will be called; "" when there is none, or it stays as it is.
-        changes: whether the file must be written anew.
+        changes: whether the file must be rewritten.
     """
 
     header: SegmentHeader
@@ -122,9 +122,9 @@ class Plan:
     """What to do with a damaged log.
 
     Attributes:
-        mends: all segments it goes on with, oldest first; none when it begins anew.
+        mends: all segments it keeps, oldest first; none when it starts over.
         put_away: files that go, with their new names.
-        losses: what is given up.
+        losses: what is lost.
     """
 
     mends: list[Mend]
@@ -132,7 +132,7 @@ class Plan:
     losses: list[Loss]
 
     def carry_out(self, fs: FileSystem, directory: str, lost_payload: bytes) -> None:
-        """Change the files. May be interrupted and planned anew at any moment."""
+        """Change the files. May be interrupted and planned again at any moment."""
         for mend in self.mends:
             if not mend.changes:
                 continue
@@ -189,14 +189,14 @@ def plan(
     frame_bytes_max: int,
     promised: int,
 ) -> Plan:
-    """Plan how a log goes on with everything in it that is whole. Reads only.
+    """Plan how a log continues with everything in it that is whole. Reads only.
 
     Args:
         fs: the file system.
         directory: of the log.
         findings: what a survey found; DISCARD and CUT are left to the ordinary repair.
         head: the note of the log, if it can be read.
-        lost_payload_bytes: length of the payload that stands for a lost frame.
+        lost_payload_bytes: length of the payload that replaces a lost frame.
         frame_bytes_max: bound on payloads, in bytes.
         promised: number of the last frame that should be there, as far as is known.
     """
@@ -343,8 +343,8 @@ def _mend(
     losses: list[Loss],
     lost_payload_bytes: int,
 ) -> Mend:
-    """One segment as it goes on, from frame `expected` to the one before `following` (0: to the
-    last that is whole)."""
+    """One segment of the repaired log, from frame `expected` to the one before `following` (0: to
+    the last that is whole)."""
     header = SegmentHeader(one.id, expected, identity)
     # A good segment may have been refused for what is wrong with the one before it.
     changes = one.first != expected or one.ends_badly
@@ -354,7 +354,7 @@ def _mend(
     def lose(before: int, stop: int) -> None:
         nonlocal number
         if number < before:
-            reason = "no whole frame stands there" if one.data_size else "the file is missing"
+            reason = "it holds no whole frame" if one.data_size else "the file is missing"
             losses.append(
                 Loss(one.path, one.aside, at, max(stop - at, 0), number, before - 1, reason)
             )

@@ -1,9 +1,9 @@
 """One segment file: its name, its space, its bytes in order, its seal.
 
-Owns where the next frame goes and how much of the file is allocated. Must not know what is pending,
-who waits, or which other segments there are. A Segment is shared by two parties: appenders move
-`end`, `last` and `allocated` under the lock of the log, and the committer alone touches the file's
-bytes and `header_durable`.
+Owns the place of the next frame, and how much of the file is allocated. Must not know what is
+pending, who waits, or which other segments there are. A Segment is shared by two parties:
+appenders move `end`, `last` and `allocated` under the lock of the log, and the committer alone
+touches the file's bytes and `header_durable`.
 """
 
 import os
@@ -91,7 +91,8 @@ class LogSegment:
         self.header_durable = False
         self.salt = salt_of(header.identity, header.id)
         self._file = file
-        # Held while somebody but the appenders allocates, and while the file is cut or closed.
+        # Held while another thread than the appender's allocates, and while the file is cut or
+        # closed.
         self._space = threading.Lock()
 
     @classmethod
@@ -103,7 +104,7 @@ class LogSegment:
         assert last >= header.first - 1
         segment = cls(header, path, file)
         segment.last = last
-        # What is allocated behind `end` is found out anew: asking again for it costs nothing.
+        # What is allocated behind `end` is allocated again: repeating that costs nothing.
         segment.end = segment.allocated = end
         segment.header_durable = True
         return segment
@@ -120,7 +121,7 @@ class LogSegment:
 
     @property
     def info(self) -> SegmentInfo:
-        """Itself, as told to the owner of the log."""
+        """This segment as the owner of the log sees it."""
         sealed = self._file is None
         return SegmentInfo(
             self.id, self.path, self.first, self.end, sealed, self.last, self.header_durable
@@ -155,7 +156,7 @@ class LogSegment:
         raise refusal
 
     def reserve_ahead(self, start: int, stop: int) -> bool:
-        """Allocate a range before anybody needs it, in a thread of its own; False if not.
+        """Allocate a range ahead of need, in a thread of its own; False on failure.
 
         `allocated` is for the caller to move, under the lock of the log.
         """
@@ -165,7 +166,7 @@ class LogSegment:
             try:
                 self._file.allocate(start, stop - start)
             except OSError:
-                # Whoever needs the space will hear of it.
+                # An append that needs the space reports it.
                 return False
             return True
 
@@ -189,7 +190,7 @@ class LogSegment:
                 raise
 
     def give_back(self) -> bool:
-        """Let go of allocated space that no frame uses; False when there is none.
+        """Free allocated space that no frame uses; False when there is none.
 
         Raises:
             OSError: As the file system does; nothing was changed.
@@ -240,7 +241,7 @@ class LogSegment:
             self._close()
 
     def close(self) -> None:
-        """Let go of the file as it is."""
+        """Close the file as it is."""
         with self._space:
             self._close()
 

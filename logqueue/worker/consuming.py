@@ -39,14 +39,14 @@ from logqueue.worker.settling import Settler
 from logqueue.worker.slots import Slots
 
 HAND_BACK = Outcome("nack", count=False)
-"""For what was never begun, or was cut short by a stop: as if it had not been handed out."""
+"""For jobs never started, or cut short by a stop: the delivery is not counted."""
 
 PASS_ON = Outcome("nack", 500, count=False)
-"""The same while a stream is open, which would push the job straight back at a worker that stops:
-it stays out of sight for a moment, so that somebody else gets it."""
+"""The same while a stream is open, which would push the job straight back to a stopping worker:
+it is delayed for a moment, so that another worker gets it."""
 
 CONFIG_AGE_S = 30.0
-"""How old the config of a queue may be that a log line rests on."""
+"""Maximum age of a cached queue config that log lines may use."""
 
 CANCELLED_END_S = 2.0
 """How long a cancelled handler may take to clean up."""
@@ -59,7 +59,7 @@ class Counts:
     """What a worker did, by how jobs ended here.
 
     Attributes:
-        failed: Jobs whose last run here failed, as queue and seq; None where nobody asks for them.
+        failed: Jobs whose last run here failed, as queue and seq; None when not collected.
     """
 
     acked: int = 0
@@ -93,7 +93,7 @@ class Counts:
 
 
 def _is_cancelled_from_outside(error: BaseException) -> bool:
-    """Whether somebody cancelled this task; a handler may meet a cancelled task of its own too."""
+    """Whether this task was cancelled; a handler may also await a cancelled task of its own."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
@@ -196,7 +196,7 @@ class Consuming:
             raise
         except BaseException as raised:
             if job in self._cancelled:
-                # Whoever cancelled it sees to the settle.
+                # The canceller settles it.
                 return
             if _is_cancelled_from_outside(raised):
                 # The event loop is closing; that says nothing about the job.
@@ -227,7 +227,7 @@ class Consuming:
             # It caught the cancellation, which is one more way to see a stop.
             job.stop_seen = True
         if error is None and job.is_cut_short and policy is not AckPolicy.MANUAL:
-            logger.info("%s returned after a stop was seen: handed back", job)
+            logger.info("%s returned early after a stop request: returned to the queue", job)
             self._hand_back(job)
             return
         retry = handler.retry if handler is not None else Retry()
@@ -243,7 +243,7 @@ class Consuming:
             return
         self._unsettled.discard(job)
         self._counts.lost += 1
-        logger.warning("%s is lost: %s", job, reason)
+        logger.warning("lease of %s lost: %s", job, reason)
         self._running.ask_to_stop(job)
         self._cancel(job)
 
@@ -267,11 +267,13 @@ class Consuming:
         if counted and outcome.verb != "ack" and outcome.count:
             self._soon(self._tell_end(job, outcome))
         if not counted:
-            logger.warning("the %s of %s came too late and changed nothing", outcome.verb, job)
+            logger.warning(
+                "%s of %s came after its lease was lost: nothing was changed", outcome.verb, job
+            )
 
     async def _tell_end(self, job: Job, outcome: Outcome) -> None:
-        """Log what becomes of a job that failed for the last time. A job that is gone for good is
-        an error: nobody else may ever hear of it."""
+        """Log what happens to a job that failed for the last time. A dropped job is
+        an error: this line may be its only trace."""
         is_rejected = outcome.verb == "reject"
         config = await self._calls.config_of(self.queue, 0.0 if is_rejected else CONFIG_AGE_S)
         if config is None:
@@ -283,7 +285,7 @@ class Consuming:
         limit = min((n for n in attempts if n), default=job.deliveries)
         logger.log(
             logging.ERROR if end.is_loss else logging.WARNING,
-            "%s: attempt %d of %d, %s%s",
+            "%s: attempt %d of %d failed; %s%s",
             job,
             job.deliveries,
             max(limit, job.deliveries),
@@ -310,7 +312,7 @@ class Consuming:
             self._settle(job, outcome).add_done_callback(
                 lambda done: settling.future.set_result(done.result())
             )
-            # Somebody may wait for the answer.
+            # A caller may wait for the answer.
             self._settler.hurry()
 
         self._loop.call_soon_threadsafe(settle)
@@ -334,7 +336,7 @@ class Consuming:
     # -- shutdown --------------------------------------------------------------------------------
 
     def hand_back_unstarted(self) -> None:
-        """What waits for its turn goes back as if it had never been handed out."""
+        """Jobs that wait for their turn return to the queue, their delivery uncounted."""
         for job in [job for job in self._jobs if job not in self._started]:
             self._cancel(job)
             self._hand_back(job)

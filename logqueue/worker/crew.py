@@ -36,13 +36,13 @@ class WorkerProcesses:
         self._woken, self._wake = self._context.Pipe(duplex=False)
 
     def run(self, signals: Iterable[signal.Signals]) -> int:
-        """Keep the children running until told to stop; then wait for them.
+        """Keep the children running until asked to stop; then wait for them.
 
         Args:
             signals: Which signals mean "stop". Each is passed on to every child once.
 
         Returns:
-            0 when all children ended with 0 after the word to stop, or by themselves; else 1.
+            0 when all children ended with 0 after the stop request, or by themselves; else 1.
         """
         before = {number: signal.signal(number, self._on_signal) for number in signals}
         try:

@@ -91,11 +91,11 @@ class Handlers:
         """
         if handler.name in self.tasks:
             raise ValueError(
-                f"there is a task {quoted(handler.name)} already; give this one a name="
+                f"task {quoted(handler.name)} exists already: give this one another name="
             )
         if handler.queue in self.consumers:
             raise ValueError(
-                f"queue {quoted(handler.queue)} has a consumer, which takes all its jobs"
+                f"queue {quoted(handler.queue)} has a consumer already, which takes all its jobs"
             )
         self.tasks[handler.name] = handler
 
@@ -107,7 +107,7 @@ class Handlers:
         """
         if handler.queue in self.queues():
             raise ValueError(
-                f"queue {quoted(handler.queue)} has handlers already; a consumer is alone"
+                f"queue {quoted(handler.queue)} has handlers already; a consumer must be alone"
             )
         self.consumers[handler.queue] = handler
 

@@ -47,8 +47,8 @@ class Vitals:
 
     Attributes:
         jobs: How many jobs ended here, by outcome.
-        abandoned: Threads of handlers that were given up and still run.
-        abandoned_max: With so many, thread handlers wait.
+        abandoned: Threads of timed-out handlers that still run.
+        abandoned_max: At this number, thread handlers wait.
     """
 
     jobs: dict[str, int]
@@ -76,15 +76,13 @@ class WorkerHealth:
         found = []
         still_s = self._now() - self._turned_at
         if still_s > STUCK_S:
-            found.append(f"the event loop has not turned for {still_s:.0f} s")
+            found.append(f"the event loop has been blocked for {still_s:.0f} s")
         vitals = self._look()
         for queue in vitals.queues:
             if queue.failing_s > UNCONNECTED_S:
-                found.append(
-                    f"no jobs can be asked for on queue {queue.queue} for {queue.failing_s:.0f} s"
-                )
+                found.append(f"queue {queue.queue} could not be polled for {queue.failing_s:.0f} s")
         if vitals.abandoned >= vitals.abandoned_max:
-            found.append(f"{vitals.abandoned} threads of given-up handlers still run")
+            found.append(f"{vitals.abandoned} threads of timed-out handlers still run")
         return found
 
     def metrics(self) -> str:

@@ -26,7 +26,7 @@ ExtendJob = Callable[["Job", float], "Settling"]
 
 
 class Settling:
-    """A settle on its way. Await it, or call `result` in a thread; or let it go its way.
+    """A settle in progress. Await it, or call `result` in a thread, or ignore it.
 
     The answer is True when it counted, False when the lease was lost and nothing was changed.
     """
@@ -55,7 +55,7 @@ class Job:
         queue: Where it comes from.
         seq: Its number in the queue; the same for every delivery.
         deliveries: How often it was handed out, this time included.
-        attempts: How many of these count: not those that ended before anybody worked on the job.
+        attempts: How many of these count: not those that ended before a handler ran.
         ts: When the server took it in, in ms since the Unix epoch.
         tag: What its producer set, or None.
         key: What makes it unique among waiting jobs, or None.
@@ -114,7 +114,7 @@ class Job:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the job is known to be somebody else's by now."""
+        """Whether the lease is known to be lost."""
         return self.lease.is_lost
 
     @property
@@ -230,14 +230,14 @@ def current_job() -> Job:
 
 
 def should_stop() -> bool:
-    """Whether the handler had better come to an end.
+    """Whether the handler should end.
 
-    True once the worker stops, the handler's time is up, or the job turned out to be somebody
-    else's. False where no job is being handled, so that code may run outside a worker too.
+    True once the worker stops, the handler's time is up, or the lease was
+    lost. False where no job is being handled, so that code may run outside a worker too.
 
-    A handler that returns after it has seen True hands its job back: the delivery is not counted,
-    and another worker does the job from its start. Call `current_job().done()` before returning
-    when the work is complete all the same.
+    When a handler returns after it has seen True, its job returns to the queue uncounted,
+    and another worker runs it from the start. Call `current_job().done()` before returning
+    when the work is nevertheless complete.
     """
     job = _current.get()
     return job is not None and job.must_stop

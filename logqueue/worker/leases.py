@@ -75,7 +75,7 @@ class Renewal(Protocol):
 
 
 class LeaseKeeper:
-    """Renews what is due. Thread-safe; whoever drives it calls `renew_due` by `next_due`."""
+    """Renews what is due. Thread-safe; its driver calls `renew_due` by `next_due`."""
 
     def __init__(self, extend: Renewal, now: Callable[[], float], max_lease_s: float) -> None:
         self._extend = extend
@@ -128,7 +128,7 @@ class LeaseKeeper:
                 lease_ms = max(round(min(lease.lease_s, left_s) * 1000), LEASE_MS_MIN)
                 calls.setdefault((lease.queue, lease_ms), []).append(lease)
         for lease in ended:
-            self._lose(lease, f"it was held for max_lease, {self._max_lease_s:g} s")
+            self._lose(lease, f"it was leased for max_lease, {self._max_lease_s:g} s")
         for (queue, lease_ms), leases in calls.items():
             for start in range(0, len(leases), SEQS_PER_CALL):
                 self._renew(queue, lease_ms, leases[start : start + SEQS_PER_CALL])
@@ -158,7 +158,7 @@ class LeaseKeeper:
             else:
                 self._lose(
                     lease,
-                    "the lease was lost: the server gave the job to another worker or released it",
+                    "the server released the job, or delivered it to another worker",
                 )
 
     def _try_again(self, leases: list[Lease]) -> None:
@@ -186,7 +186,7 @@ class LeaseKeeper:
             try:
                 self.renew_due()
             except Exception:
-                logger.exception("renewing leases failed; it is tried again")
+                logger.exception("renewing leases failed; retrying")
 
     def _wait(self) -> bool:
         """Sleep until something is due; False once closed."""

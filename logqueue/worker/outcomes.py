@@ -34,8 +34,8 @@ class AckPolicy(Enum):
     NACK_ON_ERROR = "nack_on_error"
     """Ack on return; an error gives the job back by its retry rule. The default."""
     MANUAL = "manual"
-    """The handler settles. A return without settling keeps the lease until somebody does; an error
-    before settling counts as under `NACK_ON_ERROR`, since nobody else could settle then."""
+    """The handler settles. A return without settling keeps the lease until the job is settled; an
+    error before settling counts as under `NACK_ON_ERROR`, since nothing else would settle it."""
 
 
 class RetryLater(Exception):
@@ -88,7 +88,7 @@ class Outcome:
     """One way to settle a job.
 
     Attributes:
-        delay_ms: For a nack: how long the job stays out of sight.
+        delay_ms: For a nack: delay before it can be claimed again.
         error: For a nack or reject: the text kept with the job.
         count: For a nack: whether this delivery counts.
     """
@@ -171,12 +171,12 @@ def fate(deliveries: int, config: TopicConfig, is_rejected: bool) -> JobEnd | No
         rule = config.on_exhausted or ("dead_letter" if target else "")
     match rule:
         case "dead_letter":
-            return JobEnd(f"dead-lettered to {target}", False)
+            return JobEnd(f"moving to dead-letter topic {target}", False)
         case "hold":
             return JobEnd("held until an operator releases it", False)
         case "drop":
             why = "" if target else " because the queue has no dead-letter topic"
-            return JobEnd(f"dropped for good{why}", True)
+            return JobEnd(f"dropped permanently{why}", True)
     return None
 
 

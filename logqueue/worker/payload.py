@@ -94,7 +94,7 @@ def _as_plain(value: Any) -> Any:
         return str(value)
     if _is_model(type(value)):
         return value.model_dump(mode="json")
-    raise TypeError(f"objects of type {type(value).__name__} cannot travel as JSON")
+    raise TypeError(f"objects of type {type(value).__name__} cannot be encoded as JSON")
 
 
 def _from_plain(kind: type, plain: Any) -> Any:
@@ -131,7 +131,7 @@ class Arguments:
                 msgspec.json.schema(kind, schema_hook=_schema_of)
             except TypeError as error:
                 raise TypeError(
-                    f"task {name}: parameter {quoted(parameter)} cannot travel as JSON: {error}"
+                    f"task {name}: parameter {quoted(parameter)} cannot be encoded as JSON: {error}"
                 ) from error
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Arguments:
             )
             self.decode(read_call(plain))
         except (BadPayload, msgspec.MsgspecError, TypeError) as error:
-            raise TypeError(f"task {self._name} cannot be sent so: {error}") from error
+            raise TypeError(f"task {self._name}: invalid arguments: {error}") from error
         return typing.cast(dict[str, Any], plain)
 
     def decode(self, call: TaskCall) -> tuple[list[Any], dict[str, Any]]:
@@ -161,7 +161,7 @@ class Arguments:
         try:
             bound = self._signature.bind(*call.args, **call.kwargs)
         except TypeError as error:
-            raise BadPayload(f"task {self._name} takes other arguments: {error}") from error
+            raise BadPayload(f"task {self._name}: wrong arguments: {error}") from error
         for parameter, given in bound.arguments.items():
             bound.arguments[parameter] = self._convert(parameter, given)
         return list(bound.args), bound.kwargs

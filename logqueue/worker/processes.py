@@ -104,7 +104,7 @@ class _Child:
 
 
 class HandlerProcesses:
-    """Children, begun when needed and used again."""
+    """Child processes, started when needed and reused."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -184,7 +184,7 @@ class HandlerProcesses:
 
 
 class _JobArgument:
-    """Stands for the job in the arguments that travel."""
+    """Placeholder for the job in the arguments sent to the process."""
 
     def __reduce__(self) -> str:
         return "_JOB"

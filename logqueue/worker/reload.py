@@ -50,7 +50,7 @@ def run_reloading(
     signals: Iterable[signal.Signals] = (),
     poll_s: float = POLL_S,
 ) -> int:
-    """Run a program, and run it anew whenever a Python file changes. Blocks.
+    """Run a program, and restart it whenever a Python file changes. Blocks.
 
     Args:
         command: The program, usually `logqueue worker module:app` without `--reload`.
@@ -59,7 +59,7 @@ def run_reloading(
         poll_s: How often to look, in seconds.
 
     Returns:
-        The program's exit status once told to stop.
+        The program's exit status once stopped.
     """
     folders = [*roots]
     stop = threading.Event()
@@ -80,7 +80,7 @@ def run_reloading(
             if stop.is_set():
                 return status
             changed = sorted(str(path) for path, at in now.items() if seen.get(path) != at)
-            logger.info("starting again: %s", ", ".join(changed) or "a file is gone")
+            logger.info("restarting: %s", ", ".join(changed) or "a file was deleted")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -15,7 +15,7 @@ DEFAULT_JITTER = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A retry rule; exponential unless told otherwise. See also the named constructors.
+    """A retry rule; exponential by default. See also the named constructors.
 
     Attributes:
         max_attempts: Runs of a job in all, the first included; None for no bound, 1 for no retry.
@@ -25,8 +25,8 @@ class Retry:
         cap: The longest delay, in seconds.
         jitter: Share of the delay that is left to chance, 0.0 to 1.0; True for a half, so that a
             delay of 10 s becomes 5 to 10 s.
-        max_total_delay: Give up once all delays before the next attempt, without jitter, would
-            exceed this many seconds; None for no bound.
+        max_total_delay: Stop retrying once all delays before the next attempt, without jitter,
+            would exceed this many seconds; None for no bound.
         on: Exceptions that are worth another attempt; all of them by default, SystemExit too.
         unless: Exceptions among them that are not.
     """

@@ -48,7 +48,7 @@ def load_app(reference: str) -> App:
     """
     module, colon, attribute = reference.partition(":")
     if not colon or not module or not attribute:
-        raise AppNotFound(f"{quoted(reference)} is not a module:app, as in shop.tasks:app")
+        raise AppNotFound(f"invalid app {quoted(reference)}: use module:app, as in shop.tasks:app")
     # A program that was installed as a script does not look where it was started.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -60,9 +60,7 @@ def load_app(reference: str) -> App:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise AppNotFound(
-                f"the module '{module}' has nothing called '{attribute}': name its App"
-            ) from None
+            raise AppNotFound(f"the module '{module}' has no '{attribute}': name its App") from None
     if not isinstance(found, App):
         raise AppNotFound(f"{quoted(reference)} is not an App but {type(found).__name__}")
     return found
@@ -114,7 +112,7 @@ def run_worker(
     queues: Sequence[str] | None = None,
     **options: Any,
 ) -> int:
-    """Run a worker, or several processes of it, until told to stop. Blocks.
+    """Run a worker, or several processes of it, until stopped. Blocks.
 
     Args:
         app: The app, or `module:app`; the latter for more than one process.
@@ -203,7 +201,7 @@ def _run_here(
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             counts = runner.run(run())
     except LogqueueError as error:
-        logger.error("the worker cannot go on: %s", error)
+        logger.error("the worker failed: %s", error)
         return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_OK

@@ -21,7 +21,7 @@ CHILD_START_S = 60.0
 """How long a process may take until its handler begins, where the handler has a timeout."""
 
 ABANDONED_MAX = 32
-"""So many threads of handlers that were given up may still run before thread handlers wait."""
+"""Maximum number of running threads of timed-out handlers before thread handlers wait."""
 
 logger = logging.getLogger("logqueue.worker")
 
@@ -30,7 +30,7 @@ class Running:
     """Runs handlers.
 
     Attributes:
-        abandoned: Threads of handlers that were given up and have not returned yet.
+        abandoned: Threads of timed-out handlers that have not returned yet.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Running:
         """Wait while too many threads of given-up handlers run on: each holds memory and more."""
         while self.abandoned >= ABANDONED_MAX:
             logger.error(
-                "%d threads of handlers that were given up still run: no thread handler starts "
+                "%d threads of timed-out handlers still run: no thread handler starts "
                 "before one returns; bound what they wait for, or use run_in='process'",
                 self.abandoned,
             )
@@ -111,7 +111,7 @@ class Running:
             if has_begun:
                 is_given_up = True
                 self.abandoned += 1
-                text = "%s was given up; its thread runs on until the handler returns (%d such)"
+                text = "%s timed out; its thread runs until the handler returns (%d such threads)"
                 logger.warning(text, job, self.abandoned)
             raise
         _raise(error)
@@ -168,7 +168,7 @@ def _raise(error: BaseException | None) -> None:
     """Raise what a handler raised elsewhere than on the loop.
 
     Raises:
-        RuntimeError: In place of `KeyboardInterrupt`: nobody has interrupted this process, signals
+        RuntimeError: In place of `KeyboardInterrupt`: this process was not interrupted; signals
             reach its main thread only.
         BaseException: What it raised.
     """

@@ -94,7 +94,7 @@ class Settler:
         return not pending
 
     def abandon(self) -> None:
-        """Give up what is not answered: those leases run out, and the jobs come back."""
+        """Abandon unanswered settles: their leases expire, and the jobs return."""
         for task in self._sending:
             task.cancel()
 
@@ -116,11 +116,13 @@ class Settler:
                 try:
                     skipped = set(await self._send(queue, outcome, jobs))
                 except (NotFound, NotAQueue):
-                    logger.warning("queue %s is gone; %d jobs went with it", queue, len(jobs))
+                    logger.warning("queue %s was deleted, and %d jobs with it", queue, len(jobs))
                     skipped = everything
                 except LogqueueError as error:
                     if error.retryable or not error.had_no_effect:
-                        logger.info("%s of %d jobs is repeated: %s", outcome.verb, len(jobs), error)
+                        logger.info(
+                            "%s of %d jobs failed, retrying: %s", outcome.verb, len(jobs), error
+                        )
                     else:
                         text = "%s of %d jobs of %s was refused: %s"
                         logger.error(text, outcome.verb, len(jobs), queue, error)

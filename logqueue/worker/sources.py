@@ -39,7 +39,7 @@ T = TypeVar("T")
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5.0
 HELD_BACK_S_MAX = 0.5
-"""Between two claims, at most, while the queue has jobs and hands out none."""
+"""Longest pause between claims while the queue has jobs but delivers none."""
 
 AWAY = (Unreachable, ShuttingDown, NotReady)
 """Failures that say nothing about whether streams get through."""
@@ -60,7 +60,7 @@ logger = logging.getLogger("logqueue.worker.source")
 
 
 class JobSource:
-    """Feeds one queue's consuming until told to stop."""
+    """Feeds one queue's consuming until stopped."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class JobSource:
         return longest * (0.5 + self._chance.random() / 2) + (error.retry_after_s or 0)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, unless told to stop."""
+        """Wait, unless stopped."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
@@ -166,7 +166,7 @@ class JobSource:
             pass
 
     async def _or_stop(self, work: Coroutine[Any, Any, T], least_s: float = 0.0) -> T | None:
-        """Await something, for `least_s` seconds at least; None when told to stop first."""
+        """Await something, for `least_s` seconds at least; None when stopped first."""
         ends = self._now() + least_s
         task = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stopping.wait())
@@ -225,7 +225,7 @@ class JobSource:
                 await self._pause(self._held_back_pause(claimed))
 
     async def _claim(self, *, wait: bool) -> shapes.Claimed | None:
-        """Claim for the free slots, once there are any, and take it; None when told to stop."""
+        """Claim for the free slots, once there are any, and take them; None when stopped."""
         free = await self._or_stop(self._consuming.slots.until_free())
         if free is None:
             return None

@@ -35,7 +35,7 @@ FLUSH_S = 5.0
 """How long settles may take at the end, when the server does not answer."""
 
 RETIRE_S = 2.0
-"""How long a worker that stops waits for the server to hear that its streams take no more."""
+"""How long a stopping worker waits for the server to stop its streams."""
 
 KEEPER_TIMEOUT_S_MAX = 10.0
 
@@ -81,7 +81,7 @@ class Worker:
             once: End when nothing is left to claim.
             grace: Seconds that running handlers have at the end.
             lease: Seconds of each lease; renewed when a third has passed.
-            max_lease: Seconds for which a job is held at most, renewals included.
+            max_lease: Maximum lease time of a job in seconds, renewals included.
             node: Name of this worker; one of its own by default. Give it no name that another
                 worker has.
             seed: For the jitter; by chance by default.
@@ -237,7 +237,7 @@ class _WorkerRun:
         return Vitals(jobs, queues, self._running.abandoned, ABANDONED_MAX)
 
     async def to_the_end(self) -> None:
-        """Feed, until told to stop or out of work; then stop in order."""
+        """Run until stopped or out of work; then stop in order."""
         await self._ensure_queues()
         worker = self._worker
         logger.info("worker %s consumes %s", worker.node, ", ".join(worker.queues))
@@ -268,7 +268,7 @@ class _WorkerRun:
                 found = await self._calls.ensure_queue(queue, app.config_of(queue))
             except LogqueueError as error:
                 # Its source waits for it.
-                logger.info("queue %s was not looked up or created: %s", queue, error)
+                logger.info("queue %s could not be checked or created: %s", queue, error)
                 continue
             if found.created:
                 logger.info("queue %s is created", queue)
@@ -285,7 +285,7 @@ class _WorkerRun:
     async def _until_over(
         feeding: Sequence[asyncio.Future[None]], stopping: asyncio.Future[Any]
     ) -> None:
-        """Wait for the word to stop, for the first source that fails, or the last that ends."""
+        """Wait for a stop request, for the first source that fails, or the last that ends."""
         pending = set(feeding)
         while pending and not stopping.done():
             done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -348,4 +348,4 @@ class _WorkerRun:
         if is_flushed:
             await asyncio.gather(*(consuming.errands_done() for consuming in self._consumings))
         else:
-            logger.warning("the server does not answer: some jobs come back when leases run out")
+            logger.warning("the server does not answer: some jobs return when leases expire")

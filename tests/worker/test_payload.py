@@ -100,5 +100,5 @@ def test_a_parameter_that_can_not_travel_is_found_at_once() -> None:
     def fine(thing: int) -> None: ...
 
     Arguments("fine", fine)
-    with pytest.raises(TypeError, match="'thing' cannot travel"):
+    with pytest.raises(TypeError, match="'thing' cannot be encoded"):
         Arguments("odd", odd)

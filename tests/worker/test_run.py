@@ -26,7 +26,7 @@ def test_an_app_is_found_by_module_and_name() -> None:
         ("tests.worker.slow_functions", "module:app"),
         (":app", "module:app"),
         ("no.such.module:app", "cannot be imported"),
-        ("tests.worker.slow_functions:nothing", "has nothing called 'nothing'"),
+        ("tests.worker.slow_functions:nothing", "has no 'nothing'"),
         ("tests.worker.slow_functions:Path", "is not an App"),
     ],
 )

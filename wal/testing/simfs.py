@@ -4,7 +4,7 @@ Owns SimFileSystem, which answers to the FileSystem protocol. Must not know segm
 
 The fault model:
 
-    - Synced bytes and names always survive. A crash is a copy: the running instance goes on.
+    - Synced bytes and names always survive. A crash is a copy: the running instance continues.
     - In a crash each unsynced block of 512 bytes is old or new by chance, so is each unsynced size,
       and each unsynced name operation happened or not, in any order.
     - Space that was allocated reads as zeros.

@@ -1,6 +1,6 @@
-"""How a run of a handler ended, in one word, for logs and metrics.
+"""The outcome of a handler run as one label, for logs and metrics.
 
-Owns: the words. Must not know: who uses them.
+Owns: the labels. Must not know: who uses them.
 """
 
 from __future__ import annotations

@@ -33,20 +33,20 @@ class PrometheusMetrics(Middleware):
         self._clock = clock
         self._runs = Counter(
             "logqueue_worker_runs",
-            "Runs of handlers, by how they ended.",
+            "Handler runs by outcome.",
             ("queue", "task", "ending"),
             registry=registry,
         )
         self._seconds = Histogram(
             "logqueue_worker_run_seconds",
-            "How long runs of handlers take.",
+            "Duration of handler runs.",
             ("queue", "task"),
             buckets=SECONDS,
             registry=registry,
         )
         self._running = Gauge(
             "logqueue_worker_running",
-            "Handlers that run now.",
+            "Handlers running now.",
             ("queue", "task"),
             registry=registry,
         )

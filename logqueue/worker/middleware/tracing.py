@@ -1,4 +1,4 @@
-"""Traces that go on from whoever sent a job to whoever does it, with OpenTelemetry.
+"""Traces that continue from the sender of a job to its handler, with OpenTelemetry.
 
 Owns: spans of sends and runs, and the trace context in `meta`. Must not know: exporters. Needs the
 package opentelemetry-api, which is loaded when the middleware is made, not before.
