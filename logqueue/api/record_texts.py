@@ -8,8 +8,9 @@ replies, frames, cursors.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ SECTION_RECORDS = 512
 
 SECTION_BYTES_MAX = 1 << 20
 """Sections of larger records are not kept: copying them costs as much as encoding them."""
+
+PART_BYTES = 256 << 10
+"""Of a page too large for one step, so much is encoded in each, or one larger record."""
 
 _ENTRY_BYTES = 300
 
@@ -154,3 +158,43 @@ def encode_records(batch: Batch, start: int, end: int, show: int) -> list[bytes]
             if texts is not None:
                 columns.append([name + text if text else b"" for text in texts])
     return [b"".join(row) + b"}" for row in zip(*columns, strict=True)]
+
+
+def encode_in_parts(runs: Iterable[Run], show: int) -> Iterator[bytes]:
+    """`RecordTexts.join` for a page too large for one step: its text bit by bit, a step for each.
+
+    Nothing of it is kept for other readers. Records stay readable between two steps, whatever
+    becomes of them: a batch only ever marks its records as removed.
+    """
+    texts: list[bytes] = []
+    size = 0
+    for batch, start, end in runs:
+        while start < end:
+            stop = _fitting(batch, start, end, PART_BYTES - size)
+            texts += encode_records(batch, start, stop, show)
+            size += size_before(batch.block, stop) - size_before(batch.block, start)
+            start = stop
+            if size >= PART_BYTES or start < end:
+                yield b",".join(texts)
+                # The next part begins with a comma.
+                texts, size = [b""], 0
+    if size or not any(texts):
+        yield b",".join(texts)
+
+
+def _fitting(batch: Batch, start: int, end: int, room: int) -> int:
+    """The place behind the neighbouring records that come next: what fits, but one at least."""
+    room += size_before(batch.block, start)
+    if size_before(batch.block, end) <= room:
+        return end
+    places = range(start, end)
+    fitting = bisect_right(places, room, key=lambda place: size_before(batch.block, place))
+    return max(start + fitting - 1, start + 1)
+
+
+def bytes_of(runs: Iterable[Run]) -> int:
+    """Bytes of a page's records as the limits count them."""
+    return sum(
+        size_before(batch.block, end) - size_before(batch.block, start)
+        for batch, start, end in runs
+    )

@@ -262,13 +262,18 @@ def queue_counters(topic: Topic, now: int) -> dict[str, int | bool] | None:
 
 def encode_page(topic: str, page: ReadPage, records: bytes, timings: dict[str, float]) -> bytes:
     """The reply to a diff; `records` are the page's, as JSON objects separated by commas."""
+    front, back = page_around(topic, page, timings)
+    return b"%b%b%b" % (front, records, back)
+
+
+def page_around(topic: str, page: ReadPage, timings: dict[str, float]) -> tuple[bytes, bytes]:
+    """What the reply to a diff says before and behind the records."""
     at = page.next_from_seq
-    return (
-        b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,'
+    front = b'{"topic":"%b","records":[' % topic.encode()
+    back = (
+        b'],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,'
         b'"caught_up":%b,"tombstone":%b,"lag":%d,"performance":%b,"records_scanned":%d}}'
         % (
-            topic.encode(),
-            records,
             at,
             page.head_seq,
             page.earliest_seq,
@@ -279,6 +284,7 @@ def encode_page(topic: str, page: ReadPage, records: bytes, timings: dict[str, f
             page.scanned,
         )
     )
+    return front, back
 
 
 def router_members(name: str, source: str, dest: str, options: RouterOptions) -> dict[str, Any]:

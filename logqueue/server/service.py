@@ -87,6 +87,8 @@ class Service:
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
         large_bodies: Held by whoever reads one.
+        large_parts: Held by whoever writes a part of a large reply.
+        large_pages: Held by whoever makes a large page of records.
         memory: What is held for clients.
         watch_sessions: Who may open which watch stream.
         stepping: Where long work is done.
@@ -111,6 +113,8 @@ class Service:
         self.streams_by_key: Counter[str] = Counter()
         self.inflight: Counter[str] = Counter()
         self.large_bodies = asyncio.Lock()
+        self.large_parts = asyncio.Lock()
+        self.large_pages = asyncio.Lock()
         self.memory = ClientMemory(
             settings.max_client_bytes,
             settings.max_client_bytes_per_key,

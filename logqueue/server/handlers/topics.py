@@ -13,13 +13,13 @@ from logqueue.api.bodies import reads as read_bodies
 from logqueue.api.bodies import records as record_bodies
 from logqueue.api.bodies import topics as topic_bodies
 from logqueue.api.paging import names_from, page_size, read_cursor, write_cursor
-from logqueue.api.record_texts import shown
+from logqueue.api.record_texts import bytes_of, encode_in_parts, shown
 from logqueue.core import commands as cmd
 from logqueue.core.reading import ReadPage
 from logqueue.core.seq_at import seek
 from logqueue.core.topic import Topic
 from logqueue.errors import InvalidRequest
-from logqueue.model.limits import DIFF_WAIT_MS_MAX, U64_MAX
+from logqueue.model.limits import DIFF_BYTES_DEFAULT, DIFF_WAIT_MS_MAX, U64_MAX
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
@@ -200,8 +200,28 @@ class TopicRoutes:
         topic, page = _read(dispatcher.engine, request, body)
         if body.wait_ms and page.says_nothing:
             return long_poll(self._service, request, self._diff_when_there_is(request, body))
+        if _is_large(page, body):
+            return request.unless_gone(self._large_page(request, topic, page, body))
         records = _join(dispatcher, topic, page, body)
         return dispatcher.show((page, records), topic, _paged, request)
+
+    async def _large_page(
+        self, request: HttpRequest, topic: Topic, page: ReadPage, body: read_bodies.DiffBody
+    ) -> Reply:
+        """The reply with a page that is too large for one step: one such page is made at a time,
+        a part of it in each step."""
+        written, durable = topic.mark_written, topic.mark_durable
+        request.hold(bytes_of(page.runs))
+        parts = [b""]
+        async with self._service.large_pages:
+            for part in encode_in_parts(page.runs, _shown(body)):
+                parts.append(part)
+                await asyncio.sleep(0)
+        await self._service.require_serving().barrier.wait(written, durable)
+        parts[0], back = replies.page_around(request.name, page, request.timings())
+        reply = Reply(b"")
+        reply.parts = [*parts, back]
+        return reply
 
     @serves("seq_at")
     def seq_at(self, request: HttpRequest) -> PendingReply:
@@ -241,6 +261,8 @@ class TopicRoutes:
             finally:
                 # Whether the time is up, the client gone or the topic: it waits for nothing now.
                 changed.cancel()
+            if _is_large(page, body):
+                return await self._large_page(request, topic, page, body)
             records = _join(dispatcher, topic, page, body)
             await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
             return Reply(replies.encode_page(request.name, page, records, request.timings()))
@@ -265,9 +287,17 @@ def _read(
 def _join(
     dispatcher: Dispatcher, topic: Topic, page: ReadPage, body: read_bodies.DiffBody
 ) -> bytes:
-    """A page's records as JSON; at once, since batches change while a reply is held."""
-    show = shown(tags=body.include_tags, meta=body.include_meta)
-    return dispatcher.record_texts.join(topic.number, page.runs, show)
+    """A page's records as JSON, encoded in one step."""
+    return dispatcher.record_texts.join(topic.number, page.runs, _shown(body))
+
+
+def _shown(body: read_bodies.DiffBody) -> int:
+    return shown(tags=body.include_tags, meta=body.include_meta)
+
+
+def _is_large(page: ReadPage, body: read_bodies.DiffBody) -> bool:
+    """Whether to make a page in steps. Only callers that raise the byte limit get so much."""
+    return body.max_batch_bytes > DIFF_BYTES_DEFAULT < bytes_of(page.runs)
 
 
 def _paged(request: HttpRequest, found: tuple[ReadPage, bytes], spent: Spent) -> Reply:

@@ -449,7 +449,7 @@ class HttpConnection(asyncio.Protocol):
         if not self.transport.is_closing():
             self.transport.write(encode_head(status, fields, exchange.keep_alive))
 
-    def write_part(self, part: bytes) -> None:
+    def write_part(self, part: bytes | memoryview) -> None:
         """See `ReplyWriter`."""
         self.transport.write(part)
 

@@ -8,7 +8,7 @@ without a task of their own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
@@ -38,6 +38,7 @@ from logqueue.server.http.routing import Route
 WAITING_BYTES = 8 << 10
 """What a request costs that waits, beside its body."""
 LARGE_REPLY_BYTES = 256 << 10
+"""A longer reply is written in parts of this size, with others served in between."""
 IGNORED_BODY_BYTES_MAX = 1 << 20
 """A body that no one reads is thrown away up to this length; behind a longer one the connection,
 or the stream of HTTP/2, ends."""
@@ -70,7 +71,7 @@ class ReplyWriter(Protocol):
         """Write the head of a reply whose body comes in parts."""
         ...
 
-    def write_part(self, part: bytes) -> None:
+    def write_part(self, part: bytes | memoryview) -> None:
         """Write a part of the body; see `drained`."""
         ...
 
@@ -186,6 +187,10 @@ class HttpExchange:
             WAITING_BYTES + min(2 * size, size + LARGE_BYTES), is_forced=not size
         )
 
+    def hold(self, size: int) -> None:
+        """See `requests.RequestPeer`."""
+        self.writer.hold_request(WAITING_BYTES + size, is_forced=False)
+
     def answer(self, body: bytes) -> None:
         """The request is whole: answer it now, or when its answer may leave."""
         api = self.writer.api
@@ -213,9 +218,7 @@ class HttpExchange:
         else:
             # A client that has shut down its sending side still gets its reply.
             self.is_held = not request.is_long
-            task = self.writer.loop.create_task(self._await(answer))
-            self.writer.tasks.add(task)
-            task.add_done_callback(self.writer.tasks.discard)
+            self._spawn(self._await(answer))
 
     def _begin(self, begin: Begin | PendingReply) -> None:
         """Begin an endless reply, which goes on without this request."""
@@ -248,7 +251,9 @@ class HttpExchange:
             elif isinstance(reply, StreamedReply):
                 await self._send_streamed(reply)
             else:
-                self.send(reply)
+                rest = self._begin_sending(reply)
+                if rest is not None:
+                    await rest
         finally:
             if not self.is_complete:
                 # The client is gone, or the server stops.
@@ -256,29 +261,64 @@ class HttpExchange:
 
     def send(self, reply: Reply) -> None:
         """Send the reply, if there is still a client to read it."""
+        rest = self._begin_sending(reply)
+        if rest is not None:
+            self._spawn(rest)
+
+    def _begin_sending(self, reply: Reply) -> Coroutine[Any, Any, None] | None:
+        """Send a reply; what is left to do when it is too large for one step."""
         if self.request.ignored:
             reply.name_ignored(self.request.ignored)
-        if len(reply.body) > LARGE_REPLY_BYTES and not self.disconnected:
-            reply = self._fitting(reply)
         is_head = self.request.method == "HEAD"
+        is_large = reply.parts is not None or len(reply.body) > LARGE_REPLY_BYTES
+        if is_large and not is_head and not self.disconnected:
+            try:
+                # Room for all of it, or a refusal when replies that nobody reads have used it up.
+                self.writer.hold_request(reply.size, is_forced=False)
+            except LogqueueError as refusal:
+                if reply.on_undelivered is not None:
+                    reply.on_undelivered()
+                reply = self.writer.api.refuse(self.request, refusal)
+            else:
+                self.is_held = True
+                return self._send_large(reply)
         self.end(0 if self.disconnected else reply.status)
         self.is_held = False
         if not self.disconnected and self.writer.write_reply(self, reply, is_head):
             self.writer.on_response_complete(self)
         elif reply.on_undelivered is not None:
             reply.on_undelivered()
+        return None
 
-    def _fitting(self, reply: Reply) -> Reply:
-        """A large reply, or a refusal when replies that nobody reads have used up the memory."""
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        tasks = self.writer.tasks
+        task = self.writer.loop.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _send_large(self, reply: Reply) -> None:
+        """Send a large reply part by part, as fast as it is taken: one part of one such reply in a
+        turn of the loop, however many there are."""
+        writer = self.writer
+        length = (b"content-length", b"%d" % reply.size)
+        fields = (reply.content_type, length, *reply.extra_headers)
+        is_sent = False
         try:
-            key = self.request.key
-            memory = self.writer.api.service.memory
-            memory.require(key.id if key is not None else "", len(reply.body))
-        except LogqueueError as refusal:
-            if reply.on_undelivered is not None:
+            writer.write_head(self, reply.status, fields)
+            for part in reply.parts if reply.parts is not None else _cut(reply.body):
+                async with writer.api.service.large_parts:
+                    await asyncio.sleep(0)
+                    if self.disconnected:
+                        return
+                    writer.write_part(part)
+                await writer.drained()
+            is_sent = not self.disconnected
+            self._complete(reply.status)
+        finally:
+            if not is_sent and reply.on_undelivered is not None:
                 reply.on_undelivered()
-            return self.writer.api.refuse(self.request, refusal)
-        return reply
+            if not self.is_complete:
+                self.end(0)
 
     def _complete(self, status: int) -> None:
         """The whole reply is written, part by part."""
@@ -350,3 +390,9 @@ class HttpExchange:
         self.disconnected = True
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
+
+
+def _cut(body: bytes) -> Iterator[memoryview]:
+    view = memoryview(body)
+    for start in range(0, len(view), LARGE_REPLY_BYTES):
+        yield view[start : start + LARGE_REPLY_BYTES]

@@ -666,7 +666,7 @@ class Http2Stream:
         if not self._is_over:
             self._send_head(status, fields)
 
-    def write_part(self, part: bytes) -> None:
+    def write_part(self, part: bytes | memoryview) -> None:
         """See ReplyWriter."""
         self.write(part)
 
@@ -716,7 +716,7 @@ class Http2Stream:
 
     # -- flow control ----------------------------------------------------------------------------
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Send a part of the body, as the transport of a `ByteStream`."""
         if not self._is_over:
             self._add(data)
@@ -732,7 +732,7 @@ class Http2Stream:
         head = [(b":status", b"%d" % status), *fields]
         self._connection.send_headers(self.stream_id, head, ends=False)
 
-    def _add(self, data: bytes) -> None:
+    def _add(self, data: bytes | memoryview) -> None:
         if data:
             self._unsent.append(memoryview(data))
             self._unsent_bytes += len(data)
@@ -813,7 +813,8 @@ class Http2Stream:
             Throttled: There is no room, unless forced.
         """
         content = 0 if self._content is None else len(self._content)
-        size = content + self._request_bytes + self._unsent_bytes
+        # What is unsent is a part of the reply that the request holds already.
+        size = content + max(self._request_bytes, self._unsent_bytes)
         self._share.resize(size, is_forced=is_forced)
 
     def _drop(self) -> None:

@@ -55,6 +55,14 @@ class RequestPeer(Protocol):
         """
         ...
 
+    def hold(self, size: int) -> None:
+        """The request takes so many bytes until it is answered.
+
+        Raises:
+            Throttled: There is no room for them.
+        """
+        ...
+
 
 class HttpRequest:
     """What a handler may look at.
@@ -166,6 +174,10 @@ class HttpRequest:
         """Say that the request is about to wait: see `RequestPeer.wait`."""
         self._client.wait()
 
+    def hold(self, size: int) -> None:
+        """Say how many bytes the reply takes while it is made: see `RequestPeer.hold`."""
+        self._client.hold(size)
+
     def unless_gone(
         self, work: Coroutine[Any, Any, T], refused: asyncio.Future[NoReturn] | None = None
     ) -> Coroutine[Any, Any, T]:
@@ -216,11 +228,13 @@ class Reply:
     """A complete answer.
 
     Attributes:
+        body: All of it; b"" when it is in parts.
+        parts: A body too long for one step, already cut; None otherwise.
         on_undelivered: Called when the client was gone before the answer could be sent; None by
             default.
     """
 
-    __slots__ = ("body", "content_type", "extra_headers", "on_undelivered", "status")
+    __slots__ = ("body", "content_type", "extra_headers", "on_undelivered", "parts", "status")
 
     def __init__(
         self,
@@ -233,7 +247,13 @@ class Reply:
         self.status = status
         self.content_type = content_type
         self.extra_headers = headers
+        self.parts: Sequence[bytes] | None = None
         self.on_undelivered: Callable[[], None] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body) if self.parts is None else sum(map(len, self.parts))
 
     def name_ignored(self, names: Sequence[str]) -> None:
         """Add the header that names members of the request which the server ignored."""
