@@ -1,4 +1,4 @@
-"""What goes wrong in the data pipeline, as sentences for people.
+"""Errors of the data pipeline, with messages for users.
 
 Owns: `PipelineError`, and the one line that is worth showing of a failure inside Spark. Must not
 know: any job, the command line. Nothing here imports pyspark.

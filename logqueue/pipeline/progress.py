@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Note = Callable[[str, float | None], None]
-"""Told what is done at present, and the share of it that is done (0 to 1; None: not known)."""
+"""Called with the present step, and the share of it that is done (0 to 1; None: unknown)."""
 
 
 def silent(text: str, share: float | None) -> None:

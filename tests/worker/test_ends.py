@@ -168,7 +168,7 @@ def test_a_worker_that_is_stuck_cut_off_or_full_of_given_up_threads_says_so() ->
     assert "event loop has been blocked for 31 s" in health.problems()[0]
     now, failing_s, abandoned = 0.0, UNCONNECTED_S + 1, 5
     cut_off, full = health.problems()
-    assert "queue q for 121 s" in cut_off and "5 threads" in full
+    assert "queue q could not be polled for 121 s" in cut_off and "5 threads" in full
     assert "logqueue_worker_live 0" in health.metrics().splitlines()
 
 

@@ -7,7 +7,7 @@ the lock of a writer. Must not know: pyspark, how rows become files, Delta.
     <root>/_manifest/<table>-<n>/<epoch>.json        one per micro-batch, 10 digits; n counts
                                                      checkpoints: a lost one begins the next
     <root>/_manifest/<table>-compact/<n>.json        files that supersede others
-    <root>/_manifest/<table>.ends.json               where each topic ends; made anew from the
+    <root>/_manifest/<table>.ends.json               where each topic ends; rebuilt from the
                                                      manifests when it does not fit them
     <root>/_checkpoint/<table>-<n>/                  of Spark
     <root>/<table>/topic=<t>/date=<yyyy-mm-dd>/<first>-<last>-<log_id>.parquet
@@ -74,10 +74,10 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hole(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """Seqs without a record: the log told of none when they were archived.
+    """Seqs without a record: the log had none when they were archived.
 
     A server that ended hard steps over seqs it had reserved; a log without an archive of its own
-    lets go of records that are done, at its beginning above all. From seq 1 on, ranges are
+    drops records that are done, at its beginning above all. From seq 1 on, ranges are
     contiguous but for these.
     """
 
@@ -91,7 +91,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What one epoch has added, or one compaction has put in place of other files.
 
     Attributes:
-        archive: The directory it lies in.
+        archive: The directory it is in.
         holes: Of `records`, from where each topic ended before; a new one from seq 1.
         supersedes: Paths of files that no longer count.
     """
@@ -166,7 +166,7 @@ def date_of(ms: int) -> str:
 
 
 def file_path(table: Table, topic: str, log_id: str, first: int, last: int, min_ts: int) -> str:
-    """Where a file lies below the root: a function of its range, and the date that begins it."""
+    """The path of a file below the root: a function of its range, and the date that begins it."""
     name = f"{first:020d}-{last:020d}-{quote(log_id, safe='')}.parquet"
     return f"{table}/{topic_folder(topic)}/date={date_of(min_ts)}/{name}"
 
@@ -188,7 +188,7 @@ def compaction_id(table: Table) -> str:
 
 
 def manifest_path(root: Path, archive: str, epoch: int) -> Path:
-    """Where the manifest of an epoch lies."""
+    """The path of the manifest of an epoch."""
     return root / "_manifest" / archive / f"{epoch:010d}.json"
 
 
@@ -291,14 +291,14 @@ def ends(root: Path, table: Table, before: tuple[str, int] | None = None) -> End
 
 
 def advance(known: Ends, files: Iterable[FileEntry]) -> None:
-    """Move ends to behind these files. The topic's instance that came last stands last."""
+    """Move ends to behind these files. The latest instance of the topic comes last."""
     for entry in files:
         key = (entry.topic, entry.log_id)
         known[key] = max(known.pop(key, 0), entry.last)
 
 
 def restart_offsets(root: Path, table: Table) -> str | None:
-    """Where a stream without a checkpoint goes on, as its offset; None when nothing is archived.
+    """Where a stream without a checkpoint continues, as its offset; None when nothing is archived.
 
     Topics that have no rows in the archive begin at their earliest. Of `lease_events` all topics
     go on behind the last order.
@@ -330,7 +330,7 @@ def encode(manifest: Manifest) -> bytes:
 def create(root: Path, manifest: Manifest) -> bool:
     """Write a manifest unless there is one; false when there was.
 
-    It stands whole or not at all, and is on the disk when this returns.
+    It is written completely or not at all, and is on disk when this returns.
     """
     path = manifest_path(root, manifest.archive, manifest.epoch)
     make_folder(path.parent)
@@ -416,8 +416,8 @@ def sync_folder(folder: Path) -> None:
 class Lock:
     """That only one process does a kind of work on an archive. Use it as a context manager.
 
-    The system lets go of it when its holder ends, however it ends: a lock file that is left over
-    holds nobody up.
+    The system releases it when its holder ends, however it ends: a lock file left over
+    blocks no other process.
     """
 
     def __init__(self, root: Path, work: Literal["archive", "compact"]) -> None:

@@ -32,7 +32,7 @@ def findings(root: str, covers: Callable[[str], bool], note: Note) -> Iterator[F
     Args:
         root: Of the archive.
         covers: Whether a topic is part of the audit.
-        note: Told how far it is.
+        note: Called with the progress.
     """
     place = kept.local_root(root)
     for table in kept.TABLES:

@@ -51,11 +51,11 @@ class Finding:
     """One place where a rule does not hold.
 
     Attributes:
-        severity: "error": the log contradicts itself. "warning": somebody should look. "info": what
+        severity: "error": the log contradicts itself. "warning": needs attention. "info": what
             cannot be checked, and why.
         topic: None when it is about no topic, or about several.
         first_seq, last_seq: The seqs it is about, both included; None when it is about none.
-        evidence: What somebody needs to find the place: file, offset, order, worker, ...
+        evidence: What is needed to find the place: file, offset, order, worker, ...
     """
 
     rule: str
@@ -67,7 +67,7 @@ class Finding:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def sort_key(self) -> tuple[Any, ...]:
-        """Worst first, then by rule and place: the same findings always stand in one order."""
+        """Worst first, then by rule and place: the same findings are always in the same order."""
         return (
             SEVERITIES.index(self.severity),
             self.rule,
@@ -116,7 +116,7 @@ def runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def bits_set(word: int, base: int) -> list[int]:
-    """The numbers that a 64-bit word stands for; bit 0 is `base`. The word may be signed."""
+    """The numbers encoded in a 64-bit word; bit 0 is `base`. The word may be signed."""
     word &= (1 << 64) - 1
     found = []
     while word:
@@ -127,7 +127,7 @@ def bits_set(word: int, base: int) -> list[int]:
 
 
 def distinct(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings in their order, none twice, and not more of a kind than anybody reads."""
+    """Findings in their order, none twice, and a bounded number of each kind."""
     by_place: dict[tuple[Any, ...], Finding] = {}
     for finding in sorted(findings, key=Finding.sort_key):
         place: tuple[Any, ...] = (
@@ -161,7 +161,7 @@ def _counted(rest: Sequence[Finding]) -> Finding:
         rest[0].topic,
         min(firsts, default=None),
         max(lasts, default=None),
-        f"{len(rest)} more findings of this rule lie in this range",
+        f"{len(rest)} more findings of this rule are in this range",
         {"findings": len(rest)},
     )
 

@@ -1,10 +1,10 @@
 """Log files for an audit: which segments there are, their frames, and where bytes are damaged.
 
-Owns: the walk over segment files that goes on behind damage. Must not know: what frames say, Spark.
-Nothing is changed and no lock is taken.
+Owns: the walk over segment files that continues behind damage. Must not know: what frames say,
+Spark. Nothing is changed and no lock is taken.
 
 Unlike recovery, which keeps what comes before damage and refuses the rest, an audit wants to name
-all that is lost: behind a damaged frame it looks for the next whole one and goes on there.
+all that is lost: behind a damaged frame it looks for the next whole one and continues there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FrameProblem:
         rule: "frame_crc" or "segments_joined".
         is_tail: The last write of the log did not reach the disk whole, which the next start cuts.
         offset: In bytes, where the damage begins.
-        lost: By number of a topic instance, seqs that stood there, as far as what follows tells.
+        lost: By number of a topic instance, seqs that were there, as far as later frames show.
     """
 
     rule: str

@@ -3,13 +3,13 @@
 Owns: one pass over the transactions of both logs, on the driver, that keeps ranges and not records.
 Must not know: Spark, how findings are worded.
 
-Seqs are not always without holes, and the log tells of each hole that is meant:
+Seqs may have holes, and the log records each legitimate one:
 
     skipped    a router's source was trimmed before its copies were made (`SeqsSkipped`)
     reserved   after an unclean end the head of a `disk` topic steps to the end of what it had
                promised (`seqs_reserved`), which is known from the write that promised it
     memory     a topic was of class `ephemeral` for a while, and wrote nothing to the log
-    damaged    frames that are known to be damaged or missing stood there
+    damaged    frames that are known to be damaged or missing were there
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Instance:
         head: Highest seq so far.
         reserved: Highest seq promised never to be given twice.
         appended: Seqs that writes of the log at hand have given to records.
-        holes: (first, last, why) of seqs that have no record, and are meant not to.
+        holes: (first, last, why) of seqs that legitimately have no record.
         doubled: (first, last, order) of seqs that were given twice.
         missing: (first, last, order) of seqs that were passed over without a reason.
         bound_max: Highest `max_deliveries` that a record brought of its own.
@@ -77,7 +77,7 @@ class Instance:
         return any(not config.is_logged for _, config in self.configs)
 
     def hole_ranges(self) -> Ranges:
-        """All seqs that are meant to have no record."""
+        """All seqs that legitimately have no record."""
         return seq_ranges.union([(first, last) for first, last, _ in self.holes])
 
 
@@ -154,7 +154,7 @@ class AuditHistory:
         return not (self.is_partial or self.leases_from is not None or damaged)
 
     def lost_orders(self) -> Ranges:
-        """Orders that stood in a frame which is in no log: refused for want of space, or lost with
+        """Orders that were in a frame which is in no log: refused for want of space, or lost with
         the unsynced tail of one of the logs. Says little unless the logs are whole."""
         if not self.orders:
             return []
@@ -184,7 +184,7 @@ class AuditHistory:
     def take(self, transaction: ev.Transaction) -> None:
         """A transaction of the jobs log."""
         if not transaction.events:
-            return  # stands for a frame that was lost
+            return  # a placeholder for a lost frame
         self._note_order(transaction.order)
         self.frames += 1
         reader = _Reader(self, transaction)
@@ -457,7 +457,7 @@ def settle(history: AuditHistory, oldest: int | None) -> None:
     history.is_partial = oldest is not None and oldest > 1
     history.note_set_back()
     for number, problem in history._suspects.items():
-        # Nothing was appended behind the damage: where the topic stood is not known.
+        # Nothing was appended behind the damage: the head of the topic is unknown.
         inst = history.instances[number]
         if len(history.instances) == 1:
             problem.lost.setdefault(number, (inst.head + 1, None))

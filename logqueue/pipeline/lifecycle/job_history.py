@@ -12,10 +12,10 @@ What the server does not log, and what is made of it:
     a lease is forgotten   (with the unsynced tail of the leases log, or by a restart of an earlier
                            version): another claim, or a word of another worker, shows it. The
                            attempt is `lost`.
-    a record goes while    by its time to live, a cap or a delete: the job has ended, and the lease
+    a record is removed    by its time to live, a cap or a delete: the job has ended, and the lease
     it is leased           lasts on until its holder settles or it runs out.
 
-All times are ms since the epoch; 0 stands for none.
+All times are ms since the epoch; 0 means none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EVENTS = (
     "cancelled", "dead_lettered", "expired", "deleted", "redriven", "held", "unheld", "replaced",
     "trimmed",
 )  # fmt: skip
-"""Every event there is; its place is its number. `appended` stands for the record itself. In one
+"""Every event there is; its place is its number. `appended` is the record itself. In one
 decision, `trimmed` comes behind what happened to single jobs, so it is last."""
 
 (
@@ -168,7 +168,7 @@ class JobTimeline:
             if ts < self.appended_at and event in _OF_LEASES_LOG:
                 # It is about a record that was lost in a crash, and whose seq was given again.
                 return
-            # The server's clock was set back; for a job, time never goes backwards.
+            # The server's clock was set back; for a job, time never runs backwards.
             ts = self._last_at
         self._last_at = ts
         if event == TRIMMED and not self.began_at:
@@ -274,7 +274,7 @@ class JobTimeline:
         if detail is not None and not had:
             self.last_error = detail
         if not self.finished_at and self.state != "held":
-            # A dead letter that found no room is put off; nobody held it.
+            # A dead letter that found no room is postponed; it was not held.
             self._wait("postponed" if reason == "postponed" else "released", ts, due, worker)
 
     def _park_or_replace(

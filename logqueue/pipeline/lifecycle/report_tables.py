@@ -67,7 +67,7 @@ REPORT_WORKERS = TableKind(
 REPORT_BACKLOG = TableKind(
     "report_backlog",
     "report",
-    "How a queue stood at the end of a bucket (the last one: at the end of the range). Buckets "
+    "The state of a queue at the end of a bucket (the last one: at the end of the range). Buckets "
     "without events are there, too.",
     columns(
         TOPIC,

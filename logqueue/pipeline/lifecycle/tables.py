@@ -4,7 +4,7 @@ Owns: which tables there are; the schemas for Spark and for Arrow are made from 
 tables in the docs. Must not know: how a table is computed.
 
 All times come from the log (UTC); durations are milliseconds. Whatever is "open" is open as of the
-end of the range that was read, which stands beside each table.
+end of the range that was read, which is stored beside each table.
 """
 
 from __future__ import annotations

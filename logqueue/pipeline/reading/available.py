@@ -99,7 +99,7 @@ class AvailableRange:
                 continue
             begin = max(first, piece.first)
             seqs = min(end, piece.last + 1) - begin
-            # Where rows are sparse, nobody knows where in the piece they are.
+            # Where rows are sparse, their place in the piece is unknown.
             fits = bound * seqs // weight if in_bytes else bound
             return begin + fits
         return end

@@ -1,4 +1,4 @@
-"""Where a read begins, how far a micro-batch goes, and which ranges that makes.
+"""Where a read begins, how far a micro-batch reads, and which ranges that makes.
 
 Owns: starts, ends and micro-batches as pure functions of options, offsets and what is available.
 Must not know: pyspark, segments, HTTP. `RecordsOffsetPlanner` works on one offset per topic,
@@ -101,7 +101,7 @@ class RecordsOffsetPlanner:
 
         Args:
             seq_at: Finds seqs by time.
-            older: Instances that were deleted and made anew since; they are read unless a number
+            older: Instances that were deleted and recreated since; they are read unless a number
                 says where to begin.
 
         Raises:
@@ -177,7 +177,7 @@ class RecordsOffsetPlanner:
             target: The furthest that may be gone, and no other topics; None for no such bound.
 
         Raises:
-            DataLossError: A topic was made anew, is gone, or ends before `start`.
+            DataLossError: A topic was recreated, is gone, or ends before `start`.
         """
         begun = RecordsOffset.parse(start).topics
         targets = RecordsOffset.parse(target).topics if target is not None else None
@@ -261,7 +261,7 @@ class RecordsOffsetPlanner:
             range = Range(name, last.log, place.next, last.next)
             if topic is None or topic.log != last.log:
                 what = f"seqs {range.first} to {range.end - 1} of topic {quoted(name)}"
-                self._losses.report(f"{what} are gone: the topic was deleted or made anew")
+                self._losses.report(f"{what} are gone: the topic was deleted or recreated")
                 continue
             if range.end > topic.next:
                 self._losses.report(_ahead(topic, range.end))
@@ -341,7 +341,7 @@ class EventsOffsetPlanner:
         return EventsOffset(available.log, available.next).json()
 
     def batch(self, available: AvailableEvents) -> list[Range]:
-        """What a batch reads; times are for whoever reads the rows.
+        """What a batch reads; times are for the readers of the rows.
 
         Raises:
             DataLossError: What was named explicitly is gone.
@@ -404,7 +404,7 @@ class EventsOffsetPlanner:
             begun = EventsOffset(ended.log, 0, available.complete_from)
         if begun.next > ended.next:
             raise PipelineError(
-                f"the micro-batch ends at order {ended.next}, before its begin {begun.next}: the "
+                f"the micro-batch ends at order {ended.next}, before its start {begun.next}: the "
                 "checkpoint was changed or mixed with another one"
             )
         if ended.next > available.next:

@@ -126,7 +126,8 @@ def _refusal(value: Any, of: str) -> str:
 
 
 def share(total: int, wanted: Sequence[int], turn: int) -> list[int]:
-    """Divide a bound fairly: nobody gets more than wanted, nor less than another who wants more.
+    """Divide a bound fairly: no share is larger than wanted, nor smaller than another's that wants
+    more.
 
     A pure function of its arguments, so that a repeated micro-batch is the same one.
 

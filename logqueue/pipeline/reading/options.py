@@ -336,7 +336,7 @@ def parse_time(text: str, name: str) -> int:
     """A time in ms since the epoch, from ISO 8601 or from ms.
 
     Args:
-        name: The option it stands in, for the message.
+        name: The option that holds it, for the message.
 
     Raises:
         PipelineError: It is neither.
@@ -408,7 +408,7 @@ def require_stream(reading: Reading) -> None:
     """Refuse options that a stream cannot keep its promise with.
 
     Raises:
-        PipelineError: The start moves each time somebody asks for it, or an end is given.
+        PipelineError: The start moves each time it is requested, or an end is given.
     """
     for name, applies in _stream_refusals.items():
         if applies(reading):

@@ -4,7 +4,7 @@ Owns: what a list of segment indexes says of topics and of job events, where the
 how reads are packed into tasks. Pure: the same ranges and the same indexes make the same tasks,
 whenever. Must not know: pyspark, files, HTTP. See `holdings` for what a loss is.
 
-A topic that was deleted and made anew is several instances. A stream reads the newest one; a batch
+A topic that was deleted and recreated is several instances. A stream reads the newest one; a batch
 from the earliest reads the others, too, and so do lease events. Column `log_id` tells them apart.
 What a deleted topic held is read as long as the log still has it.
 """
@@ -96,7 +96,7 @@ class Survey:
         }
 
     def older(self) -> list[AvailableRange]:
-        """What is held of instances that were deleted and made anew since, as far as they have
+        """Records of instances that were deleted and recreated since, as far as they have
         any record."""
         newest = {facts.topic for facts in self._newest.values()}
         numbers = [n for first, last in self._instances for n in range(first, last + 1)]

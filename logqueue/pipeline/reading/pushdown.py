@@ -1,4 +1,4 @@
-"""What need not be read: topics, seqs and times that nobody asks for.
+"""What need not be read: topics, seqs and times that the query excludes.
 
 Owns: that knowledge, from options and from filters, and its effect on ranges. Must not know:
 pyspark, segments.

@@ -30,7 +30,7 @@ class Line:
         values: One per step; None where there is nothing to say.
         look: The class that colours it (`a` to `f`).
         form: `line` between the middles of steps, `stairs` along each step, `area` stairs filled
-            down to zero, `stack` an area that stands on the stacks before it.
+            down to zero, `stack` an area stacked on those before it.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """The upright axis: how its numbers are written and where ticks stand.
+    """The upright axis: how its numbers are written and where ticks are.
 
     Attributes:
         show: Writes one value.
@@ -70,7 +70,7 @@ class Numbering:
     last: int = field(default=0)
 
     def next(self) -> str:
-        """An id nobody has."""
+        """A unique id."""
         self.last += 1
         return f"c{self.last}"
 
@@ -109,7 +109,7 @@ class Chart:
             axis: The upright axis.
             note: A sentence below the chart.
             empty: Said instead of the chart when no line has a value but zero.
-            is_wide: Take the whole width where charts stand side by side.
+            is_wide: Take the whole width where charts are side by side.
         """
         drawn = [_drawn(lines, n) for n in range(len(lines))]
         seen = [v for values in drawn for v in values if v is not None]
@@ -269,7 +269,7 @@ class _Scale:
 
 
 def _drawn(lines: Sequence[Line], place: int) -> Values:
-    """The values of a line as drawn: a stack stands on those before it."""
+    """The values of a line as drawn: a stack starts at those before it."""
     line = lines[place]
     if line.form != "stack":
         return line.values
@@ -280,7 +280,7 @@ def _drawn(lines: Sequence[Line], place: int) -> Values:
 
 
 def _floor_of(lines: Sequence[Line], place: int) -> Values | None:
-    """What an area stands on; None when that is zero."""
+    """The lower edge of an area; None when that is zero."""
     if lines[place].form != "stack":
         return None
     before = [n for n in range(place) if lines[n].form == "stack"]
@@ -356,7 +356,7 @@ def _level(value: float | None, top: float) -> int | None:
 
 
 def _below(steps: Steps) -> tuple[str, list[float]]:
-    """Labels of the time axis, and where their lines stand."""
+    """Labels of the time axis, and the places of their lines."""
     labels, marks = [], []
     for tick in numbers.time_ticks(steps.start, steps.end):
         part = (tick.at - steps.start) / (steps.end - steps.start)

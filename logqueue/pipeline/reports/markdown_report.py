@@ -25,7 +25,7 @@ class ReportPart:
     Attributes:
         heading: Of its section.
         table: Which one.
-        rows: `all`; `whole` for those that stand for the whole range; `last` for the last bucket;
+        rows: `all`; `whole` for those of the whole range; `last` for the last bucket;
             `sums` for sums per topic.
         order: Columns to sort by, highest first; by default the order of the table.
     """

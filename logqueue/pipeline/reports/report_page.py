@@ -1,4 +1,4 @@
-"""The report as one HTML file that anybody can open: no network, no script needed.
+"""The report as one HTML file that any browser can open: no network, no script needed.
 
 Owns: the page as a whole, its summary, writing it. Must not know: Spark, how charts are drawn.
 
@@ -219,7 +219,7 @@ def _menu(view: PageView, sections: Sequence[Section]) -> str:
 
 
 def _overview(view: PageView) -> str:
-    """A line per topic: what came in, how it stands."""
+    """A line per topic: its input and its state."""
     if view.is_one:
         return ""
     found = failures.states(view)

@@ -1,6 +1,6 @@
 """Columns of many blocks as Arrow arrays, without touching single records in Python.
 
-Owns: where the values of a column stand in the bytes of blocks. Must not know: events, segments,
+Owns: where the values of a column are in the bytes of blocks. Must not know: events, segments,
 what the columns mean to readers. Blocks come from checked frames, but their insides are checked
 here once more: an offset that points elsewhere must not reach Arrow.
 """
@@ -146,7 +146,7 @@ class SmallBlocks(ColumnPiece):
             if not present.any():
                 yield None
                 continue
-            # A block without the column may end where another one's ends would stand.
+            # A block without the column may end where another one's ends would be.
             at = np.where(present, ends_at + 4 * self.counts - 4, 0)
             last = np.where(present, self._words[at], 0)
             if self._is_single:
@@ -182,7 +182,7 @@ class SmallBlocks(ColumnPiece):
             return None
         starts, ends = span
         count = len(starts)
-        # Every second of these is a value, the others are what stands between two of them.
+        # Every second of these is a value, the others are the bytes between two of them.
         offsets = np.empty(2 * count, np.int32)
         offsets[0::2] = starts
         offsets[1::2] = ends
@@ -273,7 +273,7 @@ def _with_nulls(array: pa.Array) -> pa.Array:
     has = ends[1:] != ends[:-1]
     if has.all():
         return array
-    assert array.offset == 0, "made anew, not a slice"
+    assert array.offset == 0, "a new array, not a slice"
     valid = pa.py_buffer(np.packbits(has, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), len(array), [valid, offsets, values])
 

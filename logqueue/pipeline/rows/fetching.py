@@ -3,10 +3,10 @@
 Owns: one read after the other, the second try with a fresh look at the log, and what is then lost.
 Must not know: pyspark, whether segments are files or come over HTTP.
 
-A segment can go between planning and reading: the log drops what it has written anew. Then the log
-is looked at once more. If the segment is there by now (in an archive) it is read as planned;
-else what it had is planned anew, and its live records are found where they were written again. What
-nothing tells of is a loss, and so is a segment that goes a second time; of that one the
+A segment can disappear between planning and reading: the log drops what it has rewritten. Then the
+log is looked at once more. If the segment is there by now (in an archive) it is read as planned;
+else its content is planned again, and its live records are found where they were rewritten. What
+is found nowhere is a loss, and so is a segment that disappears a second time; of that one the
 live records may still come another way (`Segments.live`).
 """
 

@@ -34,7 +34,7 @@ def attempt_type() -> pa.DataType:
 def folder(
     end: int, topics: Mapping[str, str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The fold as Spark calls it: rows of records and events come in, a row per job goes out.
+    """The fold as Spark calls it: takes rows of records and events, returns a row per job.
 
     Rows come sorted by (seq, log_id, lseq, kind). `kind` is a place in `EVENTS`; times are ms since
     the epoch, 0 for none. Of a record: `due` is not_before, `lease` its key, `detail` its tag.

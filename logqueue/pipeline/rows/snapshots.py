@@ -49,7 +49,7 @@ class LogSnapshot:
         return self._available
 
     def older(self) -> list[AvailableRange]:
-        """Instances of these topics that were deleted and made anew since."""
+        """Instances of these topics that were deleted and recreated since."""
         return self._survey.older()
 
     def available_events(self, *, settled: bool) -> AvailableEvents:

@@ -42,7 +42,7 @@ class WriteMemory:
         self._content = content
 
     def last(self) -> int | None:
-        """The last note; None when the job was never begun.
+        """The last note; None when the job was never started.
 
         Raises:
             PipelineError: The job of this name was about something else.
@@ -68,7 +68,7 @@ class WriteMemory:
             self._client.commit(self._name, number, [], content=self._content)
         except EpochConflict as error:
             raise PipelineError(
-                f"{self._name} was begun with other content or settings ({error.message}); "
+                f"{self._name} was started with other content or settings ({error.message}); "
                 "nothing was written. Give the very same input and settings to go on with it, or "
                 "choose a new write id for another job"
             ) from error

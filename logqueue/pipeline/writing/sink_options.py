@@ -1,4 +1,4 @@
-"""What a sink is told, and which columns it takes: options and schemas of writes, checked.
+"""Options and schemas of writes, checked: what a sink does, and which columns it takes.
 
 Owns: names, defaults and bounds of the options of writes with the format `logqueue`, the columns
 they take, and the sentence for each mistake. Must not know: HTTP, how anything is written.
@@ -64,11 +64,11 @@ class SinkOptions:
         token_file: A file with the key, read wherever a call is made; None for none.
         topic: Where rows go whose column `topic` says nothing; None when there is none.
         producer: The name under which epochs are committed and idempotency keys are made; None
-            for a stream that names none, which stands under the id of its query.
+            for a stream that names none, which uses the id of its query.
         epoch: Of a batch write; None for streams, which number their own.
         chunk_records: Records per call, 1 to 10 000.
         chunk_bytes: Bytes of records per call; a chunk ends behind the record that passes them.
-        patience_s: For how long a call that the server puts off is tried again.
+        patience_s: How long a call that the server postpones is retried.
     """
 
     url: str
@@ -258,9 +258,9 @@ def read_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> di
         raise PipelineError("nothing says where to: give option topic, or a column topic")
     if ("key" in places) != (options.delivery == "keyed"):
         raise PipelineError(
-            "mode=keyed needs a column key: rows are told by it"
+            "mode=keyed needs a column key: rows are identified by it"
             if options.delivery == "keyed"
-            else f"column key goes with mode=keyed only, and this is mode={options.delivery}: "
+            else f"column key needs mode=keyed, and this is mode={options.delivery}: "
             "drop the column, or write to a queue with mode=keyed"
         )
     return places

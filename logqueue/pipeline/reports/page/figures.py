@@ -68,7 +68,7 @@ class Figures:
         return list(made.slice(0, most).to_pylist())
 
     def whole_range(self, name: str) -> Rows:
-        """The rows of a table that stand for all buckets together."""
+        """The rows of a table that cover all buckets together."""
         import pyarrow.compute as pc
 
         made = self._of(name, None)
@@ -111,7 +111,7 @@ class Figures:
     ) -> dict[str, Values]:
         """One value per step per column: first over the topics, bucket by bucket, then in time.
 
-        What stands at one moment is added up over topics before the highest is taken in time:
+        Values of one moment are added over topics before the maximum over time is taken:
         topics need not have their highest together.
         """
         made = self._of(name, None)

@@ -1,4 +1,4 @@
-"""Text into HTML, whatever somebody wrote into a topic's name or an error.
+"""Text escaped for HTML: names of topics and errors may hold anything.
 
 Owns: escaping, cutting, isolating. Must not know: what a text says.
 
@@ -35,7 +35,7 @@ def foreign(value: object, longest: int = LONGEST) -> str:
 
 
 def plain(value: object, longest: int = 120) -> str:
-    """A text from the log where no element may stand, as in titles."""
+    """A text from the log where no element is allowed, as in titles."""
     whole = str(value)
     return text(whole if len(whole) <= longest else whole[:longest] + "…")
 

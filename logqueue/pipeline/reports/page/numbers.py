@@ -1,6 +1,6 @@
 """Numbers as people read them: counts, durations, shares, times, and ticks for axes.
 
-Owns: rounding, units, where ticks stand. Must not know: what a number counts, HTML.
+Owns: rounding, units, places of ticks. Must not know: what a number counts, HTML.
 
 Times are milliseconds since the epoch and shown in UTC; durations are milliseconds.
 """
@@ -32,7 +32,7 @@ class Tick:
     """A place on an axis.
 
     Attributes:
-        at: The value it stands at.
+        at: The value it marks.
         text: What is written there.
         is_minor: Whether it may be left out where there is little room.
     """

@@ -120,7 +120,7 @@ def _backlog_answer(view: PageView, flow: Series, depth: Series) -> str:
     )
     half = ready[: len(ready) // 2]
     if half and last[0] > max(half):
-        return flag(BAD, "Yes") + f" {waits} {flows} It never stood so high in the first half."
+        return flag(BAD, "Yes") + f" {waits} {flows} It was never so high in the first half."
     most = f" The most was {numbers.count(peak)}, at {when}." if peak > last[0] else ""
     return flag(NEITHER, "Not growing") + f" {waits} {flows}{most}"
 

@@ -36,7 +36,7 @@ class Section:
     body: str
 
     def html(self) -> str:
-        """The section as it stands on the page."""
+        """The section as shown on the page."""
         return (
             f'<section id="{self.anchor}" aria-labelledby="{self.anchor}-q">'
             f'<h2 id="{self.anchor}-q">{text(self.question)}</h2>'

@@ -39,12 +39,12 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 
 def workers(view: PageView) -> Section:
     """Who worked, how fast, and leases that look stuck."""
-    question = "Who is slow?"
+    question = "Is a worker slow?"
     rows = view.figures.whole_range("report_workers")
     stuck = _stuck(view)
     if not rows:
-        said = flag(NEITHER, "Nobody") + " No worker claimed a job in this range."
-        body = view.empty("Nobody claimed a job.") + stuck
+        said = flag(NEITHER, "No data") + " No worker claimed a job in this range."
+        body = view.empty("No worker claimed a job.") + stuck
         return Section("workers", "Workers", question, said, body)
     slow = _slow(rows)
     for row in rows:
@@ -93,12 +93,12 @@ def _slow(rows: list[dict[str, Any]]) -> list[tuple[float, dict[str, Any]]]:
 def _workers_answer(rows: list[dict[str, Any]], slow: list[tuple[float, dict[str, Any]]]) -> str:
     there = many(len({row["worker"] for row in rows}), "worker")
     if not slow:
-        return flag(GOOD, "Nobody") + f" {there}; none is far from what is usual in its topic."
+        return flag(GOOD, "No") + f" {there}; none is far from what is usual in its topic."
     times, row = slow[0]
     more = len({one["worker"] for _, one in slow} - {row["worker"]})
     others = f" Beside it, {many(more, 'other worker')} are slow." if more else ""
     return (
-        flag(BAD, "Somebody")
+        flag(BAD, "Yes")
         + f" <b>{foreign(row['worker'], 60)}</b> needs {times:.1f} times as long in "
         f"{foreign(row['topic'], 60)} as is usual there: a p95 of "
         f"{numbers.duration(row['p95_run'])}.{others}"
@@ -201,7 +201,7 @@ def _capacity_chart(view: PageView, series: dict[str, Values], topic: str) -> st
         ],
         charts.COUNTS,
         note=note,
-        empty="No jobs came in and nobody worked, so nothing was needed.",
+        empty="No jobs came in and no worker was active, so no capacity was needed.",
         is_wide=True,
     )
 
@@ -245,7 +245,7 @@ def _capacity_answer(week: Week) -> str:
         return flag(NEITHER, "Not known") + " No jobs came in, so there is nothing to go by."
     day = 0 if 0 in week else max(week, key=lambda one: week[one][1])
     usual, peak, _ = week[day]
-    there = "" if day == 0 else f" There is no Monday in this range; {DAYS[day]} stands in for it."
+    there = "" if day == 0 else f" There is no Monday in this range; {DAYS[day]} is used instead."
     return (
         flag(NEITHER, many(math.ceil(peak), "worker"))
         + f" to keep up in the busiest bucket, <b>{numbers.count(math.ceil(usual))}</b> in a usual "

@@ -3,10 +3,10 @@
 Owns: how executors turn rows into files, and what the driver checks before a manifest makes them
 count. Must not know: where the rows come from.
 
-A file is a function of what it holds: the same topic and range gives the same bytes, whoever writes
-it how often. It is written beside its place, synced and renamed; it counts when the manifest of its
-epoch names it. A micro-batch that comes again finds its manifest, and is held against it: Spark
-repeats the last one after a crash, perhaps divided into other files.
+A file is a function of what it holds: the same topic and range gives the same bytes, whichever
+task writes it how often. It is written beside its place, synced and renamed; it counts when the
+manifest of its epoch names it. A micro-batch that comes again finds its manifest, and is held
+against it: Spark repeats the last one after a crash, perhaps divided into other files.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def write_rows(root: Path, table: Table, rows: pa.Table, suffix: str = "") -> Fi
     """Write one file of rows of one topic, in the order of their places, and put it in its place.
 
     Args:
-        suffix: Goes behind the range in the name, for rows that were in other files before.
+        suffix: Follows the range in the name, for rows merged from other files.
 
     Raises:
         PipelineError: Of `records`, a seq comes twice.
@@ -261,7 +261,7 @@ def _put(root: Path, path: str, rows: pa.Table) -> tuple[str, int, str]:
         if target.exists() and sha256_of(target) != digest:
             path = path.removesuffix(".parquet") + f"-{digest[:12]}.parquet"
             target = root / path
-        # The time of an equal file that was left over moves on: nobody deletes it now.
+        # The time of an equal file left over is renewed, so that it is not deleted now.
         temporary.replace(target)
         manifests.sync_folder(target.parent)
     finally:
@@ -299,7 +299,7 @@ def settle(
         raise PipelineError(
             f"epoch {epoch} of archive {archive} does not follow: epoch {epoch - 1} has no "
             f"manifest. Is {root} the directory that this checkpoint belongs to? If so restore its "
-            "manifests; or delete the checkpoint, and the archive goes on behind what it holds"
+            "manifests; or delete the checkpoint, and the archive continues after what it holds"
         )
     known = manifests.ends(root, table, (archive, epoch))
     found = [*_holes(files, known, table)]
@@ -340,7 +340,7 @@ def _twice(topic: str, seq: int) -> PipelineError:
 def _behind(topic: str, first: int, end: int) -> PipelineError:
     return PipelineError(
         f"topic {topic} is archived up to {end}, and these rows begin at {first}: nothing was "
-        "archived. The checkpoint is older than the archive; delete it, and the archive goes on "
+        "archived. The checkpoint is older than the archive; delete it, and the archive continues "
         "behind what it holds"
     )
 
@@ -352,7 +352,7 @@ def _repeated(root: Path, manifest: Manifest, entries: list[FileEntry]) -> Manif
     raise PipelineError(
         f"epoch {manifest.epoch} of archive {manifest.archive} was archived with other rows: "
         "nothing was changed. Do the source options name the server or log of this archive? If the "
-        "checkpoint is an older one, delete it, and the archive goes on behind what it holds"
+        "checkpoint is an older one, delete it, and the archive continues after what it holds"
     )
 
 

@@ -2,7 +2,7 @@
 
 Owns: which files are merged, and which are deleted when. Must not know: pyspark.
 
-A merge is one manifest that names the new files and those they stand for: readers see either the
+A merge is one manifest that names the new files and those they replace: readers see either the
 old ones or the new ones. The old files stay for a day, for readers that began before.
 """
 
@@ -44,7 +44,7 @@ def run_compact(
         root: Of the archive.
         target_bytes: What files are merged up to.
         now_s: The time in seconds since the epoch, for the age of files.
-        note: Told how far it is.
+        note: Called with the progress.
 
     Returns:
         By table: files merged, files made of them, files and bytes deleted.

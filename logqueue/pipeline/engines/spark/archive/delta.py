@@ -3,7 +3,7 @@
 Owns: which epochs a Delta table has taken in, and the commits that bring it up to date. Must not
 know: pyspark, how files are written.
 
-The table's log lies in `<root>/<table>/_delta_log`. Each commit carries the archive id and the
+The table's log is in `<root>/<table>/_delta_log`. Each commit carries the archive id and the
 epoch as an application transaction, so an epoch is never taken in twice, and one that a crash kept
 out is taken in by the next. Nothing is rewritten; statistics for skipping files are those of the
 manifests.
@@ -53,7 +53,7 @@ def sync(root: Path, table: Table) -> int:
         return _go_on(root, table, DeltaTable(place))
     except DeltaError as error:
         raise PipelineError(
-            f"the Delta table {place} cannot be brought up to date: {error}; it can be made anew "
+            f"the Delta table {place} cannot be brought up to date: {error}; it can be rebuilt "
             f"from the archive: delete {place}/_delta_log and archive with delta again"
         ) from error
 
@@ -79,7 +79,7 @@ def _go_on(root: Path, table: Table, delta: Any) -> int:
     compacted = manifests.compaction_id(table)
     latest = _latest(root, table)
     if latest.get(compacted, -1) > _version(delta, compacted):
-        # Files went, others came: the table is told anew what it consists of.
+        # Files were replaced: commit the new list of the table's files.
         entries = manifests.live_entries(root, table)
         _commit(root, table, delta, entries, "overwrite", latest)
         return 1

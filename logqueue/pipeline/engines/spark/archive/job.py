@@ -1,9 +1,9 @@
-"""The archive job: what a log tells, kept as Parquet files for as long as anybody wants.
+"""The archive job: the content of a log as Parquet files, kept as long as needed.
 
 Owns: the two streams of an archive and where they go on, reading an archive as a DataFrame. Must
 not know: how files and manifests are written.
 
-The archive of lease events goes first, so that every record that an event speaks of is there too.
+Lease events are archived first, so that every record that an event refers to is there too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_archive(spark: SparkSession, root: str, table: str) -> DataFrame:
     """A table of an archive, in the schema of the sources.
 
     Only files that a manifest names are read. `segment` is null; of an archive made with `variant`
-    the parsed column stands behind the others as `data_variant` (null in files made without).
+    the parsed column follows the others as `data_variant` (null in files made without).
 
     Args:
         spark: The session.
@@ -118,14 +118,14 @@ def run_archive(
             whatever else it knows.
         to: The archive's root; made when it is not there. The checkpoints are in it.
         topics: Names; or a `pattern` that whole names fit. All topics when neither is given.
-        once: Go up to the end that the log has now. False: go on until the process is told to end.
+        once: Stop at the present end of the log. False: run until the process is stopped.
         every_s: How often to look for news then, in seconds. An interrupt (as Ctrl-C) ends it in
             order.
         max_records: Records per micro-batch at most.
         variant: Keep `data` parsed as well, as VARIANT: slower to write, faster to ask.
         delta: Keep a Delta table beside the files, in the directory of each table.
         tables: Which tables to archive, in this order.
-        note: Told how far it is.
+        note: Called with the progress.
 
     Returns:
         Root, and by table the epochs, files, rows, bytes and ranges that this run has added.
@@ -137,7 +137,7 @@ def run_archive(
     from logqueue.pipeline.engines.spark.archive.archive_sink import ArchiveSink
 
     if not once and (every_s is None or every_s < 0):
-        raise PipelineError("an archive that goes on needs every_s, the seconds between two looks")
+        raise PipelineError("a continuous archive needs every_s, the seconds between two checks")
     if variant and delta:
         raise PipelineError("a Delta table of an archive holds no VARIANT: leave out one of both")
     if topics and pattern:
@@ -216,7 +216,7 @@ def resume(root: Path, table: Table) -> tuple[str, str | None]:
     """The archive id to go on with, and the offsets to start with when Spark knows of none.
 
     A checkpoint that is gone is not missed: the manifests tell where each topic ends. The next id
-    is begun then, as Spark counts epochs anew.
+    is started then, as Spark restarts the count of epochs.
     """
     ids = manifests.archive_ids(root, table)
     latest = ids[-1] if ids else f"{table}-0001"

@@ -83,7 +83,7 @@ def stray_findings(
         rows: From `counts`.
         instances: What the log says of each instance.
         lost: Orders that are in no log: the record may have been lost with the unsynced tail, when
-            nobody had been promised it, while lease events about it were not.
+            it had not been promised to a client, while lease events about it were kept.
     """
     seqs: dict[tuple[str, str, bool], list[int]] = {}
     for row in sorted(rows, key=lambda row: (row["topic"], row["log_id"])):

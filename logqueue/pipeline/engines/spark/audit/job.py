@@ -5,7 +5,7 @@ command line. How each rule is checked is in the `audit_*` modules.
 
 A clean log gives no findings. The same range gives the same rows, down to the `audit_id`. When
 bytes of the log itself are damaged, that is what the audit tells, and rules over rows are left out
-(and listed): what lies behind damage cannot be told from what is missing.
+(and listed): content behind damage cannot be distinguished from missing content.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def run_audit(
         to: A directory for the table `audit_findings` (Parquet) and `audit_findings.json`.
         against: Another place that must hold the same records: an archive, a log, a server.
         rules: Names of rules, as a list or with commas; all when None.
-        note: Told what is done.
+        note: Called at each step.
 
     Returns:
         job, audit_id, ranges (by log_id: topic, first and last seq, records), findings (by

@@ -4,14 +4,14 @@ Owns: one pass over the lease events that shrinks them to a row per 64 jobs, wit
 that break a rule. Must not know: files, records beyond their blocks, how events were read.
 
 All rules share one window, per job in the order of the log; what came before an event is carried
-along in a few columns. Rows of a block of jobs stand in one partition, so the window and the
+along in a few columns. Rows of a block of jobs are in one partition, so the window and the
 aggregation over it need the events to be moved once.
 
 Some things look wrong and are not. A claim while an earlier lease lasts is allowed after a restart
 of a queue whose leases are not durable: lease numbers begin at the clock (in ms) × 65 536 at each
 start, so a number that is higher than the time of the claim before it tells of a restart. Frames of
 the leases log may be lost with its unsynced tail; then orders are missing, and what could have
-stood in them is not held against the log.
+was in them is not reported as missing.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def _evidence() -> Column:
 
 
 def floor_rows(floors: Mapping[str, Sequence[tuple[int, int]]]) -> list[tuple[Any, ...]]:
-    """Floors by block, as `FLOORS` has them: the first order at which a floor stood at or above the
+    """Floors by block, as `FLOORS` has them: the first order at which a floor was at or above the
     whole block (null: none did), and the floors within it.
 
     Args:
@@ -377,7 +377,7 @@ def broken_findings(rows: Sequence[Any]) -> Iterator[Finding]:
             detail = LEASE_DETAILS[place]
             if severity == "info":
                 detail = (
-                    f"{len(by_seq)} jobs: {detail}; the claims may have stood in lease events that "
+                    f"{len(by_seq)} jobs: {detail}; the claims may have been in lease events that "
                     "are in no log (their tail is not synced, and old ones are dropped)"
                 )
             evidence = {"log_id": log_id, **_told(by_seq[first_seq])}

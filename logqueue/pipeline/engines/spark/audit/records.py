@@ -153,7 +153,7 @@ def _compacted(topic: str, log_id: str, gone: Ranges) -> Finding:
         topic,
         gone[0][0],
         gone[-1][1],
-        f"{seq_ranges.count(gone)} records stood in segments that were dropped, so this range can "
+        f"{seq_ranges.count(gone)} records were in segments that were dropped, so this range can "
         "not be checked; keep a log archive to audit the whole history",
         {"log_id": log_id},
     )
@@ -345,7 +345,7 @@ def _differences(
             continue
         if row["n_here"] is None:
             if inst is not None and row["seq"] < inst.known_from:
-                # It stood in a segment that was dropped; that is what the other place is for.
+                # It was in a segment that was dropped; the other place has it.
                 continue
             kind = "is only in the place that is compared with"
         elif row["n_there"] is None:

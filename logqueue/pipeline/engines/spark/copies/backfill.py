@@ -4,11 +4,11 @@ Owns: what rows become records, how they are cut into slices, and which slice is
 know: how rows reach the server; that is the sink's part.
 
 A load is cut into slices, and each is one epoch of a producer named after the write id: it becomes
-visible at once, and the server remembers the last. A run that was broken off goes on behind it. For
-that to be right, the cut must be the same each time, on any cluster, so it follows from the rows
-alone: they are ordered by a column, or else by a hash of themselves, and the bounds between slices
-are taken from a sample that is chosen by hash, too. The server also remembers a digest of all rows
-and settings, and refuses to go on with others (see `write_memory`).
+visible at once, and the server remembers the last. A run that was interrupted continues after it.
+For that to be right, the cut must be the same each time, on any cluster, so it follows from the
+rows alone: they are ordered by a column, or else by a hash of themselves, and the bounds between
+slices are taken from a sample that is chosen by hash, too. The server also remembers a digest of
+all rows and settings, and refuses to go on with others (see `write_memory`).
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ def run_backfill(
         format: "parquet", "json" (an object per line) or "csv" (with a header).
         url: Of the server.
         to_topic: Where to.
-        write_id: A name for this load; the same name again goes on with it, or does nothing.
+        write_id: A name for this load; the same name again resumes it, or does nothing.
         token: The key to call with.
         map_sql: A SELECT over the view `input`, or the list of one.
         slices: How many epochs; by the number of rows when None, about 250 000 in each.
         order_by: Column that rows are written in the order of; by a hash when None.
-        note: Told what is done.
+        note: Called at each step.
 
     Returns:
         job, write_id, producer, to_topic, rows, slices, written (rows of this run), already (rows
         of runs before), epochs (first and last of this run, or null).
 
     Raises:
-        PipelineError: Something cannot be read or written, or the write id stands for other rows
+        PipelineError: Something cannot be read or written, or the write id belongs to other rows
             or settings.
     """
     if format not in FORMATS:

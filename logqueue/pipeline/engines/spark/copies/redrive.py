@@ -4,7 +4,7 @@ Owns: reading dead letters, choosing among them, and moving them through the ser
 how a dead letter becomes a job again; the server does that, copy and removal in one transaction.
 
 A write id is run once. The server remembers under it (see `write_memory`) the last of the dead
-letters that the first run chose, so that a run that was broken off goes on with those and takes
+letters that the first run chose, so that an interrupted run resumes with those and takes
 none that died later, and that it is done, so that another run does nothing.
 """
 
@@ -59,20 +59,20 @@ def run_redrive(
         spark: A session; used when there is a `where`.
         url: Of the server.
         dead_topic: Where the dead letters are.
-        write_id: A name for this run; the same name again goes on with it, or does nothing.
+        write_id: A name for this run; the same name again resumes it, or does nothing.
         where: A SQL condition over `COLUMNS`; all when None.
         to_topic: Where all of them go.
         limit: How many at most, the oldest first.
         dry_run: Only count; nothing is written, and nothing is remembered.
         token: The key to call with.
-        note: Told what is done.
+        note: Called at each step.
 
     Returns:
         job, dead_topic, write_id, status ("done", "already", "dry_run"), selected, redriven,
         skipped (chosen and still there), remaining (dead letters that are still there), targets.
 
     Raises:
-        PipelineError: The condition is not valid SQL, the write id stands for something else, or
+        PipelineError: The condition is not valid SQL, the write id belongs to something else, or
             the server refuses.
     """
     if limit is not None and limit < 1:
@@ -111,7 +111,7 @@ class _Redrive:
         dry_run: bool,
     ) -> dict[str, Any]:
         summary: dict[str, Any] = {"job": "redrive", "dead_topic": self.topic, "write_id": write_id}
-        # An even note says: begun, up to this seq; the odd one behind it: done.
+        # An even note says: started, up to this seq; the odd one behind it: done.
         begun = None if dry_run else self.memory.last()
         if begun is not None and begun % 2:
             nothing = {"selected": 0, "redriven": 0, "skipped": 0, "targets": []}
@@ -122,7 +122,7 @@ class _Redrive:
             counts = self._counted(chosen, to_topic)
             return {**summary, "status": "dry_run", **counts, "targets": []}
         if begun is None:
-            # Whatever the server refuses it should refuse before the write id stands for it.
+            # Have the server refuse before the write id is bound to this content.
             self._counted(chosen[:1], to_topic)
             begun = 2 * (chosen[-1] if chosen else 0)
             self.memory.note(begun)
@@ -131,7 +131,7 @@ class _Redrive:
         return {**summary, "status": "done", **counts, "targets": targets}
 
     def _chosen(self, where: str | None, limit: int | None, last: int | None) -> list[int]:
-        """Seqs of the dead letters that are meant, ascending."""
+        """Seqs of the selected dead letters, ascending."""
         found: list[int] = []
         letters = self.client.read(self.topic)
         records = (record for record in letters if isinstance(record, Record))

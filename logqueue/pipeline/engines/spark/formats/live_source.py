@@ -1,7 +1,7 @@
 """The format `logqueue`: records and job events from a running server, and rows to it.
 
-Owns: a server as a store, what goes by segments and what by pages, and the class that Spark makes.
-Must not know: how indexes become tasks, how rows are written.
+Owns: a server as a store, what is read by segments and what by pages, and the data source
+registered with Spark. Must not know: how indexes become tasks, how rows are written.
 
     spark.read.format("logqueue").option("url", "http://127.0.0.1:4000").option("topics", "orders")
 
@@ -237,7 +237,7 @@ class LiveSegments:
                 if isinstance(item, paging.PageGap):
                     losses.report(
                         f"seqs {item.first} to {item.last} of topic '{task.topic}' are gone: they "
-                        "went by a cap or a TTL, or the topic was made anew"
+                        "were removed by a cap or a TTL, or the topic was recreated"
                     )
                     continue
                 yield item
@@ -253,7 +253,7 @@ class LiveSegments:
             log = "none"
         if log != task.log:
             what = f"seqs {task.first} to {task.end - 1} of topic {quoted(task.topic)}"
-            losses.report(f"{what}: the topic was deleted or made anew while it was read")
+            losses.report(f"{what}: the topic was deleted or recreated while it was read")
 
 
 def _require_whole(index: ListedIndex) -> None:
@@ -290,7 +290,7 @@ class LiveSnapshot:
         return dict(sorted({**by_segments, **self._paged}.items()))
 
     def older(self) -> Sequence[AvailableRange]:
-        """Instances of these topics that were deleted and made anew since, as far as the log still
+        """Instances of these topics that were deleted and recreated since, as far as the log still
         tells of them."""
         return self._log.older() if self._log is not None else []
 

@@ -79,7 +79,7 @@ class Snapshot(Protocol):
         """The topics that are asked for and that exist, by name."""
 
     def older(self) -> Sequence[AvailableRange]:
-        """Instances of these topics that were deleted and made anew since."""
+        """Instances of these topics that were deleted and recreated since."""
 
     def available_events(self, *, settled: bool) -> AvailableEvents:
         """The job events of all topics.

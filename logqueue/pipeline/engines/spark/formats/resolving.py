@@ -20,7 +20,7 @@ from logqueue.pipeline.reading.options import EARLIEST, LATEST, Reading
 def resolve(at: str | int = "latest", **options: str) -> str:
     """Offsets to start a stream with, as text: what "latest" or a time means now.
 
-    A stream cannot be told "latest" itself: Spark asks for its start more than once and keeps no
+    A stream cannot be given "latest" itself: Spark asks for its start more than once and keeps no
     answer, so records that come in between would be lost.
 
         start = resolve("latest", url="http://127.0.0.1:4000", topics="orders")

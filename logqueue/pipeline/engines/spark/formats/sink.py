@@ -11,7 +11,7 @@ transactional (default)
     digest of all rows that does not depend on their order or their partitions. A repeat of a
     commit is answered `already` when the digest is the same, and refused when it is not. So a
     task that is tried again, an answer that is lost, a driver that dies before or after its commit
-    and a shuffle that deals rows anew never double or lose a row. The server remembers producers
+    and a shuffle that redistributes rows never double or lose a row. The server remembers producers
     for 30 days of silence, and staged chunks for an hour; they have 2 GiB in all, so much larger
     batches are written in several.
 keyed
@@ -80,7 +80,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """
     if overwrite:
         raise PipelineError(
-            "a topic is appended to, never overwritten: write .mode('append'); to begin anew, "
+            "a topic is appended to, never overwritten: write .mode('append'); to start over, "
             "delete the topic first"
         )
     given = read_options(options, is_stream=False)
@@ -148,7 +148,7 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: Spark also calls this when a commit was applied and its answer lost.
 
-        What was staged is let go by the next commit, or after an hour.
+        Staged chunks are discarded by the next commit, or after an hour.
         """
 
 
@@ -179,7 +179,7 @@ class LogqueueStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: Spark also calls this when a commit was applied and its answer lost.
 
-        What was staged is let go by the next commit, or after an hour.
+        Staged chunks are discarded by the next commit, or after an hour.
         """
 
 

@@ -1,6 +1,6 @@
 """The range of history that a run reads: where it begins and ends, and which queues are in it.
 
-Owns: finding it out, and the file `_range.json` that stands beside tables made from it. Must not
+Owns: finding it out, and the file `_range.json` beside the tables made from it. Must not
 know: what is made of the history.
 
 "Now" of every table is the end of its range, never the present time: the same range gives the same
@@ -76,7 +76,7 @@ class Span:
         return replace(self, start=min(start, self.start) if start else self.start)
 
     def write(self, folder: str) -> None:
-        """Note it in a directory; whoever reads the tables there finds it."""
+        """Write it to a directory, for readers of the tables there."""
         text = json.dumps({"v": 1, **self.told(), "span": asdict(self)}, indent=1)
         part = os.path.join(folder, RANGE_FILE + ".part")
         with open(part, "w", encoding="utf-8") as file:

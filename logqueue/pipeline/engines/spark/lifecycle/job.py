@@ -39,7 +39,7 @@ _KEYS = ["log_id", "seq"]
 
 
 def _sorted_rows(records: DataFrame, events: DataFrame, span: Span) -> DataFrame:
-    """What goes into the fold: all of a job in one partition, in the order in which it happened."""
+    """The input of the fold: all of a job in one partition, in the order in which it happened."""
     rows = _record_rows(records, span).unionAll(_event_rows(events, span))
     if any(queue.floors and queue.records for queue in span.queues):
         rows = rows.unionAll(_floor_rows(events, span))
@@ -171,13 +171,13 @@ def run_lifecycle(
 
     Args:
         input: Where records and events come from.
-        to: Directory for both tables and the range they stand for.
-        since: None makes everything anew. "last" takes up what has come since the last run, and a
+        to: Directory for both tables and the range they cover.
+        since: None rebuilds everything. "last" takes up what has come since the last run, and a
             time (ISO 8601, or ms since the epoch) what has come since then: only jobs that were
             touched, or were open, are looked at again, and only days that hold such jobs are
             written. The tables are the same either way.
         end: Where the range ends, as a time; None for the last record or event.
-        note: Told what is done at present.
+        note: Called at each step.
 
     Raises:
         PipelineError: There is nothing to read, or no run before this to go on from.
@@ -280,7 +280,7 @@ def _renew(
     threshold: int,
     note: Note,
 ) -> dict[str, int]:
-    """Follow the touched jobs again, and write those days anew that hold any of them."""
+    """Follow the touched jobs again, and rewrite the days that hold any of them."""
     from pyspark.sql import functions as F
 
     from logqueue.pipeline.engines.spark.lifecycle import history_files as files

@@ -1,6 +1,6 @@
 """The report job: which reports there are, and how they are made and written together.
 
-Owns: the choice of reports, their order, sorting and the range they are told to be of. Must not
+Owns: the choice of reports, their order, sorting and the range that they state. Must not
 know: how a single report is computed, how files and pages are written.
 """
 
@@ -105,7 +105,7 @@ def run_report(
         to: Directory for the tables and the page.
         names, bucket, sla: As `select_reports` takes them.
         formats: Of the files: parquet, csv, json, md and html.
-        note: Told what is done at present.
+        note: Called at each step.
 
     Raises:
         PipelineError: There is no such report or format, or nothing to report on.

@@ -180,7 +180,7 @@ def capacity(lives: Lives, counted: DataFrame) -> DataFrame:
     is_whole = F.col("bucket").isNull()
     topic = Window.partitionBy("topic")
     mean_run = F.try_divide("run_ms", "ended")
-    # Where no lease ended in a bucket, the mean of the whole range stands in.
+    # Where no lease ended in a bucket, the mean of the whole range is used.
     overall = F.max(F.when(is_whole, mean_run)).over(topic)
     needed = F.col("arrival_rate") * F.coalesce(mean_run, overall) / 1000
     return (

@@ -151,7 +151,7 @@ def _asked(home: Path, source: str) -> Java | str:
 
 
 def cache_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """Where files are kept that can be made anew: LOGQUEUE_CACHE_DIR, or the user's cache."""
+    """The directory of files that can be rebuilt: LOGQUEUE_CACHE_DIR, or the user's cache."""
     environment = os.environ if environment is None else environment
     if named := environment.get("LOGQUEUE_CACHE_DIR"):
         return Path(named).expanduser()
@@ -187,6 +187,6 @@ def launcher_home(java: Java, cache: Path) -> Path:
     if draft != home:
         try:
             draft.rename(home)
-        except OSError:  # somebody else made it meanwhile
+        except OSError:  # another process created it meanwhile
             shutil.rmtree(draft, ignore_errors=True)
     return home

@@ -1,12 +1,12 @@
 """A zip of our own code for the executors of a cluster.
 
-Owns: what goes into it, and which files executors cannot take code from. Must not know: sessions,
+Owns: its content, and which files executors cannot take code from. Must not know: sessions,
 any job.
 
 With our packages go those that the client calls a server with, as they are all Python.
 
 Executors take Python code from .zip, .egg and .py files only. A wheel given to `--py-files` reaches
-the driver and nobody else.
+the driver only.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pathlib import Path
 PREFIX = "logqueue-spark-"
 LOCK = ".held"
 YOUNG_S = 60.0
-"""Seconds for which a directory is left alone that nobody seems to hold: it may be just made."""
+"""Minimum age, in seconds, at which a directory without a holder is removed."""
 
 _held: dict[Path, int] = {}
 """Directories of this process, and the open files that hold them."""

@@ -140,7 +140,7 @@ def opened(
         yield spark
     except BaseException as error:
         if is_ours:
-            # Whoever stops it does not wait for tasks that are of no more use.
+            # Stopping does not wait for tasks whose result is not needed.
             close_session(spark, at_once=not isinstance(error, Exception))
         raise
     if is_ours:
@@ -152,12 +152,12 @@ def close_session(spark: SparkSession, *, at_once: bool = False) -> None:
 
     Args:
         at_once: End its Java without waiting for tasks that still run. For sessions that run on
-            this machine; others are only told to stop.
+            this machine; others are only asked to stop.
     """
     gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
     process = getattr(gateway, "proc", None)
     if at_once and process is not None:
-        # py4j would log that Java does not answer when it lets go of objects there.
+        # py4j would log that Java does not answer when it releases objects there.
         logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
         process.kill()
         process.wait()
@@ -170,7 +170,7 @@ def close_session(spark: SparkSession, *, at_once: bool = False) -> None:
 def for_small_input(conf: Mapping[str, str]) -> dict[str, str]:
     """Settings with which a session on this machine is done soonest when there is little to read.
 
-    Java then compiles in haste, and shuffles have few partitions. What is given goes before.
+    Java then compiles in haste, and shuffles have few partitions. Given settings take precedence.
     """
     options = [SMALL[JAVA_OPTIONS], *filter(None, [conf.get(JAVA_OPTIONS)])]
     return {**SMALL, **conf, JAVA_OPTIONS: " ".join(options)}
@@ -190,7 +190,7 @@ def _started(master: str | None, given: dict[str, str], app_name: str) -> SparkS
 
     if (running := SparkSession.getActiveSession()) is not None:
         return running
-    # spark-submit has started Java already, and has told it all that its line says.
+    # spark-submit has started Java already, and has passed it all of its arguments.
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     variables = _variables()
     builder = SparkSession.builder.appName(app_name)
@@ -309,7 +309,7 @@ def _is_loopback(master: str) -> bool:
 
 
 def quoted(option: str) -> str:
-    """One of Java's options as it must stand in a list of them."""
+    """One of Java's options, quoted for a list of options."""
     return f'"{option}"' if " " in option else option
 
 
