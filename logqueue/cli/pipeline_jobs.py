@@ -113,7 +113,7 @@ def archive(arguments: argparse.Namespace) -> int:
     # A continuous run may read much.
     inputs = directories(arguments) if arguments.every is None else ()
     summary = run(arguments, work, *inputs)
-    rows = {name: told["rows"] for name, told in summary["tables"].items()}
+    rows = {name: table["rows"] for name, table in summary["tables"].items()}
     to_people(arguments, {**rows, "archive": summary["to"]})
     return exits.OK
 

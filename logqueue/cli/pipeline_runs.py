@@ -92,9 +92,9 @@ def refusals() -> Iterator[None]:
     except Exception as error:
         if not _is_foreseen(error):
             raise
-        from logqueue.pipeline.errors import told
+        from logqueue.pipeline.errors import message_of
 
-        raise CommandError(told(error)) from error
+        raise CommandError(message_of(error)) from error
 
 
 def _is_foreseen(error: Exception) -> bool:

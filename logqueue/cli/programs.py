@@ -105,7 +105,7 @@ class Programs:
 
     def _variables(self, job: Job) -> dict[str, str]:
         """What the program can know about its job, and about the server for calls of its own."""
-        told: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "QUEUE": job.queue,
             "SEQ": job.seq,
             "DELIVERIES": job.deliveries,
@@ -121,7 +121,7 @@ class Programs:
         }
         return {
             f"LOGQUEUE_{name}": str(value)
-            for name, value in told.items()
+            for name, value in shown.items()
             if value is not None and "\0" not in str(value)
         }
 

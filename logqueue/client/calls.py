@@ -317,12 +317,12 @@ def describe(method: Callable[..., Any], build: Callable[..., Any], result: str)
     Args:
         result: How the method's result is written, with `{}` for what a Call or Listing is of.
     """
-    told = inspect.signature(build)
-    of = re.search(r"\[(.*)\]", str(told.return_annotation))
+    signature = inspect.signature(build)
+    of = re.search(r"\[(.*)\]", str(signature.return_annotation))
     client = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     method.__name__ = method.__qualname__ = build.__name__
     method.__doc__ = build.__doc__
-    method.__signature__ = told.replace(  # type: ignore[attr-defined]
-        parameters=[client, *told.parameters.values()],
-        return_annotation=result.format(of.group(1) if of else told.return_annotation),
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[client, *signature.parameters.values()],
+        return_annotation=result.format(of.group(1) if of else signature.return_annotation),
     )

@@ -72,7 +72,7 @@ def pack(
 
     Args:
         texts: One sequence of fragments per text column in the order of TEXT_COLUMNS, perhaps with
-            the key column behind them, or None for a column nobody uses. The data column is
+            the key column behind them, or None for an unused column. The data column is
             required.
         seqs: Per-record sequence numbers, when they are not consecutive.
         ts: Per-record times in ms, when they differ.
@@ -186,7 +186,7 @@ class BlockView:
         return zip(*columns, strict=True)
 
     def column(self, column: int, start: int = 0, end: int | None = None) -> list[bytes] | None:
-        """Fragments of one column from place `start` to `end`, None when nobody uses the column."""
+        """Fragments of one column from place `start` to `end`, None when the column is unused."""
         at, base = self._columns[column]
         if not at:
             return None

@@ -11,14 +11,14 @@ from logqueue.events.snapshots import JobSnapshot, ProducerSnapshot, RouterSnaps
 
 
 class Checkpointed(Event, frozen=True, array_like=True, tag=32):
-    """A checkpoint, or a part of one. The first stands at the head of a jobs log segment: the log
+    """A checkpoint, or a part of one. The first is at the head of a jobs log segment: the log
     can be replayed from there, and what is older may be dropped once its live records have been
     moved and the last part is durable. `topic` is 0.
 
     Attributes:
         clean: It marks an orderly shutdown.
         oldest: First segment still needed (0 in logs from before that was noted).
-        begun: Segment in which the first part stands (0 in logs from before there were parts).
+        begun: Segment that holds the first part (0 in logs from before there were parts).
         more: Further parts follow, perhaps with other events in between.
     """
 

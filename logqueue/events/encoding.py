@@ -48,13 +48,13 @@ _decoder = msgspec.msgpack.Decoder(Transaction)
 
 
 LOST: Final = _encoder.encode(Transaction(0, []))
-"""The payload of a frame that stands for one that was lost to damage: no event, no order."""
+"""The payload of a frame that replaces one lost to damage: no event, no order."""
 
 
 LARGE_BLOCK_BYTES = 1 << 20
 """Blocks from here on go to the log as they are: see `encode_parts`."""
 BLOCK_PLACE: Final = bytes.fromhex("a3f1c07e5b924d188c0fe6d1b7402955")
-"""Stands for a large block while the rest of its transaction is encoded."""
+"""Placeholder for a large block while the rest of its transaction is encoded."""
 
 
 def encode(order: int, events: list[Event]) -> bytes:

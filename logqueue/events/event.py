@@ -2,7 +2,7 @@
 
 Owns: the base class, the visitors, the changes of jobs. Must not know: any single event.
 
-Code outside `logqueue.events` and `core/apply` does not ask which class an event is of. It goes by
+Code outside `logqueue.events` and `core/apply` does not ask which class an event is of. It uses
 the traits below, or reads what the event says through `visit_topics`, `visit_records` and
 `job_changes`.
 """
@@ -185,14 +185,14 @@ class RecordVisitor:
     def copied(
         self, event: Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int], size: int
     ) -> None:
-        """A router appended copies of the records `seqs` of its source, which stand earlier in
+        """A router appended copies of the records `seqs` of its source, which are earlier in
         the log; it has come to `cursor` there."""
 
     def staged(self, event: Event, chunk: ChunkKey, block: bytes) -> None:
         """A chunk was laid down; it is not visible yet."""
 
     def committed(self, event: Event, chunk: ChunkKey, first_seq: int, count: int) -> None:
-        """A staged chunk was appended. Its block stands earlier in the log, or in this frame."""
+        """A staged chunk was appended. Its block is earlier in the log, or in this frame."""
 
     def moved(self, event: Event, span: tuple[int, int], block: bytes) -> None:
         """Live records were written again unchanged, with their own seqs. They replace every batch
@@ -202,7 +202,7 @@ class RecordVisitor:
         """Jobs got new content, with their own seqs."""
 
     def skipped(self, event: Event, first_seq: int, count: int) -> None:
-        """Seqs without a record, which readers are told of as lost."""
+        """Seqs without a record, reported to readers as lost."""
 
     def reserved(self, event: Event, last_seq: int) -> None:
         """Seqs up to this one are promised never to be given out twice."""

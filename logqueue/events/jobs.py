@@ -130,11 +130,11 @@ class JobsExtended(Event, frozen=True, array_like=True, tag=19):
 
 
 class JobsHeld(Event, frozen=True, array_like=True, tag=21):
-    """Jobs are parked until an operator comes. Said again when the segment that says it goes.
+    """Jobs are parked until an operator comes. Logged again when its segment is dropped.
 
     Attributes:
         jobs: (seq, deliveries, last error).
-        again: Nothing has happened: it was said before, in a segment that goes.
+        again: Repeated, without effect: logged before, in a segment that is dropped.
         reason: Why they failed: "rejected" or "max_deliveries"; "" where that was not kept.
         node: The node that gave them up; "" when no worker did.
     """

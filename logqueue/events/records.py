@@ -69,7 +69,7 @@ class RecordsAppended(Event, frozen=True, array_like=True, tag=4):
 
 
 class RecordsMoved(Event, frozen=True, array_like=True, tag=5):
-    """Live records were written anew; they replace every batch in their range of seqs.
+    """Live records were rewritten; they replace every batch in their range of seqs.
 
     Attributes:
         block: The survivors, with their own seqs and times as number columns.

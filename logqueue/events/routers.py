@@ -136,7 +136,7 @@ class RouterAdvanced(Event, frozen=True, array_like=True, tag=13):
 
 
 class SeqsSkipped(Event, frozen=True, array_like=True, tag=14):
-    """Seqs that readers are told of as lost: a router's source was trimmed before it got there."""
+    """Seqs reported to readers as lost: a router's source was trimmed before it got there."""
 
     log: ClassVar[int] = JOBS
     logged: ClassVar[LoggedWhen] = "topic_on_disk"

@@ -27,7 +27,7 @@ class ChunkStaged(Event, frozen=True, array_like=True, tag=40):
     space: ClassVar[SpaceEffect] = "takes"
     wakes_readers: ClassVar[bool] = False
     holds_records: ClassVar[bool] = True
-    # Staged anew, before its segment is dropped, it keeps the time of its first staging.
+    # Staged again, before its segment is dropped, it keeps the time of its first staging.
     keeps_first_time: ClassVar[bool] = True
 
     producer: str
@@ -88,7 +88,7 @@ class ChunksCommitted(Event, frozen=True, array_like=True, tag=41):
 
 
 class EpochCommitted(Event, frozen=True, array_like=True, tag=42):
-    """A producer's epoch is complete; what it staged for it and before is let go. `topic` is 0.
+    """A producer's epoch is complete; chunks staged for it and before are discarded. `topic` is 0.
 
     Attributes:
         digest: Of the content.

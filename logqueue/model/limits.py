@@ -100,7 +100,7 @@ COPIED_BYTES_MAX = 2 << 20
 """Bytes of records that one such transaction copies before it leaves the rest to the next; also
 what keeps its frame far below what the log takes."""
 RESTAGED_BYTES_MAX = 4 << 20
-"""Bytes of staged chunks that one transaction logs anew."""
+"""Bytes of staged chunks that one transaction logs again."""
 SCANNED_PER_PASS_MAX = 2000
 """Records that one step looks at, to find those that a call means."""
 
@@ -141,4 +141,4 @@ class Quotas(msgspec.Struct, frozen=True):
 
 GIVEN_BACK_MAX = 10
 """How often the end of a work stream gives a delivery of one job back. From then on each counts, so
-that a job which kills every worker before its first call is still given up."""
+that a job which kills every worker before its first call is still dead-lettered."""

@@ -51,7 +51,7 @@ class Predicate(msgspec.Struct, frozen=True):
         return ["tag", "Eq", self.value]
 
     def matches(self, tag: str | None) -> bool:
-        """Whether a record with this tag (None when untagged) is meant."""
+        """Whether a record with this tag (None when untagged) matches."""
         if tag is None:
             return False
         return tag.startswith(self.value) if self.is_prefix else tag == self.value

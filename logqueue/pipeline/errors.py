@@ -36,7 +36,7 @@ class PipelineError(Exception):
         self.message = message
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """The one line of a failure that people need.
 
     A failure inside a Python worker comes as a Scala stack with a Python traceback somewhere in it;
@@ -60,7 +60,7 @@ def told(error: BaseException) -> str:
 
 def as_pipeline_error(error: BaseException) -> PipelineError:
     """A failure as a refusal with one line; a refusal of our own stays as it is."""
-    return error if isinstance(error, PipelineError) else PipelineError(told(error))
+    return error if isinstance(error, PipelineError) else PipelineError(message_of(error))
 
 
 def _last_of_traceback(text: str) -> str:

@@ -66,7 +66,7 @@ class SegmentFile(msgspec.Struct):
 
 
 class IndexCache:
-    """Indexes of sealed segments that lie where nothing can be written."""
+    """Indexes of sealed segments in places that are not writable."""
 
     def __init__(self, directory: str | Path | None = None) -> None:
         """Keep them in a directory.
@@ -93,7 +93,7 @@ class IndexCache:
         return index if (index.identity, index.segment) == (identity, segment) else None
 
     def keep(self, index: SegmentIndex, size: int, ending: int) -> None:
-        """Keep an index; where that cannot be done it is made anew next time."""
+        """Store an index; where that fails it is rebuilt next time."""
         path = self._path(index.log, index.identity, index.segment, size, ending)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ class _Opening:
         return files
 
     def _is_sealed(self, log: LogName, segment: int) -> bool:
-        """Whether a later segment was begun, or an archive has it."""
+        """Whether a later segment was started, or an archive has it."""
         if any(not found.is_last for found in self._found[log][segment]):
             return True
         if max(self._found[log]) > segment:
@@ -288,7 +288,7 @@ def _ending(path: Path, size: int) -> int:
 
 
 def index_path(path: str | Path) -> Path:
-    """Where the index of a segment file lies beside it."""
+    """The path of the index beside a segment file."""
     return Path(f"{path}{SUFFIX}")
 
 
@@ -339,7 +339,7 @@ def scan(
         path: Of the file.
         log: Which log it is of.
         log_id: Identity of the jobs log in hex; may be left out for a jobs log.
-        known: What earlier segments have told of topics and routers.
+        known: What earlier segments say of topics and routers.
         may_be_torn: Whether it may end in bytes that are not a whole frame, since nothing says that
             they were ever promised.
 

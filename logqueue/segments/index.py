@@ -43,15 +43,15 @@ LogName = Literal["jobs", "leases"]
 
 
 class IndexDamaged(ValueError):
-    """Bytes that are not an index this version can read; the index is then made anew."""
+    """Bytes that are not an index this version can read; the index is then rebuilt."""
 
 
 class SegmentDamaged(ValueError):
     """A segment that cannot be read.
 
     Attributes:
-        path: Of the file, or what stands for it.
-        offset: Where it goes wrong, in bytes.
+        path: Path of the file, or a name for it.
+        offset: Byte offset of the problem.
         problem: What is wrong there.
     """
 
@@ -73,7 +73,7 @@ class TopicPart(msgspec.Struct, omit_defaults=True):
         rows: How many.
         bytes: Of their data and meta.
         first_ts, last_ts: When they were appended, ms since the epoch; 0 without originals.
-        moved: Spans of seqs that were written anew, holes included.
+        moved: Spans of seqs that were rewritten, holes included.
         moved_rows: Records in them, each counted once per time it was written.
         moved_bytes: Of their data and meta.
         moved_first_ts, moved_last_ts: When these were appended; 0 without any.
@@ -130,7 +130,7 @@ class SegmentIndex(msgspec.Struct, omit_defaults=True):
         topics: By number of the instance.
         learned: Topics it tells of, as they are at its end.
         routers: The same of routers.
-        borrowed: The records whose content stands in earlier segments.
+        borrowed: The records whose content is in earlier segments.
         staged: Chunks laid down here that were not committed here.
     """
 
@@ -217,7 +217,7 @@ class IndexBuilder(ev.RecordVisitor):
         bytes: How far the segment was looked at; the next `feed` begins there.
         end: How the last `feed` ended: CLEAN, ZEROS, or BAD at bytes that are not a whole frame (a
             torn tail, or a damage).
-        problem: What stands at `bytes` when `end` is BAD.
+        problem: What is wrong at `bytes` when `end` is BAD.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class IndexBuilder(ev.RecordVisitor):
             header_page: These bytes.
             log: Which of the two logs it is of.
             log_id: Identity of the jobs log in hex; may be left out for a jobs log.
-            known: What earlier segments have told of topics and routers; it is copied. The leases
+            known: What earlier segments say of topics and routers; it is copied. The leases
                 log names no topics, so its indexes have names only from here.
             path: How errors name the segment.
 
@@ -299,15 +299,15 @@ class IndexBuilder(ev.RecordVisitor):
             # The leases log tells of queues only, and not which topics are queues.
             tells = self.log == "leases" or known.is_queue(number)
             events = part.events if tells else 0
-            told = msgspec.structs.replace(
+            compact = msgspec.structs.replace(
                 part,
                 name=known.name(number),
                 ranges=list(part.ranges),
                 moved=list(part.moved),
                 events=events,
             )
-            if told.rows or told.moved or told.events:
-                parts.append(told)
+            if compact.rows or compact.moved or compact.events:
+                parts.append(compact)
         replace = msgspec.structs.replace
         return SegmentIndex(
             VERSION,
@@ -324,8 +324,8 @@ class IndexBuilder(ev.RecordVisitor):
             min(self._times, default=0),
             max(self._times, default=0),
             parts,
-            [replace(known.topics[number]) for number in sorted(known.told)],
-            [replace(known.routers[number]) for number in sorted(known.told_routers)],
+            [replace(known.topics[number]) for number in sorted(known.changed)],
+            [replace(known.routers[number]) for number in sorted(known.changed_routers)],
             [replace(reference) for reference in self._references],
             [key for key, is_open in self._staged.items() if is_open],
         )
@@ -335,7 +335,7 @@ class IndexBuilder(ev.RecordVisitor):
     def _take(self, transaction: ev.Transaction) -> None:
         # In logs of early versions the order steps back by one where a segment begins.
         if not transaction.events:
-            return  # stands for a frame that was lost
+            return  # a placeholder for a lost frame
         first, last = self._orders
         order = transaction.order
         self._orders = [min(first or order, order), max(last, order)]
@@ -385,7 +385,7 @@ class IndexBuilder(ev.RecordVisitor):
 
     def committed(self, event: ev.Event, chunk: ChunkKey, first_seq: int, count: int) -> None:
         """See `RecordVisitor`."""
-        # The size of a chunk stands beside its records, which may be elsewhere.
+        # The size of a chunk is stored beside its records, which may be elsewhere.
         self._append(event, first_seq, count, 0)
         if chunk in self._staged:
             self._staged[chunk] = False

@@ -1,7 +1,7 @@
 """What happened to jobs, as rows.
 
 Owns: which events of which log tell of jobs, and their rows; each kind comes from one log only, so
-that nothing is told twice. Must not know: files, records.
+that nothing is counted twice. Must not know: files, records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BARE = frozenset(("dead_lettered", "held"))
 
 
 class JobTransition(NamedTuple):
-    """What happened to one job, or where a floor now stands.
+    """What happened to one job, or the new position of a floor.
 
     Attributes:
         topic: Number of the topic instance, a queue.
@@ -37,7 +37,7 @@ class JobTransition(NamedTuple):
         reason: Of "released": "nack", "disconnect", "postponed", "restart", "reject", "hand_back"
             (the delivery is undone) or "given_back" (a disconnect; the delivery does not count
             towards `max_deliveries`). Of "trimmed": "ttl" or "cap".
-        detail: The error that was told, or None.
+        detail: The error given, or None.
     """
 
     topic: int

@@ -24,7 +24,7 @@ class TopicFacts(msgspec.Struct):
         topic: Number of the instance.
         name: Of the topic; "" when no segment at hand tells it.
         is_queue: Whether its records are jobs.
-        cap_floor, ttl_floor: Highest seq gone by caps and by TTL; UNKNOWN before any was told.
+        cap_floor, ttl_floor: Highest seq gone by caps and by TTL; UNKNOWN before the first event.
         is_dropped: Whether the instance is gone.
         head: Highest seq as the latest checkpoint tells it; UNKNOWN before any did.
     """
@@ -52,20 +52,20 @@ class KnownTopics(ev.TopicVisitor):
     """Topics and routers by number. Floors that writes move are for `raise_cap` and `raise_ttl`.
 
     Attributes:
-        told: Numbers of topics that were told of (not only looked at) since the last `begin`.
-        told_routers: The same of routers.
+        changed: Numbers of topics that events changed (not only looked at) since the last `begin`.
+        changed_routers: The same of routers.
     """
 
-    __slots__ = ("routers", "told", "told_routers", "topics")
+    __slots__ = ("changed", "changed_routers", "routers", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[int, TopicFacts] = {}
         self.routers: dict[int, RouterFacts] = {}
-        self.told: set[int] = set()
-        self.told_routers: set[int] = set()
+        self.changed: set[int] = set()
+        self.changed_routers: set[int] = set()
 
     def copy(self) -> KnownTopics:
-        """The same, to be changed by itself, with nothing told since."""
+        """The same, to be changed by itself, with nothing changed since."""
         copy = KnownTopics()
         copy.topics = {number: msgspec.structs.replace(t) for number, t in self.topics.items()}
         copy.routers = {number: msgspec.structs.replace(r) for number, r in self.routers.items()}
@@ -83,7 +83,7 @@ class KnownTopics(ev.TopicVisitor):
             self.routers[router.router] = msgspec.structs.replace(router)
 
     def topic(self, number: int) -> TopicFacts:
-        """What is known of a topic instance; little when nobody told."""
+        """What is known of a topic instance; little when no event has said more."""
         facts = self.topics.get(number)
         if facts is None:
             facts = self.topics[number] = TopicFacts(number)
@@ -102,12 +102,12 @@ class KnownTopics(ev.TopicVisitor):
     def topic_created(self, event: ev.Event, name: str, config: TopicOptions) -> None:
         """See `TopicVisitor`."""
         self.topics[event.topic] = TopicFacts(event.topic, name, config.is_queue, 0, 0, head=0)
-        self.told.add(event.topic)
+        self.changed.add(event.topic)
 
     def topic_removed(self, event: ev.Event) -> None:
         """See `TopicVisitor`."""
         self.topic(event.topic).is_dropped = True
-        self.told.add(event.topic)
+        self.changed.add(event.topic)
 
     def router_created(
         self, event: ev.Event, router: int, name: str, dest: int, cursor: int,
@@ -115,14 +115,14 @@ class KnownTopics(ev.TopicVisitor):
     ) -> None:  # fmt: skip
         """See `TopicVisitor`."""
         self.routers[router] = RouterFacts(router, name, event.topic, dest, options)
-        self.told_routers.add(router)
+        self.changed_routers.add(router)
 
     def router_configured(self, event: ev.Event, router: int, options: RouterOptions) -> None:
         """See `TopicVisitor`."""
         known = self.routers.get(router)
         if known is not None:
             known.options = options
-            self.told_routers.add(router)
+            self.changed_routers.add(router)
 
     def checkpointed(self, event: ev.Checkpointed) -> None:
         """See `TopicVisitor`."""
@@ -132,12 +132,12 @@ class KnownTopics(ev.TopicVisitor):
             facts.cap_floor = max(facts.cap_floor, kept.cap_floor)
             facts.ttl_floor = max(facts.ttl_floor, kept.ttl_floor)
             facts.head = max(facts.head, kept.head)
-            self.told.add(kept.topic)
+            self.changed.add(kept.topic)
         for edge in event.routers:
             self.routers[edge.router] = RouterFacts(
                 edge.router, edge.name, edge.source, edge.dest, edge.options
             )
-            self.told_routers.add(edge.router)
+            self.changed_routers.add(edge.router)
 
     def raise_cap(self, number: int, floor: int) -> bool:
         """Note a floor of caps; whether it has moved up from one that was known."""
@@ -146,7 +146,7 @@ class KnownTopics(ev.TopicVisitor):
         if floor <= known:
             return False
         facts.cap_floor = floor
-        self.told.add(number)
+        self.changed.add(number)
         return known != UNKNOWN
 
     def raise_ttl(self, number: int, floor: int) -> bool:
@@ -156,5 +156,5 @@ class KnownTopics(ev.TopicVisitor):
         if floor <= known:
             return False
         facts.ttl_floor = floor
-        self.told.add(number)
+        self.changed.add(number)
         return known != UNKNOWN

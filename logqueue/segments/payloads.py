@@ -14,7 +14,7 @@ from logqueue.segments.index import SegmentDamaged, read_header
 from wal import FRAME_BYTES_MAX, FRAME_HEADER_BYTES, HEADER_BYTES, End, Walk, frame_bytes, salt_of
 
 UNCHECKED = -1
-"""Stands for a checksum where nothing is to be checked."""
+"""In place of a checksum where nothing is checked."""
 
 Placed = tuple[int, bytes]
 """Where a frame begins in its segment, and its payload."""

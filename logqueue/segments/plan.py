@@ -37,7 +37,7 @@ class TopicRead(msgspec.Struct):
     Attributes:
         topic, name, log_id: Which one.
         ranges: Originals to take.
-        moved: Seqs to take of those that are written anew; those that are not there are gone.
+        moved: Seqs to take of the rewritten records; those that are not there are gone.
     """
 
     topic: int
@@ -53,7 +53,7 @@ class TopicRead(msgspec.Struct):
 
 
 class SourceSegment(msgspec.Struct):
-    """An earlier segment that bytes of a read's records stand in."""
+    """An earlier segment that holds bytes of a read's records."""
 
     segment: int
     bytes: int
@@ -133,7 +133,7 @@ def plan_records(
 
     Args:
         indexes: Of all segments of the jobs log that are at hand, ascending. Leave none out: a
-            record that was written anew counts only where no earlier segment has it.
+            rewritten record counts only where no earlier segment has it.
         wanted: Seqs by topic instance; None for all of an instance.
     """
     names = topics_of(indexes)
@@ -156,7 +156,7 @@ class _Had(msgspec.Struct):
 
 
 class _Plan:
-    """Goes over the segments, oldest first."""
+    """Plans over the segments, oldest first."""
 
     def __init__(self, names: KnownTopics) -> None:
         self._names = names
@@ -274,8 +274,8 @@ class _Plan:
 def _facts(names: KnownTopics, known: KnownTopics, topic: int) -> TopicFacts:
     """A topic as known where a segment begins; what never changes, as known at the end."""
     facts = known.topics.get(topic, TopicFacts(topic))
-    told = names.topics.get(topic, facts)
-    return msgspec.structs.replace(facts, name=told.name, is_queue=told.is_queue)
+    named = names.topics.get(topic, facts)
+    return msgspec.structs.replace(facts, name=named.name, is_queue=named.is_queue)
 
 
 def _wanted(ranges: Ranges, wanted: Ranges | None) -> Ranges:

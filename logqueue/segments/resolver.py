@@ -1,4 +1,4 @@
-"""The records that copies and committed chunks are made of, found where they stand.
+"""The records that copies and committed chunks are made of, looked up in their segments.
 
 Owns: a bounded memory of what was seen in the segment being read, and of earlier segments that
 are its sources. Must not know: which records are wanted, how they are shown.
@@ -69,7 +69,7 @@ class SegmentRecords(ev.RecordVisitor):
         self.topics = set(topics)
         self._staged_for = frozenset(staged_for)
         self._originals: dict[int, list[_Original]] = {}
-        self._anew: dict[tuple[int, int], list[tuple[int, bytes, int]]] = {}
+        self._rewritten: dict[tuple[int, int], list[tuple[int, bytes, int]]] = {}
         self._chunks: dict[tuple[int, ChunkKey], list[tuple[int, bytes]]] = {}
         # Of the event that is visited.
         self._offset = 0
@@ -124,7 +124,7 @@ class SegmentRecords(ev.RecordVisitor):
         if topic not in self.topics:
             return
         for index, seq in enumerate(BlockView(block).numbers(SEQ) or ()):
-            self._anew.setdefault((topic, seq), []).append((self._offset, block, index))
+            self._rewritten.setdefault((topic, seq), []).append((self._offset, block, index))
 
     def original(self, topic: int, seq: int, before: int) -> _Original | None:
         """The originals that a seq is one of, if their frame begins before `before`."""
@@ -135,18 +135,18 @@ class SegmentRecords(ev.RecordVisitor):
         return kept[at]
 
     def anew(self, topic: int, seq: int, before: int) -> tuple[int, bytes, int] | None:
-        """The latest block that a record was written anew in before an offset, and its place."""
-        for told in reversed(self._anew.get((topic, seq), ())):
-            if told[0] < before:
-                return told
+        """The latest block before an offset that a record was rewritten in, and its place."""
+        for place in reversed(self._rewritten.get((topic, seq), ())):
+            if place[0] < before:
+                return place
         return None
 
     def rewrote(self) -> bool:
-        """Whether any record kept here was written anew."""
-        return bool(self._anew)
+        """Whether any record kept here was rewritten."""
+        return bool(self._rewritten)
 
     def chunk(self, topic: int, key: ChunkKey, before: int) -> bytes | None:
-        """The block of a staged chunk. A commit may stage it anew in its own frame."""
+        """The block of a staged chunk. A commit may stage it again in its own frame."""
         for offset, block in reversed(self._chunks.get((topic, key), ())):
             if offset <= before:
                 return block

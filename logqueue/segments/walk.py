@@ -48,7 +48,7 @@ class _Want:
         return found
 
     def anew(self, seqs: Sequence[int]) -> list[int]:
-        """Places of those seqs that are wanted of records written anew, each once."""
+        """Places of the wanted seqs among rewritten records, each once."""
         moved, taken = self.moved, self.taken
         if not moved:
             return []
@@ -241,11 +241,11 @@ def read_events(data: bytes, read: SegmentRead, path: str = "") -> Iterator[JobT
             continue
         for event in transaction.events:
             if event.topic in wanted:
-                told = rows_of(event, order, log, known)
+                found_rows = rows_of(event, order, log, known)
                 if order >= first:
-                    yield from told
+                    yield from found_rows
                 else:
                     # Floors move all the same.
-                    for _ in told:
+                    for _ in found_rows:
                         pass
             event.visit_topics(known)

@@ -1,6 +1,6 @@
 """What the server says: the shape of every reply, of every item in one, and of every stream frame.
 
-Owns: names, types and presence of fields, as they stand on the wire. Must not know: how a reply is
+Owns: names, types and presence of fields, as on the wire. Must not know: how a reply is
 computed, sent or asked for. Clients decode into these; descriptions of the API are derived from
 them. A field without a default is always sent. A field with a default may be left out, be it
 because there is nothing to say or because the server knows no such thing. Unknown fields are

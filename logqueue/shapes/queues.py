@@ -1,4 +1,4 @@
-"""Shapes of leased jobs and of looking at jobs. See the package."""
+"""Shapes of leased jobs and of replies about jobs. See the package."""
 
 from __future__ import annotations
 

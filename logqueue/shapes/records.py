@@ -51,7 +51,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     """Records that are gone and that the reader had not seen: `gap_from` to `gap_to`, inclusive.
 
     Attributes:
-        earliest_seq: Where reading goes on.
+        earliest_seq: Where reading continues.
         missed_estimate: How many at most; frames of a watch leave it out.
     """
 

@@ -13,9 +13,9 @@ class SeqAt(msgspec.Struct, frozen=True, kw_only=True):
     """Reply to asking where the records from a time on begin.
 
     Attributes:
-        log_id: Of the topic as it is now; another one after it was deleted and made anew.
+        log_id: Of the topic as it is now; another one after it was deleted and recreated.
         seq: The first record accepted at `ts` or later; one above the head when there is none.
-        previous_seq: The record before it, 0 when there is none; what lay between was removed.
+        previous_seq: The record before it, 0 when there is none; those between were removed.
     """
 
     topic: str
@@ -32,13 +32,13 @@ class SegmentTopic(msgspec.Struct, frozen=True, kw_only=True):
     """What a segment holds of one topic.
 
     Attributes:
-        topic: Number of the topic; one that is deleted and made anew gets another.
+        topic: Number of the topic; one that is deleted and recreated gets another.
         name: Of the topic; empty when no segment at hand tells.
         log_id: The one of its state.
         ranges: Seqs appended in the segment: first and last, inclusive, ascending.
         rows, bytes: Records in these, and their data and meta.
         first_ts, last_ts: When they were appended; 0 without any.
-        moved: Seqs written anew in the segment, since the one that had them was to go. They count
+        moved: Seqs rewritten in the segment, since the one that had them was dropped. They count
             only where no earlier segment has them. Seqs in between may be gone.
         moved_rows, moved_bytes, moved_first_ts, moved_last_ts: The same of these.
         events: What the segment tells of the lives of its jobs, in rows.
@@ -88,7 +88,7 @@ class SegmentRouterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BorrowedRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of a segment whose content stands in earlier ones.
+    """Records of a segment whose content is in earlier ones.
 
     Attributes:
         topic: Number of the topic they are of.
@@ -119,7 +119,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
             when it has none.
         first_at, last_at: Lowest and highest time of what it tells.
         learned, routers: What it tells of topics and routers themselves.
-        borrowed: Records whose content stands in earlier segments.
+        borrowed: Records whose content is in earlier segments.
         staged: Chunks that were staged but not committed here.
         damage: What is wrong behind `bytes`; None when nothing is.
     """

@@ -81,14 +81,14 @@ class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    """Reply to looking at a topic.
+    """Reply to a read of a topic's state.
 
     Attributes:
         earliest_seq: The lowest seq still there; one above the head when nothing is.
         count: Records that are there.
         bytes: Their size.
         queue: None for logs.
-        log_id: Another one for a topic that is deleted and made anew, and for other data.
+        log_id: Another one for a topic that is deleted and recreated, and for other data.
     """
 
     topic: str

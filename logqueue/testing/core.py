@@ -38,7 +38,7 @@ EPOCH_MS = 1_700_000_000_000
 SEGMENT_BYTES = 1 << 20
 
 DAY_MS = 86_400_000
-"""Virtual time takes no steps that the loop does not know of, so looking for them is in vain."""
+"""Under virtual time no step is slow, so slow steps are not looked for."""
 
 STALL_RETRY_S = 1.0
 """Longer than on the real server, since every look costs a turn. What makes room in between (a
@@ -102,7 +102,7 @@ class Exchange:
         self.headers = headers
 
     def go_silent(self) -> None:
-        """What comes from now on gets lost, and nobody is told."""
+        """Drop all further output silently."""
         self.is_silent = True
         self.on_change()
         self.on_change = _nothing

@@ -164,7 +164,7 @@ class MemoryServer:
         """Sleep in virtual time: what a handler that blocks calls in place of `time.sleep`.
 
         On the event loop it blocks the loop, as `time.sleep` would: leases are renewed, nothing
-        else goes on.
+        else continues.
         """
         thread = threading.get_ident()
         if self._time.driver == thread:
@@ -268,7 +268,7 @@ class MemoryServer:
         self._faults.order("reply", verb, times)
 
     def cut_off(self, worker: MemoryWorker, *, is_noticed: bool = True) -> None:
-        """Let nothing through between a worker and the server; the worker goes on.
+        """Let nothing through between a worker and the server; the worker runs on.
 
         Args:
             is_noticed: Both see their connections end. False: as when a cable is cut.

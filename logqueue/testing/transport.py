@@ -71,7 +71,7 @@ class Link:
 
         Args:
             is_noticed: Both sides see their connections end, as when a process is killed; else
-                each goes on believing in them until its patience ends, as when a cable is cut.
+                each keeps them open until its timeout, as when a cable is cut.
             is_dead: The party itself is gone.
         """
         self.is_cut = True
@@ -102,7 +102,7 @@ class Faults:
             self._ordered += [(kind, verb)] * times
 
     def take(self, request: httpx.Request) -> str:
-        """What goes wrong with this request; "" for nothing."""
+        """The failure injected into this request; "" for none."""
         called = verb(request)
         with self._lock:
             for fault in self._ordered:
@@ -224,8 +224,8 @@ async def _next(
 ) -> None:
     """Wait for more of a reply.
 
-    The server sends no heartbeats here, so that an hour of silence costs nothing; patience
-    ends only where the link was cut and nobody noticed.
+    The server sends no heartbeats here, so that an hour of silence costs nothing; timeouts
+    fire only where the link was cut unnoticed.
     """
     await changed.wait()
     if exchange.is_silent:

@@ -4,7 +4,7 @@ Owns: the clock, what is due outside any loop, which threads are at work, and th
 time pass instead of sleeping. Must not know: servers, workers, jobs.
 
 A loop of the ordinary kind sleeps in its selector until its next timer. This one, when nothing is
-left to do now, asks to be told how to wait. A driven loop (the workers') then moves time to the
+left to do now, asks how to wait. A driven loop (the workers') then moves time to the
 next thing that is due anywhere; a stepped loop (the server's) simply stops and says what it waits
 for.
 """
@@ -70,7 +70,7 @@ class VirtualTime:
     """A clock in seconds, from 0, and everything that is due by it.
 
     Attributes:
-        driver: The thread that lets time pass now; None while nobody does.
+        driver: The thread that lets time pass now; None while none does.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class VirtualTime:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a thread is at work, so that time must stand still."""
+        """Whether a thread is at work, so that time must not advance."""
         with self._lock:
             return any(errand.is_counted and not errand.is_asleep for errand in self._errands)
 
@@ -175,7 +175,7 @@ class VirtualTime:
 
 
 OnIdle = Callable[[float | None], bool]
-"""Told for how long a loop would sleep, None for ever; returns whether to wait for real events."""
+"""Called with the seconds a loop would sleep (None: forever); says whether to wait for events."""
 
 
 class _IdleSelector(selectors.DefaultSelector):
@@ -219,7 +219,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """As ever; time stands still while the function is at work."""
+        """As usual; time does not advance while the function runs."""
         time = self._virtual
         errand = time.begin_errand()
         future = super().run_in_executor(executor, time.run_errand, errand, lambda: func(*args))

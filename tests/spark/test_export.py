@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.reports.export import FORMATS, told, write_tables
+from logqueue.pipeline.reports.export import FORMATS, description_of, write_tables
 from tests.spark.sample_report import MONDAY, Rows, busy_week, tables
 
 RANGE = {
@@ -85,7 +85,7 @@ def test_the_range_goes_along(tmp_path: Path) -> None:
     made = {n: t.replace_schema_metadata(RANGE) for n, t in tables().items()}
     write_tables(made, str(tmp_path), FORMATS)
     read = pq.read_table(tmp_path / "report_dfg.parquet")
-    assert told(read)["range"]["end_ms"] == 7
+    assert description_of(read)["range"]["end_ms"] == 7
     assert pq.ParquetFile(tmp_path / "report_dfg.parquet").schema_arrow.names[0] == "topic"
     assert json.loads((tmp_path / "report_dfg.json").read_text())["range"]["end_ms"] == 7
     assert "1970-01-01 00:00" in (tmp_path / "report.md").read_text()

@@ -1,4 +1,4 @@
-"""Sessions: settings that jobs count on, what is refused, failures told in one line."""
+"""Sessions: settings that jobs count on, what is refused, failures in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logqueue.pipeline.engines.spark.session import doctor, java, scratch, session
-from logqueue.pipeline.errors import PipelineError, told
+from logqueue.pipeline.errors import PipelineError, message_of
 from tests.house import ROOT
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def test_a_failure_in_a_python_worker_is_one_line(spark: SparkSession) -> None:
 
     with pytest.raises(Exception) as failed:
         spark.range(1).coalesce(1).mapInArrow(refuse, "id long").collect()
-    assert told(failed.value) == "no such thing: make one"
+    assert message_of(failed.value) == "no such thing: make one"
     with pytest.raises(Exception) as failed:
         spark.range(1).select("nothing").collect()
-    assert told(failed.value).startswith("[UNRESOLVED_COLUMN")
-    assert "\n" not in told(failed.value)
+    assert message_of(failed.value).startswith("[UNRESOLVED_COLUMN")
+    assert "\n" not in message_of(failed.value)
 
 
 TRACE = """\
@@ -73,7 +73,7 @@ Driver stacktrace: SQLSTATE: XXKST
     ],
 )  # fmt: skip
 def test_what_is_told_of_a_failure(text: str, line: str) -> None:
-    assert told(ValueError(text)) == line
+    assert message_of(ValueError(text)) == line
 
 
 def test_what_can_not_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from logqueue.pipeline.engines.spark.formats.sink import batch_writer, stream_writer
 from logqueue.pipeline.engines.spark.formats.sink_bodies import BodyChunk, Chunks, Sum, digest_of
-from logqueue.pipeline.errors import PipelineError, told
+from logqueue.pipeline.errors import PipelineError, message_of
 from logqueue.pipeline.writing.sink_options import SinkOptions, producer_of, read_options
 from logqueue.shapes import Record
 from tests.spark.sinking import Target, numbers
@@ -128,9 +128,9 @@ def schema(**columns: DataType) -> StructType:
     ],
 )
 def test_columns(columns: dict[str, DataType], given: dict[str, str | None], message: str) -> None:
-    told = {key: value for key, value in {**BATCH, **given}.items() if value is not None}
+    options = {key: value for key, value in {**BATCH, **given}.items() if value is not None}
     with pytest.raises(PipelineError, match=message):
-        batch_writer(told, schema(**columns), False)
+        batch_writer(options, schema(**columns), False)
 
 
 def test_overwriting_is_refused() -> None:
@@ -194,7 +194,11 @@ def test_rows_go_to_the_topics_they_name() -> None:
     found, chunks = cut(columns)
     got = {chunk.topic: [*map(bytes.decode, chunk.records)] for chunk in found}
     assert got == {"a": ['{"data":1}', '{"data":3}'], "b": ['{"data":2}'], "t": ['{"data":4}']}
-    assert {topic: told.rows for topic, told in chunks.sums.items()} == {"a": 2, "b": 1, "t": 1}
+    assert {topic: one.rows for topic, one in chunks.sums.items()} == {
+        "a": 2,
+        "b": 1,
+        "t": 1,
+    }
     many = {"data": [json.dumps("x" * 40)] * 40, "topic": [f"t{n}" for n in range(40)]}
     found, _ = cut(many, chunkBytes="100")
     assert sorted(chunk.topic for chunk in found) == sorted(many["topic"])
@@ -291,7 +295,7 @@ def test_keyed_rows(spark: SparkSession, target: Target) -> None:
     assert sorted(value["n"] for value in target.values("keyed")) == [*range(40)]
     with pytest.raises(Exception, match="PipelineError") as refusal:
         target.write(rows, "a-log", mode="keyed")
-    assert "make the topic a queue first" in told(refusal.value)
+    assert "make the topic a queue first" in message_of(refusal.value)
 
 
 @pytest.mark.spark
@@ -304,7 +308,9 @@ def test_plain_rows_and_refusals(spark: SparkSession, target: Target) -> None:
         target.write(
             numbers(spark, 3, 1).selectExpr("concat(data, ',') AS data"), "plain", writeId="b"
         )
-    assert "of partition" in told(refusal.value) and "not valid JSON" in told(refusal.value)
+    assert "of partition" in message_of(refusal.value) and "not valid JSON" in message_of(
+        refusal.value
+    )
     with pytest.raises(Exception, match="PipelineError") as refusal:
         target.write(numbers(spark, 3).selectExpr("data AS other"), "plain", writeId="c")
-    assert told(refusal.value).startswith("column other is unknown")
+    assert message_of(refusal.value).startswith("column other is unknown")

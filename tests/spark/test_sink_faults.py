@@ -25,7 +25,7 @@ from logqueue.pipeline.engines.spark.formats.sink import (
     PartWritten,
 )
 from logqueue.pipeline.engines.spark.formats.sink_bodies import Sum
-from logqueue.pipeline.errors import PipelineError, told
+from logqueue.pipeline.errors import PipelineError, message_of
 from logqueue.pipeline.writing.sink_options import read_options
 from logqueue.testing.process import ServerProcess
 from tests.client.proxy import Proxy
@@ -47,7 +47,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def proxied(target: Target) -> Iterator[tuple[Target, Proxy]]:
-    """The same server behind a proxy that can be told to lose replies."""
+    """The same server behind a proxy that can be set to lose replies."""
     with Proxy(target.address) as proxy:
         behind = Target(target.server)
         behind.url = proxy.url
@@ -109,7 +109,7 @@ def test_no_server(target: Target) -> None:
 
 
 def test_patience_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that has no room is asked again for as long as was said, then that is told."""
+    """A server that has no room is asked again for as long as was said, then that is reported."""
     place = sink._Place("w:spark", 1, 4, "a")
     monkeypatch.setattr(sink._Place, "here", lambda producer, epoch: place)
     with ServerProcess(tmp_path / "data", MAX_TOTAL_BYTES="2000") as server:
@@ -164,7 +164,7 @@ def test_a_write_that_is_run_again(spark: SparkSession, target: Target) -> None:
     other = numbers(spark, 50).selectExpr("replace(data, '7', '8') AS data")
     with pytest.raises(Exception, match="PipelineError") as refusal:
         target.write(other, "again", writeId="again")
-    assert "with other content; it was committed with other rows" in told(refusal.value)
+    assert "with other content; it was committed with other rows" in message_of(refusal.value)
     target.write(numbers(spark, 0), "again", writeId="empty")
     target.write(numbers(spark, 2), "again", writeId="again", epoch=2)
     assert len(target.values("again")) == 52
@@ -186,14 +186,14 @@ def test_a_stream_through_lost_answers(
     proxy.lose_reply("/v0/producers/etl/epochs/1/commit")
     with pytest.raises(Exception, match="PipelineError") as refusal:
         run(1, patienceSeconds=0)
-    assert "the commit was not written" in told(refusal.value)
+    assert "the commit was not written" in message_of(refusal.value)
     assert counted(target, "stream") == [*range(40)], "the commit was applied all the same"
     files(source, 2, 1)
     run(3)
     assert counted(target, "stream") == [*range(60)]
     with pytest.raises(Exception, match="PipelineError") as refusal:
         target.stream(texts(spark, source), "stream", checkpoint + "-lost", producer="etl")
-    assert "the checkpoint was lost or is an older one" in told(refusal.value)
+    assert "the checkpoint was lost or is an older one" in message_of(refusal.value)
     assert counted(target, "stream") == [*range(60)]
 
 
@@ -209,8 +209,8 @@ from tests.spark.sinking import FORMAT, texts
 source, url, checkpoint = sys.argv[1:]
 spark = session.open_session("local[2,4]", conf=SETTINGS, app_name="killed")
 rows = texts(spark, Path(source)).repartition(2)
-told = {"url": url, "topic": "killed", "producer": "killed", "checkpointLocation": checkpoint}
-query = rows.writeStream.format(FORMAT).options(**told).trigger(availableNow=True).start()
+options = {"url": url, "topic": "killed", "producer": "killed", "checkpointLocation": checkpoint}
+query = rows.writeStream.format(FORMAT).options(**options).trigger(availableNow=True).start()
 query.awaitTermination()
 """
 

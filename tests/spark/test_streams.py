@@ -292,7 +292,7 @@ def test_spark_shows_the_sentence_of_a_loss(
 ) -> None:
     from pyspark.errors import StreamingQueryException
 
-    from logqueue.pipeline.errors import told
+    from logqueue.pipeline.errors import message_of
 
     given = live(shared, topics="lost")
     with Client(shared.url) as client:
@@ -303,7 +303,7 @@ def test_spark_shows_the_sentence_of_a_loss(
         client.append("lost", range(3), create=True)
     with pytest.raises(StreamingQueryException) as caught:
         start_query(spark, given, checkpoint, lambda rows, _: None).awaitTermination()
-    assert "topic 'lost' is another one now" in told(caught.value)
+    assert "topic 'lost' is another one now" in message_of(caught.value)
 
 
 def test_resolved_offsets_start_a_stream(shared: Written, tmp_path: Path) -> None:

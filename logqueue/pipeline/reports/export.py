@@ -80,7 +80,7 @@ def write_tables(
                 files.append(path)
         if "md" in chosen:
             path = os.path.join(to, MARKDOWN_FILE)
-            write_text(path, markdown(tables, {n: told(t) for n, t in tables.items()}))
+            write_text(path, markdown(tables, {n: description_of(t) for n, t in tables.items()}))
             files.append(path)
     except OSError as failure:
         place = failure.filename2 or failure.filename or to
@@ -90,7 +90,7 @@ def write_tables(
     return files
 
 
-def told(table: pa.Table) -> dict[str, Any]:
+def description_of(table: pa.Table) -> dict[str, Any]:
     """What a table says about itself, such as `range`; {} when it says nothing."""
     metadata = table.schema.metadata or {}
     return {
@@ -138,7 +138,7 @@ def _cells(column: pa.Array) -> list[Any]:
 
 def _write_json(name: str, table: pa.Table, path: str) -> None:
     """One document: what the table is, then its rows, one on a line."""
-    head = {"table": name, **told(table), "columns": table.column_names}
+    head = {"table": name, **description_of(table), "columns": table.column_names}
 
     def fill(beside: str) -> None:
         with open(beside, "w", encoding="utf-8", newline="") as opened:

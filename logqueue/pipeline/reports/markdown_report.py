@@ -56,17 +56,19 @@ PARTS = (
 
 
 def markdown(
-    tables: Mapping[str, pa.Table], told: Mapping[str, Mapping[str, Any]], title: str = "Queues"
+    tables: Mapping[str, pa.Table],
+    descriptions: Mapping[str, Mapping[str, Any]],
+    title: str = "Queues",
 ) -> str:
     """The document.
 
     Args:
         tables: By name; those that are missing are left out.
-        told: By table, what it says about itself: `range` with `start_ms`, `end_ms`, `bucket_ms`.
+        descriptions: By table, its metadata: `range` with `start_ms`, `end_ms`, `bucket_ms`.
         title: Its heading.
     """
     lines = [f"# {title}", ""]
-    spans = [about["range"] for about in told.values() if "range" in about]
+    spans = [about["range"] for about in descriptions.values() if "range" in about]
     if spans:
         first = spans[0]
         lines += [

@@ -161,5 +161,5 @@ def _encode(place: SegmentPlace, look: SegmentScan) -> Generator[None, None, byt
             yield
         lists.append(b'"%b":[%b]' % (name.encode(), b",".join(parts)))
     bare = msgspec.structs.replace(index, topics=[], learned=[], routers=[], borrowed=[], staged=[])
-    told = {**head, **msgspec.to_builtins(bare)}
-    return b"%b,%b}" % (replies.encode(told)[:-1], b",".join(lists))
+    fields = {**head, **msgspec.to_builtins(bare)}
+    return b"%b,%b}" % (replies.encode(fields)[:-1], b",".join(lists))

@@ -55,7 +55,7 @@ def run_compact(
     """
     place = manifests.local_root(root)
     manifests.require_archive(place)
-    told: dict[str, dict[str, int]] = {}
+    tables: dict[str, dict[str, int]] = {}
     with manifests.Lock(place, "compact"):
         for done, table in enumerate(TABLES):
             note(f"compacting {table}", done / len(TABLES))
@@ -65,14 +65,14 @@ def run_compact(
 
                 sync(place, table)
             deleted, freed = _collect(place, table, now_s() - KEPT_S)
-            told[table] = {
+            tables[table] = {
                 "merged": merged,
                 "made": made,
                 "deleted": deleted,
                 "bytes_deleted": freed,
             }
         note("compacted", 1.0)
-    return {"job": "compact", "archive": str(place), "tables": told}
+    return {"job": "compact", "archive": str(place), "tables": tables}
 
 
 def _merge(root: Path, table: Table, target: int) -> tuple[int, int]:

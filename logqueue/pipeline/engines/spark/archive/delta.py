@@ -126,8 +126,8 @@ def _commit(
 def _properties(versions: dict[str, int]) -> Any:
     from deltalake import CommitProperties, Transaction
 
-    told = [Transaction(archive, epoch) for archive, epoch in sorted(versions.items())]
-    return CommitProperties(app_transactions=told)
+    transactions = [Transaction(archive, epoch) for archive, epoch in sorted(versions.items())]
+    return CommitProperties(app_transactions=transactions)
 
 
 def _schema(root: Path, entries: Sequence[FileEntry]) -> Any:

@@ -168,10 +168,10 @@ def run_archive(
             raise
         except Exception as error:
             raise as_pipeline_error(error) from error
-        told = {
+        summary = {
             stream.table: _added(root, stream.table, before[stream.table]) for stream in streams
         }
-    return {"job": "archive", "to": str(root), "tables": told}
+    return {"job": "archive", "to": str(root), "tables": summary}
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def stamped(spark: SparkSession, records: DataFrame, pairs: Sequence[Pair]) -> D
     known = spark.createDataFrame(list(pairs), "kind STRING, source STRING, topic STRING")
     targets = sorted({pair[2] for pair in pairs})
     meta = F.from_json("meta", _STAMPS)
-    told = (
+    reported = (
         records.where(F.col("topic").isin(targets) & F.col("meta").isNotNull())
         .select("topic", "seq", meta.alias("meta"))
         .select(
@@ -71,7 +71,7 @@ def stamped(spark: SparkSession, records: DataFrame, pairs: Sequence[Pair]) -> D
         .where("source is not null and src_seq is not null")
         .withColumn("block", block_of(F.col("src_seq")))
     )
-    return told.join(F.broadcast(known), ["kind", "source", "topic"], "left_semi")
+    return reported.join(F.broadcast(known), ["kind", "source", "topic"], "left_semi")
 
 
 def _stamp(kind: str, source: str, seq: str) -> Any:

@@ -275,8 +275,8 @@ class _AuditRun:
             delays=self._delays(records),
         ).persist()
         try:
-            told = jobs.where("size(broken) > 0 or size(floors) > 0")
-            rows = told.select("log_id", "topic", "broken", "floors").collect()
+            reported = jobs.where("size(broken) > 0 or size(floors) > 0")
+            rows = reported.select("log_id", "topic", "broken", "floors").collect()
             self.found += audit_leases.broken_findings(rows)
             moves: dict[str, list[tuple[int, int]]] = {}
             for row in rows:

@@ -380,14 +380,14 @@ def broken_findings(rows: Sequence[Any]) -> Iterator[Finding]:
                     f"{len(by_seq)} jobs: {detail}; the claims may have been in lease events that "
                     "are in no log (their tail is not synced, and old ones are dropped)"
                 )
-            evidence = {"log_id": log_id, **_told(by_seq[first_seq])}
+            evidence = {"log_id": log_id, **_event_evidence(by_seq[first_seq])}
             yield Finding(
                 LEASE_RULES[place].name, severity, topic, first_seq, last_seq, detail, evidence
             )
 
 
-def _told(event: Mapping[str, Any]) -> dict[str, Any]:
-    told = {
+def _event_evidence(event: Mapping[str, Any]) -> dict[str, Any]:
+    evidence = {
         "order": event["lseq"],
         "event": event["event"],
         "at_ms": event["at"],
@@ -395,4 +395,4 @@ def _told(event: Mapping[str, Any]) -> dict[str, Any]:
         "holder": event["holder"],
         "due_ms": event["due"],
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in evidence.items() if value is not None}

@@ -21,7 +21,7 @@ from logqueue.errors import (
     LogqueueError,
     quoted,
 )
-from logqueue.pipeline.errors import PipelineError, told
+from logqueue.pipeline.errors import PipelineError, message_of
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.writing.progress_records import WriteMemory, digest
 from logqueue.pipeline.writing.sink_options import producer_of
@@ -198,7 +198,7 @@ def _matching(spark: SparkSession, records: Sequence[Record], where: str | None)
         return sorted(row["seq"] for row in rows.where(where).select("seq").collect())
     except PySparkException as error:
         raise PipelineError(
-            f"the condition {quoted(where)} does not work: {told(error)}; columns are {COLUMNS}"
+            f"invalid condition {quoted(where)}: {message_of(error)}; columns are {COLUMNS}"
         ) from error
 
 

@@ -83,8 +83,8 @@ class _Files:
             rows = pa.concat_tables(parts)
             pq.write_table(rows, f"{path}.{attempt}", compression="zstd", store_schema=False)
             os.replace(f"{path}.{attempt}", path)
-            told = [pa.array([name]), pa.array([day]), pa.array([rows.num_rows])]
-            yield pa.RecordBatch.from_arrays(told, ["name", "day", "rows"])
+            counts = [pa.array([name]), pa.array([day]), pa.array([rows.num_rows])]
+            yield pa.RecordBatch.from_arrays(counts, ["name", "day", "rows"])
 
 
 def write_folded(to: str, end: int, topics: dict[str, str]) -> Task:

@@ -67,7 +67,7 @@ class Span:
     queues: tuple[QueueSpan, ...]
     others: int = 0
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """As a summary tells it."""
         return {"start": moment_text(self.start), "end": moment_text(self.end)}
 
@@ -77,7 +77,7 @@ class Span:
 
     def write(self, folder: str) -> None:
         """Write it to a directory, for readers of the tables there."""
-        text = json.dumps({"v": 1, **self.told(), "span": asdict(self)}, indent=1)
+        text = json.dumps({"v": 1, **self.description(), "span": asdict(self)}, indent=1)
         part = os.path.join(folder, RANGE_FILE + ".part")
         with open(part, "w", encoding="utf-8") as file:
             file.write(text + "\n")
@@ -93,9 +93,9 @@ class Span:
         path = os.path.join(folder, RANGE_FILE)
         try:
             with open(path, encoding="utf-8") as file:
-                told = json.load(file)["span"]
-            queues = tuple(QueueSpan(**queue) for queue in told.pop("queues"))
-            return cls(**told, queues=queues)
+                description = json.load(file)["span"]
+            queues = tuple(QueueSpan(**queue) for queue in description.pop("queues"))
+            return cls(**description, queues=queues)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:

@@ -199,7 +199,7 @@ def run_lifecycle(
     note("done", 1.0)
     return {
         "job": "lifecycle",
-        "range": span.told(),
+        "range": span.description(),
         "since": moment_text(threshold) if since is not None else None,
         "topics": sorted({queue.topic for queue in span.queues}),
         "read": {

@@ -82,8 +82,8 @@ def collected(rows: DataFrame, kind: TableKind, lives: Lives) -> pa.Table:
     """A table on the driver: sorted, in its schema, with the range in its metadata."""
     table = rows.select(*kind.names).toArrow().cast(kind.arrow())
     table = table.sort_by([(name, "ascending") for name in kind.order])
-    told = {"v": 1, "start_ms": lives.start, "end_ms": lives.end, "bucket_ms": lives.bucket}
-    return table.replace_schema_metadata({RANGE_KEY: json.dumps(told).encode()})
+    head = {"v": 1, "start_ms": lives.start, "end_ms": lives.end, "bucket_ms": lives.bucket}
+    return table.replace_schema_metadata({RANGE_KEY: json.dumps(head).encode()})
 
 
 def run_report(
@@ -140,7 +140,7 @@ def run_report(
     note("done", 1.0)
     return {
         "job": "report",
-        "range": span.told() if span is not None else {},
+        "range": span.description() if span is not None else {},
         "topics": sorted({queue.topic for queue in span.queues}) if span is not None else [],
         "bucket_ms": what.bucket,
         "rows": {name: table.num_rows for name, table in made.items()},

@@ -22,7 +22,7 @@ EXTENSIONS_MAX = 10
 """A lease that was extended more often looks stuck."""
 TIMES_P99 = 3
 """So does one that is held longer than this many times the 99th percentile of runs."""
-RETRIES_TOLD_MAX = 20
+RETRIES_SHOWN_MAX = 20
 
 _XES = {
     "appended": "schedule",
@@ -90,7 +90,7 @@ def measured(lives: Lives, rules: Mapping[str, int]) -> DataFrame:
     from pyspark.sql import DataFrame as Frame
     from pyspark.sql import functions as F
 
-    def told(rows: DataFrame, rule: str, seq: str, since: str, until: Column) -> DataFrame:
+    def broken_by(rows: DataFrame, rule: str, seq: str, since: str, until: Column) -> DataFrame:
         start = F.unix_millis(since)
         return rows.where(start <= lives.end).select(
             "topic",
@@ -109,7 +109,7 @@ def measured(lives: Lives, rules: Mapping[str, int]) -> DataFrame:
         "e2e": (lives.jobs, "seq", "ready_at", (finished,)),
     }
     frames = [
-        told(rows, rule, seq, since, F.coalesce(*until, end))
+        broken_by(rows, rule, seq, since, F.coalesce(*until, end))
         for rule, (rows, seq, since, until) in parts.items()
         if rule in rules
     ]
@@ -254,9 +254,9 @@ def retries(lives: Lives) -> DataFrame:
     """The table `report_retries`."""
     from pyspark.sql import functions as F
 
-    told = F.least("attempts", F.lit(RETRIES_TOLD_MAX)).alias("attempts")
+    attempts_shown = F.least("attempts", F.lit(RETRIES_SHOWN_MAX)).alias("attempts")
     is_acked = (F.col("state") == "acked").cast("long")
-    return lives.jobs.groupBy("topic", told).agg(
+    return lives.jobs.groupBy("topic", attempts_shown).agg(
         F.count(F.lit(1)).alias("jobs"), F.sum(is_acked).alias("acked")
     )
 
@@ -294,7 +294,7 @@ def poison(lives: Lives) -> DataFrame:
         .agg(
             F.count(F.lit(1)).alias("n"),
             F.max("ended_at").alias("at"),
-            F.max(first_line(F.col("error"))).alias("told"),
+            F.max(first_line(F.col("error"))).alias("first_line"),
         )
     )
     names = ["topic", "kind", "value"]
@@ -305,7 +305,7 @@ def poison(lives: Lives) -> DataFrame:
             F.sum("n").alias("failures"),
             F.count(F.lit(1)).alias("jobs"),
             F.max("at").alias("last_at"),
-            F.max("told").alias("sample_error"),
+            F.max("first_line").alias("sample_error"),
         )
         .where("jobs >= 2")
     )
