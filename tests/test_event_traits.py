@@ -127,7 +127,7 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> None:
     def lent(state: Any, event: JobsLent, segment: int) -> None:
         pass
 
-    table: dict[type[ev.Event], Any] = {**dispatch._APPLY}
+    table: dict[type[Any], Any] = {**dispatch._APPLY}
     table |= {RecordsImported: imported, JobsLent: lent}
     monkeypatch.setattr(dispatch, "_APPLY", table)
 

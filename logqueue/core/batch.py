@@ -80,13 +80,18 @@ class Batch:
         first = parts[0]
         if len(parts) == 1:
             return first
-        count = sum(part.count for part in parts)
         block = blocks.join([part.block for part in parts])
-        batch = cls(block, first.first_seq, count, first.ts, first.segment, first.hops)
-        if any(part._times is not None or part.ts != first.ts for part in parts):
-            batch._take_times(
-                array("Q", chain.from_iterable(part.times_at(0, part.count) for part in parts))
-            )
+        times = [*chain.from_iterable(part.times_at(0, part.count) for part in parts)]
+        return cls.timed(block, first.first_seq, times, first.segment, first.hops)
+
+    @classmethod
+    def timed(
+        cls, block: bytes, first_seq: int, times: Sequence[int], segment: int, hops: int = 0
+    ) -> Batch:
+        """A batch with consecutive seqs whose records came at their own times."""
+        batch = cls(block, first_seq, len(times), times[0], segment, hops)
+        if times.count(times[0]) < len(times):
+            batch._take_times(array("Q", times))
         return batch
 
     @property

@@ -25,7 +25,7 @@ def evicted(cap_floor: int, dropped: int) -> Sequence[JobChange]:
     return (JobChange("trimmed", (cap_floor,), "", dropped, reason="cap"),) if cap_floor else ()
 
 
-class RecordsAppended(Event, frozen=True, array_like=True, tag=4):
+class RecordsAppended(Event, frozen=True, array_like=True, tag=4, gc=False):
     """A batch got consecutive seqs from `first_seq`.
 
     Attributes:

@@ -205,3 +205,36 @@ def test_random_lives(seed: int) -> None:
     # A restart ends leases of records that are gone.
     before["queue"]["orphans"] = after["queue"]["orphans"]
     assert after == before
+
+
+@pytest.mark.parametrize("per_write", [1, 3])
+def test_replay_takes_neighbours_in_together(
+    per_write: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small appends are applied in runs of up to 256 records; whatever comes between ends a run."""
+    world = World(segment_bytes=4 << 20)
+    world.put("q", durability="fsync", leases_durable=True)
+    world.put("other", durability="fsync")
+    for n in range(600 // per_write):
+        world.write("q", *[n] * per_write)
+        world.wait(n % 2)
+    world.write("q", "once", key="k")
+    world.write("other", 1)
+    world.write("q", 2)
+    assert world.take(2) == [1, 2]
+    world.write("q", 3)
+    world.ack(1)
+    world.write("q", *range(100))
+    world.write("q", 4)
+    before = portrait(world.state)
+    counts: list[int] = []
+    insert = Topic.insert
+
+    def counted(self: Topic, batch: Batch, size: int, **options: Any) -> None:
+        counts.append(batch.count)
+        insert(self, batch, size, **options)
+
+    monkeypatch.setattr(Topic, "insert", counted)
+    world.kill()
+    assert counts == [*([255, 255, 90] if per_write == 3 else [256, 256, 88]), 1, 1, 1, 1, 100, 1]
+    assert portrait(world.state) == before

@@ -24,22 +24,29 @@ from logqueue.core.apply import (
 )
 from logqueue.core.state import State
 
-_APPLY: dict[type[ev.Event], Callable[[State, Any, int], None]] = {
+_APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     **topics.APPLY,
     **records.APPLY,
     **routers.APPLY,
     **staging.APPLY,
     **jobs.APPLY,
     **checkpoints.APPLY,
+    records.AppendRun: records.run_appended,
 }
 
 
-def apply(state: State, event: ev.Event, segment: int = 0, *, at_once: bool = True) -> None:
+def apply(
+    state: State,
+    event: ev.Event | records.AppendRun,
+    segment: int = 0,
+    *,
+    at_once: bool = True,
+) -> None:
     """Change the state by one fact.
 
     Args:
         state: Changed in place.
-        event: What happened.
+        event: What happened, or a run of appends.
         segment: The jobs-log segment that holds the event's frame; 0 when it is not logged.
         at_once: Leave nothing of it for later; see `apply_replacing`.
     """

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 from logqueue import events as ev
 from logqueue.core.apply import replacing
-from logqueue.core.batch import Batch
+from logqueue.core.batch import JOINED_BYTES_MAX, JOINED_RECORDS_MAX, Batch
+from logqueue.core.batches import JOINED_BELOW
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
-from logqueue.events.block import BlockView
+from logqueue.events.block import BlockView, join, size_total
 
 
 def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> None:
@@ -23,6 +25,85 @@ def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> 
     if event.key is not None:
         write = Remembered(event.at, event.first_seq, event.count, topic.head, segment)
         topic.remember(event.key, write)
+
+
+RUN_BELOW = JOINED_BELOW[-1]
+"""Appends of so many records are large enough as they are."""
+
+
+class AppendRun:
+    """Neighbouring appends to one topic, to be applied as one: replay has many of them where
+    producers did not batch. At first it is empty.
+
+    Attributes:
+        topic: Number of the topic instance.
+        segment: The jobs-log segment that holds their frames.
+        events: The appends; the seqs of each are right behind those of the one before.
+    """
+
+    __slots__ = ("_form", "_next", "_records_left", "_room", "events", "segment", "topic")
+
+    def __init__(self) -> None:
+        self.topic = self.segment = self._next = 0
+        self.events: list[ev.RecordsAppended] = []
+        self._form = b""
+        self._records_left = JOINED_RECORDS_MAX
+        self._room = JOINED_BYTES_MAX
+
+    def take(self, event: ev.Event, segment: int) -> bool:
+        """Take in an event, if it is an append like those before."""
+        if type(event) is not ev.RecordsAppended:
+            return False
+        block = event.block
+        form = block[1:4]
+        left = self._records_left - event.count
+        room = self._room - len(block)
+        if (
+            left < 0
+            or room < 0
+            or event.count >= RUN_BELOW
+            or event.cap_floor
+            or event.key is not None
+            or event.hops
+        ):
+            return False
+        if not self.events:
+            self.topic, self.segment, self._form = event.topic, segment, form
+        elif (
+            event.first_seq != self._next
+            or event.topic != self.topic
+            or segment != self.segment
+            or form != self._form
+        ):
+            return False
+        self._next = event.first_seq + event.count
+        self._records_left = left
+        self._room = room
+        self.events.append(event)
+        return True
+
+
+def run_appended(state: State, run: AppendRun, segment: int) -> None:
+    """Apply a run of appends."""
+    topic = state.instances.get(run.topic)
+    events = run.events
+    if topic is None:
+        return
+    if len(events) == 1 or events[0].first_seq <= topic.head:
+        for event in events:
+            _records_appended(state, event, segment)
+        return
+    first_seq = events[0].first_seq
+    block = join([event.block for event in events])
+    times = [*chain.from_iterable(repeat(event.at, event.count) for event in events)]
+    batch = Batch.timed(block, first_seq, times, segment)
+    reserved = max(event.seqs_reserved for event in events)
+    # Logs from before an append had its size are still read.
+    size = size_total(block)
+    whole = ev.RecordsAppended(
+        times[-1], run.topic, first_seq, batch.count, block, seqs_reserved=reserved, size=size
+    )
+    take_in(state, topic, whole, batch)
 
 
 def take_in(

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 from logqueue import events as ev
+from logqueue.core.apply.dispatch import apply
 from logqueue.core.apply.elapse import put_some_back
+from logqueue.core.apply.records import AppendRun
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_attributes import RecordAttributeIndex
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
+
+
+class Replay:
+    """Applies the events of the jobs log in their order, neighbouring appends as one."""
+
+    __slots__ = ("_run", "_state")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._run = AppendRun()
+
+    def apply(self, event: ev.Event, segment: int) -> bool:
+        """Apply an event; False when it is an append that is applied with those that follow."""
+        if self._run.take(event, segment):
+            return False
+        self.catch_up()
+        if self._run.take(event, segment):
+            return False
+        apply(self._state, event, segment)
+        return True
+
+    def catch_up(self) -> None:
+        """Apply what is still to be applied, before anybody else looks at the state."""
+        run = self._run
+        if run.events:
+            self._run = AppendRun()
+            apply(self._state, run, run.segment)
 
 
 def count_leases(state: State, event: ev.Event) -> None:

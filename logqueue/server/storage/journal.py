@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from heapq import merge
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ import msgspec
 from logqueue import events as ev
 from logqueue.core.apply.checkpoints import introduce
 from logqueue.core.apply.dispatch import apply
-from logqueue.core.apply.replay import count_leases, end_alone, finish_replay
+from logqueue.core.apply.replay import Replay, count_leases, end_alone, finish_replay
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
@@ -221,25 +220,35 @@ class Journal:
         begun = False
         kept_from = 0
         gaps = Gaps()
+        jobs = Replay(state)
+        last_order = self.order - 1
         history = self._history(state, lambda done, total: note(done / total))
         for order, place, segment, transaction, _ in history:
-            self.order = max(self.order, order + 1)
-            if not transaction.events:
+            if order > last_order:
+                last_order = order
+            events = transaction.events
+            if place or not events or gaps.count:
+                jobs.catch_up()
+            if not events:
                 gaps.note(state, place)
                 continue
             if place:
-                _replay_leases(state, transaction.events, alone=not begun)
+                _replay_leases(state, events, alone=not begun)
                 continue
             begun = True
-            for event in transaction.events:
+            for event in events:
                 if gaps.count:
+                    jobs.catch_up()
                     gaps.look(state, event)
-                apply(state, event, segment)
-                kept_from = max(kept_from, event.needed_from())
-                if isinstance(event, ev.Checkpointed) and not event.more:
-                    self._checkpointed.add(event.begun or segment)
-            last = transaction.events[-1]
-            clean = isinstance(last, ev.Checkpointed) and last.clean
+                clean = False
+                if jobs.apply(event, segment):
+                    kept_from = max(kept_from, event.needed_from())
+                    if isinstance(event, ev.Checkpointed):
+                        clean = event.clean
+                        if not event.more:
+                            self._checkpointed.add(event.begun or segment)
+        jobs.catch_up()
+        self.order = last_order + 1
         self._require_whole(kept_from)
         if gaps.count:
             gaps.close(state)
@@ -258,7 +267,7 @@ class Journal:
                 if type(event) is ev.Checkpointed:
                     introduce(state, event)
         leases = _transactions(self.leases, 1, None)
-        return merge(chain(opening, jobs), leases, key=_by_order)
+        return _merged(chain(opening, jobs), leases)
 
     def _require_whole(self, kept_from: int) -> None:
         """Refuse a log whose oldest segments are missing although they were not dropped."""
@@ -289,19 +298,22 @@ class Journal:
         Args:
             state: Changed in place.
         """
-        jobs = self.jobs
+        log, jobs = self.jobs, Replay(state)
         begun = False
         gaps = Gaps()
         for _, place, segment, transaction, number in self._history(state, None):
             events = transaction.events
             begun = begun or not place
+            if place or not events or number > log.durable:
+                jobs.catch_up()
             if not events:
                 gaps.note(state, place)
             elif place:
                 _replay_leases(state, events, alone=not begun)
-            elif number <= jobs.durable or _stands_unsynced(state, events):
+            elif number <= log.durable or _stands_unsynced(state, events):
                 for event in events:
-                    apply(state, event, segment)
+                    jobs.apply(event, segment)
+        jobs.catch_up()
         if gaps.count:
             gaps.close(state)
         finish_replay(state, clean=True)
@@ -576,8 +588,17 @@ def _opening(jobs: Iterator[_Entry]) -> list[_Entry]:
     return opening
 
 
-def _by_order(entry: _Entry) -> tuple[int, int]:
-    return entry[0], entry[1]
+def _merged(jobs: Iterator[_Entry], leases: Iterator[_Entry]) -> Iterator[_Entry]:
+    """Both logs in the order of decisions; of the same decision, the jobs log first."""
+    lease = next(leases, None)
+    for entry in jobs:
+        while lease is not None and lease[0] < entry[0]:
+            yield lease
+            lease = next(leases, None)
+        yield entry
+    if lease is not None:
+        yield lease
+        yield from leases
 
 
 def _replay_leases(state: State, events: list[ev.Event], *, alone: bool) -> None:
