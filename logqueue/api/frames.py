@@ -1,4 +1,4 @@
-"""What is pushed to readers: records, losses, and where a topic stands, as events of a stream.
+"""What is pushed to readers: records, losses and positions of topics, as events of a stream.
 
 Owns: the members of each event, and how server-sent events and WebSocket messages carry them. Must
 not know: sockets, cursors' owners, when something is sent.
@@ -31,7 +31,7 @@ class StreamEvent(NamedTuple):
     Attributes:
         kind: "record", "tombstone", "caught_up" or "topic_deleted".
         members: The members of its JSON object, without the braces.
-        cursor: Where the reader stands once it has been told.
+        cursor: The reader's cursor after this frame.
     """
 
     kind: str
@@ -103,7 +103,7 @@ def encode_sse_error(code: str, message: str, event_id: bytes) -> bytes:
 
 
 def encode_cursors(cursors: Mapping[str, int]) -> bytes:
-    """The id of a frame: where the reader stands on every topic of its session."""
+    """The id of a frame: the reader's cursor on every topic of its session."""
     return base64.urlsafe_b64encode(_encode(cursors)).rstrip(b"=")
 
 

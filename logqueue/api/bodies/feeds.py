@@ -177,7 +177,7 @@ def read_message(text: bytes, ignore: Ignore | None = None) -> Message:
 
     Args:
         text: The message.
-        ignore: Is told the unknown members, if there are any.
+        ignore: Called with the unknown members, if there are any.
 
     Raises:
         InvalidRequest: Not JSON, an unknown `op`, a missing member, a wrong type, or a number out

@@ -1,4 +1,4 @@
-"""The shapes of looking after jobs: bodies and parameters to commands.
+"""Bodies and parameters of job administration: from JSON to commands.
 
 Owns: the members of purge, release and redrive, and the filters of a job listing.
 Must not know: how a command is decided, replies, routes.

@@ -67,7 +67,7 @@ class BodyReader:
 
         Args:
             body: The whole body.
-            ignore: Is told the unknown members, if there are any.
+            ignore: Called with the unknown members, if there are any.
 
         Raises:
             InvalidRequest: Not UTF-8, not JSON, a wrong type, or a number out of range.

@@ -209,7 +209,7 @@ def pack_jobs(records: Sequence[JobBody], batch_node: str | None) -> Content:
 def packing(
     records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool
 ) -> Generator[None, None, PackedRecords]:
-    """Pack many records in small steps. What is wrong with one is told when they are asked for, so
+    """Pack many records in small steps. An invalid record is reported when they are requested, so
     that other checks come before."""
     content: Content | LogqueueError = b"", ()
     if records:

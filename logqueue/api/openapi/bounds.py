@@ -101,7 +101,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (producer_bodies.StageBody, "records"): {
         "minItems": 1,
         "maxItems": limits.RECORDS_PER_WRITE_MAX,
-        "description": "As in a write, without `key` and `on_conflict`.",
+        "description": "As in a write, but without `key` and `on_conflict`.",
     },
     (producer_bodies.StageBody, "attempt"): _ATTEMPT,
     (producer_bodies.StageBody, "chunk"): {"maximum": limits.CHUNKS_PER_EPOCH_MAX - 1},
@@ -109,14 +109,14 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (producer_bodies.CommitBody, "parts"): {"maxItems": limits.CHUNKS_PER_EPOCH_MAX},
     (producer_bodies.CommitBody, "content"): {
         "maxLength": producer_bodies.CONTENT_BYTES_MAX,
-        "description": "A digest of what the epoch holds: a repeat with another one is refused.",
+        "description": "Digest of the epoch's content: a repeat with another one is refused.",
     },
     (producer_bodies.PartBody, "attempt"): _ATTEMPT,
     (router_bodies.RouterBody, "source"): _TOPIC,
     (router_bodies.RouterBody, "dest"): _TOPIC,
     (router_bodies.RouterBody, "filter"): _PREDICATE,
 }
-"""By struct and member. A bound of a text or array that may also be null goes to the former."""
+"""By struct and member. The bound of a nullable text or array applies to the text or array."""
 
 RULES: dict[type[msgspec.Struct], Schema] = {
     TopicOptions: {

@@ -47,7 +47,7 @@ _TEXT: Schema = {"type": "string", "minLength": 1}
 
 
 class _Name(NamedTuple):
-    """What stands for a segment of a path."""
+    """The parameter of a path segment."""
 
     parameter: str
     example: str | int
@@ -67,30 +67,34 @@ _NAMES: dict[str, _Name] = {
     "producers": _Name(
         "producer",
         "etl",
-        "Name of a producer: as of routers.",
+        "Name of a producer: the same grammar as for routers.",
         {"type": "string", "pattern": ROUTER_NAME},
     ),
-    "epochs": _Name("epoch", 7, "One above the last committed epoch; any for the first.", U64),
-    "segments": _Name("id", "jobs-1", "Id of a segment, as the list tells it."),
+    "epochs": _Name(
+        "epoch", 7, "One above the last committed epoch; any number for the first.", U64
+    ),
+    "segments": _Name("id", "jobs-1", "Id of a segment, from the list of segments."),
     "watch": _Name("wid", "wid_2q0dEXAMPLEexample0xyz", "Id of a watch session."),
     "routers": _Name(
-        "router", "audit", "Name of a router: as of topics, and `>` behind the first."
+        "router",
+        "audit",
+        "Name of a router: as for topics, with `>` allowed after the first character.",
     ),
 }
-"""By the segment before it: the parameter that stands for a name in a path."""
+"""By the segment before it: the parameter that replaces a name in a path."""
 
 _DESCRIPTION = """\
 Durable topics and leased jobs over HTTP.
 
 Every reply that is not a success has the envelope `ErrorReply`; branch on `code`. Every refusal but
 500 means that nothing happened. Unknown members and parameters are ignored, so expect new members
-in replies. Integers are strict: `1.0` is none. Unknown paths are 404 `not_found`, other methods
+in replies. Integers are strict: `1.0` is refused. Unknown paths are 404 `not_found`, other methods
 405 `method_not_allowed`; HEAD answers like GET without a body."""
 
 _KEY = """\
-A key of this server. The scopes that a call needs are listed with it: `read`, `write`, `delete`,
-`admin`; none includes another. A key may be limited to name prefixes. A server without keys lets
-everybody do everything."""
+An API key. Each operation lists the scopes it needs: `read`, `write`, `delete`,
+`admin`; no scope includes another. A key may be limited to name prefixes. A server without keys
+allows every request."""
 
 
 @cache
@@ -218,7 +222,7 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _query_parameter(parameter: Parameter) -> dict[str, Any]:
-    told = {
+    described = {
         "name": parameter.name,
         "in": "query",
         "required": parameter.required,
@@ -226,8 +230,8 @@ def _query_parameter(parameter: Parameter) -> dict[str, Any]:
         "schema": parameter.schema,
     }
     if parameter.example is not None:
-        told["example"] = parameter.example
-    return told
+        described["example"] = parameter.example
+    return described
 
 
 def _request_body(operation: Operation, kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -252,14 +256,14 @@ def _success(operation: Operation) -> dict[str, Any]:
             "schema": {"$ref": REF + operation.reply.__name__},
             "example": operation.example,
         }
-    told: dict[str, Any] = {"description": operation.summary}
+    described: dict[str, Any] = {"description": operation.summary}
     if content:
-        told["content"] = content
+        described["content"] = content
     if operation.frames:
-        told["x-events"] = {
+        described["x-events"] = {
             event: {"$ref": REF + kind.__name__} for event, kind in operation.frames.items()
         }
-    return told
+    return described
 
 
 def _refusals(operation: Operation, responses: dict[str, Any]) -> dict[str, Any]:

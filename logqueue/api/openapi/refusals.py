@@ -25,7 +25,7 @@ EXAMPLES: tuple[LogqueueError, ...] = (
         "records[0] has 1048600 bytes of data and meta; at most 1048576 are allowed"
     ),
     errors.Unauthorized("missing or unknown API key: send `Authorization: Bearer <key>`"),
-    errors.Forbidden("this key may not touch topics outside its prefixes", {"topic": "orders"}),
+    errors.Forbidden("this key may not access topics outside its prefixes", {"topic": "orders"}),
     errors.NotFound("there is no such route; the API lives below /v0"),
     errors.TopicNotFound.named("transcode"),
     errors.RouterNotFound.named("audit"),
@@ -33,7 +33,7 @@ EXAMPLES: tuple[LogqueueError, ...] = (
     errors.MethodNotAllowed("this path takes GET, PUT, DELETE, POST"),
     errors.NotAcceptable("this route answers with an event stream: accept text/event-stream"),
     errors.RouterCycle(
-        "the router would close a loop: b -> a -> b; pass `allow_cycle` to have it",
+        "the router would close a loop: b -> a -> b; pass `allow_cycle` to allow it",
         {"cycle": ["b", "a", "b"]},
     ),
     errors.TopicExistsIncompatible(
@@ -100,7 +100,7 @@ def by_status(kinds: Iterable[type[LogqueueError]]) -> dict[int, list[type[Logqu
 def response(kinds: list[type[LogqueueError]]) -> dict[str, Any]:
     """A reply that says one of some refusals, all of one status."""
     codes = list(dict.fromkeys(kind.code for kind in kinds))
-    told: dict[str, Any] = {
+    reply: dict[str, Any] = {
         "description": " / ".join(f"`{kind.code}`: {_first_line(kind)}" for kind in kinds),
         "content": {
             "application/json": {
@@ -118,8 +118,8 @@ def response(kinds: list[type[LogqueueError]]) -> dict[str, Any]:
         },
     }
     if all(kind.retry_after_s is not None for kind in kinds):
-        told["headers"] = {"Retry-After": _RETRY_AFTER}
-    return told
+        reply["headers"] = {"Retry-After": _RETRY_AFTER}
+    return reply
 
 
 def _first_line(kind: type[LogqueueError]) -> str:

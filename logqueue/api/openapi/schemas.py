@@ -49,8 +49,8 @@ def _stem(name: str) -> str:
 def reply_schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
     """Schemas of replies and frames, and of all that they hold."""
     _, found = msgspec.json.schema_components([*kinds], ref_template=REF + "{name}")
-    for told in found.values():
-        _explain_members(told)
+    for described in found.values():
+        _explain_members(described)
     return found
 
 
@@ -63,11 +63,11 @@ def body_schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
     for kind, rule in RULES.items():
         if kind.__name__ in found:
             found[kind.__name__].update(rule)
-    for told in found.values():
-        _explain_members(told)
+    for described in found.values():
+        _explain_members(described)
     return {
-        body_name(name): {**_renamed(told, body_name), "title": body_name(name)}
-        for name, told in found.items()
+        body_name(name): {**_renamed(described, body_name), "title": body_name(name)}
+        for name, described in found.items()
     }
 
 
@@ -77,29 +77,29 @@ def patch_schemas(kinds: Iterable[Kind]) -> dict[str, Any]:
     return {
         patch_name(name): {
             "title": patch_name(name),
-            "description": f"A merge patch of {name}: null sets a member back to its default.",
+            "description": f"A merge patch of {name}: null resets a member to its default.",
             "type": "object",
             "properties": {
                 member: _or_null(_renamed(schema, patch_name))
-                for member, schema in told["properties"].items()
+                for member, schema in described["properties"].items()
             },
         }
-        for name, told in body_schemas(kinds).items()
+        for name, described in body_schemas(kinds).items()
     }
 
 
 def _or_null(member: dict[str, Any]) -> dict[str, Any]:
     """A member's schema for a patch, where leaving it out is not the default."""
     form = {key: value for key, value in member.items() if key not in ("default", "description")}
-    told = {key: value for key, value in member.items() if key == "description"}
+    described = {key: value for key, value in member.items() if key == "description"}
     forms = [one for one in form.get("anyOf", [form]) if one != _NULL]
-    return {**told, "anyOf": [*forms, _NULL]}
+    return {**described, "anyOf": [*forms, _NULL]}
 
 
-def _explain_members(told: dict[str, Any]) -> None:
+def _explain_members(described: dict[str, Any]) -> None:
     """Give members the words that the docstring of their struct has about them."""
-    members = told.get("properties", {})
-    head, _, attributes = inspect.cleandoc(told.get("description", "")).partition(
+    members = described.get("properties", {})
+    head, _, attributes = inspect.cleandoc(described.get("description", "")).partition(
         "\n\nAttributes:\n"
     )
     for names, text in _ATTRIBUTE.findall(attributes):
@@ -107,14 +107,16 @@ def _explain_members(told: dict[str, Any]) -> None:
             member = members.get(name) or members.get("$" + name)
             if member is not None:
                 member.setdefault("description", " ".join(text.split()))
-    told["description"] = " ".join(head.split())
+    described["description"] = " ".join(head.split())
 
 
-def _renamed(told: Any, name: Callable[[str], str]) -> Any:
+def _renamed(described: Any, name: Callable[[str], str]) -> Any:
     """A schema whose references lead to components of other names."""
-    if isinstance(told, dict):
+    if isinstance(described, dict):
         return {
             key: REF + name(value.removeprefix(REF)) if key == "$ref" else _renamed(value, name)
-            for key, value in told.items()
+            for key, value in described.items()
         }
-    return [_renamed(part, name) for part in told] if isinstance(told, list) else told
+    return (
+        [_renamed(part, name) for part in described] if isinstance(described, list) else described
+    )

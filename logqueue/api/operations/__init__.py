@@ -39,7 +39,7 @@ GROUPS = {
     "topics": "Named, ordered collections of records. A queue is a topic with `type: queue`.",
     "records": "Writing, reading and deleting records.",
     "queues": "Leasing jobs and settling them. Delivery is at least once.",
-    "jobs": "Looking after jobs: without leasing them, and for operators.",
+    "jobs": "Reading and administering jobs, without leasing them.",
     "producers": "Transactional appends: chunks that become visible all at once, exactly once.",
     "logs": "The logs themselves, for bulk readers and archives.",
     "streams": "Following topics by server-sent events or WebSocket.",

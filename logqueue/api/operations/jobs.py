@@ -1,4 +1,4 @@
-"""Operations of looking after jobs."""
+"""Operations of job administration."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ OPERATIONS = (
         group="jobs",
         summary="List jobs",
         doc="list-jobs",
-        text="By `$seq`, in pages. Looking leases nothing and changes nothing. A page ends after "
-        f"`limit` jobs, or after looking at {limits.JOBS_SCANNED_MAX} of them; without "
-        "`next_after` it is the last.",
+        text="In pages, in order of `$seq`. Leases nothing and changes nothing. A page ends after "
+        f"`limit` jobs, or after {limits.JOBS_SCANNED_MAX} jobs were examined; the last page has "
+        "no `next_after`.",
         query=(
             Parameter(
                 "state",
                 {"type": "string", "pattern": f"^{_STATE}(,{_STATE})*$"},
                 "Only jobs in these states, comma-separated.",
             ),
-            Parameter("tag", TEXT, "Only with this tag; `abc*` for those that begin with `abc`."),
-            Parameter("key", TEXT, "Only with this key."),
-            Parameter("after", {**U64, "default": 0}, "Only with a higher `$seq`."),
+            Parameter("tag", TEXT, "Only jobs with this tag; `abc*` matches a prefix."),
+            Parameter("key", TEXT, "Only jobs with this key."),
+            Parameter("after", {**U64, "default": 0}, "Only jobs with a higher `$seq`."),
             Parameter(
                 "limit",
                 {**U32, "default": limits.JOBS_LISTED_DEFAULT},
-                f"Jobs at most; 1 to {limits.JOBS_LISTED_MAX}, else clamped.",
+                f"Maximum number of jobs; 1 to {limits.JOBS_LISTED_MAX}, else clamped.",
                 example=1,
             ),
-            flag("data", True, "Have `data` and `meta` of each."),
+            flag("data", True, "Whether the jobs have `data` and `meta`."),
         ),
         reply=shapes.JobPage,
         example={
@@ -83,10 +83,10 @@ OPERATIONS = (
         pattern=QUEUE + "/jobs/*",
         scope=Scope.READ,
         group="jobs",
-        summary="A job and its history",
+        summary="Get a job and its history",
         doc="one-job",
-        text="What the server still knows of its life, oldest first. Leases that run out are not "
-        "noted: the next claim tells.",
+        text="The events of the job that the server still has, oldest first. The expiry of a "
+        "lease is not an event: the next claim shows it.",
         reply=shapes.JobHistory,
         example={
             "topic": "transcode",
@@ -128,9 +128,9 @@ OPERATIONS = (
         group="jobs",
         summary="Cancel a job",
         doc="cancel",
-        text="`state` is what it was. One in flight stays, unless by `force`: then its lease is "
-        "void. A job that is not there is `cancelled: false`.",
-        query=(flag("force", False, "Also when it is in flight."),),
+        text="`state` is the state before. A job in flight is cancelled only with `force`, which "
+        "voids its lease. If there is no such job, `cancelled` is false.",
+        query=(flag("force", False, "Cancel the job even if it is in flight."),),
         reply=shapes.Cancelled,
         example={
             "topic": "transcode",
@@ -150,7 +150,8 @@ OPERATIONS = (
         group="jobs",
         summary="Cancel the waiting job with a key",
         doc="cancel",
-        text="One in flight is left alone. Without such a job it is `cancelled: false`.",
+        text="A job in flight is not affected. If there is no waiting job with the key, "
+        "`cancelled` is false.",
         reply=shapes.Cancelled,
         example={
             "topic": "transcode",
@@ -171,8 +172,8 @@ OPERATIONS = (
         group="jobs",
         summary="Remove all jobs in some states",
         doc="purge",
-        text="As a cancel of each, by force. Many are removed in several steps: jobs that come "
-        "meanwhile may be among them, and after a failure in between some are gone.",
+        text="Each job is cancelled as with `force`. Large purges run in several steps: jobs that "
+        "arrive meanwhile may be included, and a failure may leave the purge partly done.",
         body=job_bodies.PurgeBody,
         asks={"states": ["held", "delayed"]},
         reply=shapes.Purged,
@@ -193,8 +194,8 @@ OPERATIONS = (
         group="jobs",
         summary="Release held jobs",
         doc="release",
-        text="Ready again, and their deliveries begin anew. Seqs that are not held are listed in "
-        "`skipped`; that is not an error.",
+        text="The jobs become ready, with their deliveries reset. Seqs that are not held are "
+        "listed in `skipped`; that is not an error.",
         body=job_bodies.ReleaseBody,
         asks={"seqs": [4, 9]},
         reply=shapes.Released,
@@ -218,9 +219,9 @@ OPERATIONS = (
         group="jobs",
         summary="Move dead letters back",
         doc="redrive",
-        text="The topic is the one that holds them; `{}` means all, each to where it came from, "
-        f"{limits.REDRIVE_DEFAULT} by default and {limits.REDRIVE_MAX} at most (`limit`). Filters "
-        "add up. A repeat doubles none.",
+        text="The topic is the one that holds the dead letters. `{}` selects all, each for the "
+        f"queue it came from; `limit` is {limits.REDRIVE_DEFAULT} by default and "
+        f"{limits.REDRIVE_MAX} at most. All filters must match. A repeat moves no job twice.",
         body=job_bodies.RedriveBody,
         asks={"reason": "rejected", "limit": 500},
         reply=shapes.Redriven,
@@ -241,9 +242,9 @@ OPERATIONS = (
         pattern=QUEUE + "/workers",
         scope=Scope.READ,
         group="jobs",
-        summary="Nodes at work on a queue",
+        summary="List the workers of a queue",
         doc="workers",
-        text="Those that this run of the server has seen, the latest first.",
+        text="Nodes seen since the server started, most recent first.",
         reply=shapes.WorkerList,
         example={
             "topic": "transcode",

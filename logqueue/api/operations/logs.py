@@ -29,15 +29,15 @@ OPERATIONS = (
         scope=Scope.READ,
         access="read, without prefixes",
         group="logs",
-        summary="The segments of a log",
+        summary="List the segments of a log",
         doc="segments-of-the-logs",
-        text="Sealed ones, those in the archive, and the active one; oldest first. Before the "
-        "reply all of it is synced. A key must not be limited to name prefixes.",
+        text="Sealed, archived and active segments, oldest first. The log is synced before the "
+        "reply. The key must not be limited to prefixes.",
         query=(
             Parameter(
                 "log",
                 {"enum": ["jobs", "leases"], "default": "jobs"},
-                "`jobs`: records and what ends jobs. `leases`: who held which job.",
+                "`jobs`: records and the ends of jobs. `leases`: the history of leases.",
             ),
             Parameter(
                 "topic",
@@ -113,11 +113,11 @@ OPERATIONS = (
         kind=Kind.DOWNLOAD,
         access="read, without prefixes",
         group="logs",
-        summary="The bytes of a segment",
+        summary="Get the bytes of a segment",
         doc="bytes-of-a-segment",
-        text="As docs/wal-format.md describes them; of one that still grows, up to where it is "
-        "durable. `Range` (one range) and, for sealed ones, `If-Range` with their `ETag` work as "
-        "ever. A key must not be limited to name prefixes.",
+        text="The format is described in docs/wal-format.md; of a growing segment, only the "
+        "durable part. Supports `Range` (a single range) and, for sealed segments, `If-Range` "
+        "with the `ETag`. The key must not be limited to prefixes.",
         content={
             "application/octet-stream": {
                 "schema": {"type": "string", "contentMediaType": "application/octet-stream"}

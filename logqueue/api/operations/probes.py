@@ -18,9 +18,9 @@ def _health(pattern: str, name: str) -> Operation:
         pattern=pattern,
         key=KeyPolicy.PROBE,
         group="operations",
-        summary="The process is up",
+        summary="Check that the process is up",
         doc="health-readiness-metrics",
-        text="Open without a key, unless the operator asks for one.",
+        text="No key is needed, unless the operator requires one.",
         reply=shapes.Health,
         example={"status": "ok", "version": __version__, "uptime_ms": 1730},
         serving=False,
@@ -34,9 +34,9 @@ def _ready(pattern: str, name: str) -> Operation:
         pattern=pattern,
         key=KeyPolicy.PROBE,
         group="operations",
-        summary="Recovered, and takes writes",
+        summary="Check that the server is ready for writes",
         doc="health-readiness-metrics",
-        text="Open without a key, unless the operator asks for one.",
+        text="No key is needed, unless the operator requires one.",
         reply=shapes.Ready,
         example={"status": "ready", "wal_replay_complete": True, "topics": 3},
         errors=(StorageReadOnly,),
@@ -54,10 +54,11 @@ OPERATIONS = (
         pattern="/v0/metrics",
         scope=Scope.READ,
         group="operations",
-        summary="Figures for operators",
+        summary="Get metrics",
         doc="health-readiness-metrics",
         text="Prometheus text; OpenMetrics if `Accept` names `application/openmetrics-text`, a "
-        "JSON object if it names `application/json`. Labels are within the prefixes of the key.",
+        "JSON object if it names `application/json`. Labels are limited to the prefixes of the "
+        "key.",
         content={
             "text/plain": {"schema": TEXT, "example": "# TYPE logqueue_topics gauge\n"},
             "application/openmetrics-text": {
@@ -74,7 +75,7 @@ OPERATIONS = (
         pattern=OPENAPI,
         access="none beyond a key",
         group="operations",
-        summary="This description",
+        summary="Get this description",
         doc="openapi",
         content={
             "application/json": {"schema": ANY_JSON_OBJECT, "example": {"openapi": "3.1.0"}},

@@ -27,9 +27,9 @@ OPERATIONS = (
         pattern=PRODUCER,
         scope=Scope.READ,
         group="producers",
-        summary="Where a producer stands",
+        summary="Get the state of a producer",
         doc="transactional-appends",
-        text="Its last committed epoch, and what waits for a commit.",
+        text="Its last committed epoch, and the staged chunks that await a commit.",
         reply=shapes.Producer,
         example={
             "producer": "etl",
@@ -50,9 +50,9 @@ OPERATIONS = (
         group="producers",
         summary="Stage a chunk of an epoch",
         doc="stage",
-        text="Lays down records that nobody sees before the epoch is committed. The very same "
-        "chunk again is `already`. Creates an absent topic. A key needs the topic within its "
-        "prefixes.",
+        text="Stages records that become visible when the epoch is committed. Repeating the same "
+        "chunk returns `already`. Creates a missing topic. The topic must be within the prefixes "
+        "of the key.",
         body=producer_bodies.StageBody,
         asks={
             "topic": "sales",
@@ -81,9 +81,9 @@ OPERATIONS = (
         group="producers",
         summary="Commit an epoch",
         doc="commit",
-        text="Appends everything that the named attempts have staged, in the order of partitions, "
-        "all at once. A repeat is `already`, with the same `topics` for the last epoch. A key "
-        "needs all topics that the epoch was staged for within its prefixes.",
+        text="Appends everything that the given attempts have staged, in order of partitions, all "
+        "at once. A repeat returns `already`, with the same `topics` for the last epoch. All "
+        "topics of the epoch must be within the prefixes of the key.",
         body=producer_bodies.CommitBody,
         asks={"parts": [{"partition": 0, "attempt": "task-0", "chunks": 1, "rows": 2}]},
         reply=shapes.Committed,

@@ -42,9 +42,9 @@ OPERATIONS = (
         group="queues",
         summary="Lease jobs",
         doc="claim",
-        text="Jobs that came back first, then jobs never offered. Without any it is 200 all the "
-        "same, at once or after `wait_ms`, and says why: `reason`, and `retry_after_ms` if time "
-        "alone may change it.",
+        text="Returned jobs first, then jobs never delivered. Without any job the reply is still "
+        "200, at once or after `wait_ms`, and gives a `reason`, and `retry_after_ms` if waiting "
+        "alone may help.",
         body=queue_bodies.ClaimBody,
         asks={"node": "api-fra-1", "max": 16, "lease_ms": 30_000, "wait_ms": 20_000},
         reply=shapes.Claimed,
@@ -78,8 +78,8 @@ OPERATIONS = (
         group="queues",
         summary="Complete jobs",
         doc="ack",
-        text="The jobs are deleted, all or none. Seqs that the caller holds no lease for are "
-        "listed in `skipped`; that is not an error.",
+        text="Deletes the jobs, all or none. Seqs that the caller holds no lease for are listed "
+        "in `skipped`; that is not an error.",
         body=queue_bodies.AckBody,
         asks={"node": "api-fra-1", "seqs": [2, 7], "lease_ids": ["lease_1a1faeb833a0001", ""]},
         reply=shapes.Acked,
@@ -101,11 +101,12 @@ OPERATIONS = (
         body_policy=Body.REQUIRED,
         command=cmd.NackJobs,
         group="queues",
-        summary="Give jobs back",
+        summary="Return jobs to the queue",
         doc="nack",
-        text="Claimable at once, ahead of fresh ones, or after `delay_ms`; without it, as the "
-        "queue's `retry_backoff` says. `error` comes with the next delivery as `last_error`; "
-        "`count` false takes the delivery back, for work that was not begun.",
+        text="The jobs can be claimed again at once, ahead of new ones, or after `delay_ms`; by "
+        "default after the queue's `retry_backoff`. `error` is delivered with the job next time, "
+        "as `last_error`. With `count` false the delivery is not counted, for jobs that were "
+        "never started.",
         body=queue_bodies.NackBody,
         asks={
             "node": "api-fra-1",
@@ -132,9 +133,9 @@ OPERATIONS = (
         body_policy=Body.REQUIRED,
         command=cmd.ExtendLeases,
         group="queues",
-        summary="Keep leases longer",
+        summary="Extend leases",
         doc="extend",
-        text="Sets the deadline to now + `lease_ms`, which may be earlier than before.",
+        text="Sets the deadline to now + `lease_ms`, which may be earlier than the present one.",
         body=queue_bodies.ExtendBody,
         asks={"node": "api-fra-1", "seqs": [1, 9], "lease_ms": 60_000},
         reply=shapes.Extended,
@@ -155,10 +156,10 @@ OPERATIONS = (
         body_policy=Body.REQUIRED,
         command=cmd.RejectJobs,
         group="queues",
-        summary="Give jobs up",
+        summary="Fail jobs permanently",
         doc="reject",
-        text="They have failed for good: dead-lettered now if the queue has a `dead_letter`, else "
-        "held if it has `on_exhausted` `hold`, else gone as rejected.",
+        text="The jobs are moved to the `dead_letter` topic if the queue has one, held if "
+        "`on_exhausted` is `hold`, and removed otherwise.",
         body=queue_bodies.RejectBody,
         asks={"node": "api-fra-1", "seqs": [1], "error": "no such user"},
         reply=shapes.Rejected,
@@ -180,26 +181,26 @@ OPERATIONS = (
         command=cmd.ClaimJobs,
         kind=Kind.STREAM,
         group="queues",
-        summary="Have jobs pushed",
+        summary="Receive jobs as a stream",
         doc="work",
-        text="Server-sent events. At most `max` jobs are in flight over the stream; the next come "
-        "as slots get free. Ack, nack, reject and extend go by POST with the same `node`. When the "
-        "connection ends, its leases end too. A comment `hb` comes after each 15 s of silence.",
+        text="Server-sent events. At most `max` jobs are in flight over the stream; more follow "
+        "as slots become free. Ack, nack, reject and extend are POST requests with the same "
+        "`node`. The leases end with the connection. A comment `hb` follows each 15 s of silence.",
         query=(
             Parameter(
                 "node",
                 {"type": "string", "minLength": 1, "maxLength": 128},
-                "Who works.",
+                "Name of the lease holder.",
                 required=True,
                 example="api-fra-1",
             ),
             Parameter(
                 "max",
                 {**U32, "default": 1},
-                "Jobs in flight over this stream at most; 1 to 1000, else clamped.",
+                "Maximum number of jobs in flight over this stream; 1 to 1000, else clamped.",
                 example=4,
             ),
-            Parameter("lease_ms", U64, "Lease of each job; the queue's if not given."),
+            Parameter("lease_ms", U64, "Lease time of each job; default: the queue's."),
             flag("starts", False, "The client starts each job as soon as it has received it."),
         ),
         content={
@@ -221,10 +222,10 @@ OPERATIONS = (
         scope=Scope.ADMIN,
         command=cmd.SetPaused,
         group="queues",
-        summary="Hand out nothing",
+        summary="Pause a queue",
         doc="pause-and-resume",
-        text="To claims and work streams alike, over restarts too. Writes, acks and everything "
-        "else go on, leases run out, delays pass.",
+        text="Claims and work streams get no jobs, also after a restart. Writes, acks and all "
+        "other calls continue; leases expire and delays pass as usual.",
         reply=shapes.Paused,
         example={"topic": "transcode", "paused": True, "performance": {"server_total_ms": 0.91}},
         errors=(TopicNotFound, NotAQueue, *STORING),
@@ -236,9 +237,9 @@ OPERATIONS = (
         scope=Scope.ADMIN,
         command=cmd.SetPaused,
         group="queues",
-        summary="Hand out jobs again",
+        summary="Resume a queue",
         doc="pause-and-resume",
-        text="Those who wait for jobs get them at once.",
+        text="Waiting claims and work streams get jobs at once.",
         reply=shapes.Paused,
         example={"topic": "transcode", "paused": False, "performance": {"server_total_ms": 0.91}},
         errors=(TopicNotFound, NotAQueue, *STORING),

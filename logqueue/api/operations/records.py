@@ -40,11 +40,11 @@ OPERATIONS = (
         group="records",
         summary="Write records",
         doc="write-records",
-        text="All or nothing; the records get consecutive seqs. Creates an absent topic unless "
-        "told otherwise. The header `Idempotency-Key` stands for `idempotency_key`. Delays, keys "
-        "and `max_deliveries` are for queues only. A queue holds at most one waiting job per key; "
-        "where a record has a key, `results` tells what became of each.",
-        query=(flag("return_seqs", True, "Have `seqs` in the reply."),),
+        text="All or nothing; the records get consecutive seqs. Creates a missing topic unless "
+        "`create` is false. The header `Idempotency-Key` can replace `idempotency_key`. Delays, "
+        "keys and `max_deliveries` are for queues only. A queue holds at most one waiting job per "
+        "key; if any record has a key, `results` reports what happened to each record.",
+        query=(flag("return_seqs", True, "Whether the reply has `seqs`."),),
         body=record_bodies.JobsBody,
         asks={
             "records": [
@@ -86,8 +86,8 @@ OPERATIONS = (
         group="records",
         summary="Read records",
         doc="read-records",
-        text="Records behind a cursor, with a tombstone for those that were lost; with `wait_ms` "
-        "it waits for news. Changes nothing, also not in queues. An empty body stands for `{}`.",
+        text="Records after a cursor, with a tombstone in place of lost ones; with `wait_ms` the "
+        "read waits for new records. Changes nothing, in queues either. An empty body means `{}`.",
         body=read_bodies.DiffBody,
         asks={"from_seq": 0, "include_tags": True},
         reply=shapes.Page,
@@ -122,7 +122,8 @@ OPERATIONS = (
         group="records",
         summary="Delete records",
         doc="delete-records",
-        text="By seq, by tag, or by both (then both must hold). Permanent and silent.",
+        text="By seq, by tag, or by both (then both must match). Permanent; readers are not "
+        "notified.",
         body=read_bodies.DeleteBody,
         asks={"match": "hd"},
         only={
@@ -149,10 +150,10 @@ OPERATIONS = (
         pattern=TOPIC + "/seq_at",
         scope=Scope.READ,
         group="records",
-        summary="Where the records from a time on begin",
+        summary="Find the first record since a time",
         doc="seq-of-a-time",
-        text="Of those that the topic still has. Where the server's clock was set back, the first "
-        "one in the order of seqs; some behind it are then from before.",
+        text="Among the records that the topic still has. If the server's clock was set back, "
+        "this is the first match in seq order; later records may then be older.",
         query=(
             Parameter("ts", U64, "ms since the Unix epoch.", required=True, example=1795211102560),
         ),

@@ -46,7 +46,8 @@ OPERATIONS = (
         group="routers",
         summary="List routers",
         doc="routers",
-        text="Names ascending, in pages; a key with prefixes sees only what it may touch.",
+        text="In pages, in ascending order of names. A key limited to prefixes sees only the "
+        "names it may access.",
         query=(
             *PAGING,
             Parameter("source", TEXT, "Only routers that copy from this topic."),
@@ -76,8 +77,8 @@ OPERATIONS = (
         group="routers",
         summary="Create or configure a router",
         doc="routers",
-        text="It copies every new record of `source` to `dest`. Absent topics are created. The "
-        "options are replaced; progress is kept.",
+        text="A router copies every new record of `source` to `dest`. Missing topics are created. "
+        "The options are replaced; the progress is kept.",
         body=router_bodies.RouterBody,
         asks={"source": "transcode", "dest": "transcode.audit", "filter": "hd*"},
         reply=shapes.Router,
@@ -92,9 +93,9 @@ OPERATIONS = (
         pattern=ROUTER,
         scope=Scope.READ,
         group="routers",
-        summary="A router and its progress",
+        summary="Get a router and its progress",
         doc="routers",
-        text="Once it has caught up.",
+        text="Waits until the router has caught up.",
         reply=shapes.Router,
         example={**AUDIT, "forwarded_total": 2, "performance": {"server_total_ms": 0.12}},
         errors=(RouterNotFound,),
@@ -108,7 +109,8 @@ OPERATIONS = (
         group="routers",
         summary="Delete a router",
         doc="routers",
-        text="Its topics and all copies stay. An absent router is `deleted: false`.",
+        text="Topics and existing copies are kept. If the router does not exist, `deleted` is "
+        "false.",
         reply=shapes.RouterDropped,
         example={"router": "audit", "deleted": True, "performance": {"server_total_ms": 0.74}},
         errors=STORING,

@@ -59,7 +59,7 @@ class Body(Enum):
     REQUIRED = auto()
     """415 without a JSON content type, then 400 when empty."""
     OPTIONAL = auto()
-    """Empty stands for {}; otherwise as REQUIRED."""
+    """An empty body means {}; otherwise as REQUIRED."""
     NOT_EMPTY = auto()
     """400 when empty, whatever the content type; otherwise as REQUIRED."""
     MERGE_PATCH = auto()
@@ -89,7 +89,7 @@ class KeyPolicy(Enum):
 
 
 StepsReader = Callable[[bytes, Ignore], Generator[None, None, Any]]
-"""Reads a body in small steps; is told the unknown members."""
+"""Reads a body in small steps; passes unknown members to its second argument."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The operation id; its handler is registered under it.
-        pattern: The path; `*` stands for a name, or for one thing of a topic.
+        pattern: The path; `*` is a name, or the id of one item of a topic.
         scope: What the key must hold.
         body_policy: What becomes of the body.
         body: The struct of the body, with an example that works in `asks`. Where merge patches are
@@ -155,11 +155,11 @@ def flag(name: str, default: bool, text: str) -> Parameter:
 
 
 PAGING: tuple[Parameter, ...] = (
-    Parameter("prefix", TEXT, "Only names that begin so."),
+    Parameter("prefix", TEXT, "Only names with this prefix."),
     Parameter(
         "page_size",
         {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
-        f"Entries at most; brought into the range, and {PAGE_DEFAULT} if it is not a number.",
+        f"Maximum number of entries, clamped to the range; {PAGE_DEFAULT} if it is not a number.",
     ),
-    Parameter("cursor", TEXT, "`next_cursor` of the page before; opaque."),
+    Parameter("cursor", TEXT, "`next_cursor` of the previous page; opaque."),
 )

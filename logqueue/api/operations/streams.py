@@ -21,9 +21,9 @@ OPERATIONS = (
         group="streams",
         summary="Create a watch session",
         doc="watch",
-        text="Says from where on which topics are to be followed; nothing is read yet. A session "
-        "without an open stream is forgotten after `session_ttl_ms`.",
-        query=(flag("lenient", False, "Leave out topics that do not exist."),),
+        text="Sets which topics to follow, and from which record on; nothing is read yet. A "
+        "session without an open stream expires after `session_ttl_ms`.",
+        query=(flag("lenient", False, "Ignore topics that do not exist."),),
         body=feed_bodies.WatchBody,
         asks={"topics": {"transcode": {"from_seq": 0}}, "include_tags": True},
         reply=shapes.WatchSession,
@@ -46,10 +46,9 @@ OPERATIONS = (
         group="streams",
         summary="Follow topics",
         doc="the-stream",
-        text="Server-sent events of a session; it takes the key that created it. The header "
-        "`Last-Event-ID`, with the id of a frame, rewinds to right after that frame. A comment "
-        "`hb` comes after each silence of `heartbeat_ms`. The stream ends when all its topics "
-        "are deleted.",
+        text="Server-sent events of a session; requires the key that created it. The header "
+        "`Last-Event-ID` with the id of a frame resumes right after that frame. A comment `hb` "
+        "follows each silence of `heartbeat_ms`. The stream ends when all its topics are deleted.",
         content={
             "text/event-stream": {
                 "schema": TEXT,
@@ -78,8 +77,8 @@ OPERATIONS = (
         group="streams",
         summary="Follow and write over a WebSocket",
         doc="websocket",
-        text="Takes an upgrade to WebSocket only. JSON text messages, one command each, answered "
-        "in order; `request_id` may be any JSON and comes back with the answer. Each message is "
+        text="Requires an upgrade to WebSocket. JSON text messages, one command each, answered in "
+        "order; `request_id` may be any JSON value and is returned in the reply. Each message is "
         "checked for its own scope. An error does not close the socket.",
         extra={
             "x-websocket": {

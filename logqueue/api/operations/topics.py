@@ -84,8 +84,12 @@ OPERATIONS = (
         group="topics",
         summary="List topics",
         doc="list-topics",
-        text="Names ascending, in pages; a key with prefixes sees only what it may touch.",
-        query=(*PAGING, flag("touch", False, "Count as a read for the priority.")),
+        text="In pages, in ascending order of names. A key limited to prefixes sees only the "
+        "names it may access.",
+        query=(
+            *PAGING,
+            flag("touch", False, "Whether the call counts as a read for the priority."),
+        ),
         reply=shapes.TopicPage,
         example={
             "topics": [
@@ -114,9 +118,9 @@ OPERATIONS = (
         group="topics",
         summary="Create or configure a topic",
         doc="create-or-configure-a-topic",
-        text="The whole config is replaced: a member left out goes back to its default. Only "
-        "`paused` is kept: it counts when the topic is created, later `pause` and `resume` change "
-        "it. To declare a topic without changing it, see `ensure`. An empty body stands for `{}`.",
+        text="Replaces the whole config: a member left out is reset to its default. Only `paused` "
+        "is kept: it applies when the topic is created; later use `pause` and `resume`. To "
+        "declare a topic without changing it, use `ensure`. An empty body means `{}`.",
         body=TopicOptions,
         asks={
             "type": "queue",
@@ -143,10 +147,10 @@ OPERATIONS = (
         pattern=TOPIC,
         scope=Scope.READ,
         group="topics",
-        summary="State of a topic",
+        summary="Get the state of a topic",
         doc="state-of-a-topic",
-        text="Counters as of now. Looking never creates.",
-        query=(flag("touch", True, "Set `last_read_ts`."),),
+        text="Current counters. A read never creates the topic.",
+        query=(flag("touch", True, "Whether to set `last_read_ts`."),),
         reply=shapes.TopicState,
         example={
             "topic": "transcode",
@@ -172,9 +176,9 @@ OPERATIONS = (
         pattern=TOPIC + "/stats",
         scope=Scope.READ,
         group="topics",
-        summary="Counters of a topic",
-        text="Those of the state of a topic, without its config: cheap enough to be asked for "
-        "every second. `queue` is for queues only. Does not count as a read.",
+        summary="Get the counters of a topic",
+        text="The counters of the state without its config, cheap enough for one request per "
+        "second. `queue` is present for queues only. Does not count as a read.",
         reply=shapes.TopicStats,
         example={
             "topic": "transcode",
@@ -196,11 +200,11 @@ OPERATIONS = (
         body_policy=Body.MERGE_PATCH,
         command=cmd.PatchTopic,
         group="topics",
-        summary="Change some of a topic's config",
+        summary="Change part of a topic's config",
         doc="change-some-of-the-config",
-        text="A JSON merge patch (RFC 7386): only the named members change, objects are merged, "
-        "null sets a member back to its default. What comes of it must be a valid config. "
-        "`paused` is not changed.",
+        text="A JSON merge patch (RFC 7386): only the given members change, objects are merged, "
+        "null resets a member to its default. The resulting config must be valid. `paused` cannot "
+        "be changed here.",
         body=TopicOptions,
         asks={"max_in_flight": 50, "retry_backoff": {"kind": "exponential", "base_ms": 500}},
         reply=shapes.TopicPut,
@@ -222,9 +226,9 @@ OPERATIONS = (
         group="topics",
         summary="Create a topic if it is missing",
         doc="ensure-a-topic",
-        text="An existing topic is not changed. `differs` reports the members that were sent and "
-        "have another value now; members that were not sent, and `paused`, are not compared. "
-        "An empty body stands for `{}`.",
+        text="An existing topic is not changed. `differs` lists the given members that have "
+        "another value on the server; members not given, and `paused`, are not compared. An empty "
+        "body means `{}`.",
         body=TopicOptions,
         asks={"type": "queue", "max_deliveries": 4},
         reply=shapes.TopicEnsured,
@@ -248,8 +252,9 @@ OPERATIONS = (
         group="topics",
         summary="Delete a topic",
         doc="delete-a-topic",
-        text="With its records, keys, leases and routers. An absent topic is `deleted: false`.",
-        query=(flag("if_empty", False, "Refuse when there are live records."),),
+        text="Also deletes its records, keys, leases and routers. If the topic does not exist, "
+        "`deleted` is false.",
+        query=(flag("if_empty", False, "Refuse if there are live records."),),
         reply=shapes.TopicDropped,
         example={
             "topic": "transcode",

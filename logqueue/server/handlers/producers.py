@@ -18,7 +18,7 @@ from logqueue.server.http.requests import HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
-_OUTSIDE = "this key may not touch topics outside its prefixes"
+_OUTSIDE = "this key may not access topics outside its prefixes"
 
 
 class ProducerRoutes:

@@ -93,7 +93,7 @@ def require_topics_allowed(key: Key | None, names: Mapping[str, object]) -> None
     """
     for name in names:
         if key is not None and not key.allows(name):
-            raise Forbidden("this key may not touch names outside its prefixes", {"topic": name})
+            raise Forbidden("this key may not access names outside its prefixes", {"topic": name})
 
 
 def find_topics(engine: Engine, names: Mapping[str, object], *, lenient: bool) -> dict[str, Topic]:

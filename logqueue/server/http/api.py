@@ -272,7 +272,7 @@ class HttpApi:
 def _require_allowed(key: Key, match: Match) -> None:
     key.require(match.scope)
     if match.guarded and not key.allows(match.guarded):
-        raise Forbidden("this key may not touch names outside its prefixes")
+        raise Forbidden("this key may not access names outside its prefixes")
 
 
 def _no_route(match: Match) -> LogqueueError:
