@@ -16,6 +16,7 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.core.apply import dispatch
+from logqueue.core.apply.records import AppendRun
 from logqueue.events import block as blocks
 from logqueue.events import encoding
 from logqueue.pipeline.audit import log as audit_log
@@ -61,7 +62,7 @@ def test_an_event_that_states_none_is_found_out() -> None:
 
 
 def test_every_event_is_applied_and_has_a_tag_of_its_own() -> None:
-    assert set(dispatch._APPLY) == set(ev.EVENTS)
+    assert set(dispatch._APPLY) == {*ev.EVENTS, AppendRun}
     tags = [kind.__struct_config__.tag for kind in ev.EVENTS]
     assert len(set(tags)) == len(tags)
 
