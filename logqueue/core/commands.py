@@ -216,6 +216,17 @@ class ExtendLeases(Command[ExtendResult], frozen=True):
     tokens: Sequence[int | None] | None = None
 
 
+class Cohort(Command[list[Any]], frozen=True):
+    """Commands of one type on one topic, decided as if one after the other, in one step.
+
+    The result has what each command resulted in, in their order: its own result, or the
+    `LogqueueError` that refused it. `core/decide/cohorts.py` knows which commands may be members.
+    """
+
+    topic: str
+    members: Sequence[Command[Any]]
+
+
 class ReleaseStream(Command[Done], frozen=True):
     """Give back every job still leased over one work stream.
 

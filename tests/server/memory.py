@@ -6,6 +6,7 @@ what replies should say.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -63,6 +64,19 @@ class Memory:
         exchange = Exchange(method, f"/v0/{where}".encode(), query.encode(), JSON)
         self.core.submit(exchange, b"" if body is None else msgspec.json.encode(body))
         return exchange
+
+    def begin_together(self, *wanted: tuple[str, str, object]) -> list[Exchange]:
+        """Send requests, each over a connection of its own, that the server reads in one turn of
+        its loop."""
+        begun: list[Callable[[], object]] = []
+        run = self.core._run
+        vars(self.core)["_run"] = begun.append
+        try:
+            exchanges = [self.begin(*one) for one in wanted]
+        finally:
+            del vars(self.core)["_run"]
+        run(lambda: [begin() for begin in begun])
+        return exchanges
 
     def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The reply to a request that is answered at once and not refused."""

@@ -49,6 +49,7 @@ def test_a_command_reads_the_clock_once(memory: Memory, name: str) -> None:
     def submit() -> None:
         vars(clock)["now_ms"] = now_ms
         memory.dispatcher.submit(COMMANDS[name], encode, None)
+        memory.dispatcher.turn.run()
         vars(clock)["now_ms"] = read
 
     memory.core._run(submit)

@@ -18,6 +18,7 @@ BESIDE = {
     cmd.PurgeJobs,
     cmd.RedriveLetters,
     cmd.ReleaseStream,
+    cmd.Cohort,
     cmd.Expire,
     cmd.Compact,
     cmd.Forward,

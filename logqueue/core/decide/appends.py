@@ -19,7 +19,7 @@ from logqueue.errors import (
     TopicFull,
     quoted,
 )
-from logqueue.events.block import BlockView
+from logqueue.events.block import BlockView, size_total
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions, require_topic_name
 
@@ -69,23 +69,14 @@ def append_event(
         TopicFull: No room now, and the topic rejects when full.
         Throttled: The server holds all the bytes it may hold.
     """
-    view = BlockView(block)
-    size = view.size_total()
+    size = size_total(block)
+    require_room(state, topic, count, size)
     config = topic.config
-    if config.discard == "reject":
-        _require_room(topic, count, size)
-    total_bytes_max = state.quotas.total_bytes_max
-    if total_bytes_max and state.live_bytes + size > total_bytes_max:
-        raise Throttled(
-            f"the server may hold {total_bytes_max} bytes of live records in all; ack or delete "
-            "some first",
-            {"limit": "max_total_bytes", "max": total_bytes_max},
-        )
     first_seq = topic.head + 1
     last_seq = topic.head + count
     cap_floor = dropped = 0
     if config.discard == "old" and (config.cap_records or config.cap_bytes):
-        cap_floor, dropped = _floor_with(topic, [view], first_seq)
+        cap_floor, dropped = _floor_with(topic, [BlockView(block)], first_seq)
     reserved = seqs_reserved(topic, last_seq)
     return ev.RecordsAppended(
         now,
@@ -100,6 +91,30 @@ def append_event(
         hops,
         dropped,
     )
+
+
+def require_room(
+    state: State, topic: Topic, count: int, size: int, ahead: tuple[int, int] = (0, 0)
+) -> None:
+    """Refuse a write that a topic, or the server, has no room for.
+
+    Args:
+        state, topic: Read only.
+        count, size: Records of the write, and their bytes.
+        ahead: Records and bytes that the same decision adds before.
+
+    Raises:
+        RecordTooLarge, TopicFull, Throttled: See `append_event`.
+    """
+    if topic.config.discard == "reject":
+        _require_room_in(topic, count, size, ahead)
+    total_bytes_max = state.quotas.total_bytes_max
+    if total_bytes_max and state.live_bytes + ahead[1] + size > total_bytes_max:
+        raise Throttled(
+            f"the server may hold {total_bytes_max} bytes of live records in all; ack or delete "
+            "some first",
+            {"limit": "max_total_bytes", "max": total_bytes_max},
+        )
 
 
 def seqs_reserved(topic: Topic, last_seq: int) -> int:
@@ -126,7 +141,7 @@ def batches_floor(topic: Topic, blocks: Sequence[bytes]) -> tuple[int, int]:
     config = topic.config
     if config.discard == "reject":
         count = sum(view.count for view in views)
-        _require_room(topic, count, sum(view.size_total() for view in views))
+        _require_room_in(topic, count, sum(view.size_total() for view in views))
     elif config.cap_records or config.cap_bytes:
         return _floor_with(topic, views, topic.head + 1)
     return 0, 0
@@ -183,7 +198,7 @@ def evicted_with(topic: Topic, floor: int, blocks: Sequence[bytes], now: int) ->
             yield seq, now, view.texts(index)
 
 
-def _require_room(topic: Topic, count: int, size: int) -> None:
+def _require_room_in(topic: Topic, count: int, size: int, ahead: tuple[int, int] = (0, 0)) -> None:
     config = topic.config
     over_records = config.cap_records and count > config.cap_records
     over_bytes = config.cap_bytes and size > config.cap_bytes
@@ -193,8 +208,9 @@ def _require_room(topic: Topic, count: int, size: int) -> None:
             f"(cap_records {config.cap_records}, cap_bytes {config.cap_bytes}); send smaller ones",
             names=(topic.name,),
         )
-    full_records = config.cap_records and topic.live + count > config.cap_records
-    full_bytes = config.cap_bytes and topic.live_bytes + size > config.cap_bytes
+    records, held = ahead
+    full_records = config.cap_records and topic.live + records + count > config.cap_records
+    full_bytes = config.cap_bytes and topic.live_bytes + held + size > config.cap_bytes
     if full_records or full_bytes:
         raise TopicFull(
             f"topic '{topic.name}' is full and rejects writes; ack or delete records, or raise "
@@ -203,7 +219,7 @@ def _require_room(topic: Topic, count: int, size: int) -> None:
                 "topic": topic.name,
                 "cap_records": config.cap_records,
                 "cap_bytes": config.cap_bytes,
-                "head_seq": topic.head,
+                "head_seq": topic.head + records,
                 "earliest_seq": topic.earliest_seq,
             },
             names=(topic.name,),

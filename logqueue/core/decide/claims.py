@@ -25,8 +25,42 @@ SEQS_SCANNED_AGAIN_MAX = 1000
 """An empty pass that looked at more than this leaves the cursor behind them all the same."""
 
 
+Share = Callable[[Sequence[int], list[int]], list[list[int]]]
+"""Deals jobs to claimers, by how many each wants."""
+
+
 def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision[cmd.ClaimResult]:
     """One pass: pick jobs, take the exhausted out, share the rest evenly."""
+    return _pass(state, command, now, share_evenly)
+
+
+def claim_in_turn(
+    state: State, members: Sequence[cmd.ClaimJobs], now: int
+) -> Decision[list[cmd.ClaimResult]]:
+    """Several claims as if one after the other: who comes first gets all it wants."""
+    claimers = tuple([claimer for command in members for claimer in command.claimers])
+    together = cmd.ClaimJobs(members[0].topic, claimers)
+    decision = _pass(state, together, now, share_in_turn)
+
+    def results() -> list[cmd.ClaimResult]:
+        found = decision.settle()
+        ready = found.ready
+        each: list[cmd.ClaimResult] = []
+        for jobs in reversed(found.jobs):
+            if jobs:
+                each.append(cmd.ClaimResult([jobs], ready, is_cut=found.is_cut))
+                ready += len(jobs)
+            else:
+                each.append(found._replace(jobs=[jobs]))
+        each.reverse()
+        return each
+
+    return Decision(decision.events, AfterApply(results))
+
+
+def _pass(
+    state: State, command: cmd.ClaimJobs, now: int, share: Share
+) -> Decision[cmd.ClaimResult]:
     topic = state.queue(command.topic)
     queue = topic.queue
     demands = [claimer.jobs_max for claimer in command.claimers]
@@ -43,7 +77,7 @@ def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision[cmd.ClaimR
         is_cut = is_cut or len(picked) == bounded < wanted
         if exhausted and command.divert:
             events.extend(exhaust(state, topic, exhausted, now))
-    shares = share_evenly(demands, picked)
+    shares = share(demands, picked)
     first_lease = lease = state.next_lease
     grants: list[tuple[str, int, int, list[int]]] = []
     leases: list[tuple[int, int]] = []
@@ -299,6 +333,24 @@ def share_evenly(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
         dealt += rounds * len(hungry)
     for share in shares:
         share.sort()
+    return shares
+
+
+def share_in_turn(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
+    """Deal jobs to one claimer after the other, as many as it wants.
+
+    Args:
+        demands: How many each claimer wants.
+        seqs: Jobs in the order of selection.
+
+    Returns:
+        Each claimer's jobs, ascending.
+    """
+    shares = []
+    dealt = 0
+    for demand in demands:
+        shares.append(sorted(seqs[dealt : dealt + demand]))
+        dealt += demand
     return shares
 
 

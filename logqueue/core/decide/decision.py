@@ -38,3 +38,8 @@ class Decision(NamedTuple, Generic[R]):
         """The result, once the events are applied."""
         result = self.result
         return result.read() if isinstance(result, AfterApply) else result
+
+
+def only(decision: Decision[list[R]]) -> Decision[R]:
+    """The decision about the one member of a cohort."""
+    return Decision(decision.events, AfterApply(lambda: decision.settle()[0]))

@@ -14,6 +14,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.decide import job_admin, routers, staging, topics
 from logqueue.core.decide import leases as queues
 from logqueue.core.decide.claims import claim
+from logqueue.core.decide.cohorts import decide_cohort
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.expiry import expire
 from logqueue.core.decide.redrive import redrive
@@ -65,6 +66,7 @@ _DECIDE = dict(
         _row(cmd.CommitEpoch, staging.commit),
         _row(cmd.ExpireStaged, staging.expire),
         _row(cmd.ClaimJobs, claim),
+        _row(cmd.Cohort, decide_cohort),
         _row(cmd.AckJobs, queues.ack),
         _row(cmd.NackJobs, queues.nack),
         _row(cmd.RejectJobs, queues.reject),

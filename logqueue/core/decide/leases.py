@@ -6,13 +6,13 @@ A lease that has run out is none, whether `elapse` has got to it yet or not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.backoff import delay_ms
 from logqueue.core.decide.dead_letters import dead_letter, hold
-from logqueue.core.decide.decision import AfterApply, Decision
+from logqueue.core.decide.decision import AfterApply, Decision, only
 from logqueue.core.decide.endings import archive, finish
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
@@ -24,16 +24,15 @@ def _held(
     queue: QueueState,
     command: cmd.AckJobs | cmd.NackJobs | cmd.RejectJobs | cmd.ExtendLeases,
     now: int,
-    *,
-    each_once: bool,
+    counted: set[int] | None = None,
 ) -> tuple[list[int], list[int]]:
     """Split the seqs into those leased to the node under the given lease numbers, and the rest.
 
-    With `each_once` a seq named twice counts the first time and is skipped the second.
+    With `counted` a seq named twice counts the first time and is skipped the second; what counts
+    is added to it.
     """
     held: list[int] = []
     skipped: list[int] = []
-    counted: set[int] = set()
     jobs = queue.jobs
     node = command.node
     tokens = command.tokens or [None] * len(command.seqs)
@@ -45,14 +44,33 @@ def _held(
             or job.grant.node != node
             or job.grant.deadline < now
             or (token is not None and token != job.lease)
-            or seq in counted
+            or (counted is not None and seq in counted)
         ):
             skipped.append(seq)
         else:
             held.append(seq)
-            if each_once:
+            if counted is not None:
                 counted.add(seq)
     return held, skipped
+
+
+_Share = tuple[int, list[int], int, int]
+"""What one of several calls settles: how many jobs, which seqs it does not, how many of the jobs
+have their records, how many of these are ready at once."""
+
+
+def _settled_each(topic: QueueTopic, shares: Sequence[_Share]) -> list[cmd.SettleResult]:
+    """The result of each of some calls, with the counters as they are right behind it."""
+    ready, leased = topic.ready, topic.queue.leased
+    if len(shares) == 1:
+        return [cmd.SettleResult(shares[0][0], shares[0][1], ready, leased)]
+    results = []
+    for settled, skipped, live, back in reversed(shares):
+        results.append(cmd.SettleResult(settled, skipped, ready, leased))
+        leased += live
+        ready -= back
+    results.reverse()
+    return results
 
 
 def _settled(topic: QueueTopic, held: Sized, skipped: list[int]) -> AfterApply[cmd.SettleResult]:
@@ -61,43 +79,84 @@ def _settled(topic: QueueTopic, held: Sized, skipped: list[int]) -> AfterApply[c
 
 def ack(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd.SettleResult]:
     """Complete the jobs that this node holds: one event, so all of them or none."""
-    topic = state.queue(command.topic)
+    return only(ack_together(state, (command,), now))
+
+
+def ack_together(
+    state: State, members: Sequence[cmd.AckJobs], now: int
+) -> Decision[list[cmd.SettleResult]]:
+    """Complete the jobs that the nodes of some acks hold: one event for each node, all in one
+    transaction. Of a queue with an archive, one ack at a time: all of its jobs or none."""
+    topic = state.queue(members[0].topic)
     queue = topic.queue
-    held, skipped = _held(queue, command, now, each_once=True)
+    of_node: dict[str, list[int]] = {}
+    shares: list[_Share] = []
+    counted: set[int] = set()
+    for command in members:
+        held, skipped = _held(queue, command, now, counted)
+        live = len(held)
+        if held:
+            if queue.orphans:
+                live = sum(queue.jobs[seq].live for seq in held)
+            known = of_node.setdefault(command.node, held)
+            if known is not held:
+                known += held
+        shares.append((len(held), skipped, live, 0))
     events: list[ev.Event] = []
-    if held:
-        orphans = sum(not queue.jobs[seq].live for seq in held) if queue.orphans else 0
+    for node, seqs in of_node.items():
+        orphans = sum(not queue.jobs[seq].live for seq in seqs) if queue.orphans else 0
         if topic.config.archive is not None:
-            finished = topic.records(sorted(held))
-            events = archive(state, topic, finished, "acked", now, command.node)
-        events.append(ev.JobsAcked(now, topic.number, command.node, held, orphans))
-    return Decision(events, _settled(topic, held, skipped))
+            assert len(members) == 1, "what leaves copies is decided by itself"
+            finished = topic.records(sorted(seqs))
+            events = archive(state, topic, finished, "acked", now, node)
+        events.append(ev.JobsAcked(now, topic.number, node, seqs, orphans))
+    return Decision(events, AfterApply(lambda: _settled_each(topic, shares)))
 
 
 def nack(state: State, command: cmd.NackJobs, now: int) -> Decision[cmd.SettleResult]:
     """Give back the jobs that this node holds."""
-    topic = state.queue(command.topic)
+    return only(nack_together(state, (command,), now))
+
+
+def nack_together(
+    state: State, members: Sequence[cmd.NackJobs], now: int
+) -> Decision[list[cmd.SettleResult]]:
+    """Give back the jobs that the nodes of some nacks hold: one event for all that go back in the
+    same way."""
+    topic = state.queue(members[0].topic)
     queue = topic.queue
-    held, skipped = _held(queue, command, now, each_once=True)
+    alike: dict[tuple[str, int | None, str | None, bool], list[int]] = {}
+    shares: list[_Share] = []
+    counted: set[int] = set()
+    for command in members:
+        held, skipped = _held(queue, command, now, counted)
+        live = ready = 0
+        if held:
+            way = (command.node, command.delay_ms, command.error, command.count)
+            known = alike.setdefault(way, held)
+            if known is not held:
+                known += held
+            live = sum(queue.jobs[seq].live for seq in held)
+            backs_off = command.delay_ms is None and command.count
+            is_delayed = command.delay_ms or (backs_off and topic.config.retry_backoff is not None)
+            ready = 0 if is_delayed else live
+        shares.append((len(held), skipped, live, ready))
     events: list[ev.Event] = []
-    if held:
-        ready_at = now + (command.delay_ms or 0)
-        dues: list[int] = []
-        if command.delay_ms is None and command.count:
-            dues = _backed_off(topic, queue, held, now)
+    for (node, delay, error, is_counted), seqs in alike.items():
+        dues = _backed_off(topic, queue, seqs, now) if delay is None and is_counted else []
         released = ev.JobsReleased(
             now,
             topic.number,
-            command.node,
+            node,
             "nack",
-            ready_at,
-            held,
-            command.error,
-            not command.count,
+            now + (delay or 0),
+            seqs,
+            error,
+            not is_counted,
             dues,
         )
         events.append(released)
-    return Decision(events, _settled(topic, held, skipped))
+    return Decision(events, AfterApply(lambda: _settled_each(topic, shares)))
 
 
 def _backed_off(topic: QueueTopic, queue: QueueState, seqs: list[int], now: int) -> list[int]:
@@ -117,7 +176,7 @@ def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision[cmd.Sett
     """
     topic = state.queue(command.topic)
     queue = topic.queue
-    held, skipped = _held(queue, command, now, each_once=True)
+    held, skipped = _held(queue, command, now, set())
     live = sorted(seq for seq in held if queue.jobs[seq].live)
     orphans = [seq for seq in held if not queue.jobs[seq].live]
     config, node, error = topic.config, command.node, command.error
@@ -135,15 +194,33 @@ def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision[cmd.Sett
 
 def extend(state: State, command: cmd.ExtendLeases, now: int) -> Decision[cmd.ExtendResult]:
     """Set a new deadline for the jobs that this node holds. Repeats of a seq each count."""
-    topic = state.queue(command.topic)
-    queue = topic.queue
-    held, skipped = _held(queue, command, now, each_once=False)
-    deadline = now + command.lease_ms
+    return only(extend_together(state, (command,), now))
+
+
+def extend_together(
+    state: State, members: Sequence[cmd.ExtendLeases], now: int
+) -> Decision[list[cmd.ExtendResult]]:
+    """Set new deadlines for the jobs that the nodes of some calls hold. Repeats of a seq each
+    count; the last of them decides."""
+    topic = state.queue(members[0].topic)
     events: list[ev.Event] = []
-    if held:
-        seqs = list(dict.fromkeys(held))
-        events.append(ev.JobsExtended(now, topic.number, command.node, deadline, seqs))
-    return Decision(events, cmd.ExtendResult(held, skipped, deadline))
+    results: list[cmd.ExtendResult] = []
+    last: ev.JobsExtended | None = None
+    for command in members:
+        held, skipped = _held(topic.queue, command, now)
+        deadline = now + command.lease_ms
+        results.append(cmd.ExtendResult(held, skipped, deadline))
+        if not held:
+            continue
+        if last is not None and (last.node, last.deadline) == (command.node, deadline):
+            last.seqs.extend(held)
+            continue
+        last = ev.JobsExtended(now, topic.number, command.node, deadline, [*held])
+        events.append(last)
+    for event in events:
+        assert isinstance(event, ev.JobsExtended)
+        event.seqs[:] = dict.fromkeys(event.seqs)
+    return Decision(events, results)
 
 
 def release_stream(state: State, command: cmd.ReleaseStream, now: int) -> Decision[cmd.Done]:

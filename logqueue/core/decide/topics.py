@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
-from logqueue.core.decide.appends import cap_floor, evicted_below, new_topic
+from logqueue.core.decide.appends import cap_floor, evicted_below, new_topic, require_room
 from logqueue.core.decide.copies import removable
 from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.endings import archive
@@ -23,6 +23,7 @@ from logqueue.core.selection import still_matching
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
 from logqueue.errors import (
+    LogqueueError,
     NotAQueue,
     TopicExistsIncompatible,
     TopicNotEmpty,
@@ -182,6 +183,36 @@ def append(state: State, command: cmd.Append, now: int) -> Decision[cmd.AppendRe
     head = topic.head + command.count
     reply = cmd.AppendResult(head - command.count + 1, command.count, head, created, False)
     return Decision(events, reply)
+
+
+def append_together(
+    state: State, members: Sequence[cmd.Append], now: int
+) -> Decision[list[cmd.AppendResult | LogqueueError]]:
+    """Write the records of several plain appends as one batch; what there is no room for is
+    refused by itself."""
+    topic = state.topic(members[0].topic)
+    answers: list[cmd.AppendResult | LogqueueError] = []
+    taken: list[bytes] = []
+    head = topic.head
+    size = 0
+    is_bounded = topic.config.discard == "reject" or state.quotas.total_bytes_max > 0
+    for command in members:
+        if is_bounded:
+            added = blocks.size_total(command.block)
+            try:
+                require_room(state, topic, command.count, added, (head - topic.head, size))
+            except LogqueueError as refusal:
+                answers.append(refusal)
+                continue
+            size += added
+        taken.append(command.block)
+        head += command.count
+        answers.append(
+            cmd.AppendResult(head - command.count + 1, command.count, head, False, False)
+        )
+    if not taken:
+        return Decision([], answers)
+    return Decision(write(state, topic, blocks.join(taken), head - topic.head, now), answers)
 
 
 def _repeated(command: cmd.Append, earlier: Remembered) -> cmd.AppendResult:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from logqueue import events as ev
 from logqueue.api.record_texts import RecordTexts
 from logqueue.core import commands as cmd
+from logqueue.core.decide.cohorts import may_join
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -25,8 +26,9 @@ from logqueue.server.auth import Key
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import Subscriptions
-from logqueue.server.engine.pending import Executed, Pending, Spent
+from logqueue.server.engine.pending import Executed, Pending, Spent, decide_all
 from logqueue.server.engine.portions import Portions, has_portions, portions
+from logqueue.server.engine.turn import Entry, Turn
 from logqueue.server.engine.waitlist import Waiting, Waitlist, WorkStream
 from logqueue.server.engine.worker_registry import Workers
 
@@ -88,6 +90,7 @@ class Dispatcher:
         self._portioned: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self.workers = Workers()
+        self.turn = Turn(engine, self.loop, self._decide_together)
         engine.listen(self.note)
         engine.schedule_backlog(self)
 
@@ -119,6 +122,7 @@ class Dispatcher:
         From now on the end of a work stream releases nothing on queues with `leases_durable`: the
         server ends it, and its worker goes on.
         """
+        self.turn.run()
         self._is_stopping = True
         self.subscriptions.end(error)
         for name in list(self._readers):
@@ -143,8 +147,9 @@ class Dispatcher:
     def submit(
         self, command: cmd.Command[R], encode: Callable[[C, R, Spent], T], context: C
     ) -> Pending[T]:
-        """Have a command decided and carried out: at once, in portions between other commands, or
-        when there are jobs for it.
+        """Have a command decided and carried out: at the end of this turn of the loop together
+        with others like it, or at once, in portions between other commands, or when there are jobs
+        for it.
 
         Args:
             command: What is wanted.
@@ -155,15 +160,12 @@ class Dispatcher:
             The answer, or the refusal, on its way.
         """
         pending = Pending(self.barrier, encode, context)
-        now = self.engine.clock.now_ms()
-        if isinstance(command, cmd.ClaimJobs):
-            self._claim(command, pending, now)
-        elif has_portions(self.engine, command):
-            self._begin_portions(command, pending)
+        if self.turn.takes(command):
+            self.turn.add(command, pending)
         else:
-            executed = self._execute(command, pending, now)
-            if executed is not None:
-                self._conclude(command, executed, pending, now)
+            # It sees what was submitted before.
+            self.turn.run()
+            self._decide_alone(command, pending, self.engine.clock.now_ms())
         return pending
 
     def hold(
@@ -186,6 +188,60 @@ class Dispatcher:
         self._refuse(topic, pending, refusal)
         return pending
 
+    def _decide_together(self, entries: list[Entry], now: int) -> None:
+        """Decide commands of one type on one topic: those that may join a cohort as one, in their
+        order."""
+        if type(entries[0][0]) is cmd.ClaimJobs:
+            entries = self._claims_to_serve(entries, now)
+        cohort: list[Entry] = []
+        for entry in entries:
+            if may_join(self.engine.state, entry[0]):
+                cohort.append(entry)
+                continue
+            self._decide_cohort(cohort, now)
+            cohort = []
+            self._decide_alone(*entry, now)
+        self._decide_cohort(cohort, now)
+
+    def _decide_cohort(self, cohort: list[Entry], now: int) -> None:
+        """Decide commands together. What is refused as a whole is decided one by one, so that
+        each of them gets what it deserves."""
+        if not cohort:
+            return
+        began = time.perf_counter()
+        name = cohort[0][0].topic
+        try:
+            members = [command for command, _ in cohort]
+            executed = self.engine.execute_one(cmd.Cohort(name, members), now)
+        except LogqueueError:
+            for command, pending in cohort:
+                self._decide_alone(command, pending, now)
+            return
+        executed_ms = (time.perf_counter() - began) * 1000
+        self._wake_if_any(executed.topics)
+        decided: list[tuple[Pending[Any], object]] = []
+        for (command, pending), result in zip(cohort, executed.result, strict=True):
+            pending.executed_ms = executed_ms
+            if isinstance(result, LogqueueError):
+                self._refuse(name, pending, result)
+            elif type(command) is not cmd.ClaimJobs or self._is_served(command, pending, result):
+                decided.append((pending, result))
+        decide_all(self.barrier, decided, executed.written, executed.durable)
+
+    def _decide_alone(self, command: cmd.Command[Any], pending: Pending[Any], now: int) -> None:
+        """Decide a command by itself, or begin to carry it out in portions."""
+        if has_portions(self.engine, command):
+            self._begin_portions(command, pending)
+            return
+        executed = self._execute(command, pending, now)
+        if executed is None:
+            return
+        if isinstance(command, cmd.ClaimJobs):
+            result = executed.result
+            if not self._is_served(command, pending, result):
+                return
+        self._conclude(command, executed, pending, now)
+
     def _execute(
         self, command: cmd.Command[R], pending: Pending[Any], now: int
     ) -> Executed[R] | None:
@@ -197,8 +253,7 @@ class Dispatcher:
             self._refuse(command.topic, pending, refusal)
             return None
         pending.executed_ms = (time.perf_counter() - began) * 1000
-        if self._waitlists or self._readers or self.subscriptions:
-            self._wake(executed.topics)
+        self._wake_if_any(executed.topics)
         return executed
 
     def _conclude(
@@ -282,32 +337,40 @@ class Dispatcher:
 
     # -- claims ----------------------------------------------------------------------------------
 
-    def _claim(self, command: cmd.ClaimJobs, pending: Pending[Any], now: int) -> None:
-        """Claim for one claimer: at once, behind those who wait already, or by waiting for the
-        passes to come."""
-        topic: Topic | None = self.engine.state.topics.get(command.topic)
-        if isinstance(topic, QueueTopic):
-            (claimer,) = command.claimers
-            self.workers.seen(topic.number, claimer.node, now)
-            may_wait = command.wait_ms > 0
-            if topic.config.claim_jitter_ms or (may_wait and self.engine.is_settling(topic)):
+    def _claims_to_serve(self, entries: list[Entry], now: int) -> list[Entry]:
+        """The claims of a queue that are to be served now, behind those who wait already; the
+        others begin to wait for the passes to come."""
+        topic: Topic | None = self.engine.state.topics.get(entries[0][0].topic)
+        entries = [entry for entry in entries if not entry[1].has_left]
+        if not isinstance(topic, QueueTopic):
+            return entries
+        served: list[Entry] = []
+        may_not = self.engine.is_settling(topic)
+        for command, pending in entries:
+            self.workers.seen(topic.number, command.claimers[0].node, now)
+            if topic.config.claim_jitter_ms or (may_not and command.wait_ms > 0):
                 self._wait(command, pending, topic)
-                return
-            waitlist = self._waitlists.get(topic.number)
-            if waitlist is not None and waitlist.waiting:
-                self._serve(waitlist)
-        executed = self._execute(command, pending, now)
-        if executed is None:
-            return
-        (jobs,) = executed.result.jobs
+            else:
+                served.append((command, pending))
+        waitlist = self._waitlists.get(topic.number)
+        if served and waitlist is not None and waitlist.waiting:
+            self._serve(waitlist)
+        return served
+
+    def _is_served(
+        self, command: cmd.ClaimJobs, pending: Pending[Any], result: cmd.ClaimResult
+    ) -> bool:
+        """Whether a claim is answered with what it got; else it waits for jobs."""
+        (jobs,) = result.jobs
         if jobs:
-            pending.on_undelivered = partial(
-                self.hand_back, command.topic, command.claimers[0].node, jobs
-            )
-        elif command.wait_ms and isinstance(topic, QueueTopic):
-            self._wait(command, pending, topic)
-            return
-        pending.decide(executed.result, executed.written, executed.durable)
+            node = command.claimers[0].node
+            pending.on_undelivered = partial(self.hand_back, command.topic, node, jobs)
+            return True
+        topic: Topic | None = self.engine.state.topics.get(command.topic)
+        if not isinstance(topic, QueueTopic) or not (command.wait_ms or result.is_cut):
+            return True
+        self._wait(command, pending, topic)
+        return False
 
     def _wait(self, command: cmd.ClaimJobs, pending: Pending[Any], topic: QueueTopic) -> None:
         """Put a claim on the waitlist, for the end of a coalescing window or for jobs. What it is
@@ -315,7 +378,6 @@ class Dispatcher:
         waitlist = self._waitlist(topic)
         waiting = Waiting(command.claimers[0], self._ticket(), command.wait_ms > 0, pending)
         waitlist.waiting.append(waiting)
-        pending.leave = partial(self._leave, waitlist, waiting)
         if topic.ready or not waiting.long_poll:
             self._schedule(waitlist)
         else:
@@ -325,6 +387,7 @@ class Dispatcher:
             waiting.timer = self.loop.call_later(
                 command.wait_ms / 1000, self._on_wait_timeout, waitlist, waiting
             )
+        pending.wait(partial(self._leave, waitlist, waiting))
 
     def _on_wait_timeout(self, waitlist: Waitlist, waiting: Waiting) -> None:
         if waiting.long_poll and not waiting.is_over:
@@ -411,6 +474,8 @@ class Dispatcher:
             if stream in waitlist.streams:
                 waitlist.streams.remove(stream)
                 self._forget_if_idle(waitlist)
+        # What came before the end of the connection counts.
+        self.turn.run()
         has_worked = stream.has_worked
         self.hand_back(stream.topic, stream.node, [*stream.on_way.values()])
         queue = self.engine.state.topics.get(stream.topic)
@@ -447,6 +512,10 @@ class Dispatcher:
         """The next place in the line."""
         self._next_ticket += 1
         return self._next_ticket
+
+    def _wake_if_any(self, topics: Iterable[Topic]) -> None:
+        if self._waitlists or self._readers or self.subscriptions:
+            self._wake(topics)
 
     def _wake(self, topics: Iterable[Topic]) -> None:
         """Something changed: serve the waitlists that may gain from it, and those who follow."""

@@ -176,8 +176,9 @@ class Engine:
             now = self.clock.now_ms()
         state = self.state
         topic: Topic | None = state.topics.get(command.topic)
+        kind = type(command if not isinstance(command, cmd.Cohort) else command.members[0])
         if topic is not None:
-            if self._settling and type(command) in _LEASES_ONLY and self.is_settling(topic):
+            if self._settling and kind in _LEASES_ONLY and self.is_settling(topic):
                 raise NotReady(
                     f"leases of '{topic.name}' cannot change while they are brought in line with "
                     "what the failed log still stands for; nothing was done: try again in a second"
@@ -186,12 +187,12 @@ class Engine:
                 replacing.finish(state, topic)
             self._advance_time(topic, now)
             # Copies must find the room that time has made where they go.
-            if type(command) in _MAKE_COPIES:
+            if kind in _MAKE_COPIES:
                 for target in (topic.config.archive, topic.config.dead_letter):
                     if target is not None and target in state.topics:
                         replacing.finish(state, state.topics[target])
                         self._advance_time(state.topics[target], now)
-            if type(command) is cmd.ClaimJobs and self._behind:
+            if kind is cmd.ClaimJobs and self._behind:
                 self._catch_up(topic, now)
         if isinstance(command, cmd.CommitEpoch):
             for part in restaged_ahead(state, command):

@@ -7,13 +7,17 @@ do, how answers look or travel.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.server.engine.commit_barrier import CommitBarrier
+
+logger = logging.getLogger("logqueue.engine")
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -54,14 +58,15 @@ class Pending(Spent, Generic[T]):
 
     Attributes:
         is_decided: There is a result, or a refusal.
+        has_left: Whoever asked has left.
         leave: Takes the command off the waitlist; None unless it waits there for something that
             may never come.
         on_undelivered: To be called if the answer does not reach whoever asked; None for most.
     """
 
     __slots__ = (
-        "_barrier", "_context", "_durable", "_encode", "_refusal", "_result", "_sink", "_written",
-        "is_decided", "leave", "on_undelivered",
+        "_barrier", "_context", "_durable", "_encode", "_on_wait", "_refusal", "_result", "_sink",
+        "_written", "has_left", "is_decided", "leave", "on_undelivered",
     )  # fmt: skip
 
     def __init__(
@@ -81,8 +86,9 @@ class Pending(Spent, Generic[T]):
         self._result: Any = None
         self._refusal: Exception | None = None
         self._sink: Callable[[Pending[T]], object] | None = None
+        self._on_wait: Callable[[Pending[T]], object] | None = None
         self._written = self._durable = 0
-        self.is_decided = False
+        self.is_decided = self.has_left = False
         self.leave: Callable[[], None] | None = None
         self.on_undelivered: Callable[[], None] | None = None
 
@@ -90,12 +96,26 @@ class Pending(Spent, Generic[T]):
 
     def decide(self, result: object, written: int, durable: int) -> None:
         """There is a result; it leaves once the log has reached both positions."""
+        self._settle(result, written, durable)
+        if self._sink is not None:
+            self._hold()
+
+    def _settle(self, result: object, written: int, durable: int) -> None:
         self._result = result
         self._written, self._durable = written, durable
         self.is_decided = True
-        self.leave = None
-        if self._sink is not None:
-            self._hold()
+        self.leave = self._on_wait = None
+
+    def wait(self, leave: Callable[[], None]) -> None:
+        """It waits for something that may never come, until somebody calls `leave`."""
+        self.leave = leave
+        self._say_that_it_waits()
+
+    def _say_that_it_waits(self) -> None:
+        on_wait, self._on_wait = self._on_wait, None
+        if on_wait is not None:
+            self._sink = None
+            on_wait(self)
 
     def refuse(self, refusal: Exception, written: int = 0, durable: int = 0) -> None:
         """The same for a refusal."""
@@ -108,11 +128,25 @@ class Pending(Spent, Generic[T]):
 
     # -- for the caller --------------------------------------------------------------------------
 
-    def when_ready(self, sink: Callable[[Pending[T]], object]) -> None:
-        """Call somebody, once, when the answer may leave; at once if it may already."""
+    def when_ready(
+        self,
+        sink: Callable[[Pending[T]], object],
+        on_wait: Callable[[Pending[T]], object] | None = None,
+    ) -> None:
+        """Call somebody, once, when the answer may leave; at once if it may already.
+
+        Args:
+            sink: What to call.
+            on_wait: Called instead when it turns out that the answer waits for something that may
+                never come; call this again then, or `cancel`.
+        """
         self._sink = sink
         if self.is_decided:
             self._hold()
+            return
+        self._on_wait = on_wait
+        if self.leave is not None:
+            self._say_that_it_waits()
 
     def _hold(self) -> None:
         barrier = self._barrier
@@ -148,7 +182,8 @@ class Pending(Spent, Generic[T]):
 
     def cancel(self) -> None:
         """Whoever asked has left; what the result was to give them is taken back."""
-        self._sink = None
+        self._sink = self._on_wait = None
+        self.has_left = True
         leave, self.leave = self.leave, None
         undelivered, self.on_undelivered = self.on_undelivered, None
         if leave is not None:
@@ -167,3 +202,36 @@ class Pending(Spent, Generic[T]):
             self._refusal = None
             raise refusal
         return self._encode(self._context, self._result, self)
+
+
+def decide_all(
+    barrier: CommitBarrier,
+    decided: Iterable[tuple[Pending[Any], object]],
+    written: int,
+    durable: int,
+) -> None:
+    """Decide several answers that wait for the same: as `Pending.decide` for each, but the barrier
+    is entered once for all of them."""
+    waiting: list[Pending[Any]] = []
+    for pending, result in decided:
+        pending._settle(result, written, durable)
+        if pending._sink is not None:
+            waiting.append(pending)
+    if not waiting:
+        return
+    if barrier.reached(written, durable):
+        _release_all(waiting, None)
+        return
+    since = -time.perf_counter() * 1000
+    for pending in waiting:
+        pending.held_ms = since
+    barrier.when(written, durable, partial(_release_all, waiting))
+
+
+def _release_all(waiting: list[Pending[Any]], failure: LogqueueError | None) -> None:
+    for pending in waiting:
+        try:
+            pending._release(failure)
+        except Exception:
+            # What is wrong with one answer must not keep the others.
+            logger.exception("an answer could not be given")

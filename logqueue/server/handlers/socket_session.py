@@ -251,6 +251,8 @@ class SocketSession(Subscriber):
 
     def _subscribe(self, message: feed_bodies.Subscribe, request_id: bytes) -> Pending[bytes]:
         self._require(Scope.READ)
+        # It begins behind what this socket has published.
+        self._dispatcher.turn.run()
         starts = message.starts()
         require_topics_allowed(self.key, starts)
         engine = self._dispatcher.engine

@@ -134,21 +134,25 @@ class HttpApi:
         if isinstance(answer, Reply):
             return answer
         if isinstance(answer, Pending):
+            self.service.require_serving().turn.run()
+            if answer.leave is not None:
+                return await self.long_poll(request, answer)
             return await self._when_ready(request, answer)
         return await answer
 
     def _handle(self, request: HttpRequest, route: Route) -> Answer:
         assert route.handler is not None
         try:
-            answer = route.handler(request)
+            return route.handler(request)
         except (TopicNotFound, RouterNotFound, NotAQueue) as refusal:
             return self.service.require_serving().refuse(request.name, refusal)
-        if isinstance(answer, Pending) and answer.leave is not None:
-            return self._long_poll(request, answer)
-        return answer
 
-    def _long_poll(self, request: HttpRequest, pending: PendingReply) -> Coroutine[Any, Any, Reply]:
-        """Wait for something that may never come; the client, or its key, may go before."""
+    def long_poll(self, request: HttpRequest, pending: PendingReply) -> Coroutine[Any, Any, Reply]:
+        """Wait for something that may never come; the client, or its key, may go before.
+
+        Raises:
+            LogqueueError: It may not wait.
+        """
         try:
             return long_poll(self.service, request, self._when_ready(request, pending))
         except LogqueueError:

@@ -114,8 +114,8 @@ class HttpExchange:
     """
 
     __slots__ = (
-        "_gone", "disconnected", "is_complete", "is_held", "is_http_11", "is_whole", "keep_alive",
-        "refusal", "request", "route", "writer",
+        "_body_bytes", "_gone", "disconnected", "is_complete", "is_held", "is_http_11",
+        "is_whole", "keep_alive", "refusal", "request", "route", "writer",
     )  # fmt: skip
 
     request: HttpRequest
@@ -131,6 +131,7 @@ class HttpExchange:
         self.is_complete = False
         self.disconnected = False
         self._gone: asyncio.Future[None] | None = None
+        self._body_bytes = 0
 
     def admit(self, head: RequestHead) -> int:
         """Begin with the request whose head this is.
@@ -180,7 +181,7 @@ class HttpExchange:
 
     def wait(self) -> None:
         """See `requests.Client`."""
-        size = len(self.request.body)
+        size = self._body_bytes
         # Requests without a body wait for short work only, and whoever looks at metrics wants to
         # see them just when memory is short.
         self.writer.hold_request(
@@ -200,6 +201,7 @@ class HttpExchange:
             self.send(self.refusal)
             return
         request.body = body
+        self._body_bytes = len(body)
         try:
             if self.route.stream is not None:
                 self._begin(api.begin(request, self.route))
@@ -212,13 +214,26 @@ class HttpExchange:
         request.body = b""
         if isinstance(answer, Pending):
             self.is_held = True
-            answer.when_ready(self._finish)
+            answer.when_ready(self._finish, self._wait_long)
         elif isinstance(answer, Reply):
             self.send(answer)
         else:
-            # A client that has shut down its sending side still gets its reply.
-            self.is_held = not request.is_long
-            self._spawn(self._await(answer))
+            self._answer_in_task(answer)
+
+    def _answer_in_task(self, answer: Coroutine[Any, Any, Later]) -> None:
+        # A client that has shut down its sending side still gets its reply.
+        self.is_held = not self.request.is_long
+        self._spawn(self._await(answer))
+
+    def _wait_long(self, pending: PendingReply) -> None:
+        """The answer waits for something that may never come."""
+        api = self.writer.api
+        try:
+            answer = api.long_poll(self.request, pending)
+        except Exception as error:
+            self.send(api.refuse(self.request, error))
+        else:
+            self._answer_in_task(answer)
 
     def _begin(self, begin: Begin | PendingReply) -> None:
         """Begin an endless reply, which goes on without this request."""

@@ -1,0 +1,151 @@
+"""One turn of the event loop is one batch: what was submitted in it is decided together.
+
+Owns: which commands wait for the end of the turn, in which order they are taken, and how many of
+them at a time. Must not know: how they are decided, who sent them, how answers look.
+
+Requests that can be read in one turn of the loop are concurrent: none of their senders has had an
+answer. So commands of one type on one topic are gathered, in the order in which they came, and
+decided at the end of the turn as one cohort: one decision, one frame of the log, one entry in the
+barrier. Whoever sends a command that must see the effect of an earlier one without waiting for its
+answer calls `run` in between; commands of one type on one topic keep their order anyway.
+
+No step takes long: a step of the loop decides about `COST_MAX` jobs or records, and the next step
+goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from logqueue.core import commands as cmd
+from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.pending import Pending
+
+COST_MAX = 500
+"""Jobs or records, and requests, after which a step of the loop ends."""
+BYTES_PER_COST = 1 << 10
+CATCH_UP_STEPS_MAX = 1000
+"""Steps that commands wait for what their topic is behind with: producers may be faster."""
+
+Entry = tuple[Any, Pending[Any]]
+"""A command, and its answer."""
+
+
+class Turn:
+    """What was submitted and is not decided yet."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        decide: Callable[[list[Entry], int], None],
+    ) -> None:
+        """Nothing is waiting.
+
+        Args:
+            engine: Has the clock, and knows which topics are behind.
+            loop: Its turns are meant.
+            decide: Called with commands of one type on one topic, one at least, and the time.
+        """
+        self._engine = engine
+        self._loop = loop
+        self._decide = decide
+        self._groups: dict[tuple[type[Any], str], list[Entry]] = {}
+        self._is_scheduled = False
+        self._put_off = 0
+
+    @staticmethod
+    def takes(command: cmd.Command[Any]) -> bool:
+        """Whether a command waits for the end of the turn."""
+        return type(command) in _COST
+
+    def add(self, command: cmd.Command[Any], pending: Pending[Any]) -> None:
+        """Have a command decided at the end of this turn of the loop."""
+        place = (type(command), command.topic)
+        group = self._groups.get(place)
+        if group is None:
+            self._groups[place] = [(command, pending)]
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._loop.call_soon(self._end)
+        else:
+            group.append((command, pending))
+
+    def run(self) -> None:
+        """Decide all that was submitted so far, however much it is: somebody is to see it."""
+        if self._groups:
+            now = self._engine.clock.now_ms()
+            while self._groups:
+                self._next(next(iter(self._groups)), now)
+
+    def _end(self) -> None:
+        """Decide what one step may; the rest is for the next."""
+        self._is_scheduled = False
+        if not self._groups:
+            return
+        now = self._engine.clock.now_ms()
+        left = COST_MAX
+        for place in [*self._groups]:
+            if self._is_put_off(place[1]):
+                continue
+            while left > 0 and place in self._groups:
+                left -= self._next(place, now)
+        if self._groups:
+            self._is_scheduled = True
+            self._loop.call_soon(self._end)
+        else:
+            self._put_off = 0
+
+    def _is_put_off(self, topic: str) -> bool:
+        """Whether the topic must catch up before; a little of that is done."""
+        engine = self._engine
+        if not engine.has_arrears or self._put_off >= CATCH_UP_STEPS_MAX:
+            return False
+        if not engine.is_far_behind(topic):
+            return False
+        self._put_off += 1
+        engine.catch_up(topic)
+        return True
+
+    def _next(self, place: tuple[type[Any], str], now: int) -> int:
+        """Decide the first of a group, as many as one step may; what they cost."""
+        group = self._groups[place]
+        cost_of = _COST[place[0]]
+        cost = taken = 0
+        for command, _ in group:
+            more = 1 + cost_of(command)
+            if taken and cost + more > COST_MAX:
+                break
+            cost += more
+            taken += 1
+        if taken == len(group):
+            del self._groups[place]
+        else:
+            group, self._groups[place] = group[:taken], group[taken:]
+        self._decide(group, now)
+        return cost
+
+
+def _cost_of_append(command: cmd.Append) -> int:
+    return command.count + len(command.block) // BYTES_PER_COST
+
+
+def _cost_of_claim(command: cmd.ClaimJobs) -> int:
+    return command.claimers[0].jobs_max
+
+
+def _cost_of_settling(command: cmd.AckJobs) -> int:
+    return len(command.seqs)
+
+
+_COST: dict[type[Any], Callable[[Any], int]] = {
+    cmd.Append: _cost_of_append,
+    cmd.ClaimJobs: _cost_of_claim,
+    cmd.AckJobs: _cost_of_settling,
+    cmd.NackJobs: _cost_of_settling,
+    cmd.RejectJobs: _cost_of_settling,
+    cmd.ExtendLeases: _cost_of_settling,
+}
+"""The commands that wait for the end of the turn, and what each costs beside itself."""
