@@ -381,46 +381,6 @@ def select(view: BlockView, places: Sequence[int]) -> bytes:
     )
 
 
-def join(parts: Sequence[bytes]) -> bytes:
-    """Blocks that have texts and no numbers as one: their records in order. Costs by the number of
-    blocks and records, and no text is looked at."""
-    if len(parts) == 1:
-        return parts[0]
-    text_bits = 0
-    for block in parts:
-        text_bits |= block[1]
-    columns = _BITS[text_bits]
-    ends: dict[int, list[int]] = {column: [] for column in columns}
-    values: dict[int, list[bytes]] = {column: [] for column in columns}
-    length = dict.fromkeys(columns, 0)
-    total = 0
-    for block in parts:
-        _, present, number_bits, count = _HEADER.unpack_from(block)
-        assert not number_bits, "numbers have places of their own"
-        total += count
-        at = 8
-        base = 8 + 4 * count * present.bit_count()
-        for column in columns:
-            before = length[column]
-            if not present >> column & 1:
-                ends[column].extend(repeat(before, count))
-                continue
-            if count == 1:
-                (size,) = _END.unpack_from(block, at)
-                ends[column].append(before + size)
-            else:
-                own = struct_unpack_from(f"<{count}I", block, at)
-                size = own[-1]
-                ends[column].extend([before + end for end in own] if before else own)
-            values[column].append(block[base : base + size])
-            length[column] = before + size
-            at += 4 * count
-            base += size
-    header = _HEADER.pack(_VERSION, text_bits, 0, total)
-    packed = [struct_pack(f"<{total}I", *ends[column]) for column in columns]
-    return b"".join((header, *packed, *chain.from_iterable(values.values())))
-
-
 def cut(view: BlockView, start: int, end: int) -> bytes:
     """Neighbouring records of a block as a block of their own, with all their columns. Costs by
     what is cut out, however large the block is; and no record is looked at."""

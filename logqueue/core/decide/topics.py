@@ -212,7 +212,8 @@ def append_together(
         )
     if not taken:
         return Decision([], answers)
-    return Decision(write(state, topic, blocks.join(taken), head - topic.head, now), answers)
+    block = taken[0] if len(taken) == 1 else blocks.join(taken)
+    return Decision(write(state, topic, block, head - topic.head, now), answers)
 
 
 def _repeated(command: cmd.Append, earlier: Remembered) -> cmd.AppendResult:
