@@ -87,7 +87,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """All keys of a server. An empty ring is false: such a server asks nobody for a key."""
+    """All keys of a server. An empty ring is false: such a server requires no key."""
 
     keys: tuple[Key, ...] = ()
 
@@ -95,7 +95,7 @@ class KeyRing:
         return bool(self.keys)
 
     def authenticate(self, secret: str | None) -> Key | None:
-        """The key of this secret, or None when nobody issued it.
+        """The key of this secret, or None when it is unknown.
 
         Looks at every key with a constant-time comparison, so the time taken tells nothing about
         which key matched or how nearly one did.

@@ -2,7 +2,7 @@
 
 Owns: how many bytes are held for whom, and who is refused when there is no room. Must not know:
 what is held. Unfinished requests and messages, requests that wait, input that waits behind them,
-replies nobody reads, watch sessions and subscriptions all count here. Records do not: they are what
+unread replies, watch sessions and subscriptions all count here. Records do not: they are what
 the server is for, and have bounds of their own.
 
 Bytes are what Python objects cost, roughly. Small requests that come whole and are answered at once
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from logqueue.errors import Throttled
 
 STALL_GRACE_S = 10.0
-"""When memory is short, whoever has read nothing for so long is dropped first."""
+"""When memory is short, connections that have read nothing for so long are dropped first."""
 
 
 class ClientMemory:

@@ -2,11 +2,12 @@
 
 Owns: what `Host`, `Origin` and `Sec-Fetch-Site` may say. Must not know: routes, keys.
 
-A server without keys trusts whoever can reach it, so a browser on the same machine must not lend
-that reach to web pages. A page can have its own name resolve to this machine (DNS rebinding): such
-requests carry a foreign `Host`. It can also send forms and open WebSockets: those carry a foreign
-`Origin`. With keys neither helps a page, since browsers never add an `Authorization` header by
-themselves: nothing is checked then, unless the operator names the hosts to allow.
+A server without keys trusts every client that can reach it, so a browser on the same machine must
+not lend that reach to web pages. A page can have its own name resolve to this machine (DNS
+rebinding): such requests carry a foreign `Host`. It can also send forms and open WebSockets: those
+carry a foreign `Origin`. With keys neither helps a page, since browsers never add an
+`Authorization` header by themselves: nothing is checked then, unless the operator names the hosts
+to allow.
 """
 
 from __future__ import annotations

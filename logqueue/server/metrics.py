@@ -2,7 +2,7 @@
 
 Owns: every metric's name, help text and labels (the catalogue in docs/operations.md), in
 Prometheus text and as JSON. Counting on hot paths is one dictionary or list update; everything
-else happens when somebody scrapes.
+else happens at a scrape.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class Metrics(ev.RecordVisitor):
 
     def _counts(self, topic: Topic | None) -> QueueCounts:
         """The counts of a queue. The first queues at work get counts of their own, and keep them
-        as long as they exist, so that no count ever goes back."""
+        as long as they exist, so that no counter ever decreases."""
         if topic is None:
             return self.other
         counts = self.counts_of.get(topic.number)
@@ -378,7 +378,7 @@ class Metrics(ev.RecordVisitor):
             ("wal_batches", stats.rounds, "Group commits."),
             ("wal_fsyncs", stats.syncs, "Syncs."),
             ("wal_written_bytes", stats.bytes_written, "Bytes written."),
-            ("wal_rotations", stats.rotations, "Segments begun."),
+            ("wal_rotations", stats.rotations, "Segments started."),
             ("wal_refused", stats.refused, "Appends refused for lack of disk space."),
             ("leases_lost", engine.journal.leases_lost, "Lease events that were not logged."),
             ("segment_served_bytes", self.segment_bytes_served, "Bytes of segments sent."),

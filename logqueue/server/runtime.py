@@ -7,7 +7,7 @@ know: sockets, signals, exit statuses.
 
 The phases are explicit. *Recovering*: requests get 503, `recover` replays the logs in any thread.
 *Ready*: `begin` was called in the event loop. *Draining*: no new requests, streams end. *Failed*:
-the logs were refused; whoever called `recover` knows why.
+the logs were refused; `recover` has raised the reason.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class PortFileError(Exception):
 
 
 def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
-    """Serve until told to stop.
+    """Serve until stopped.
 
     Returns:
         The exit status: 0 after an orderly stop, 2 when the keys file cannot be used, 3 when

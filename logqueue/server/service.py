@@ -86,9 +86,9 @@ class Service:
         lifecycle: Which phase the server is in.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
-        large_bodies: Held by whoever reads one.
-        large_parts: Held by whoever writes a part of a large reply.
-        large_pages: Held by whoever makes a large page of records.
+        large_bodies: Held while one is read.
+        large_parts: Held while a part of a large reply is written.
+        large_pages: Held while a large page of records is made.
         memory: What is held for clients.
         watch_sessions: Who may open which watch stream.
         stepping: Where long work is done.
@@ -218,7 +218,7 @@ class Service:
         """What a long poll awaits besides its result: it fails once the key is removed.
 
         Returns:
-            A future that fails with `Unauthorized`, to be cancelled by whoever needs it no more;
+            A future that fails with `Unauthorized`, to be cancelled when no longer needed;
             None on a server without keys.
 
         Raises:

@@ -2,7 +2,7 @@
 
 Owns: the name, default and bounds of every setting, where a value may come from (a flag wins over
 its LOGQUEUE_ variable), and refusing invalid values. Must not know: argument parsers,
-sockets, files. Limits that nobody may tune are not settings; they live with the rules they bound.
+sockets, files. Fixed limits are not settings; they are defined with the rules they bound.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ class Option:
 
 
 def _quota(name: str, what: str) -> Option:
-    return Option(name, f"most {what}; 0 = unlimited", "N", 0, QUOTA_MAX)
+    return Option(name, f"maximum {what}; 0 = unlimited", "N", 0, QUOTA_MAX)
 
 
 OPTIONS: Final[tuple[Option, ...]] = (
-    Option("host", "address to listen on; may carry a port, as in 127.0.0.1:4000", "HOST"),
-    Option("port", "port to listen on; 0 takes any free port", "PORT", 0, PORT_MAX),
-    Option("port_file", "file to write host:port to once the port is bound", "FILE"),
-    Option("api_keys", "keys: secret[:scopes[:prefixes]], comma separated", "KEYS"),
-    Option("keys_file", "file of keys, one a line; read again on SIGHUP", "FILE"),
-    Option("probe_auth", "ask for a key on the health and readiness probes too"),
-    Option("allow_insecure_no_auth", "listen beyond this machine although no keys are set"),
-    Option("allow_host", "names to answer to, name[:port], comma separated", "NAMES"),
+    Option("host", "address to listen on, optionally with a port: 127.0.0.1:4000", "HOST"),
+    Option("port", "port to listen on; 0 = any free port", "PORT", 0, PORT_MAX),
+    Option("port_file", "file that gets host:port once the port is bound", "FILE"),
+    Option("api_keys", "API keys: secret[:scopes[:prefixes]], comma-separated", "KEYS"),
+    Option("keys_file", "file of API keys, one per line; reloaded on SIGHUP", "FILE"),
+    Option("probe_auth", "require a key for the health and readiness probes"),
+    Option("allow_insecure_no_auth", "allow listening beyond this machine without keys"),
+    Option("allow_host", "host names to accept, name[:port], comma-separated", "NAMES"),
     Option("max_body_bytes", "largest request body in bytes", "BYTES", 1, BODY_BYTES_MAX),
-    Option("data_dir", "directory that holds the logs", "DIR"),
+    Option("data_dir", "data directory", "DIR"),
     Option(
         "segment_max_bytes",
         "size in bytes at which a log rolls to a new segment",
@@ -84,34 +84,34 @@ OPTIONS: Final[tuple[Option, ...]] = (
         SEGMENT_BYTES_MIN,
         SEGMENT_BYTES_MAX,
     ),
-    Option("archive_dir", "directory where segments are kept that the logs drop", "DIR"),
+    Option("archive_dir", "log archive: directory for segments that the logs drop", "DIR"),
     Option(
         "archive_max_age_ms",
-        "age in ms at which archived segments go; 0 = never",
+        "age in ms at which archived segments are deleted; 0 = never",
         "MS",
         0,
         QUOTA_MAX,
     ),
-    _quota("archive_max_bytes", "bytes of archived segments"),
+    _quota("archive_max_bytes", "size of the log archive, in bytes"),
     Option(
         "auto_create",
         "whether a write to a missing topic creates it (default: on)",
         "on|off",
         is_on_off=True,
     ),
-    _quota("max_topics", "topics"),
-    _quota("max_routers", "routers"),
-    _quota("max_watch_sessions", "watch sessions"),
-    _quota("max_sse_connections", "open streams and sockets"),
-    _quota("max_sse_connections_per_key", "open streams and sockets of one key"),
-    _quota("max_inflight_per_key", "requests in progress of one key"),
-    _quota("max_producers", "producers of transactional appends"),
-    _quota("max_client_bytes", "bytes held for clients: unfinished and waiting requests"),
-    _quota("max_client_bytes_per_key", "bytes held for the clients of one key"),
-    _quota("max_total_bytes", "live bytes over all topics"),
+    _quota("max_topics", "number of topics"),
+    _quota("max_routers", "number of routers"),
+    _quota("max_watch_sessions", "number of watch sessions"),
+    _quota("max_sse_connections", "number of open streams and sockets"),
+    _quota("max_sse_connections_per_key", "number of open streams and sockets per key"),
+    _quota("max_inflight_per_key", "number of requests in progress per key"),
+    _quota("max_producers", "number of producers of transactional appends"),
+    _quota("max_client_bytes", "bytes of unfinished and waiting requests"),
+    _quota("max_client_bytes_per_key", "bytes of unfinished and waiting requests per key"),
+    _quota("max_total_bytes", "size of the live records of all topics, in bytes"),
     Option(
         "metrics_topics_max",
-        "number of topics with metrics of their own; the others are added up",
+        "number of topics with metrics of their own; the others are summed",
         "N",
         0,
         100_000,
@@ -177,7 +177,7 @@ class Settings:
         unknown = sorted(set(argv_flags) - set(_OPTION_BY_NAME))
         if unknown:
             raise SettingsError(
-                f"no setting is called {quoted(unknown[0])}; there are {', '.join(_OPTION_BY_NAME)}"
+                f"unknown setting {quoted(unknown[0])}: use one of {', '.join(_OPTION_BY_NAME)}"
             )
         given = {
             option.name: found
@@ -202,7 +202,7 @@ class Settings:
 
     @property
     def asks_for_keys(self) -> bool:
-        """Whether the server knows keys, or is to read them from a file."""
+        """Whether the server has keys, or reads them from a file."""
         return bool(self.api_keys) or self.keys_file is not None
 
     def _refuse_two_key_lists(self) -> None:
@@ -277,12 +277,12 @@ def _parse(given: _Given) -> object:
     if option.low is not None and option.high is not None:
         return _parse_number(given, option.low, option.high)
     if not isinstance(given.value, str) or not given.value.strip() or "\0" in given.value:
-        raise given.refuse("text that is not empty")
+        raise given.refuse("non-empty text")
     return given.value
 
 
 def _parse_number(given: _Given, low: int, high: int) -> int:
-    expected = f"a whole number from {low} to {high}"
+    expected = f"an integer from {low} to {high}"
     value = given.value
     if isinstance(value, str):
         text = value.strip()
@@ -300,7 +300,7 @@ def _parse_switch(given: _Given) -> bool:
     if isinstance(value, str):
         value = _SWITCH.get(value.strip().lower())
     if not isinstance(value, bool):
-        raise given.refuse("1 or true to switch it on, 0 or false to leave it off")
+        raise given.refuse("1 or true (on), 0 or false (off)")
     return value
 
 
@@ -324,7 +324,7 @@ def _parse_key_list(given: _Given) -> KeyRing:
         raise SettingsError(f"{given.origin}: {problem}") from problem
     if not ring:
         raise SettingsError(
-            f"{given.origin} is set but names no key; give it at least one secret, or leave it "
+            f"{given.origin} is set but has no key: give at least one secret, or leave it "
             "unset to run without keys"
         )
     return ring
@@ -333,7 +333,7 @@ def _parse_key_list(given: _Given) -> KeyRing:
 def _parse_names(given: _Given) -> tuple[str, ...]:
     names = [part.strip() for part in str(given.value).split(",") if part.strip()]
     if not names or any(parse_name(name) is None for name in names):
-        raise given.refuse("host names or addresses, comma separated, each with or without :port")
+        raise given.refuse("host names or addresses, comma-separated, each with or without :port")
     return tuple(names)
 
 

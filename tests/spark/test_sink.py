@@ -122,7 +122,7 @@ def schema(**columns: DataType) -> StructType:
         ({"data": TEXT, "tag": WHOLE}, {}, r"write tag.cast\('string'\)"),
         ({"data": TEXT, "delay_ms": TEXT}, {}, "must be a whole number"),
         ({"data": TEXT, "not_before": DateType()}, {}, "a timestamp or a whole number"),
-        ({"data": TEXT, "key": TEXT}, {}, "column key goes with mode=keyed only"),
+        ({"data": TEXT, "key": TEXT}, {}, "column key needs mode=keyed"),
         ({"data": TEXT}, {"mode": "keyed"}, "mode=keyed needs a column key"),
         ({"data": TEXT}, {"topic": None}, "nothing says where to"),
     ],

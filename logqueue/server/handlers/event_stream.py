@@ -17,7 +17,7 @@ from logqueue.server.http.heartbeat import Heartbeat
 
 
 class EventStream(Subscriber):
-    """A subscriber that is told by server-sent events."""
+    """A subscriber served by server-sent events."""
 
     masks_first_loss = True
 
@@ -35,7 +35,7 @@ class EventStream(Subscriber):
         self._sessions = sessions
         self._dispatcher = dispatcher
         self._body: ByteStream | None = body
-        # A frame's id holds the cursors of all topics; only with one topic it is nobody's own.
+        # A frame's id holds the cursors of all topics; only with one topic can it be shared.
         self._form = None
         if len(session.cursors) == 1:
             self._form = "sse" if body.is_chunked else "sse without chunks"
@@ -88,7 +88,7 @@ class EventStream(Subscriber):
 
     def end(self, error: LogqueueError) -> None:
         """See Subscriber."""
-        # What is held was not sent: the id must not stand for it.
+        # What is held was not sent: the id must not include it.
         self._dispatcher.subscriptions.close(self)
         if self._body is not None:
             event_id = frames.encode_cursors(self._cursors())

@@ -45,7 +45,7 @@ def read_history(leases: Log, topic: int, seq: int, deliveries: int) -> LeaseHis
         for frame in leases.read():
             latest.append(frame.payload)
     except (WalError, OSError):
-        # Tidying has taken a segment away meanwhile; what was read is told.
+        # Compaction has dropped a segment meanwhile; report what was read.
         pass
     for payload in latest:
         try:

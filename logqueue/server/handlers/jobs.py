@@ -1,4 +1,4 @@
-"""Handlers of looking after jobs: list, show, cancel, purge, release, redrive, workers."""
+"""Handlers of job administration: list, show, cancel, purge, release, redrive, workers."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class OperationRoutes:
         return request.unless_gone(self._scrape(request))
 
     async def _scrape(self, request: HttpRequest) -> Reply:
-        """In steps, so that nobody waits for the scrape of a hundred thousand topics."""
+        """In steps, so that no request waits for the scrape of a hundred thousand topics."""
         engine = self._service.engine
         accept = (request.header(b"accept") or b"").lower()
         if b"application/json" in accept:

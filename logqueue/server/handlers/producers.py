@@ -29,7 +29,7 @@ class ProducerRoutes:
 
     @serves("stage_chunk")
     def stage(self, request: HttpRequest) -> PendingReply:
-        """`POST /v0/producers/:producer/epochs/:n/stage`: lay down a chunk, invisible yet."""
+        """`POST /v0/producers/:producer/epochs/:n/stage`: stage a chunk of an epoch."""
         dispatcher = self._service.require_serving()
         body = request.document
         if body is None:

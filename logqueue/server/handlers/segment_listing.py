@@ -112,7 +112,7 @@ def _needed(
     log: LogName, indexes: list[SegmentIndex], numbers: frozenset[int]
 ) -> tuple[set[int], frozenset[int]]:
     """Which segments to tell of for some topics, and of which topics in them: what a copy is made
-    of may stand elsewhere, and has to be found there."""
+    of may be elsewhere, and has to be looked up there."""
     keep = {
         index.segment for index in indexes if any(part.topic in numbers for part in index.topics)
     }
@@ -143,7 +143,7 @@ def _only(index: SegmentIndex, numbers: frozenset[int]) -> SegmentIndex:
 
 
 def _encode(place: SegmentPlace, look: SegmentScan) -> Generator[None, None, bytes]:
-    """An entry. Long lists are encoded part by part, since nobody else runs meanwhile."""
+    """An entry. Long lists are encoded part by part, since nothing else runs meanwhile."""
     index = look.index
     head: dict[str, Any] = {
         "id": place.name,

@@ -1,6 +1,6 @@
-"""What a WebSocket client may ask for, and what it is told: commands, replies, deliveries.
+"""The protocol of one WebSocket client: commands, replies, deliveries.
 
-Owns: the commands of one socket, the order of what goes out, its subscriptions. Must not know: how
+Owns: the commands of one socket, the order of its output, its subscriptions. Must not know: how
 frames travel, what is read for subscriptions, or when.
 
 Everything leaves in the order in which it was decided: the ack of a write is placed before the
@@ -60,7 +60,7 @@ logger = logging.getLogger("logqueue.websocket")
 
 
 class _Slot:
-    """A place in the order of what goes out; None until it is known what."""
+    """A place in the order of the output; None until its text is known."""
 
     __slots__ = ("wire",)
 

@@ -20,7 +20,7 @@ class SocketRoutes:
 
     @serves("websocket", plain=True)
     def refuse(self, request: HttpRequest) -> Reply:
-        """`GET /v0/ws` of somebody who does not offer to go on as a WebSocket.
+        """`GET /v0/ws` without an offer to upgrade to WebSocket.
 
         Raises:
             InvalidRequest: Always.

@@ -139,7 +139,7 @@ class TopicRoutes:
     async def _list_in_steps(
         self, request: HttpRequest, page: dict[str, Any], names: Sequence[str]
     ) -> Reply:
-        """A long page, made a few topics at a time, so that nobody waits for all of it."""
+        """A long page, made a few topics at a time, so that other requests run between."""
         written = durable = 0
         for start in range(0, len(names), LISTED_PER_STEP):
             some = names[start : start + LISTED_PER_STEP]
@@ -160,7 +160,7 @@ class TopicRoutes:
         written = durable = 0
         for name in names:
             if name not in engine.state.topics:
-                # Deleted since the page was begun.
+                # Deleted since the page was started.
                 durable = max(durable, engine.control_mark)
                 continue
             topic = engine.topic_now(name, now)

@@ -97,7 +97,7 @@ def require_topics_allowed(key: Key | None, names: Mapping[str, object]) -> None
 
 
 def find_topics(engine: Engine, names: Mapping[str, object], *, lenient: bool) -> dict[str, Topic]:
-    """The topics that somebody wants to follow, as of now.
+    """The topics to follow, as of now.
 
     Raises:
         TopicNotFound: One is absent; when lenient, it is left out instead.

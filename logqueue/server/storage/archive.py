@@ -5,7 +5,7 @@ know: when a segment is archived or removed (archiver.py), what is in a segment 
 asyncio, HTTP.
 
 A segment counts as archived when its name in the archive is durable; its index is made later and
-can be made anew at any time.
+can be rebuilt at any time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Archived:
     Attributes:
         bytes: Of its file.
         has_index: Whether the file beside it says what is in it.
-        last_at: Time of the last event in it, ms since the epoch; None until somebody has looked.
+        last_at: Time of the last event in it, ms since the epoch; None until it was read.
         is_damaged: It could not be read to its end.
     """
 
@@ -180,7 +180,7 @@ class LogArchive:
         return cls(fs, lock, rooms)
 
     def close(self) -> None:
-        """Let go of the directory. Nobody may be in a step."""
+        """Release the directory. No step may be running."""
         self._lock.release()
 
     # -- queries ---------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class LogArchive:
         return self.rooms[name].kept
 
     def distrust_index(self, name: LogName, id: int) -> None:
-        """Have the index of a segment made anew."""
+        """Have the index of a segment rebuilt."""
         segment = self.rooms[name].kept.get(id)
         if segment is not None:
             segment.has_index = False
@@ -224,7 +224,7 @@ def _survey(fs: FileSystem, room: ArchivedLog) -> None:
         path = segment_path(room.directory, id)
         size, problem = _judge(fs, path, id, room)
         if id >= active or (id in sealed and not _is_alike(fs, path, size, sealed[id])):
-            # The log is from an older backup, or damage was set aside: it goes on without this.
+            # The log is from an older backup, or damage was set aside: it continues without this.
             problem = "the log that is archived has no such segment"
         if problem:
             aside = _set_aside(fs, path, names)
@@ -282,7 +282,7 @@ def _judge(fs: FileSystem, path: str, id: int, room: ArchivedLog) -> tuple[int, 
 
 
 def _set_aside(fs: FileSystem, path: str, names: set[str]) -> str:
-    """Move a file out of the way under a name that nobody has."""
+    """Move a file out of the way under an unused name."""
     count = 0
     aside = path + ASIDE_SUFFIX
     while os.path.basename(aside) in names:

@@ -48,9 +48,9 @@ class Archiver:
         self._complained = False
 
     def steps(self, now: int) -> Generator[None, None, None]:
-        """Archive what is due, make indexes that are missing, let go of what is over the bounds.
+        """Archive what is due, make indexes that are missing, delete what exceeds the bounds.
 
-        Never raises for what the disk does: that is counted, told once, and tried again by the
+        Never raises for what the disk does: that is counted, logged once, and tried again by the
         next call.
 
         Args:
@@ -89,7 +89,7 @@ class Archiver:
                     if len(linked) == SEGMENTS_PER_SYNC:
                         yield from self._keep(room, linked)
             except OSError:
-                # One that cannot be archived keeps nobody before it.
+                # One that cannot be archived does not block those before it.
                 yield from self._keep(room, linked)
                 raise
             yield from self._keep(room, linked)
@@ -109,7 +109,7 @@ class Archiver:
                 self._fs.link(info.path, path)
             except FileExistsError:
                 # Left by a try whose sync failed, for whatever was there at the start is known.
-                # The next sync may be reported as good for nothing, so all is done anew.
+                # The next sync may report success falsely, so all is done again.
                 self._fs.remove(path)
                 self._fs.link(info.path, path)
         except OSError as error:
@@ -165,7 +165,7 @@ class Archiver:
         found = yield from self._scan(room, segment)
         segment.last_at = found.index.last_at
         if found.damage is not None:
-            # Its bytes may still be of use to somebody; an index would say that all is well.
+            # Its bytes may still be useful; an index would mark it as sound.
             segment.is_damaged = True
             logger.error("the archived segment %s is damaged: %s", segment.path, found.damage)
             return
@@ -210,7 +210,7 @@ class Archiver:
     # -- retention -------------------------------------------------------------------------------
 
     def _retire(self, now: int) -> Iterator[None]:
-        """Let go of the oldest segments while a bound is exceeded; never of what the log has."""
+        """Delete the oldest segments while a bound is exceeded; never those the log still has."""
         while self._max_age_ms or self._max_bytes:
             oldest: list[tuple[int, ArchivedLog, Archived]] = []
             for room in self._archive.rooms.values():
@@ -235,7 +235,7 @@ class Archiver:
             yield
 
     def _ended_at(self, room: ArchivedLog, now: int) -> Generator[None, None, int]:
-        """When the oldest segment of a room ended, as far as that can be told.
+        """When the oldest segment of a room ended, as far as that is known.
 
         A clock that was ahead has left times behind that are still to come, and a damage may have
         left none. Such a segment is not younger than those that came after it.
@@ -256,14 +256,14 @@ class Archiver:
         return segment.last_at
 
     def _require_lost(self, room: ArchivedLog, segment: Archived) -> None:
-        """Forget a segment whose file somebody has removed. What the log still has is then archived
-        anew.
+        """Forget a segment whose file was removed by others. What the log still has is then
+        archived again.
 
         Raises:
             OSError: It is not only this file: the directory is not there, or cannot be read.
         """
         if os.path.basename(segment.path) not in self._fs.listdir(room.directory):
-            logger.warning("the archived segment %s is gone: somebody removed it", segment.path)
+            logger.warning("the archived segment %s was removed by another program", segment.path)
             room.forget(segment)
 
     def _scan(self, room: ArchivedLog, segment: Archived) -> Scanning:

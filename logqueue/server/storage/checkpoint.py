@@ -1,6 +1,6 @@
 """What checkpoints restate, part by part, so that no writer waits for a long one.
 
-Owns: the events of a checkpoint and how much goes into each. Other events may stand between two
+Owns: the events of a checkpoint and how much goes into each. Other events may come between two
 parts: each says how things are at its place in the log, and replay learns of all topics of a
 checkpoint before it comes to the first part. Must not know: files, when a checkpoint is due.
 """
@@ -101,7 +101,7 @@ class JobsCheckpoint:
 
 
 def leases_parts(state: State, at: int) -> Iterator[ev.LeasesCheckpointed]:
-    """The events of a leases checkpoint: the projections of all queues with records in the log.
+    """The events of a leases checkpoint: the states of all queues with records in the log.
 
     Each is to be logged before anything else happens; between two of them jobs may be claimed and
     settled, and topics may go.

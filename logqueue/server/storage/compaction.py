@@ -1,4 +1,4 @@
-"""Which segments to drop, and what must be written anew before.
+"""Which segments to drop, and what must be rewritten before.
 
 Owns: the policy. It is driven in small steps between requests. Must not know: the engine, asyncio,
 HTTP.
@@ -34,7 +34,7 @@ SLACK_BYTES = 8 << 20
 """Garbage that is not worth a rewrite."""
 
 LEASES_BYTES_MAX = 64 << 20
-"""Lease history that is kept before the leases log begins anew with a checkpoint."""
+"""Lease history that is kept before the leases log restarts with a checkpoint."""
 
 RECORD_OVERHEAD_BYTES = 24
 MOVED_RECORDS_MAX = 1000
@@ -56,7 +56,7 @@ _Log = Callable[[list[ev.Event]], None]
 
 
 class Commit(Protocol):
-    """Logs and applies events that change nothing anybody can see."""
+    """Logs and applies events without a visible effect."""
 
     def __call__(self, events: list[ev.Event], *, may_use_spare: bool = True) -> None:
         """Raises StorageFull when there is no room, or only what is spared for acks."""
@@ -68,7 +68,7 @@ class Compaction:
 
     Attributes:
         state: As of now.
-        journal: Where live data is written anew.
+        journal: Where live data is rewritten.
         segments: Says which segments may go.
         now: The clock, ms since the epoch.
         commit: Logs and applies.
@@ -102,7 +102,7 @@ def free(state: State) -> Iterator[None]:
 
 
 def expire_and_measure(work: Compaction) -> Generator[None, None, int]:
-    """One trip over all topics: what is past its TTL goes, and tags of records that are gone.
+    """One trip over all topics: evicts what is past its TTL, and tags of removed records.
 
     Returns:
         About how large the jobs log would be with nothing but live data in it, in bytes.
@@ -131,7 +131,7 @@ def tidy_jobs(work: Compaction) -> Iterator[None]:
     """Rewrite and drop the oldest segments while the log is mostly garbage.
 
     Raises:
-        StorageFull, WalFull: No room for what must be written anew; nothing of it is dropped.
+        StorageFull, WalFull: No room for what must be rewritten; nothing of it is dropped.
     """
     journal = work.journal
     log = journal.jobs
@@ -159,7 +159,7 @@ def tidy_jobs(work: Compaction) -> Iterator[None]:
         if not replayable:
             return
         yield from _move_before(work, replayable[0])
-        # What came free is kept back before anybody else takes it.
+        # Freed space is reserved before another write takes it.
         yield from _keep_back(journal, live)
         yield
 
@@ -167,7 +167,7 @@ def tidy_jobs(work: Compaction) -> Iterator[None]:
 def _move_before(work: Compaction, kept_from: int) -> Iterator[None]:
     """Make the segments before one needless, and drop them.
 
-    They are dropped by `Journal.jobs_kept_from`, which moves only when all that was written anew
+    They are dropped by `Journal.jobs_kept_from`, which moves only when all that was rewritten
     is durable. A move that fails half-way, or is never finished, drops nothing.
 
     Raises:
@@ -209,7 +209,7 @@ def _keep_back(journal: Journal, live: int) -> Iterator[None]:
     """Keep room in reserve for what the oldest segment may have of live data."""
     movable = min(live, journal.jobs.segments()[0].bytes)
     if movable > journals.SPARE_BYTES // 2:
-        # A record written anew says which one it is, so it is a little larger than it was.
+        # A rewritten record says which one it is, so it is a little larger than before.
         yield from journal.reserve.grow(movable + movable // 2)
 
 
@@ -223,7 +223,7 @@ def _move_all(work: Compaction, kept_from: int, *, may_use_spare: bool) -> Itera
 
 
 def _left_to_move(work: Compaction, kept_from: int) -> Generator[None, None, int]:
-    """How many bytes at most the segments before one still have to be written anew."""
+    """Upper bound of the bytes in the segments before one that still have to be rewritten."""
     state = work.state
     size = scanned = 0
     for topic in [*state.instances.values()]:
@@ -265,7 +265,7 @@ def _drop_before(work: Compaction, name: LogName, segment: int) -> Generator[Non
 
 
 def _end_checkpoint(work: Compaction) -> Iterator[None]:
-    """Log what is left of a checkpoint that has begun."""
+    """Log the rest of a checkpoint in progress."""
     journal = work.journal
     while journal.is_checkpointing and journal.jobs.failure is None:
         try:
@@ -313,7 +313,7 @@ def _move_live(work: Compaction, segment: int, log: _Log) -> Iterator[None]:
 
 
 def _move_staged(work: Compaction, log: _Log) -> Iterator[None]:
-    """Log anew what is staged in the segments that are about to be dropped."""
+    """Log again what is staged in the segments that are about to be dropped."""
     state = work.state
     for producer in [*state.producers.values()]:
         for epoch, chunk_id, _ in [*producer.all_staged()]:
@@ -332,7 +332,7 @@ def _runs(topic: Topic, segment: int) -> Iterator[list[Batch]]:
     """Neighbouring batches of one segment, in runs that make one frame each.
 
     Empty runs are yielded now and then, so that a long scan stays interruptible. The topic may
-    change between two runs; each goes on behind the seq where the last one ended.
+    change between two runs; each continues after the seq where the last one ended.
     """
     start = 1
     while start <= topic.head and topic.batches:
@@ -366,7 +366,7 @@ def _next_run(topic: Topic, segment: int, start: int) -> tuple[list[Batch], int]
 
 
 def _carry_keys(work: Compaction, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
-    """Log the idempotency keys of a segment anew. They stand in the order they were logged in."""
+    """Log the idempotency keys of a segment again, in the order they were first logged in."""
     if not topic.keys or next(iter(topic.keys.values())).segment > segment:
         return
     names = [*topic.keys]
@@ -390,7 +390,7 @@ def _carry_keys(work: Compaction, topic: Topic, segment: int, log: _Log) -> Iter
 
 
 def _carry_holds(work: Compaction, topic: Topic, segment: int, log: _Log) -> Iterator[None]:
-    """Log anew what a segment says of held jobs."""
+    """Log again what a segment says of held jobs."""
     if not isinstance(topic, QueueTopic) or not topic.queue.held:
         return
     queue = topic.queue
@@ -406,7 +406,7 @@ def _carry_holds(work: Compaction, topic: Topic, segment: int, log: _Log) -> Ite
 
 
 def tidy_leases(work: Compaction) -> Iterator[None]:
-    """Begin the leases log anew once its history is long enough."""
+    """Restart the leases log once its history is long enough."""
     journal = work.journal
     log = journal.leases
     if log.failure is not None or not (
@@ -426,7 +426,7 @@ def tidy_leases(work: Compaction) -> Iterator[None]:
         return
     log.roll()
     kept_from = log.segment
-    # A part of a checkpoint frees nothing, so it is not begun without room for all of it.
+    # A part of a checkpoint frees nothing, so it is not started without room for all of it.
     yield from journal.checkpoint_leases(work.state, work.now(), JOB_KEPT_BYTES * known)
     yield from _until_durable(log)
     if log.failure is None:

@@ -1,6 +1,6 @@
 """Replaying logs that have gaps, because damage was set aside at some start.
 
-Owns: what is told about records that are lost, and what must be put right in a state of which some
+Owns: what is reported about lost records, and what must be put right in a state of which some
 history is missing. `apply` passes over events about what is not there, so gaps need nothing more
 while they are replayed.
 """
@@ -77,7 +77,7 @@ class Gaps(ev.RecordVisitor):
         self._doubtful.discard(event.topic)
 
     def close(self, state: State) -> None:
-        """Let go of topics and routers of which only the end is lost, or what they belong to."""
+        """Drop topics and routers of which only the end is lost, or what they belong to."""
         for number, topic in [*state.instances.items()]:
             if state.topics.get(topic.name) is not topic:
                 apply(state, ev.TopicRemoved(0, number))

@@ -1,7 +1,7 @@
-"""What blocks on the disk and nobody waits for, beside the event loop.
+"""Disk work that no request waits for, beside the event loop.
 
 Owns: one thread, and that a task is under way once at most. Must not know: what the tasks do. Where
-no thread was begun, as in simulations, tasks are done where they are asked for.
+no thread was started, as in simulations, tasks are done where they are asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Housework:
 
     def begin(self) -> None:
         """Have a thread from now on."""
-        assert self._thread is None, "housework has begun"
+        assert self._thread is None, "housework has started"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logqueue-housework")
 
     def end(self) -> None:
@@ -35,7 +35,7 @@ class Housework:
         self._under_way.clear()
 
     def is_under_way(self, name: str) -> bool:
-        """Whether a task of this name was begun and has not ended."""
+        """Whether a task of this name was started and has not ended."""
         task = self._under_way.get(name)
         return task is not None and not task.done()
 

@@ -88,7 +88,7 @@ class Journal:
         fs: Where the logs are.
         housework: Does what blocks on the disk.
         jobs_kept_from: Segments of the jobs log before this one are no longer needed: all that
-            they alone said has been written anew, durably.
+            they alone said has been rewritten, durably.
         leases_kept_from: The same of the leases log.
         reserve: Space kept back for moving live data on a full disk.
         lent_bytes: What of it is in use for that: producers must leave as much more.
@@ -129,7 +129,7 @@ class Journal:
 
         Args:
             data_dir: It need not exist.
-            segment_bytes_max: Size at which a new segment is begun, in bytes.
+            segment_bytes_max: Size at which a new segment is started, in bytes.
             fs: Where it is.
             set_damage_aside: Go on without what is damaged or missing.
             random_bytes: Where the identities of new logs come from, by name.
@@ -289,7 +289,7 @@ class Journal:
             )
 
     def replay_promised(self, state: State) -> None:
-        """Bring an empty state to what a failed log still stands for.
+        """Bring an empty state to the durable content of a failed log.
 
         After a failed write or sync the state in memory holds changes whose promise was never
         kept. This is everything but those: transactions that were to be synced count up to the
@@ -332,7 +332,7 @@ class Journal:
                 None when the events tell.
 
         Returns:
-            Where the reply's promise lies in the jobs log.
+            The position in the jobs log that the reply's promise needs.
 
         Raises:
             StorageFull: No disk space; nothing was logged.
@@ -462,7 +462,7 @@ class Journal:
 
     @property
     def is_checkpointing(self) -> bool:
-        """Whether a checkpoint has begun and not ended."""
+        """Whether a checkpoint is in progress."""
         return self._under_way is not None
 
     def go_on_with_checkpoint(self, state: State, at: int) -> None:
@@ -485,7 +485,7 @@ class Journal:
             self._checkpointed.add(checkpoint.segment)
 
     def checkpoint_leases(self, state: State, at: int, room_bytes: int = 0) -> Iterator[None]:
-        """Log the projections of all queues: all that the leases log has to say.
+        """Log the states of all queues: all that the leases log has to say.
 
         Args:
             state: As of now, whenever a part is made.
@@ -524,7 +524,7 @@ def _is_logged(state: State, event: ev.Event, events: list[ev.Event]) -> bool:
 
 
 def is_kept(topic: Topic, event: ev.Event) -> bool:
-    """Whether an event about the records or the leases of a topic goes to a log."""
+    """Whether an event about the records or the leases of a topic is logged."""
     if event.logged == "topic_logged":
         return topic.config.is_logged
     # Whatever the class is by now, of records that were logged once all else is logged, too: their

@@ -1,7 +1,7 @@
 """Disk space that is kept back so that a full disk can give space back.
 
 Owns: one file beside the segments of the jobs log, which holds nothing but space. Segments are
-dropped oldest first, and what lives in the oldest is written anew before; on a full disk there is
+dropped oldest first, and what lives in the oldest is rewritten before; on a full disk there is
 room for that only here. Must not know: what is moved, and when.
 """
 
@@ -62,7 +62,7 @@ class Reserve:
             self._bytes = None
 
     def release(self) -> int:
-        """Let go of all of it; returns how much that was, in bytes."""
+        """Release all of it; returns how much that was, in bytes."""
         released = self.bytes
         try:
             self._fs.remove(self._path)
