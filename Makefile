@@ -30,11 +30,11 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo test test-all check generate serve soak bench lock clean
+.PHONY: help setup environment demo test test-all check generate serve soak bench bench-peers bench-growth lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: environment ## make .venv with the pinned dependencies and the project in it
 	@$(MAKE) --silent $(READY)
@@ -87,8 +87,14 @@ serve: setup ## run a server in the foreground; ARGS="--port 4001" for its flags
 soak: setup ## ten minutes of churn: memory and descriptors must end where they began
 	@LOGQUEUE_SOAK_S=$${LOGQUEUE_SOAK_S:-600} $(PY) -m pytest tests/soak $(ARGS)
 
-bench: setup ## measure this machine and print a table
+bench: setup ## measure this machine and print a table; ARGS="--compare OLD" for two versions
 	@$(PY) -m bench $(ARGS)
+
+bench-peers: setup ## the same work with the other servers that are installed; ARGS="--write" for the page
+	@$(PY) -m bench.peers $(ARGS)
+
+bench-growth: setup ## what a request costs as work grows; ARGS="--backlog-max 1000000"
+	@$(PY) -m bench.growth $(ARGS)
 
 lock: environment ## write both locks anew; UPGRADE=1 to move every pin to its newest version
 	@test -x $(LOCK_VENV)/bin/pip-compile || $(PY) -m venv --clear $(LOCK_VENV)

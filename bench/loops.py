@@ -23,15 +23,19 @@ class Tally:
         stopped: Loops end with their next reply.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, units_max: int | None = None) -> None:
+        """Loops end by themselves where a number of units is given."""
         self.units = 0
         self.requests = 0
         self.stopped = False
+        self._units_max = units_max
 
     def add(self, units: int) -> None:
         """A request was answered that finished so many."""
         self.units += units
         self.requests += 1
+        if self.units == self._units_max:
+            self.stopped = True
 
 
 async def steady(
