@@ -133,7 +133,7 @@ def _panel(panel: Panel, wide: float, high: float) -> Iterable[str]:
         for x, y in placed:
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>'
     for number, (curve, color) in enumerate(zip(panel.curves, COLORS, strict=False)):
-        x, y = left + number % 2 * 170, 48 + number // 2 * LEGEND_LINE
+        x, y = left + number % 2 * 185, 48 + number // 2 * LEGEND_LINE
         yield f'<rect x="{x}" y="{y - 8}" width="9" height="9" rx="2" fill="{color}"/>'
         yield _text(x + 14, y, curve.name, "ink", size=11)
 
