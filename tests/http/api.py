@@ -29,7 +29,11 @@ class Api:
     ) -> None:
         self._headers = {"authorization": f"Bearer {key}"} if key is not None else {}
         self._client = httpx.Client(
-            base_url=base_url, headers=self._headers, timeout=timeout_s, trust_env=False
+            base_url=base_url,
+            headers=self._headers,
+            timeout=timeout_s,
+            trust_env=False,
+            verify=False,
         )
 
     def __enter__(self) -> Api:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
+
+from tests.http.forked import Forked
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -47,7 +49,7 @@ class ServerProcess:
         self.port = 0
         self._port_file = data_dir.with_name(data_dir.name + ".port")
         self._log_path = data_dir.with_name(data_dir.name + ".log")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
 
     # -- life -------------------------------------------------------------------------------
 
@@ -55,14 +57,7 @@ class ServerProcess:
         """Start the process without waiting for anything."""
         assert self._process is None, "already running"
         self._port_file.unlink(missing_ok=True)
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(),
-                env=environment(self.settings),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        self._process = Forked(self._arguments(), environment(self.settings), str(self._log_path))
 
     def start(self) -> ServerProcess:
         """Start the process and wait until it says that it is ready."""
@@ -152,9 +147,9 @@ class ServerProcess:
 
     # -- inside -----------------------------------------------------------------------------
 
-    def _command(self) -> list[str]:
+    def _arguments(self) -> list[str]:
         return [
-            *serve_command(),
+            "serve",
             "--port",
             "0",
             "--port-file",
@@ -184,7 +179,11 @@ class ServerProcess:
         while True:
             try:
                 reply = httpx.get(
-                    self.base_url + "/v0/ready", headers=headers, timeout=10.0, trust_env=False
+                    self.base_url + "/v0/ready",
+                    headers=headers,
+                    timeout=10.0,
+                    trust_env=False,
+                    verify=False,  # loading certificates takes longer than a start
                 )
                 if reply.status_code == 200:
                     return
@@ -204,11 +203,6 @@ class ServerProcess:
         time.sleep(POLL_S)
 
 
-def serve_command() -> list[str]:
-    """How this interpreter starts a server."""
-    return [sys.executable, "-m", "logqueue", "serve"]
-
-
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
     """The test's own environment, with exactly these server settings and no others."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOGQUEUE_")}
@@ -220,13 +214,12 @@ def run_to_end(
     flags: Sequence[str], settings: Mapping[str, str], timeout_s: float = START_TIMEOUT_S
 ) -> tuple[int, str]:
     """Start a server that is expected to refuse; returns its exit status and its output."""
-    ended = subprocess.run(
-        [*serve_command(), *flags],
-        env=environment(settings),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=timeout_s,
-        check=False,
-    )
-    return ended.returncode, ended.stdout.decode(errors="replace")
+    with tempfile.NamedTemporaryFile() as output:
+        process = Forked(["serve", *flags], environment(settings), output.name)
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return status, output.read().decode(errors="replace")

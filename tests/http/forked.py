@@ -1,0 +1,80 @@
+"""`logqueue serve` forked from a process that has imported the server already.
+
+Importing takes ten times as long as starting, and tests start hundreds of servers. Owns: that
+process, and what stands for one of its children. Must not know: ports, data directories. What is
+forked runs the command line of logqueue as `python -m logqueue` does; tests of how an interpreter
+starts use `subprocess`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.http.forked", "tests.http.preloaded"])
+
+
+class Forked:
+    """A child with the output in a file; as much of `subprocess.Popen` as tests use."""
+
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], output: str) -> None:
+        """Start it.
+
+        Args:
+            arguments: Of the `logqueue` command.
+            env: All of its environment.
+            output: The file that its output is appended to.
+        """
+        self._process = _context.Process(target=_run, args=([*arguments], {**env}, output))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Its exit status; negative for a signal, None while it runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status, once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not.
+        """
+        self._process.join(timeout)
+        status = self._process.exitcode
+        if status is None:
+            raise subprocess.TimeoutExpired("logqueue", timeout or 0.0)
+        self._process.close()
+        return status
+
+
+def _run(arguments: list[str], env: dict[str, str], output: str) -> None:
+    """In the child: be a `python -m logqueue` that was started this moment."""
+    os.environ.clear()
+    os.environ.update(env)
+    with open(output, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["logqueue", *arguments]
+    from logqueue.cli import main
+
+    sys.exit(main())
