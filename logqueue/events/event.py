@@ -31,10 +31,7 @@ SpaceEffect = Literal["takes", "frees", "neutral"]
 ChunkKey = tuple[str, int, int, str, int]
 """A staged chunk: producer, epoch, partition, attempt, number."""
 
-JobChangeKind = Literal[
-    "claimed",
-    "extended",
-    "released",
+JobEndKind = Literal[
     "acked",
     "rejected",
     "dropped",
@@ -44,11 +41,12 @@ JobChangeKind = Literal[
     "dead_lettered",
     "redriven",
     "deleted",
-    "held",
-    "unheld",
-    "replaced",
-    "trimmed",
 ]
+"""How a single job ends."""
+
+JobChangeKind = (
+    Literal["claimed", "extended", "released", "held", "unheld", "replaced", "trimmed"] | JobEndKind
+)
 
 
 class JobChange(msgspec.Struct, frozen=True, gc=False):

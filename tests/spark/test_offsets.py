@@ -146,7 +146,7 @@ def test_an_offset_of_a_stream_is_a_bound() -> None:
         ({"path": " , "}, "option path is missing"),
         ({"topicPattern": ".*"}, "exactly one of the options topics"),
         ({"topics": ","}, "option topics names no topic"),
-        ({"topics": "a*"}, r"'a\*' is not a name .*topicPattern"),
+        ({"topics": "a*"}, r"'a\*' is not a valid topic name.*topicPattern"),
         ({"events": "jobs"}, "option events is 'jobs': write data or leases"),
         ({"startingOffsets": "begin"}, "option startingOffsets is 'begin'.*earliest"),
         ({"startingOffsets": "[1]"}, "option startingOffsets must map topics"),
@@ -182,7 +182,7 @@ def test_a_pattern_must_be_one() -> None:
     ("given", "named"),
     [
         ({"url": ""}, "option url is missing"),
-        ({"url": "localhost:4000"}, "option url is 'localhost:4000': write http"),
+        ({"url": "localhost:4000"}, "option url is 'localhost:4000': write the server"),
         ({"path": "/data"}, "option path is unknown to format logqueue;"),
         ({"token": "a", "tokenFile": "b"}, "token and tokenFile contradict"),
         ({"tokenFile": "/nowhere/key"}, "option tokenFile: /nowhere/key cannot be read"),

@@ -45,11 +45,11 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     ("given", "message"),
     [
         ({"url": ""}, "option url is missing"),
-        ({"url": "localhost:4000"}, "write where the server is"),
+        ({"url": "localhost:4000"}, "write the server"),
         ({"writeId": ""}, "option writeId is ''"),
         ({"writeId": "a b"}, "use 1 to 190 of"),
         ({"producer": "p"}, "takes writeId instead"),
-        ({"topic": "-x"}, "is not a name of a topic"),
+        ({"topic": "-x"}, "is not a valid topic name"),
         ({"mode": "twice"}, "write transactional, keyed or plain"),
         ({"delivery": "keyed", "mode": "plain"}, "option mode is given twice"),
         ({"onConflict": "x"}, "write keep, replace or reject"),

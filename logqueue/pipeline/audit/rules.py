@@ -6,8 +6,9 @@ how. Rules that are checked without an engine are in the modules that check them
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
+from logqueue import events as ev
 from logqueue.pipeline.audit.findings import Rule
 
 SKEW_MS: Final = 1000
@@ -54,17 +55,7 @@ COPY_RULES: Final = (
     Rule("redrive_once", "only dead letters are redriven, each of them once"),
 )
 
-ENDS: Final = (
-    "acked",
-    "rejected",
-    "dropped",
-    "expired",
-    "superseded",
-    "cancelled",
-    "dead_lettered",
-    "redriven",
-    "deleted",
-)
+ENDS: Final[tuple[str, ...]] = get_args(ev.JobEndKind)
 ARCHIVED: Final = tuple(end for end in ENDS if end not in ("dead_lettered", "redriven"))
 STATES: Final = (*ENDS, "trimmed", "open")
 """What a job is at the end of the range, each in one of them."""

@@ -11,7 +11,6 @@ Timestamps without a zone are UTC.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,14 @@ from typing import Any, Final, Literal, cast
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.option_values import (
+    api_key,
+    by_name,
+    one_of,
+    require_one_key,
+    require_topic,
+    server_url,
+)
 from logqueue.pipeline.reading.offsets import EventsOffset, RecordsOffset
 
 PARTITION_BYTES_DEFAULT: Final = 64 << 20
@@ -52,7 +59,6 @@ _READING: Final = (
 OFFLINE_NAMES: Final = ("path", "archive", *_READING)
 LIVE_NAMES: Final = ("url", "token", "tokenFile", "transport", *_READING)
 _ALIASES: Final = {"payload": "data"}
-_TOPIC: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 _MS_MIN_DIGITS: Final = 5
 """A year is four digits; more than that without anything else is ms since the epoch."""
 
@@ -146,7 +152,7 @@ def offline(options: Mapping[str, str]) -> OfflineOptions:
     Raises:
         PipelineError: One is unknown, missing, malformed, or contradicts another.
     """
-    given = _named(options, "logqueue-wal", OFFLINE_NAMES)
+    given = by_name(options, OFFLINE_NAMES, _ALIASES, "format logqueue-wal")
     text = given.get("path", "")
     paths = _listed(text) + _listed(given.get("archive", ""))
     if not paths:
@@ -163,59 +169,21 @@ def live(options: Mapping[str, str]) -> LiveOptions:
     Raises:
         PipelineError: One is unknown, missing, malformed, or contradicts another.
     """
-    given = _named(options, "logqueue", LIVE_NAMES)
-    url = given.get("url", "").strip().rstrip("/")
-    if not url:
-        raise PipelineError("option url is missing: write where the server is, http://host:port")
-    if not url.startswith(("http://", "https://")):
-        raise PipelineError(f"option url is {quoted(url)}: write http://host:port")
-    transport = _one_of(given, "transport", ("auto", "segments", "pages"))
+    given = by_name(options, LIVE_NAMES, _ALIASES, "format logqueue")
+    url = server_url(given)
+    require_one_key(given)
+    token = api_key(given.get("token"), given.get("tokenFile"))
+    transport = one_of(given, "transport", ("auto", "segments", "pages"))
     reading = _reading(given)
     if transport == "pages" and reading.events == "leases":
         raise PipelineError(
             "option transport=pages brings records only: read events=leases with transport=segments"
         )
-    return LiveOptions(url, _token(given), cast(Transport, transport), reading)
-
-
-def _named(options: Mapping[str, str], format: str, names: tuple[str, ...]) -> dict[str, str]:
-    """The options under their own spelling."""
-    spelled = {name.lower(): name for name in names}
-    spelled.update({alias: name for alias, name in _ALIASES.items() if name in names})
-    given: dict[str, str] = {}
-    for key, value in options.items():
-        name = spelled.get(key.lower())
-        if name is None:
-            raise PipelineError(
-                f"option {key} is unknown to format {format}; it knows {', '.join(names)}"
-            )
-        if given.get(name, value) != value:
-            raise PipelineError(
-                f"option {name} is given twice, as {quoted(given[name])} and {quoted(value)}"
-            )
-        given[name] = value
-    return given
-
-
-def _token(given: Mapping[str, str]) -> str | None:
-    if "token" in given and "tokenFile" in given:
-        raise PipelineError("options token and tokenFile contradict each other: give one of them")
-    path = given.get("tokenFile")
-    if path is None:
-        return given.get("token") or os.environ.get("LOGQUEUE_TOKEN") or None
-    try:
-        with open(path, encoding="utf-8") as file:
-            token = file.read().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise PipelineError(f"option tokenFile: {path} cannot be read: {reason}") from error
-    if not token:
-        raise PipelineError(f"option tokenFile: {path} is empty; it must hold one key")
-    return token
+    return LiveOptions(url, token, cast(Transport, transport), reading)
 
 
 def _reading(given: Mapping[str, str]) -> Reading:
-    events = cast(Events, _one_of(given, "events", ("data", "leases")))
+    events = cast(Events, one_of(given, "events", ("data", "leases")))
     max_records = _whole(given, "maxRecordsPerTrigger", 1)
     max_bytes = _whole(given, "maxBytesPerTrigger", 1)
     if max_records is not None and max_bytes is not None:
@@ -234,9 +202,9 @@ def _reading(given: Mapping[str, str]) -> Reading:
         partition_bytes=_whole(given, "partitionBytes", PARTITION_BYTES_MIN)
         or PARTITION_BYTES_DEFAULT,
         fail_on_data_loss=_yes(given, "failOnDataLoss", True),
-        data=cast(Data, _one_of(given, "data", ("string", "binary", "none"))),
+        data=cast(Data, one_of(given, "data", ("string", "binary", "none"))),
         pushdown=_yes(given, "pushdown", False),
-        verify=cast(Verify, _one_of(given, "verify", ("crc", "none"))),
+        verify=cast(Verify, one_of(given, "verify", ("crc", "none"))),
     )
 
 
@@ -259,10 +227,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
     if not listed:
         raise PipelineError("option topics names no topic; write topics=a,b or topicPattern=.*")
     for name in listed:
-        if _TOPIC.fullmatch(name) is None:
-            raise PipelineError(
-                f"option topics: '{name}' is not a name of a topic; patterns go into topicPattern"
-            )
+        require_topic(name, "topics", "; for a pattern use topicPattern")
     return Selection(names=tuple(sorted(set(listed))))
 
 
@@ -358,18 +323,6 @@ def parse_time(text: str, name: str) -> int:
 
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
-    """One of these words; the first when it is not given."""
-    value = given.get(name, values[0]).strip().lower()
-    if value not in values:
-        raise PipelineError(f"option {name} is {quoted(given[name])}: write {_either(values)}")
-    return value
-
-
-def _either(values: tuple[str, ...]) -> str:
-    return ", ".join(values[:-1]) + f" or {values[-1]}"
 
 
 def _yes(given: Mapping[str, str], name: str, default: bool) -> bool:

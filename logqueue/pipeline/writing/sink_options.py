@@ -6,7 +6,6 @@ they take, and the sentence for each mistake. Must not know: HTTP, how anything 
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,15 @@ from typing import Final, Literal, cast
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.option_values import (
+    api_key,
+    by_name,
+    one_of,
+    require_one_key,
+    require_topic,
+    server_url,
+    whole,
+)
 
 Delivery = Literal["transactional", "keyed", "plain"]
 OnConflict = Literal["keep", "replace", "reject"]
@@ -45,7 +53,6 @@ _ALIASES: Final = {"delivery": "mode"}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark itself takes and passes on."""
 
-_TOPIC: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 _PRODUCER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,199}")
 
 TEXTS: Final = ("data", "topic", "tag", "key", "node", "meta")
@@ -89,20 +96,11 @@ class SinkOptions:
         Raises:
             PipelineError: The file that should hold it cannot be read here.
         """
-        if self.token_file is None:
-            return self.token or os.environ.get("LOGQUEUE_TOKEN") or None
-        try:
-            with open(self.token_file, encoding="utf-8") as file:
-                token = file.read().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise PipelineError(
-                f"option tokenFile: {self.token_file} cannot be read: {reason}; the file must be "
-                "at the same path on the driver and on every executor"
-            ) from error
-        if not token:
-            raise PipelineError(f"option tokenFile: {self.token_file} is empty; it holds one key")
-        return token
+        return api_key(
+            self.token,
+            self.token_file,
+            "; the file must be at the same path on the driver and on every executor",
+        )
 
 
 def producer_of(write_id: str) -> str:
@@ -125,18 +123,14 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     Raises:
         PipelineError: One is unknown, missing, malformed, or contradicts another.
     """
-    given = _named(options)
-    url = given.get("url", "").strip().rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        what = f"is {quoted(url)}" if url else "is missing"
-        raise PipelineError(f"option url {what}: write where the server is, http://host:port")
-    if "token" in given and "tokenFile" in given:
-        raise PipelineError("options token and tokenFile contradict each other: give one of them")
+    given = by_name(options, _NAMES, _ALIASES, "writes of format logqueue", _SPARKS_OWN)
+    url = server_url(given)
+    require_one_key(given)
     topic = given.get("topic")
-    if topic is not None and _TOPIC.fullmatch(topic) is None:
-        raise PipelineError(f"option topic: {quoted(topic)} is not a name of a topic")
-    delivery = cast(Delivery, _word(given, "mode", ("transactional", "keyed", "plain")))
-    epoch = None if is_stream else _whole(given, "epoch", 1, 0, 2**63 - 1)
+    if topic is not None:
+        require_topic(topic, "topic")
+    delivery = cast(Delivery, one_of(given, "mode", ("transactional", "keyed", "plain")))
+    epoch = None if is_stream else whole(given, "epoch", 1, 0, 2**63 - 1)
     if is_stream and "epoch" in given:
         raise PipelineError("option epoch is for batch writes: a stream numbers its own epochs")
     return SinkOptions(
@@ -147,31 +141,11 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         delivery=delivery,
         producer=_stream_producer(given, delivery) if is_stream else _batch_name(given, delivery),
         epoch=epoch,
-        chunk_records=_whole(given, "chunkRecords", CHUNK_RECORDS_DEFAULT, 1, CHUNK_RECORDS_MAX),
-        chunk_bytes=_whole(given, "chunkBytes", CHUNK_BYTES_DEFAULT, 1, CHUNK_BYTES_MAX),
-        on_conflict=cast(OnConflict, _word(given, "onConflict", ("keep", "replace", "reject"))),
-        patience_s=_whole(given, "patienceSeconds", PATIENCE_S_DEFAULT, 0, 86_400),
+        chunk_records=whole(given, "chunkRecords", CHUNK_RECORDS_DEFAULT, 1, CHUNK_RECORDS_MAX),
+        chunk_bytes=whole(given, "chunkBytes", CHUNK_BYTES_DEFAULT, 1, CHUNK_BYTES_MAX),
+        on_conflict=cast(OnConflict, one_of(given, "onConflict", ("keep", "replace", "reject"))),
+        patience_s=whole(given, "patienceSeconds", PATIENCE_S_DEFAULT, 0, 86_400),
     )
-
-
-def _named(options: Mapping[str, str]) -> dict[str, str]:
-    spelled = {name.lower(): name for name in _NAMES} | _ALIASES
-    given: dict[str, str] = {}
-    for key, value in options.items():
-        if key.lower() in _SPARKS_OWN:
-            continue
-        name = spelled.get(key.lower())
-        if name is None:
-            raise PipelineError(
-                f"option {key} is unknown to writes of format logqueue; they know "
-                f"{', '.join(_NAMES)}"
-            )
-        if given.get(name, value) != value:
-            raise PipelineError(
-                f"option {name} is given twice, as {quoted(given[name])} and {quoted(value)}"
-            )
-        given[name] = value
-    return given
 
 
 def _stream_producer(given: Mapping[str, str], delivery: Delivery) -> str | None:
@@ -206,25 +180,6 @@ def _batch_name(given: Mapping[str, str], delivery: Delivery) -> str:
             "write needs another name; mode=plain does without, and may store rows twice"
         )
     return secrets.token_hex(8) + BATCH_PRODUCER_SUFFIX
-
-
-def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    word = given.get(name, words[0]).strip().lower()
-    if word not in words:
-        raise PipelineError(
-            f"option {name} is {quoted(given[name])}: write {', '.join(words[:-1])} or {words[-1]}"
-        )
-    return word
-
-
-def _whole(given: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    text = given.get(name, str(default)).strip()
-    is_number = text.isascii() and text.isdigit() and len(text) <= 19
-    if not is_number or not least <= int(text) <= most:
-        raise PipelineError(
-            f"option {name} is {quoted(text)}: write a number from {least} to {most}"
-        )
-    return int(text)
 
 
 def read_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> dict[str, int]:

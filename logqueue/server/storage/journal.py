@@ -94,7 +94,9 @@ class Journal:
         lent_bytes: What of it is in use for that: producers must leave as much more.
     """
 
-    def __init__(self, jobs: Log, leases: Log, *, data_dir: str, fs: FileSystem) -> None:
+    def __init__(
+        self, jobs: Log, leases: Log, *, data_dir: str, fs: FileSystem, sets_damage_aside: bool
+    ) -> None:
         """Not for callers: use `open`."""
         self._data_dir = data_dir
         self.jobs = jobs
@@ -108,7 +110,7 @@ class Journal:
         self.order = 1
         self.leases_lost = 0
         self.refused_noted = 0
-        self._sets_damage_aside = False
+        self._sets_damage_aside = sets_damage_aside
         self._checkpointed: set[int] = set()
         self._under_way: JobsCheckpoint | None = None
 
@@ -170,9 +172,7 @@ class Journal:
             if leases is not None:
                 leases.close()
             raise
-        journal = cls(jobs, leases, data_dir=data_dir, fs=fs)
-        journal._sets_damage_aside = set_damage_aside
-        return journal
+        return cls(jobs, leases, data_dir=data_dir, fs=fs, sets_damage_aside=set_damage_aside)
 
     def begin(self) -> None:
         """Repair what a crash has left, and take transactions from now on. After `replay`, which
