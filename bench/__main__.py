@@ -25,6 +25,7 @@ from bench.machine import describe
 from bench.progress import Progress
 from bench.reads import diff_1000, diff_head
 from bench.report import for_machine, render
+from bench.room import room
 from bench.rows import FULL, PAIRED, QUICK, Row
 from bench.sending import client_append
 from bench.session import Session
@@ -41,7 +42,7 @@ from bench.stalls import tidy_stall
 from bench.starting import help_time, import_time
 from bench.streams import work_latency, work_throughput
 from bench.triggers import TRIGGERS, stalls
-from bench.watching import watch_fanout, watch_idle, watch_latency
+from bench.watching import watch_crowd, watch_fanout, watch_hop, watch_idle, watch_latency
 from bench.writer import lone_writer, raw_device
 from logqueue.demo.server import ServerFailed
 from logqueue.pipeline.errors import PipelineError
@@ -62,7 +63,10 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "stalls": stalls,
     "diff-1000": diff_1000,
     "diff-head": diff_head,
+    "watch-hop": watch_hop,
     "watch-latency": watch_latency,
+    "watch-crowd": watch_crowd,
+    "room": room,
     "watch-fanout": watch_fanout,
     "watch-idle": watch_idle,
     "router-hop": router_hop,

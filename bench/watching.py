@@ -1,15 +1,13 @@
-"""How watch streams fare: latency at a steady rate, fan-out throughput, and the price of idling.
+"""How watch streams fare: latency, fan-out throughput, and the price of idling.
 
-Owns: the rows watch-latency-p50, watch-latency-p99, watch-fanout, watch-idle-memory and
-watch-idle-cpu. Every stream must get every record once, in order, or there is nothing to report.
+Owns: the rows watch-hop, watch-latency, watch-fanout, watch-crowd and watch-idle. Every stream must
+get every record once, in order, or there is nothing to report.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from array import array
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import cast
@@ -20,16 +18,15 @@ import uvloop
 from bench.load import (
     GIVE_UP_S,
     HEAD_END,
-    Connection,
     LoadFailed,
     append_request,
     connect,
     expect_count,
-    job,
     queue_request,
     request,
 )
 from bench.machine import Spread, cpu_s, rss_bytes
+from bench.pacing import Arrivals, Producers, send_steadily, stamped
 from bench.rows import Row, Target
 from bench.session import CpuWatch, Session, latency_rows
 from logqueue.demo.server import DemoServer
@@ -38,11 +35,13 @@ TOPIC = "bench.watch"
 WATCHERS = 100
 RECORDS_PER_S = 1000
 PRODUCERS = 16
-TICK_S = 0.001
+HOPS_PER_S = 50
+HOP_MS_MAX = {1: 0.74, WATCHERS: 2.0}
 PER_REQUEST = 100
 IDLE_WATCHERS = 1000
-
-_SEQS = re.compile(rb'\{"\$seq":(\d+)')
+CROWD = 1000
+CROWD_RECORDS_PER_S = 20
+PROBES_PER_S = 100
 
 
 class Watched(msgspec.Struct):
@@ -52,14 +51,13 @@ class Watched(msgspec.Struct):
 
 
 class WatchStream(asyncio.Protocol):
-    """One stream; counts records and sees that none is missing or comes twice."""
+    """One stream; sees that no record is missing or comes twice."""
 
-    def __init__(self, path: str, arrived: Callable[[int, int], None]) -> None:
-        self.seen = 0
+    def __init__(self, path: str, arrivals: Arrivals) -> None:
         self.failure: Exception | None = None
+        self.arrivals = arrivals
         self.caught_up = asyncio.get_running_loop().create_future()
         self._path = path
-        self._arrived = arrived
         self._transport: asyncio.Transport | None = None
         self._partial = b""
         self._opened = False
@@ -86,18 +84,17 @@ class WatchStream(asyncio.Protocol):
                 self.failure = LoadFailed(f"no watch stream: {data[:300]!r}")
                 return
             self._opened = True
-        end = data.rfind(b"\n\n") + 2
-        self._partial = data[end:]
-        whole = data[:end]
+        # The end of a chunk behind it, so that equal frames are equal bytes here.
+        end = data.rfind(b"\n\n\r\n") + 4
+        if end < 4:
+            self._partial = data
+            return
+        whole, self._partial = data[:end], data[end:]
         if not self.caught_up.done() and b"event: caught-up" in whole:
             self.caught_up.set_result(None)
-        seqs = _SEQS.findall(whole)
-        if seqs:
-            first, last = int(seqs[0]), int(seqs[-1])
-            if first != self.seen + 1 or last != self.seen + len(seqs):
-                self.failure = LoadFailed(f"after {self.seen} came {first} to {last}")
-            self.seen = last
-            self._arrived(first, last)
+        wrong = self.arrivals.take(whole)
+        if wrong:
+            self.failure = LoadFailed(wrong)
 
     def close(self) -> None:
         """Hang up."""
@@ -106,79 +103,124 @@ class WatchStream(asyncio.Protocol):
         transport.abort()
 
 
-async def open_watchers(
-    address: str, count: int, arrived: Callable[[int, int], None]
-) -> list[WatchStream]:
-    """That many sessions with a stream each, all caught up."""
+async def open_watchers(address: str, count: int) -> tuple[list[WatchStream], array[float]]:
+    """That many sessions with a stream each, all caught up, and the latencies they will see."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     (calls,) = await connect(address, 1)
     content = request("POST", "/v0/watch", msgspec.json.encode({"topics": {TOPIC: {}}}))
     streams = []
+    latencies = array("d")
+    known: dict[bytes, list[tuple[int, int]]] = {}
     for _ in range(count):
         session = msgspec.json.decode(await calls.call(content), type=Watched)
-        make = partial(WatchStream, session.stream_url, arrived)
+        make = partial(WatchStream, session.stream_url, Arrivals(latencies, known))
         streams.append((await loop.create_connection(make, host, int(port)))[1])
     async with asyncio.timeout(GIVE_UP_S):
         await asyncio.gather(*[stream.caught_up for stream in streams])
     calls.close()
-    return streams
+    return streams, latencies
 
 
 async def all_seen(streams: list[WatchStream], records: int) -> None:
     """Wait until every stream has every record."""
     async with asyncio.timeout(GIVE_UP_S):
-        while any(stream.seen < records for stream in streams):
+        while any(stream.arrivals.seen < records for stream in streams):
             for stream in streams:
                 if stream.failure is not None:
                     raise stream.failure
             await asyncio.sleep(0.005)
 
 
+def watch_hop(session: Session) -> list[Row]:
+    """Append to delivery of single records with pauses between them."""
+    rows = []
+    for watchers, bound in HOP_MS_MAX.items():
+        row = Row(
+            f"watch-hop-{watchers}",
+            f"watch: append to delivery, {watchers} watchers, {HOPS_PER_S} records/s, p50",
+            "ms",
+            Target(bound, at_most=True),
+        )
+        for _ in range(session.scale.repeats):
+            with session.server() as server:
+                spread, note = uvloop.run(_latency(server, session, watchers, HOPS_PER_S))
+            row.values.append(spread.p50_ms)
+            row.notes.append(f"p99 {spread.p99_ms:.2f} ms, {note}")
+            session.tell(f"  {row.name}: {spread.p50_ms:.2f} ms ({row.notes[-1]})")
+        rows.append(row)
+    return rows
+
+
 def watch_latency(session: Session) -> list[Row]:
     """Append to delivery at 1000 records per second, to 100 watchers."""
     what = f"watch: append to delivery, {WATCHERS} watchers, {RECORDS_PER_S} records/s"
-    return latency_rows(session, "watch-latency", what, 25.0, _latency)
+    measure = partial(_latency, watchers=WATCHERS, per_s=RECORDS_PER_S)
+    return latency_rows(session, "watch-latency", what, 25.0, measure)
 
 
-async def _latency(server: DemoServer, session: Session) -> tuple[Spread, str]:
-    records = max(int(session.scale.stream_latency_s * RECORDS_PER_S), 50)
-    made = await connect(server.address, PRODUCERS)
-    await made[0].call(queue_request(TOPIC))
-    sent_at: list[float] = []
-    latencies = array("d")
-
-    def arrived(first: int, last: int) -> None:
-        now = perf_counter()
-        # One producer at a time has the floor, so the n-th record sent has seq n.
-        latencies.extend(now - sent_at[seq - 1] for seq in range(first, last + 1))
-
-    streams = await open_watchers(server.address, WATCHERS, arrived)
-    watch = CpuWatch(server)
-    await _produce(made, records, sent_at)
+async def _latency(
+    server: DemoServer, session: Session, watchers: int, per_s: float
+) -> tuple[Spread, str]:
+    records = max(int(session.scale.stream_latency_s * per_s), 10)
+    connections = await connect(server.address, PRODUCERS)
+    await connections[0].call(queue_request(TOPIC))
+    streams, latencies = await open_watchers(server.address, watchers)
+    producers, watch = Producers(TOPIC, connections), CpuWatch(server)
+    await send_steadily(records, per_s, producers.send)
     await all_seen(streams, records)
-    note = watch.note()
-    if len(latencies) != records * WATCHERS:
-        raise LoadFailed(f"{len(latencies)} deliveries of {records} records to {WATCHERS} watchers")
+    note = f"{watch.note()}, {producers.lag.note()}"
+    producers.close()
+    if len(latencies) != records * watchers:
+        raise LoadFailed(f"{len(latencies)} deliveries of {records} records to {watchers} watchers")
     for stream in streams:
         stream.close()
     return Spread.of(list(latencies)), note
 
 
-async def _produce(connections: list[Connection], records: int, sent_at: list[float]) -> None:
-    """Single records at a steady rate over one connection, the next only after the last."""
-    connection = connections[0]
-    began = perf_counter()
-    while len(sent_at) < records:
-        due = began + len(sent_at) / RECORDS_PER_S
-        now = perf_counter()
-        if now < due:
-            await asyncio.sleep(due - now)
-        # The clock of a record runs from when it was due, whether or not the server keeps up.
-        sent_at.append(due)
-        expect_count(await connection.call(append_request(TOPIC, [job(len(sent_at))])), 1)
-    for one in connections:
-        one.close()
+def watch_crowd(session: Session) -> list[Row]:
+    """A thousand watchers of one topic, and somebody else who calls meanwhile."""
+    what = f"{CROWD} watchers, {CROWD_RECORDS_PER_S} records/s"
+    arrival = Row("watch-crowd-p99", f"watch: append to delivery, {what}, p99", "ms")
+    probe = Row(
+        "watch-crowd-probe-p99",
+        f"a read of another topic meanwhile, {what}, p99",
+        "ms",
+        Target(10.0, at_most=True),
+    )
+    for _ in range(session.scale.repeats):
+        with session.server() as server:
+            spread, probes, note = uvloop.run(_crowd(server, session))
+        arrival.values.append(spread.p99_ms)
+        probe.values.append(probes.p99_ms)
+        probe.notes.append(note)
+        session.tell(f"  watch-crowd: {spread}, probes {probes} ({note})")
+    return [arrival, probe]
+
+
+async def _crowd(server: DemoServer, session: Session) -> tuple[Spread, Spread, str]:
+    count = max(int(CROWD * min(session.scale.seconds, 1.0)), 20)
+    connections = await connect(server.address, 2)
+    await connections[0].call(queue_request(TOPIC))
+    await connections[0].call(queue_request("bench.probe"))
+    streams, latencies = await open_watchers(server.address, count)
+    (prober,) = await connect(server.address, 1)
+    producers, watch = Producers(TOPIC, connections), CpuWatch(server)
+    records = max(int(session.scale.stream_latency_s * CROWD_RECORDS_PER_S), 5)
+    sending = asyncio.create_task(send_steadily(records, CROWD_RECORDS_PER_S, producers.send))
+    took = []
+    while not sending.done():
+        began = perf_counter()
+        await prober.call(request("GET", "/v0/topics/bench.probe"))
+        took.append(perf_counter() - began)
+        await asyncio.sleep(1 / PROBES_PER_S)
+    await all_seen(streams, records)
+    note = f"{watch.note()}, {producers.lag.note()}"
+    producers.close()
+    prober.close()
+    for stream in streams:
+        stream.close()
+    return Spread.of(list(latencies)), Spread.of(took), note
 
 
 def watch_fanout(session: Session) -> list[Row]:
@@ -201,8 +243,8 @@ def watch_fanout(session: Session) -> list[Row]:
 async def _fanout(server: DemoServer, session: Session) -> tuple[float, str]:
     (writer,) = await connect(server.address, 1)
     await writer.call(queue_request(TOPIC))
-    streams = await open_watchers(server.address, WATCHERS, lambda first, last: None)
-    body = append_request(TOPIC, [job(n) for n in range(PER_REQUEST)])
+    streams, _ = await open_watchers(server.address, WATCHERS)
+    body = append_request(TOPIC, [stamped() for _ in range(PER_REQUEST)])
     watch, began, records = CpuWatch(server), perf_counter(), 0
     while perf_counter() - began < session.scale.seconds:
         expect_count(await writer.call(body), PER_REQUEST)
@@ -247,7 +289,7 @@ async def _idle(server: DemoServer, session: Session) -> tuple[float, float]:
     await asyncio.sleep(session.scale.settle_s)
     alone = await _busy(server, idle_s)
     before = rss_bytes(server.pid)
-    streams = await open_watchers(server.address, count, lambda first, last: None)
+    streams, _ = await open_watchers(server.address, count)
     await asyncio.sleep(session.scale.settle_s)
     kib = (rss_bytes(server.pid) - before) / count / 1024
     cores = max(await _busy(server, idle_s) - alone, 0.0)
