@@ -17,13 +17,8 @@ from logqueue.errors import LogqueueError, StorageReadOnly
 from logqueue.events import block as blocks
 from logqueue.model.config import TopicOptions
 from logqueue.server.engine.commit_barrier import CommitBarrier
-from logqueue.server.engine.fanout import (
-    Cursor,
-    ReadOptions,
-    Subscriber,
-    Subscription,
-    Subscriptions,
-)
+from logqueue.server.engine.fanout import Subscriptions
+from logqueue.server.engine.subscribers import Cursor, ReadOptions, Subscriber, Subscription
 from tests.core.world import World, fall_back
 
 OPTIONS = ReadOptions(2, 1 << 20, frozenset(), DATA_SHOWN)

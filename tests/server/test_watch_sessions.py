@@ -8,7 +8,7 @@ from logqueue.api.frames import encode_cursors
 from logqueue.errors import NotFound, Throttled, Unauthorized
 from logqueue.server.auth import Key, parse_keys
 from logqueue.server.client_memory import ClientMemory
-from logqueue.server.engine.fanout import ReadOptions
+from logqueue.server.engine.subscribers import ReadOptions
 from logqueue.server.engine.watch_sessions import SESSION_TTL_S, ReaderSession, WatchSessions
 
 

@@ -1,20 +1,22 @@
-"""Who follows which topic, and the passes that bring readers forward.
+"""Passes over the readers of topics that have changed, and what they send.
 
-Owns: the fan-out. What changes in one turn of the event loop makes one pass; readers who stand at
-the same place share one read, one encoding and one wait for the log, so a further reader costs a
-few dictionary look-ups and one write. Must not know: HTTP, WebSockets, how frames look.
+Owns: the fan-out. What changes in one turn of the event loop makes one pass. A pass reads once for
+each group of readers, and once for each reader without one, at most one batch; readers in the same
+place share the read and the bytes. Must not know: HTTP, WebSockets, how frames look.
 
-A pass takes each reader at most one batch forward and holds what it has read until the log has
-reached it. While that is held, or while the client does not read, the reader is left alone; the
-log is where it catches up from.
+What a pass has read is held until the log has reached it, and then sent to so many readers per turn
+of the event loop. While it is on its way, or while the client does not read, nothing more is read
+for that reader: the log is where it catches up from.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from logqueue.api import frames
@@ -26,149 +28,28 @@ from logqueue.errors import LogqueueError
 from logqueue.server.auth import Key
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
+from logqueue.server.engine.reader_groups import Channel, ReaderGroup, ReaderGroups
+from logqueue.server.engine.subscribers import Before, ReadOptions, Subscriber, Subscription
 
-REST_PER_READER_S = 0.00005
-REST_MAX_S = 0.02
-"""A topic that is written without a pause makes a pass per so many seconds for each reader, not
-one per write: fewer and larger frames are what makes many readers affordable."""
+DELIVERIES_PER_TURN = 32
+"""Readers that are written to in one turn of the event loop."""
 
+REST_MAX_S = 0.01
+"""A topic that is written without a pause rests as long after each delivery as that took, so that
+its readers cost half of the time at most; but not longer than this, which bounds the latency. The
+busier the server is, the longer a delivery takes, and the fewer and larger frames become."""
 
 PASS_MAX_S = 0.005
-"""Reading in one turn of the event loop. Readers that are far behind are many when a server has
-just started, and whoever writes or claims meanwhile must not wait for all of them."""
-
-
-NODE_BYTES = 100
-
-
-class ReadOptions(NamedTuple):
-    """How a reader wants a topic. Equal ones share what is read for them.
-
-    Attributes:
-        nodes: JSON strings; records written by these nodes are passed over.
-        show: What of each record, see `record_texts.shown`.
-    """
-
-    records_max: int
-    bytes_max: int
-    nodes: frozenset[bytes]
-    show: int
-
-    @property
-    def cost(self) -> int:
-        """What the filter costs in memory, in bytes."""
-        return sum(len(node) + NODE_BYTES for node in self.nodes)
-
-
-class Cursor:
-    """The last seq a reader was given, or passed over. Streams of one session share theirs."""
-
-    __slots__ = ("seq",)
-
-    def __init__(self, seq: int) -> None:
-        self.seq = seq
-
-
-class Subscription:
-    """One reader on one topic.
-
-    Attributes:
-        topic: The instance followed; None when there was none to begin with.
-        is_behind: Whether a "caught up" is due once the head is reached.
-        has_lost: Whether a loss was told before.
-        is_over: Whether the end of the topic was told.
-    """
-
-    __slots__ = (
-        "cursor", "has_lost", "is_behind", "is_over", "name", "options", "subscriber", "topic",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        subscriber: Subscriber,
-        name: str,
-        topic: Topic | None,
-        cursor: Cursor,
-        options: ReadOptions,
-    ) -> None:
-        self.subscriber = subscriber
-        self.name = name
-        self.topic = topic
-        self.cursor = cursor
-        self.options = options
-        self.is_behind = True
-        self.has_lost = False
-        self.is_over = False
-
-
-class _Before(NamedTuple):
-    """What a subscription was like before a step that is not sent yet."""
-
-    subscription: Subscription
-    seq: int
-    is_behind: bool
-    has_lost: bool
-
-
-class Subscriber:
-    """One connection that follows topics. The HTTP layer subclasses it to encode and send.
-
-    Attributes:
-        subscriptions: By topic name.
-        news: Those of them that have something to look at.
-        held: What was read for it but waits for the log.
-        is_closed: Whether the connection is gone.
-        key: Who opened it; None on a server without authentication.
-        masks_first_loss: Whether the first loss on a topic is reported as "from_seq_too_old".
-    """
-
-    masks_first_loss = False
-    key: Key | None = None
-
-    def __init__(self) -> None:
-        self.subscriptions: dict[str, Subscription] = {}
-        self.news: set[Subscription] = set()
-        self.held: list[_Before] = []
-        self.is_closed = False
-
-    @property
-    def can_take(self) -> bool:
-        """Whether there is room for one more batch, apart from what is held."""
-        raise NotImplementedError
-
-    @property
-    def shared_form(self) -> str | None:
-        """Subscribers of one form get the very same bytes for the same events; None: never."""
-        raise NotImplementedError
-
-    def encode(self, subscription: Subscription, events: list[StreamEvent]) -> bytes:
-        """Events as they go over the wire."""
-        raise NotImplementedError
-
-    def reserve(self) -> None:
-        """Something was read and will be delivered, or discarded, later. Must not raise."""
-
-    def deliver(self, wire: bytes, at: float) -> None:
-        """Send what was read; `at` is the loop's time. Must not block or raise."""
-        raise NotImplementedError
-
-    def discard(self) -> None:
-        """What was reserved for never comes."""
-
-    def run_out(self) -> None:
-        """The last topic has gone. Must not block or raise."""
-
-    def end(self, error: LogqueueError) -> None:
-        """The server ends the connection. Must not block or raise."""
-        raise NotImplementedError
+"""Reading in one turn of the event loop. Many readers are far behind when a server has just
+started, and whoever writes or claims meanwhile must not wait for all of them."""
 
 
 class _Step(NamedTuple):
-    """One reader's way forward from one place.
+    """The way forward from one place.
 
     Attributes:
         cursor: Where it leads.
-        is_at_head: Whether there is nothing more to look at.
+        is_at_head: Whether there is nothing more to read.
         wires: The events encoded, by form.
     """
 
@@ -179,33 +60,46 @@ class _Step(NamedTuple):
     wires: dict[str, bytes]
 
 
-class _Channel:
-    """The readers of one topic instance."""
+class _Delivery:
+    """What one pass has read and one position of the log releases.
 
-    __slots__ = ("is_changed", "rests_until", "subscriptions")
+    Attributes:
+        batches: Readers, and what they get.
+        groups: Those whose members are among the readers.
+        channels: Topics that rest once everybody has it.
+        left: Readers that do not have it yet, with what they get.
+    """
+
+    __slots__ = ("batches", "began", "channels", "failure", "groups", "left")
 
     def __init__(self) -> None:
-        self.subscriptions: dict[Subscription, None] = {}
-        self.is_changed = False
-        self.rests_until = 0.0
+        self.batches: list[tuple[Sequence[Subscriber], bytes]] = []
+        self.groups: list[ReaderGroup] = []
+        self.channels: set[Channel] = set()
+        self.failure: LogqueueError | None = None
+        self.began = 0.0
+        self.left = self._each()
 
-
-_Delivery = tuple[Subscriber, bytes]
+    def _each(self) -> Iterator[tuple[Subscriber, bytes]]:
+        for readers, wire in self.batches:
+            for reader in readers:
+                yield reader, wire
 
 
 class _Pass:
     """What is shared within one pass: nothing changes while it runs."""
 
-    __slots__ = ("deliveries", "looked", "steps")
+    __slots__ = ("changed", "deliveries", "looked", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, changed: set[Channel]) -> None:
+        self.changed = changed
         self.looked: set[int] = set()
         self.steps: dict[tuple[int, ReadOptions, int, bool, bool], _Step] = {}
-        self.deliveries: dict[tuple[int, int], list[_Delivery]] = {}
+        self.deliveries: dict[tuple[int, int], _Delivery] = {}
 
 
 class Subscriptions:
-    """Everybody who follows a topic on one server."""
+    """Every reader that follows a topic on one server."""
 
     def __init__(
         self,
@@ -218,11 +112,16 @@ class Subscriptions:
         self._barrier = barrier
         self._loop = loop
         self._texts = texts
-        self._channels: dict[int, _Channel] = {}
+        self._groups = ReaderGroups()
+        self._channels = self._groups.channels
         self._subscribers: dict[Subscriber, None] = {}
-        self._changed: list[_Channel] = []
+        self._changed: set[Channel] = set()
         self._due: dict[Subscriber, None] = {}
         self._is_scheduled = False
+        self._sending: deque[_Delivery] = deque()
+        # Those that the last turn has completed.
+        self._sent: list[_Delivery] = []
+        self._is_sending = False
 
     def __bool__(self) -> bool:
         """Whether anybody follows anything."""
@@ -237,7 +136,8 @@ class Subscriptions:
     def close(self, subscriber: Subscriber) -> None:
         """A connection is gone; what was read for it but never sent counts as unread."""
         subscriber.is_closed = True
-        self._put_back(subscriber)
+        self._leave(subscriber)
+        subscriber.put_back()
         for subscription in [*subscriber.subscriptions.values()]:
             self.remove(subscription)
         self._subscribers.pop(subscriber, None)
@@ -245,28 +145,28 @@ class Subscriptions:
 
     def add(self, subscription: Subscription) -> None:
         """Follow a topic from its cursor on, instead of what was followed under its name."""
-        subscriber = subscription.subscriber
+        subscriber, cursor = subscription.subscriber, subscription.cursor
+        self._leave(subscriber)
+        for other in cursor.readers:
+            self._leave(other.subscriber)
         earlier = subscriber.subscriptions.get(subscription.name)
         if earlier is not None:
             self.remove(earlier)
+        cursor.readers = (*cursor.readers, subscription)
         subscriber.subscriptions[subscription.name] = subscription
-        if subscription.topic is not None:
-            channel = self._channels.setdefault(subscription.topic.number, _Channel())
-            channel.subscriptions[subscription] = None
+        self._groups.mark(subscription)
         subscriber.news.add(subscription)
         self.resume(subscriber)
 
     def remove(self, subscription: Subscription) -> None:
         """Follow a topic no longer."""
-        subscriber, topic = subscription.subscriber, subscription.topic
+        subscriber, cursor = subscription.subscriber, subscription.cursor
+        self._leave(subscriber)
+        cursor.readers = tuple([other for other in cursor.readers if other is not subscription])
         if subscriber.subscriptions.get(subscription.name) is subscription:
             del subscriber.subscriptions[subscription.name]
         subscriber.news.discard(subscription)
-        channel = self._channels.get(topic.number) if topic is not None else None
-        if channel is not None and topic is not None:
-            channel.subscriptions.pop(subscription, None)
-            if not channel.subscriptions:
-                del self._channels[topic.number]
+        self._groups.unmark(subscription)
 
     def resume(self, subscriber: Subscriber) -> None:
         """A connection may have room again."""
@@ -282,6 +182,15 @@ class Subscriptions:
             if is_meant(subscriber.key):
                 subscriber.end(error)
 
+    def _leave(self, subscriber: Subscriber) -> None:
+        """Read for a subscriber alone from now on."""
+        group = subscriber.group
+        if group is not None:
+            self._groups.leave(subscriber)
+            self.resume(subscriber)
+            if group.members:
+                self.resume(group.leader)
+
     # -- changes ---------------------------------------------------------------------------------
 
     def changed(self, topic: Topic) -> None:
@@ -290,13 +199,13 @@ class Subscriptions:
         if channel is None or channel.is_changed:
             return
         channel.is_changed = True
-        if self._loop.time() >= channel.rests_until:
-            self._rested(channel)
-        else:
-            self._loop.call_at(channel.rests_until, self._rested, channel)
+        if not channel.on_way:
+            self._rouse(channel)
 
     def adopt(self, topics: dict[int, Topic]) -> None:
-        """The state was built anew, by topic number: readers go on from what it says."""
+        """The state was rebuilt, by topic number: readers go on from what it says."""
+        for subscriber in self._subscribers:
+            self._leave(subscriber)
         for number, channel in [*self._channels.items()]:
             for subscription in channel.subscriptions:
                 subscription.topic = topics.get(number, subscription.topic)
@@ -304,8 +213,15 @@ class Subscriptions:
         for subscriber in self._subscribers:
             self.resume(subscriber)
 
-    def _rested(self, channel: _Channel) -> None:
-        self._changed.append(channel)
+    def _rouse(self, channel: Channel) -> None:
+        """Make a pass for a topic that has changed, once it has rested."""
+        if self._loop.time() < channel.rests_until:
+            self._loop.call_at(channel.rests_until, self._rested, channel)
+        else:
+            self._rested(channel)
+
+    def _rested(self, channel: Channel) -> None:
+        self._changed.add(channel)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -316,40 +232,58 @@ class Subscriptions:
     # -- the pass --------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """One pass over those who have something to look at; the rest comes in the next turn."""
+        """One pass over those who have something to read; the rest comes in the next turn."""
         self._is_scheduled = False
-        self._note_changes()
+        turn = _Pass(self._note_changes())
         due, self._due = [*self._due], {}
-        turn = _Pass()
         ends_at = time.perf_counter() + PASS_MAX_S
         for place, subscriber in enumerate(due, 1):
-            if not subscriber.held and subscriber.can_take:
-                self._advance(subscriber, turn)
-                if time.perf_counter() > ends_at and place < len(due):
-                    self._due.update(dict.fromkeys(due[place:]))
-                    self._schedule()
-                    break
-        for (written, durable), deliveries in turn.deliveries.items():
-            self._barrier.when(written, durable, partial(self._release, deliveries))
+            if self._serve(subscriber, turn) and time.perf_counter() > ends_at and place < len(due):
+                self._due.update(dict.fromkeys(due[place:]))
+                self._schedule()
+                break
+        for (written, durable), delivery in turn.deliveries.items():
+            self._barrier.when(written, durable, partial(self._release, delivery))
 
-    def _note_changes(self) -> None:
-        now = self._loop.time()
-        for channel in self._changed:
+    def _note_changes(self) -> set[Channel]:
+        changed, self._changed = self._changed, set()
+        for channel in changed:
             channel.is_changed = False
-            rest_s = min(REST_PER_READER_S * len(channel.subscriptions), REST_MAX_S)
-            channel.rests_until = now + rest_s
             for subscription in channel.subscriptions:
                 subscription.subscriber.news.add(subscription)
                 self._due[subscription.subscriber] = None
-        self._changed.clear()
+        return changed
+
+    def _serve(self, subscriber: Subscriber, turn: _Pass) -> bool:
+        """Read for a subscriber and those that go along; False when there was nothing to do."""
+        group = subscriber.group
+        if group is not None:
+            if group.is_on_way or subscriber is not group.leader:
+                return False
+            is_over = any(self._is_gone(subscription) for subscription in subscriber.news)
+            for member in [m for m in group.members if is_over or not m.can_take]:
+                # Slow ones must not hold up the others; and the end of a topic is each one's own.
+                self._leave(member)
+            if subscriber.group is None:
+                # It comes in the next turn, and whoever leads the others in its place.
+                return True
+        if subscriber.held or not subscriber.can_take:
+            return False
+        self._advance(subscriber, turn)
+        return True
+
+    def _is_gone(self, subscription: Subscription) -> bool:
+        topic = subscription.topic
+        return topic is None or self._engine.state.instances.get(topic.number) is not topic
 
     def _advance(self, subscriber: Subscriber, turn: _Pass) -> None:
         """Read for one subscriber: its topics in the order of their names, one batch in all."""
         news = subscriber.news
+        held: list[Before] = []
         wires: list[bytes] = []
         size = written = durable = 0
         for subscription in sorted(news, key=_name) if len(news) > 1 else [*news]:
-            step = self._step(subscription, turn)
+            step = self._step(subscription, turn, held)
             if step is None:
                 news.discard(subscription)
                 continue
@@ -366,19 +300,46 @@ class Subscriptions:
                 news.discard(subscription)
             if not step.is_at_head or size >= subscription.options.bytes_max:
                 break
-        if wires:
-            wire = wires[0] if len(wires) == 1 else b"".join(wires)
-            subscriber.reserve()
-            turn.deliveries.setdefault((written, durable), []).append((subscriber, wire))
-        else:
-            subscriber.held.clear()
+        readers = self._take_along(subscriber, held)
+        if not wires:
             self.resume(subscriber)
+            return
+        for reader in readers:
+            reader.held = held
+            reader.reserve()
+        delivery = turn.deliveries.setdefault((written, durable), _Delivery())
+        delivery.batches.append((readers, b"".join(wires)))
+        self._note_on_way(delivery, subscriber, turn)
 
-    def _step(self, subscription: Subscription, turn: _Pass) -> _Step | None:
+    @staticmethod
+    def _take_along(subscriber: Subscriber, held: list[Before]) -> Sequence[Subscriber]:
+        """Move all who are read for together as far as their leader; returns them."""
+        group = subscriber.group
+        if group is None:
+            return (subscriber,)
+        for before in held:
+            name, seq = before.subscription.name, before.subscription.cursor.seq
+            for member in group.members:
+                member.subscriptions[name].cursor.seq = seq
+        return [*group.members]
+
+    def _note_on_way(self, delivery: _Delivery, subscriber: Subscriber, turn: _Pass) -> None:
+        """Have topics and groups wait until a delivery is complete."""
+        if subscriber.group is not None:
+            subscriber.group.is_on_way = True
+            delivery.groups.append(subscriber.group)
+        for before in subscriber.held:
+            topic = before.subscription.topic
+            channel = self._channels.get(topic.number) if topic is not None else None
+            if channel is not None and channel in turn.changed and channel not in delivery.channels:
+                channel.on_way += 1
+                delivery.channels.add(channel)
+
+    def _step(self, subscription: Subscription, turn: _Pass, held: list[Before]) -> _Step | None:
         """Bring one subscription forward; None when there is nothing to do."""
         topic, cursor = subscription.topic, subscription.cursor
         hides = subscription.subscriber.masks_first_loss and not subscription.has_lost
-        if topic is None or self._engine.state.instances.get(topic.number) is not topic:
+        if topic is None or self._is_gone(subscription):
             gone = [frames.deleted_event(subscription.name, cursor.seq)]
             step = _Step(cursor.seq, True, False, gone, {})
             subscription.is_over = True
@@ -393,9 +354,7 @@ class Subscriptions:
             if found is None:
                 found = turn.steps[key] = self._look_ahead(topic, *key[1:])
             step = found
-        subscription.subscriber.held.append(
-            _Before(subscription, cursor.seq, subscription.is_behind, subscription.has_lost)
-        )
+        held.append(Before(subscription, cursor.seq, subscription.is_behind, subscription.has_lost))
         cursor.seq = step.cursor
         subscription.is_behind = not step.is_at_head
         subscription.has_lost = subscription.has_lost or step.has_lost
@@ -434,44 +393,84 @@ class Subscriptions:
 
     # -- behind the barrier ----------------------------------------------------------------------
 
-    def _release(self, deliveries: Iterable[_Delivery], failure: LogqueueError | None) -> None:
-        """Send what was held, or take it back: the log will never get there."""
-        now = self._loop.time()
-        for subscriber, wire in deliveries:
-            if subscriber.is_closed:
-                continue
-            if failure is not None:
-                self._put_back(subscriber)
-                subscriber.discard()
-                continue
-            over = [before.subscription for before in subscriber.held]
-            subscriber.held.clear()
-            subscriber.deliver(wire, now)
-            for subscription in over:
-                if subscription.is_over:
-                    self._finish(subscription)
-            if subscriber.news:
-                self._due[subscriber] = None
+    def _release(self, delivery: _Delivery, failure: LogqueueError | None) -> None:
+        """The log has reached what was read, or never will: send it, or take it back."""
+        delivery.failure = failure
+        delivery.began = self._loop.time()
+        self._sending.append(delivery)
+        if not self._is_sending:
+            self._send()
+
+    def _send(self) -> None:
+        """Send to so many readers; to the others in the next turns, where deliveries alternate."""
+        self._is_sending = True
+        sent, self._sent = self._sent, []
+        for delivery in sent:
+            # Only now have the transports written what they were given in the last turn.
+            self._complete(delivery)
+        room = DELIVERIES_PER_TURN
+        while room and self._sending:
+            delivery = self._sending.popleft()
+            room -= self._send_some(delivery, room)
+            (self._sending if room == 0 else self._sent).append(delivery)
+        self._is_sending = bool(self._sending or self._sent)
+        if self._is_sending:
+            self._loop.call_soon(self._send)
         if self._due:
             self._schedule()
 
+    def _send_some(self, delivery: _Delivery, most: int) -> int:
+        """Send to so many readers of one delivery; less than `most` when these were the last."""
+        now, count = self._loop.time(), 0
+        for subscriber, wire in islice(delivery.left, most):
+            count += 1
+            if subscriber.is_closed:
+                continue
+            if delivery.failure is not None:
+                self._leave(subscriber)
+                subscriber.put_back()
+                subscriber.discard()
+                continue
+            held, subscriber.held = subscriber.held, ()
+            subscriber.deliver(wire, now)
+            for before in held:
+                if before.subscription.is_over:
+                    self._finish(before.subscription)
+            if subscriber.news and subscriber.group is None:
+                self._due[subscriber] = None
+        return count
+
+    def _complete(self, delivery: _Delivery) -> None:
+        """Every reader has it: topics rest, groups may go on."""
+        now = self._loop.time()
+        rests_until = now + min(now - delivery.began, REST_MAX_S)
+        for channel in delivery.channels:
+            channel.on_way -= 1
+            channel.rests_until = rests_until
+            if channel.is_changed and not channel.on_way:
+                self._rouse(channel)
+        for group in delivery.groups:
+            group.is_on_way = False
+            if group.members:
+                self.resume(group.leader)
+        alone = [readers[0] for readers, _ in delivery.batches if len(readers) == 1]
+        self._gather(iter(alone))
+
+    def _gather(self, alone: Iterator[Subscriber]) -> None:
+        """Let readers that have caught up with others go along with them."""
+        readers = [*islice(alone, DELIVERIES_PER_TURN)]
+        for subscriber in readers:
+            if not subscriber.is_closed:
+                self._groups.join(subscriber)
+        if len(readers) == DELIVERIES_PER_TURN:
+            self._loop.call_soon(self._gather, alone)
+
     def _finish(self, subscription: Subscription) -> None:
-        """The reader was told that the topic is gone."""
+        """The end of the topic was reported to the reader."""
         subscriber = subscription.subscriber
         self.remove(subscription)
         if not subscriber.subscriptions and not subscriber.is_closed:
             subscriber.run_out()
-
-    @staticmethod
-    def _put_back(subscriber: Subscriber) -> None:
-        for subscription, seq, is_behind, has_lost in reversed(subscriber.held):
-            subscription.cursor.seq = min(subscription.cursor.seq, seq)
-            subscription.is_behind = is_behind
-            subscription.has_lost = has_lost
-            subscription.is_over = False
-            if subscriber.subscriptions.get(subscription.name) is subscription:
-                subscriber.news.add(subscription)
-        subscriber.held.clear()
 
 
 def _name(subscription: Subscription) -> str:
@@ -489,6 +488,6 @@ def _wire(subscriber: Subscriber, subscription: Subscription, step: _Step) -> by
 
 
 def _behind_the_gap(page: ReadPage) -> int:
-    """The cursor of a reader who was told of a loss."""
+    """The cursor of a reader to which a loss was reported."""
     assert page.tombstone is not None
     return 0 if page.tombstone.reason == "recreated" else page.tombstone.gap_to

@@ -15,7 +15,7 @@ from logqueue.errors import InvalidRequest, NotFound, Throttled, Unauthorized
 from logqueue.model.limits import WATCH_SESSION_TTL_MS
 from logqueue.server.auth import Key
 from logqueue.server.client_memory import ClientMemory, MemoryShare
-from logqueue.server.engine.fanout import Cursor, ReadOptions
+from logqueue.server.engine.subscribers import Cursor, ReadOptions
 
 SESSION_BYTES = 1000
 FOLLOWED_BYTES = 400

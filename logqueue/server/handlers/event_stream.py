@@ -10,7 +10,7 @@ from logqueue.api.frames import StreamEvent
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, ShuttingDown
 from logqueue.server.engine.dispatcher import Dispatcher
-from logqueue.server.engine.fanout import Subscriber, Subscription
+from logqueue.server.engine.subscribers import Subscriber, Subscription
 from logqueue.server.engine.watch_sessions import ReaderSession, WatchSessions
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.heartbeat import Heartbeat

@@ -35,8 +35,8 @@ from logqueue.errors import (
 from logqueue.model.scopes import Scope
 from logqueue.server.auth import Key
 from logqueue.server.engine.engine import Engine
-from logqueue.server.engine.fanout import Cursor, Subscriber, Subscription
 from logqueue.server.engine.pending import Pending, Spent
+from logqueue.server.engine.subscribers import Cursor, Subscriber, Subscription
 from logqueue.server.engine.watch_sessions import FOLLOWED_BYTES
 from logqueue.server.handlers.appends import append_command, note_append_timings
 from logqueue.server.handlers.watch import (

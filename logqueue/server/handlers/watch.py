@@ -13,7 +13,7 @@ from logqueue.errors import Forbidden
 from logqueue.model import limits
 from logqueue.server.auth import Key
 from logqueue.server.engine.engine import Engine
-from logqueue.server.engine.fanout import ReadOptions
+from logqueue.server.engine.subscribers import ReadOptions
 from logqueue.server.engine.watch_sessions import ReaderSession
 from logqueue.server.handlers.event_stream import EventStream
 from logqueue.server.handlers.members import show_members
