@@ -304,6 +304,40 @@ def test_links_between_pages_lead_somewhere() -> None:
     )
 
 
+_PLACE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
+"""A name in a file, as design.md writes it: `core/decide/claims.py: claim`."""
+_NAMES_DEFINED = re.compile(
+    r"(?:class|def) (\w+)|^ *(?:self\.)?(\w+)(?:: [^=\n]+)? = |^ {4}(\w+): ", re.M
+)
+
+
+def missing_places(text: str) -> Iterator[str]:
+    """Names that a page gives with their file and that are not defined there."""
+    for path, name in _PLACE.findall(text):
+        defined = [
+            {name for found in _NAMES_DEFINED.findall(source.text) for name in found}
+            for source in sources()
+            if f"/{source.path}".endswith(f"/{path}")
+        ]
+        if not any(set(name.split(".")) <= names for names in defined):
+            yield f"{path}: {name}"
+
+
+def test_the_design_names_what_there_is() -> None:
+    broken(
+        "docs/design.md names files and what they define", missing_places(page("docs/design.md"))
+    )
+    questions = re.findall(r"^\| .+\? \| .*\]\(#([a-z-]+)\)", page("docs/design.md"), re.M)
+    headings = re.findall(r"^##+ (.+)$", page("docs/design.md"), re.M)
+    anchors = {re.sub(r"[^a-z -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert len(questions) >= 5 and set(questions) <= anchors
+
+
+def test_missing_places_are_found() -> None:
+    text = "`tests/house.py: Source.facts`, `house.py: Source.nothing`, `nowhere.py: Source`"
+    assert [*missing_places(text)] == ["house.py: Source.nothing", "nowhere.py: Source"]
+
+
 # -- what must not be in any file ------------------------------------------------------------------
 
 # Written in pieces so that this file does not break its own rule.

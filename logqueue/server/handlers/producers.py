@@ -38,7 +38,7 @@ class ProducerRoutes:
             raise Forbidden(_OUTSIDE, {"topic": body.topic})
         command = producer_bodies.stage_command(request.name, request.item, body)
         pending = dispatcher.submit(command, _staged, (request, command))
-        return _grounded(dispatcher.engine, request.name, pending)
+        return _wait_for_epoch(dispatcher.engine, request.name, pending)
 
     @serves("commit_epoch")
     def commit(self, request: HttpRequest) -> PendingReply:
@@ -52,7 +52,7 @@ class ProducerRoutes:
         if producer is not None:
             _require_allowed(request, _touched(state, producer, command.epoch))
         pending = dispatcher.submit(command, _committed, (request, command))
-        return _grounded(dispatcher.engine, request.name, pending)
+        return _wait_for_epoch(dispatcher.engine, request.name, pending)
 
     @serves("get_producer")
     def get(self, request: HttpRequest) -> PendingReply:
@@ -62,7 +62,7 @@ class ProducerRoutes:
         producer = engine.state.producers.get(request.name)
         members = None if producer is None else replies.producer_members(producer)
         pending = dispatcher.hold(members, 0, 0, _shown, request)
-        return _grounded(engine, request.name, pending)
+        return _wait_for_epoch(engine, request.name, pending)
 
 
 def _staged(
@@ -87,7 +87,7 @@ def _shown(request: HttpRequest, members: dict[str, Any] | None, spent: Spent) -
     return reply_with(request, members)
 
 
-def _grounded(engine: Engine, name: str, pending: PendingReply) -> PendingReply:
+def _wait_for_epoch(engine: Engine, name: str, pending: PendingReply) -> PendingReply:
     """Have a reply also wait for what it may say of a producer.
 
     Producers have no marks of their own: an epoch is as safe as the topics it went to, and one
