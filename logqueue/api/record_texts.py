@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from logqueue.core.batch import Batch
-from logqueue.core.reading import Run
+from logqueue.core.batch import Batch, Run
 from logqueue.events.block import DATA, META, NODE, TAG, BlockView, size_before
 
 TAGS_SHOWN, META_SHOWN, DATA_SHOWN = 1, 2, 4

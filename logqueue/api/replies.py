@@ -6,7 +6,8 @@ how a command is decided, routes, sockets. Records go out as joins of the slices
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -100,29 +101,28 @@ def _timings(timings: dict[str, float]) -> bytes:
     return b"{" + b",".join([b'"%b":%.3f' % (k.encode(), v) for k, v in timings.items()]) + b"}"
 
 
-_FATE_FROM = cmd.ClaimedJob._fields.index("key")
-_NO_FATE = tuple(cmd.ClaimedJob._field_defaults.values())
-
-
-def encode_job(job: cmd.ClaimedJob) -> bytes:
-    """The members of one claimed job, without the braces around them."""
-    return (
-        b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d%b,"deliveries":%d%b,"data":%b%b'
-        % (
-            job.seq,
-            job.lease,
-            job.deadline,
-            job.ts,
-            b',"$tag":' + job.tag if job.tag else b"",
-            job.deliveries,
-            _fate(job) if job[_FATE_FROM:] != _NO_FATE else b"",
-            job.data,
-            b',"meta":' + job.meta if job.meta else b"",
-        )
+def _members_of(jobs: cmd.ClaimedJobs) -> list[bytes]:
+    """The members of each of some claimed jobs, without the braces around them."""
+    count = len(jobs.seqs)
+    tags = repeat(b"", count) if jobs.tags is None else _named(b'"$tag"', jobs.tags)
+    metas = repeat(b"", count) if jobs.metas is None else _named(b'"meta"', jobs.metas)
+    fates = repeat(b"", count) if jobs.fates is None else map(_fate, jobs.fates)
+    rows = zip(
+        jobs.seqs, jobs.leases, jobs.times, tags, jobs.deliveries, fates, jobs.data, metas,
+        strict=True,
+    )  # fmt: skip
+    form = (
+        b'"$seq":%%d,"lease_id":"lease_%%x","deadline":%d,"$ts":%%d%%b,"deliveries":%%d%%b,'
+        b'"data":%%b%%b' % jobs.deadline
     )
+    return [form % row for row in rows]
 
 
-def _fate(job: cmd.ClaimedJob | JobSummary) -> bytes:
+def _named(name: bytes, texts: list[bytes]) -> list[bytes]:
+    return [b",%b:%b" % (name, text) if text else b"" for text in texts]
+
+
+def _fate(job: cmd.JobFate | JobSummary) -> bytes:
     """The members of a job that most jobs do not have, each with a comma before it."""
     return b"%b%b%b%b" % (
         b',"$key":' + job.key if job.key else b"",
@@ -133,28 +133,30 @@ def _fate(job: cmd.ClaimedJob | JobSummary) -> bytes:
 
 
 def encode_claimed(
-    topic: str, jobs: Sequence[cmd.ClaimedJob], claimed: cmd.ClaimResult, timings: dict[str, float]
+    topic: str, jobs: cmd.ClaimedJobs, claimed: cmd.ClaimResult, timings: dict[str, float]
 ) -> bytes:
     """The reply to a claim. An empty one says why it is, and when that may change."""
     why = b""
-    if not jobs and claimed.reason is not None:
+    count = len(jobs.seqs)
+    if not count and claimed.reason is not None:
         why = b',"reason":"%b"' % claimed.reason.encode()
         if claimed.retry_after_ms is not None:
             why += b',"retry_after_ms":%d' % claimed.retry_after_ms
     return b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":%b}' % (
         topic.encode(),
-        b",".join([b"{" + encode_job(job) + b"}" for job in jobs]),
-        len(jobs),
+        b"{%b}" % b"},{".join(_members_of(jobs)) if count else b"",
+        count,
         claimed.ready,
         why,
         _timings(timings),
     )
 
 
-def encode_job_frames(topic: str, jobs: Iterable[cmd.ClaimedJob]) -> bytes:
+def encode_job_frames(topic: str, jobs: cmd.ClaimedJobs) -> bytes:
     """Server-sent events for jobs pushed over a work stream."""
     head = b'event: job\ndata: {"topic":"%b",' % topic.encode()
-    return b"".join([b"id: %d\n%b%b}\n\n" % (job.seq, head, encode_job(job)) for job in jobs])
+    members = zip(jobs.seqs, _members_of(jobs), strict=True)
+    return b"".join([b"id: %d\n%b%b}\n\n" % (seq, head, text) for seq, text in members])
 
 
 def encode_settled(

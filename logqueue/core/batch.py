@@ -7,7 +7,7 @@ batches become one. Must not know: topics, why a record goes.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 
@@ -27,6 +27,10 @@ more than this; so what stays long holds little of what was written with it."""
 
 Record = tuple[int, int, blocks.Texts]
 """One live record as replies need it: seq, ts, JSON fragments (b"" when absent)."""
+
+
+Run = tuple["Batch", int, int]
+"""Neighbouring places of one batch: from the first up to, but without, the second."""
 
 
 class Batch:
@@ -177,6 +181,8 @@ class Batch:
         """Seqs of live records that are not below `start` nor above `last`, ascending."""
         at = self.place_from(start)
         end = self.count if last is None else self.place_from(last + 1)
+        if self._gone is None:
+            return self.seqs_at(at, end)
         runs = [self.seqs_at(*stretch) for stretch in self.stretches(at, end)]
         return runs[0] if len(runs) == 1 else [*chain.from_iterable(runs)]
 
@@ -318,10 +324,27 @@ class Batch:
         part._gone = gone if live < end - start else None
         return part
 
-    def remove(self, index: int) -> None:
-        """Mark one live record as removed."""
+    def remove(self, start: int, end: int) -> None:
+        """Mark neighbouring live records as removed."""
         if self._gone is None:
             self._gone = bytearray(self.count)
-        assert not self._gone[index], "a record is removed once"
-        self._gone[index] = 1
-        self.live -= 1
+        assert self._gone.find(1, start, end) < 0, "a record is removed once"
+        self._gone[start:end] = b"\1" * (end - start)
+        self.live -= end - start
+
+    def run_of(self, seqs: Sequence[int], at: int) -> tuple[int, int]:
+        """The place of the live record with one of ascending seqs, -1 when it is not here; and how
+        many of the seqs from there on are those of the places that follow, all of them live."""
+        seq = seqs[at]
+        place = self.index_of(seq)
+        if place < 0 or self._seqs is not None:
+            return place, 1
+        count = bisect_right(seqs, self.last_seq, at) - at
+        if seqs[at + count - 1] - seq != count - 1:
+            # Not all are neighbours; where the first gap is takes a search.
+            steps = range(count)
+            count = bisect_left(steps, 1, key=lambda step: seqs[at + step] - seq - step)
+        if self._gone is not None:
+            removed = self._gone.find(1, place, place + count)
+            count = count if removed < 0 else removed - place
+        return place, count

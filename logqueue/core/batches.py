@@ -398,12 +398,13 @@ class Batches:
                 at = end
             else:
                 while at < len(seqs) and seqs[at] <= last:
-                    spot = batch.index_of(seqs[at])
-                    if spot >= 0:
-                        removed.append(seqs[at])
-                        size += size_at(batch.block, spot)
-                        batch.remove(spot)
-                    at += 1
+                    start, count = batch.run_of(seqs, at)
+                    if start >= 0:
+                        stop = start + count
+                        removed.extend(seqs[at : at + count])
+                        size += size_before(batch.block, stop) - size_before(batch.block, start)
+                        batch.remove(start, stop)
+                    at += count
                 if not batch.live:
                     emptied.append(index)
                 elif batch.is_sparse:

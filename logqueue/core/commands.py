@@ -14,6 +14,7 @@ import msgspec
 from logqueue.core.results import AppendResult as AppendResult
 from logqueue.core.results import CancelResult as CancelResult
 from logqueue.core.results import ClaimedJob as ClaimedJob
+from logqueue.core.results import ClaimedJobs as ClaimedJobs
 from logqueue.core.results import ClaimResult as ClaimResult
 from logqueue.core.results import CommitResult as CommitResult
 from logqueue.core.results import Done as Done
@@ -21,6 +22,7 @@ from logqueue.core.results import DropResult as DropResult
 from logqueue.core.results import EnsureResult as EnsureResult
 from logqueue.core.results import ExtendResult as ExtendResult
 from logqueue.core.results import ForwardResult as ForwardResult
+from logqueue.core.results import JobFate as JobFate
 from logqueue.core.results import JobState as JobState
 from logqueue.core.results import NoneReason as NoneReason
 from logqueue.core.results import PurgeResult as PurgeResult

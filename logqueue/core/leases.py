@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 
 class Grant:
     """The leases one claimer got in one pass: one holder, one deadline.
@@ -30,7 +32,7 @@ class Grant:
         return self.deadline < other.deadline
 
 
-class JobEntry:
+class JobEntry(msgspec.Struct, eq=False, gc=False):
     """A job that has been delivered at least once and is not finished.
 
     Attributes:
@@ -38,13 +40,11 @@ class JobEntry:
         given_back: Deliveries that do not count towards `max_deliveries`.
     """
 
-    __slots__ = ("deliveries", "error", "given_back", "grant", "lease", "live", "ready_at")
-
-    def __init__(self) -> None:
-        self.deliveries = 0
-        self.given_back = 0
-        self.error: str | None = None
-        self.lease = 0
-        self.grant: Grant | None = None
-        self.ready_at = 0
-        self.live = True
+    # Made by the hundred with each claim: a struct takes half the time of a class with slots.
+    deliveries: int = 0
+    lease: int = 0
+    grant: Grant | None = None
+    given_back: int = 0
+    error: str | None = None
+    ready_at: int = 0
+    live: bool = True

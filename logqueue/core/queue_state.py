@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from math import ceil
 from operator import itemgetter
 from typing import Any
@@ -238,27 +239,35 @@ class QueueState:
     def claim(self, grant: Grant, first_lease: int) -> None:
         """Lease jobs that are fresh or reclaimed."""
         jobs = self.jobs
-        reclaim = self.reclaim
-        lease = first_lease
+        seqs = grant.seqs
         if self.keys is not None:
-            for seq in grant.seqs:
+            for seq in seqs:
                 self.keys.end_waiting(seq)
-        for seq in grant.seqs:
-            job = jobs.get(seq)
-            if job is None:
-                job = jobs[seq] = JobEntry()
-                if self.has_timed:
-                    reclaim.discard(seq)
-            elif job.grant is None:
-                self._leave_place(seq, job)
-            else:
-                self._end_lease(seq, job)
-            job.deliveries += 1
-            job.lease = lease
-            job.grant = grant
-            lease += 1
-        self.leased += len(grant.seqs)
+        leases = range(first_lease, first_lease + len(seqs))
+        if not jobs.keys().isdisjoint(seqs):
+            for seq, lease in zip(seqs, leases, strict=True):
+                self._claim_known(seq, lease, grant)
+        else:
+            jobs.update(zip(seqs, map(JobEntry, repeat(1), leases, repeat(grant)), strict=True))
+            if self.has_timed:
+                for seq in seqs:
+                    self.reclaim.discard(seq)
+        self.leased += len(seqs)
         self._keep(grant)
+
+    def _claim_known(self, seq: int, lease: int, grant: Grant) -> None:
+        job = self.jobs.get(seq)
+        if job is None:
+            job = self.jobs[seq] = JobEntry()
+            if self.has_timed:
+                self.reclaim.discard(seq)
+        elif job.grant is None:
+            self._leave_place(seq, job)
+        else:
+            self._end_lease(seq, job)
+        job.deliveries += 1
+        job.lease = lease
+        job.grant = grant
 
     def spend_rate(self, rate: ClaimRateOptions, jobs: int, now: int) -> None:
         """Jobs were handed out under a claim rate."""
@@ -412,14 +421,29 @@ class QueueState:
         if not goes_on_at:
             self.has_overdue = False
 
-    def finish(self, seqs: Iterable[int]) -> None:
+    def finish(self, seqs: Sequence[int]) -> None:
         """Jobs are complete: their leases and counters go."""
-        for seq in seqs:
-            job = self.jobs.pop(seq, None)
-            if job is not None:
-                if not job.live:
-                    self.orphans -= 1
-                self._leave(seq, job)
+        pop = self.jobs.pop
+        found = [pop(seq, None) for seq in seqs]
+        start, count = 0, len(found)
+        while start < count:
+            job = found[start]
+            end = start + 1
+            if job is not None and job.grant is not None:
+                # Jobs that were handed out together mostly end together.
+                grant = job.grant
+                while end < count and (other := found[end]) is not None and other.grant is grant:
+                    end += 1
+                if self.orphans:
+                    gone = sum(one is not None and not one.live for one in found[start:end])
+                    self.orphans -= gone
+                    self.leased += gone
+                self.leased -= end - start
+                self._leave_stream(seqs[start:end], grant)
+                self._spend(grant, end - start)
+            elif job is not None:
+                self._leave(seqs[start], job)
+            start = end
 
     def forget(self, seqs: Sequence[int]) -> None:
         """Records were removed by eviction or delete. Leased ones stay as orphans."""
@@ -593,12 +617,14 @@ class QueueState:
         job.grant = None
         if job.live:
             self.leased -= 1
-        if grant.stream:
-            held = self.streams.get(grant.stream)
-            if held is not None:
-                held.discard(seq)
-                if not held:
-                    del self.streams[grant.stream]
+        self._leave_stream((seq,), grant)
+
+    def _leave_stream(self, seqs: Iterable[int], grant: Grant) -> None:
+        held = self.streams.get(grant.stream) if grant.stream else None
+        if held is not None:
+            held.difference_update(seqs)
+            if not held:
+                del self.streams[grant.stream]
 
     def _put_back(self, seq: int, job: JobEntry, ready_at: int) -> None:
         if not job.live:
@@ -620,9 +646,9 @@ class QueueState:
             del lapsed[next(iter(lapsed))]
         lapsed[grant.node] = lapsed.get(grant.node, 0) + grant.live
 
-    def _spend(self, grant: Grant) -> None:
-        """One lease of a grant has ended."""
-        grant.live -= 1
+    def _spend(self, grant: Grant, leases: int = 1) -> None:
+        """Leases of a grant have ended."""
+        grant.live -= leases
         assert grant.live >= 0
         if not grant.live:
             self._grants.spend(grant)

@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from logqueue.core.batch import Batch
+from logqueue.core.batch import Batch, Run
 from logqueue.core.record_times import expires_at
 from logqueue.core.topic import Topic
 from logqueue.events.block import NODE, BlockView, size_before
@@ -20,9 +20,6 @@ from logqueue.events.block import NODE, BlockView, size_before
 SKIPPED_MAX = 50_000
 """Records that one read passes over at most: whoever filters out a whole topic must not keep all
 others waiting. The page then ends early, with its cursor behind the last one."""
-
-Run = tuple[Batch, int, int]
-"""Neighbouring places of one batch: from the first up to, but without, the second."""
 
 
 class RemovedRange(NamedTuple):

@@ -5,8 +5,9 @@ Owns: one struct per result. Must not know: how a command is decided, HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat, starmap
+from typing import Any, Literal, NamedTuple, overload
 
 from logqueue.model.config import TopicOptions
 
@@ -105,6 +106,70 @@ class ClaimedJob(NamedTuple):
     given_back: int = 0
 
 
+class JobFate(NamedTuple):
+    """What most jobs do not have; attributes as of `ClaimedJob`."""
+
+    key: bytes = b""
+    error: str | None = None
+    updated_at: int = 0
+    given_back: int = 0
+
+
+class ClaimedJobs(Sequence[ClaimedJob]):
+    """The jobs of one claimer, ascending, column by column. As a sequence it makes each when it is
+    asked for.
+
+    Attributes:
+        seqs, leases, times, deliveries, data: As of `ClaimedJob`, one for each job.
+        deadline: Of all of them, ms since the epoch.
+        tags, metas: One for each job; None when no job has any.
+        fates: One for each job; None when no job has one.
+    """
+
+    __slots__ = (
+        "data", "deadline", "deliveries", "fates", "leases", "metas", "seqs", "tags", "times",
+    )  # fmt: skip
+
+    def __init__(self, seqs: Sequence[int], first_lease: int, deadline: int) -> None:
+        self.seqs = seqs
+        self.leases = range(first_lease, first_lease + len(seqs))
+        self.deadline = deadline
+        self.times: list[int] = []
+        self.deliveries: Sequence[int] = ()
+        self.data: list[bytes] = []
+        self.tags: list[bytes] | None = None
+        self.metas: list[bytes] | None = None
+        self.fates: Sequence[JobFate] | None = None
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def __iter__(self) -> Iterator[ClaimedJob]:
+        count = len(self.seqs)
+        columns = zip(
+            self.seqs,
+            self.leases,
+            repeat(self.deadline, count),
+            self.times,
+            self.deliveries,
+            self.data,
+            repeat(b"", count) if self.tags is None else self.tags,
+            repeat(b"", count) if self.metas is None else self.metas,
+            strict=True,
+        )
+        if self.fates is None:
+            return starmap(ClaimedJob, columns)
+        pairs = zip(starmap(ClaimedJob, columns), self.fates, strict=True)
+        return (job._replace(**fate._asdict()) for job, fate in pairs)
+
+    @overload
+    def __getitem__(self, place: int) -> ClaimedJob: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[ClaimedJob]: ...
+    def __getitem__(self, place: int | slice) -> ClaimedJob | list[ClaimedJob]:
+        return [*self][place]
+
+
 NoneReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]
 
 
@@ -118,7 +183,7 @@ class ClaimResult(NamedTuple):
         is_cut: The pass stopped at what one pass may hand out; the next one goes on.
     """
 
-    jobs: list[list[ClaimedJob]]
+    jobs: list[ClaimedJobs]
     ready: int
     reason: NoneReason | None = None
     retry_after_ms: int | None = None

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from logqueue.core.batch import Batch, Record
+from logqueue.core.batch import Batch, Record, Run
 from logqueue.core.batches import Batches, live_size
 from logqueue.core.record_attributes import RecordAttributeIndex
 from logqueue.core.record_times import due_at, expires_at, is_timed, time_of, written_at
@@ -177,21 +177,25 @@ class Topic:
                 return seqs[0] > last
         return True
 
-    def records(self, seqs: Sequence[int]) -> Iterator[Record]:
-        """Live records among ascending seqs; the rest is passed over."""
+    def runs(self, seqs: Sequence[int]) -> Iterator[Run]:
+        """Where the live records among ascending seqs are; the rest is passed over."""
         at = 0
         while at < len(seqs):
             batch = self.batch_of(seqs[at])
             if batch is None:
                 at += 1
                 continue
-            indexes = []
-            while at < len(seqs) and seqs[at] <= batch.last_seq:
-                index = batch.index_of(seqs[at])
-                if index >= 0:
-                    indexes.append(index)
-                at += 1
-            yield from batch.at(indexes)
+            end = bisect_right(seqs, batch.last_seq, at)
+            while at < end:
+                start, count = batch.run_of(seqs, at)
+                if start >= 0:
+                    yield batch, start, start + count
+                at += count
+
+    def records(self, seqs: Sequence[int]) -> Iterator[Record]:
+        """Live records among ascending seqs; the rest is passed over."""
+        for batch, start, end in self.runs(seqs):
+            yield from batch.at(range(start, end))
 
     def fitting(self, seqs: Sequence[int], bytes_max: int) -> int:
         """How many of ascending live seqs, from the first on, are no larger together than a bound,

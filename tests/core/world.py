@@ -264,7 +264,7 @@ class World:
         """Claim for one worker."""
         claimer = cmd.Claimer(node, jobs_max, lease_ms, stream)
         reply: cmd.ClaimResult = self.run(cmd.ClaimJobs(topic, (claimer,)))
-        return reply.jobs[0]
+        return [*reply.jobs[0]]
 
     def take(self, jobs_max: int = 1, **options: Any) -> list[int]:
         """Claim, and look at the seqs only."""

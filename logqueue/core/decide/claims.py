@@ -124,35 +124,55 @@ def _claimed(
     now: int,
 ) -> cmd.ClaimResult:
     queue = topic.queue
-    jobs: list[list[cmd.ClaimedJob]] = []
-    held = queue.jobs
+    has_fates = queue.has_errors or queue.has_given_back or topic.attributes is not None
+    jobs: list[cmd.ClaimedJobs] = []
     for seqs, (lease, deadline) in zip(shares, leases, strict=True):
-        numbered = enumerate(topic.records(seqs), lease)
-        jobs.append(
-            [
-                cmd.ClaimedJob(seq, lease, deadline, ts, held[seq].deliveries, data, tag, meta)
-                for lease, (seq, ts, (data, tag, _, meta)) in numbered
-            ]
-        )
-    if queue.has_errors or queue.has_given_back or topic.attributes is not None:
-        jobs = [[_with_attributes(topic, job) for job in part] for part in jobs]
+        claimed = cmd.ClaimedJobs(seqs, lease, deadline)
+        _fill(topic, claimed)
+        if has_fates:
+            claimed.fates = [_fate(topic, seq) for seq in seqs]
+        jobs.append(claimed)
     if all(shares):
         return cmd.ClaimResult(jobs, topic.ready)
     reason = _why_none(topic, stopped_by)
     return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, reason, now))
 
 
-def _with_attributes(topic: QueueTopic, job: cmd.ClaimedJob) -> cmd.ClaimedJob:
-    queue = topic.queue
-    known = queue.jobs[job.seq]
-    if known.error is not None or known.given_back:
-        job = job._replace(error=known.error, given_back=known.given_back)
-    batch = topic.batch_of(job.seq)
+def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
+    """What the records of claimed jobs say."""
+    held = topic.queue.jobs
+    jobs.deliveries = [held[seq].deliveries for seq in jobs.seqs]
+    for batch, start, end in topic.runs(jobs.seqs):
+        view = blocks.BlockView(batch.block)
+        before = len(jobs.data)
+        jobs.times.extend(batch.times_at(start, end))
+        jobs.data.extend(view.column(blocks.DATA, start, end) or ())
+        tags = view.column(blocks.TAG, start, end)
+        if tags is not None or jobs.tags is not None:
+            jobs.tags = _longer(jobs.tags, before, tags, end - start)
+        metas = view.column(blocks.META, start, end)
+        if metas is not None or jobs.metas is not None:
+            jobs.metas = _longer(jobs.metas, before, metas, end - start)
+    assert len(jobs.data) == len(jobs.seqs), "what is handed out is live"
+
+
+def _longer(
+    texts: list[bytes] | None, before: int, more: list[bytes] | None, count: int
+) -> list[bytes]:
+    """A column of texts with those of further jobs; None for jobs of which none has any."""
+    known = [b""] * before if texts is None else texts
+    known.extend([b""] * count if more is None else more)
+    return known
+
+
+def _fate(topic: QueueTopic, seq: int) -> cmd.JobFate:
+    known = topic.queue.jobs[seq]
+    batch = topic.batch_of(seq)
     if batch is None or batch.is_plain:
-        return job
-    view, index = blocks.BlockView(batch.block), batch.index_of(job.seq)
+        return cmd.JobFate(b"", known.error, 0, known.given_back)
+    view, index = blocks.BlockView(batch.block), batch.index_of(seq)
     updated_at = view.number(blocks.UPDATED_AT, index)
-    return job._replace(key=view.text(blocks.KEY, index), updated_at=updated_at)
+    return cmd.JobFate(view.text(blocks.KEY, index), known.error, updated_at, known.given_back)
 
 
 def _why_none(topic: QueueTopic, stopped_by: cmd.NoneReason | None) -> cmd.NoneReason:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -364,7 +364,9 @@ class Dispatcher:
         (jobs,) = result.jobs
         if jobs:
             node = command.claimers[0].node
-            pending.on_undelivered = partial(self.hand_back, command.topic, node, jobs)
+            pending.on_undelivered = partial(
+                self.hand_back, command.topic, node, jobs.seqs, jobs.leases
+            )
             return True
         topic: Topic | None = self.engine.state.topics.get(command.topic)
         if not isinstance(topic, QueueTopic) or not (command.wait_ms or result.is_cut):
@@ -401,10 +403,9 @@ class Dispatcher:
             waitlist.waiting.remove(waiting)
             self._forget_if_idle(waitlist)
 
-    def hand_back(self, topic: str, node: str, jobs: list[cmd.ClaimedJob]) -> None:
+    def hand_back(self, topic: str, node: str, seqs: Sequence[int], leases: Sequence[int]) -> None:
         """Give back jobs that never reached the caller they were dealt to; that was no delivery."""
-        if jobs:
-            seqs, leases = [job.seq for job in jobs], [job.lease for job in jobs]
+        if seqs:
             self._give_back(cmd.NackJobs(topic, node, seqs, leases, delay_ms=0, count=False))
 
     def _give_back(self, command: cmd.NackJobs | cmd.ReleaseStream) -> None:
@@ -477,7 +478,8 @@ class Dispatcher:
         # What came before the end of the connection counts.
         self.turn.run()
         has_worked = stream.has_worked
-        self.hand_back(stream.topic, stream.node, [*stream.on_way.values()])
+        on_way = stream.on_way
+        self.hand_back(stream.topic, stream.node, [*on_way], [*on_way.values()])
         queue = self.engine.state.topics.get(stream.topic)
         if self._is_stopping and queue is not None and queue.config.leases_durable:
             return
@@ -604,27 +606,29 @@ class Dispatcher:
         self,
         topic: Topic,
         waiting: Waiting,
-        jobs: list[cmd.ClaimedJob],
+        jobs: cmd.ClaimedJobs,
         outcome: Executed[cmd.ClaimResult],
     ) -> None:
         if jobs:
             node = waiting.claimer.node
-            waiting.pending.on_undelivered = partial(self.hand_back, topic.name, node, jobs)
+            waiting.pending.on_undelivered = partial(
+                self.hand_back, topic.name, node, jobs.seqs, jobs.leases
+            )
         claimed = outcome.result._replace(jobs=[jobs])
         waiting.decide(claimed, outcome.written, outcome.durable)
 
     def _deliver(
         self,
         stream: WorkStream,
-        jobs: list[cmd.ClaimedJob],
+        jobs: cmd.ClaimedJobs,
         outcome: Executed[cmd.ClaimResult],
     ) -> None:
-        stream.on_way.update((job.seq, job) for job in jobs)
+        stream.on_way.update(zip(jobs.seqs, jobs.leases, strict=True))
 
         def release(failure: LogqueueError | None) -> None:
             if failure is None:
-                for job in jobs:
-                    stream.on_way.pop(job.seq, None)
+                for seq in jobs.seqs:
+                    stream.on_way.pop(seq, None)
                 stream.deliver(jobs)
             else:
                 stream.end(failure)

@@ -31,7 +31,7 @@ class WorkStream:
             server; the leases given over them count as this one's.
         since: Its place in the line.
         starts: Whether its client says that it starts each job as soon as it has it.
-        on_way: Jobs dealt to it whose frames are not written yet, by seq.
+        on_way: Lease numbers of jobs dealt to it whose frames are not written yet, by seq.
         observed: What is known of its node; `worked_before` is how often that had settled or
             extended jobs of the queue when the stream was opened.
         key: Who opened it; None on a server without authentication.
@@ -56,7 +56,7 @@ class WorkStream:
         self.earlier: list[int] = []
         self.since = 0
         self.starts = starts
-        self.on_way: dict[int, cmd.ClaimedJob] = {}
+        self.on_way: dict[int, int] = {}
         self.observed: Observed | None = None
         self.worked_before = 0
 
@@ -76,7 +76,7 @@ class WorkStream:
         """Whether its client must read what it has before it gets more."""
         raise NotImplementedError
 
-    def deliver(self, jobs: list[cmd.ClaimedJob]) -> None:
+    def deliver(self, jobs: cmd.ClaimedJobs) -> None:
         """Jobs leased to this stream whose promise holds. Must not block or raise."""
         raise NotImplementedError
 

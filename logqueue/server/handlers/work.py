@@ -68,7 +68,7 @@ class SseWorkStream(WorkStream):
             # The queue went while the stream was opened.
             self.end(refusal)
 
-    def deliver(self, jobs: list[cmd.ClaimedJob]) -> None:
+    def deliver(self, jobs: cmd.ClaimedJobs) -> None:
         """See WorkStream."""
         self._held_back_by = ""
         self._write(replies.encode_job_frames(self.topic, jobs))
