@@ -65,7 +65,7 @@ def access(row: Operation) -> str:
 
 POLICIES = {
     Body.IGNORED: ("", "fine", "not looked at: a body is ignored"),
-    Body.OPTIONAL: ("optional", "stands for `{}`", "JSON or 415"),
+    Body.OPTIONAL: ("optional", "means `{}`", "JSON or 415"),
     Body.NOT_EMPTY: ("not empty", "400", "JSON or 415"),
     Body.REQUIRED: ("required", "415 without a JSON content type, else 400", "JSON or 415"),
     Body.MERGE_PATCH: (
@@ -104,9 +104,9 @@ def sections() -> Iterator[str]:
     for row in OPERATIONS:
         if not row.doc:
             yield from (f"### {row.summary}", "", f"`{row.method} {path(row)}`. {row.text}", "")
-            for told in (row.asks, row.example):
-                if told is not None:
-                    yield from ("```json", wrapped(told), "```", "")
+            for example in (row.asks, row.example):
+                if example is not None:
+                    yield from ("```json", wrapped(example), "```", "")
             codes = [f"{kind.status} `{kind.code}`" for kind in row.errors]
             if codes:
                 yield from (f"Refused with {', '.join(codes)}.", "")

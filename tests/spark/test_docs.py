@@ -117,7 +117,7 @@ def test_the_page_goes_as_told(
     assert list((tmp_path / "mails").glob("*.parquet"))
 
 
-def test_every_table_is_told_as_it_is() -> None:
+def test_every_table_is_documented_as_it_is() -> None:
     text = page(PAGE)
     for kind in tables.ALL:
         columns = "\n".join(f"| `{c.name}` | {c.type} | {c.note} |" for c in kind.columns)
