@@ -75,6 +75,10 @@ class ClientMemory:
                 {"limit": limit, "max": most},
             )
 
+    def has_room(self, key_id: str, size: int) -> bool:
+        """Whether there is room for `size` bytes more, as things are."""
+        return self._refusal(key_id, size) is None
+
     def stall(self, holder: object, drop: Callable[[], None]) -> None:
         """A connection does not read what is written to it."""
         self.stalled[holder] = (time.monotonic(), drop)

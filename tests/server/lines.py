@@ -19,6 +19,7 @@ class Line(asyncio.Transport):
 
     Attributes:
         written: What the server wrote and nobody took yet.
+        writes: How often it wrote.
         is_read: False lets written bytes pile up, as for a client that does not read.
         wants_more: Whether the server wants more bytes.
     """
@@ -26,6 +27,7 @@ class Line(asyncio.Transport):
     def __init__(self, api: HttpApi) -> None:
         super().__init__()
         self.written = bytearray()
+        self.writes = 0
         self.is_read = True
         self.wants_more = True
         self.is_closed = self.is_aborted = False
@@ -65,6 +67,7 @@ class Line(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """See asyncio.Transport."""
         self.written += data
+        self.writes += 1
         if not self.is_read:
             self._unread += len(data)
             if self._unread > HIGH_WATER and not self._is_paused:

@@ -29,6 +29,9 @@ class Line:
             self.written += reply.body
         return not self.closing
 
+    def reply_due(self, exchange: HttpExchange) -> None:
+        exchange.deliver()
+
     def on_response_complete(self, exchange: object) -> None: ...
 
 

@@ -19,6 +19,9 @@ from tests.server.memory import Memory
 BEGIN = "HttpConnection.data_received"
 END = "HttpConnection.on_response_complete"
 
+KNOWN_HEAD_CALLS_MAX = 13
+"""From the bytes to the handler: head, key, body."""
+
 NOT_ON_THE_WAY = (
     "logqueue/testing/",
     "wal/testing/",
@@ -77,8 +80,16 @@ def way_of(memory: Memory, what: str) -> list[tuple[str, str]]:
     return way.passed
 
 
+@pytest.mark.parametrize(("what", "handler"), [("claim", "claim"), ("append", "append")])
+def test_a_request_with_a_known_head_is_soon_at_its_handler(
+    memory: Memory, what: str, handler: str
+) -> None:
+    names = [name.rpartition(".")[2] for _, name in way_of(memory, what)]
+    assert names.index(handler) <= KNOWN_HEAD_CALLS_MAX, names[: names.index(handler)]
+
+
 @pytest.mark.parametrize(
-    ("what", "files_max", "calls_max"), [("claim", 44, 172), ("append", 47, 185)]
+    ("what", "files_max", "calls_max"), [("claim", 44, 160), ("append", 47, 167)]
 )
 def test_a_request_passes_few_functions(
     memory: Memory, what: str, files_max: int, calls_max: int

@@ -37,6 +37,7 @@ OPERATIONS = (
         body_policy=Body.REQUIRED,
         command=cmd.Append,
         in_steps=read_packed_append,
+        pipelined=True,
         group="records",
         summary="Write records",
         doc="write-records",

@@ -105,6 +105,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
             taken: of what they are one.
         only: Schema of what the types of `body` cannot say.
         in_steps: Reads large bodies for the handler, as `HttpRequest.document`.
+        pipelined: A short command with a short reply: of pipelined requests the later ones are
+            executed before the earlier ones are answered.
         command: What the handler submits to the engine; None when it changes nothing.
         group: The tag of the operation, one of `GROUPS`.
         doc: The heading of docs/protocol.md that explains it, as in a link. Without one, a section
@@ -130,6 +132,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     asks: Mapping[str, Any] | None = None
     only: Schema = {}
     in_steps: StepsReader | None = None
+    pipelined: bool = False
     command: type[msgspec.Struct] | None = None
     group: str
     summary: str

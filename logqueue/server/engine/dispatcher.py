@@ -168,6 +168,15 @@ class Dispatcher:
             self._decide_alone(command, pending, self.engine.clock.now_ms())
         return pending
 
+    def decides_soon(self, pending: Pending[Any], topic: str) -> bool:
+        """Whether the answer to a command on a topic is sure to be decided at the end of this turn
+        of the loop, before that to any command like it that is submitted now."""
+        command = self.turn.command_of(pending, topic)
+        if isinstance(command, cmd.ClaimJobs):
+            queue: Topic | None = self.engine.state.topics.get(topic)
+            return not command.wait_ms and not (queue and queue.config.claim_jitter_ms)
+        return command is not None and not has_portions(self.engine, command)
+
     def hold(
         self, result: R, written: int, durable: int, encode: Callable[[C, R, Spent], T], context: C
     ) -> Pending[T]:

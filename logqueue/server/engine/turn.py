@@ -73,6 +73,16 @@ class Turn:
         else:
             group.append((command, pending))
 
+    def command_of(self, pending: Pending[Any], topic: str) -> cmd.Command[Any] | None:
+        """The command of an answer, if it is the last of its type on its topic that waits for the
+        end of the turn."""
+        for kind in _COST:
+            group = self._groups.get((kind, topic))
+            if group is not None and group[-1][1] is pending:
+                command: cmd.Command[Any] = group[-1][0]
+                return command
+        return None
+
     def run(self) -> None:
         """Decide all that was submitted so far, however much it is: somebody is to see it."""
         if self._groups:

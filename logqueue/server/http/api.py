@@ -35,6 +35,7 @@ from logqueue.server.auth import Key, bearer, query_token
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Pending
 from logqueue.server.hosts import HostPolicy
+from logqueue.server.http.head_memo import HeadMemo
 from logqueue.server.http.requests import (
     Answer,
     Begin,
@@ -66,6 +67,7 @@ class HttpApi:
         self.service = service
         self.router = router
         self.metrics = metrics
+        self.heads = HeadMemo()
         settings = service.settings
         self.hosts = HostPolicy(
             has_keys=settings.asks_for_keys,
@@ -104,12 +106,13 @@ class HttpApi:
         Raises:
             LogqueueError: Refused.
         """
-        if route.body is not Body.IGNORED:
+        if route.body is not Body.IGNORED and not request.is_json:
             _require_json(request, route)
         if route.in_steps is not None and len(request.body) > LARGE_BYTES:
             request.wait()
             return self._answer_large(request, route, request.body)
-        engine = self.service.engine
+        dispatcher = self.service.lifecycle.dispatcher
+        engine = dispatcher.engine if dispatcher is not None else None
         if engine is not None and engine.has_arrears and engine.is_far_behind(request.name):
             return self._answer_behind(request, route)
         return self._handle(request, route)
@@ -158,6 +161,12 @@ class HttpApi:
         except LogqueueError:
             pending.cancel()
             raise
+
+    def decide_now(self) -> None:
+        """Decide what was submitted in this turn of the loop: somebody has to know what waits."""
+        dispatcher = self.service.lifecycle.dispatcher
+        if dispatcher is not None:
+            dispatcher.turn.run()
 
     def refuse(self, request: HttpRequest, error: Exception) -> Reply:
         """The reply to a request that failed."""
@@ -291,11 +300,7 @@ def _require_json(request: HttpRequest, route: Route) -> None:
             return
         if route.body is Body.NOT_EMPTY:
             raise InvalidRequest("this call needs a JSON body")
-    declared = request.header(b"content-type")
-    accepted: tuple[bytes, ...] = (b"application/json",)
-    if route.body is Body.MERGE_PATCH:
-        accepted = (b"application/json", b"application/merge-patch+json")
-    if declared is None or not declared.lstrip().lower().startswith(accepted):
+    if not route.takes(request.header(b"content-type")):
         raise UnsupportedMediaType("send the body as JSON: `content-type: application/json`")
     if not request.body:
         raise InvalidRequest("this call needs a JSON body")

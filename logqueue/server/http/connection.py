@@ -1,8 +1,14 @@
-"""One HTTP/1.1 connection: requests in order, each answered before the next is read.
+"""One HTTP/1.1 connection: requests in order, replies in the same order.
 
 Owns: what a connection does with the bytes that come, how long a client may take to send a request,
-what waits behind a request that is being answered, where endless replies and WebSockets are written
-to. Must not know: routes, what a body says, how a reply is made.
+which requests are executed before earlier ones are answered, where endless replies and WebSockets
+are written to. Must not know: routes, what a body says, how a reply is made.
+
+A request is begun when all before it are answered, with one exception: a request of a short
+operation (`Operation.pipelined`) whose head is known follows earlier ones as soon as those have had
+their effects, and while nothing but the log holds their replies. So pipelined writes share a sync,
+and a client observes what it would if they were taken one by one. All that is due to a client at a
+time is written at once.
 
 Every step of the event loop is bounded: a body in many chunks or many requests in one packet are
 taken a part at a time.
@@ -12,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -29,6 +36,7 @@ from logqueue.server.http.exchange import (
     HttpExchange,
 )
 from logqueue.server.http.head import HEAD_BYTES_MAX, RequestHead, parse_head, require_beginning
+from logqueue.server.http.head_memo import KNOWN_HEAD_BYTES_MAX, KnownHead
 from logqueue.server.http.http2 import PREFACE, Http2Connection
 from logqueue.server.http.pace import ADVICE, GRACE_S, Pace
 from logqueue.server.http.requests import Fields, Reply
@@ -37,11 +45,18 @@ from logqueue.server.http.websocket import WebSocket, is_offered
 KEEP_ALIVE_S = 75.0
 """A connection without a request is closed after so long."""
 HEAD_SECONDS_MAX = 60.0
-HEADS_KEPT = 4
-HEAD_KEPT_BYTES_MAX = 600
-"""Clients send the same few heads again and again."""
 BACKLOG_BYTES_MAX = 256 << 10
-REQUESTS_PER_STEP = 32
+REQUESTS_PER_STEP = 64
+PIPELINED_MAX = 128
+"""So many requests of one connection are in progress at most."""
+PIPELINED_BYTES = 2 << 10
+"""What a request costs that waits for the log behind another one of its connection."""
+JOINED_BYTES_MAX = 64 << 10
+"""Replies are written together up to about this length."""
+DELIVERED_BYTES_MAX = 1 << 20
+"""So much of what is due is written in one step."""
+NEVER = 1 << 62
+"""More bytes than any backlog has."""
 
 _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -80,12 +95,17 @@ class HttpConnection(asyncio.Protocol):
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
         self._connections = connections
         self._keep_alive_s = keep_alive_s
-        self._running: HttpExchange | None = None
+        # Requests that are begun and not answered yet, in order; the last may not be whole.
+        self._line: deque[HttpExchange] = deque()
         self._body: IncomingBody | None = None
         self._head = b""
-        self._heads: dict[bytes, RequestHead] = {}
         self._backlog = bytearray()
-        self._is_feeding = False
+        # Only with so many bytes more does the backlog hold a request that may be begun.
+        self._missing_bytes = 0
+        # What is written at the end of this step; None outside of one.
+        self._joined: list[bytes] | None = None
+        self._joined_bytes = self._sent_bytes = 0
+        self._is_delivering = False
         self._is_going_on = False
         self._is_lingering = False
         self._saw_end = False
@@ -95,7 +115,6 @@ class HttpConnection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._share = MemoryShare(self.api.service.memory)
         self._key: Key | None = None
-        self._request_bytes = 0
         self._reply_bytes = 0
         self._writing_bytes = 0
         self._stream: ByteStream | None = None
@@ -121,8 +140,8 @@ class HttpConnection(asyncio.Protocol):
         """The connection is gone: whoever is still being answered learns of it."""
         self._connections.discard(self)
         self._stop_timers()
-        running, self._running = self._running, None
-        if running is not None and not running.is_complete:
+        line, self._line = self._line, deque()
+        for running in line:
             running.lose()
         if self._stream is not None:
             self._stream.lose()
@@ -140,7 +159,7 @@ class HttpConnection(asyncio.Protocol):
         size = self.transport.get_write_buffer_size()
         self._reply_bytes = max(size, self._writing_bytes)
         self.api.service.memory.stall(self, self._drop)
-        self._note_memory(is_forced=True)
+        self.note_memory(is_forced=True)
         if self._stream is not None:
             self._stream.pause(True)
 
@@ -149,7 +168,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_write_paused = False
         self._reply_bytes = 0
         self.api.service.memory.flow(self)
-        self._note_memory(is_forced=True)
+        self.note_memory(is_forced=True)
         if self._stall_timer is not None and not self.transport.is_closing():
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -157,16 +176,17 @@ class HttpConnection(asyncio.Protocol):
             self._drained.set_result(None)
         if self._stream is not None:
             self._stream.pause(False)
-        elif self._backlog:
-            self._go_on_soon()
+        else:
+            self._deliver_soon()
 
     def eof_received(self) -> bool:
         """The client sends no more. A reply that the log holds back still goes out; one that may
         be long in coming does not, since most who send this have hung up altogether."""
-        running = self._running
+        line = self._line
         self._saw_end = True
-        if running is not None and running.is_whole:
-            return running.is_held
+        if line and line[-1].is_whole:
+            self.api.decide_now()
+            return bool(self._line) and self._line[0].is_held
         if self._body is not None or self._head:
             self._refuse(InvalidRequest("the connection was shut before the request was complete"))
             return True
@@ -177,44 +197,56 @@ class HttpConnection(asyncio.Protocol):
         how a client that hangs up is noticed."""
         if self._is_lingering:
             return
-        if self._backlog or self._is_busy:
+        if self._backlog or ((self._line or self._is_write_paused) and self._is_busy):
             self._wait(data)
+            if self._may_go_on():
+                self._go_on_soon()
         else:
             self._feed(data)
 
     def shutdown(self) -> None:
         """The server stops: close now, or behind the reply that is due."""
-        running = self._running
-        if running is None or self._is_lingering:
-            self.transport.close()
+        if self._line and not self._is_lingering:
+            self._line[-1].keep_alive = False
         else:
-            running.keep_alive = False
+            self.transport.close()
 
     # -- input -----------------------------------------------------------------------------------
 
     @property
     def _is_busy(self) -> bool:
-        """Whether a whole request waits for its reply, or the last one for its reader."""
-        running = self._running
-        return (running is not None and running.is_whole) or self._is_write_paused
+        """Whether no request may be begun: a whole one waits for its reply and nothing may follow
+        it, or the replies wait for their reader."""
+        if self._is_write_paused:
+            return True
+        line = self._line
+        if not line or not line[-1].is_whole:
+            return False
+        return len(line) >= PIPELINED_MAX or not line[-1].may_be_followed
 
     def _wait(self, data: bytes) -> None:
         """Keep bytes for later; too many stop the reading. Without memory for them the connection
         ends behind the reply that is due."""
         self._backlog += data
         try:
-            self._note_memory()
+            self.note_memory()
         except Throttled:
             self._backlog.clear()
             self._is_lingering = True
-            if self._running is not None:
-                self._running.keep_alive = False
+            if self._line:
+                self._line[-1].keep_alive = False
             else:
                 self._end()
             return
         if len(self._backlog) > BACKLOG_BYTES_MAX and self._is_reading:
             self._is_reading = False
             self.transport.pause_reading()
+
+    def _may_go_on(self) -> bool:
+        """Whether something of the backlog may be taken now."""
+        if not self._backlog or self._is_busy:
+            return False
+        return not self._line or len(self._backlog) >= self._missing_bytes
 
     def _go_on_soon(self) -> None:
         if not self._is_going_on:
@@ -228,6 +260,7 @@ class HttpConnection(asyncio.Protocol):
             return
         data = bytes(self._backlog)
         self._backlog.clear()
+        self._missing_bytes = 0
         if not self._is_reading:
             self._is_reading = True
             self.transport.resume_reading()
@@ -235,17 +268,19 @@ class HttpConnection(asyncio.Protocol):
             self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        """Take bytes, up to the first request that cannot be answered at once."""
-        self._is_feeding = True
+        """Take bytes, up to the first request that must wait."""
+        at = 0
+        self._joined = []
         try:
             for _ in range(REQUESTS_PER_STEP):
-                body = self._body
-                data = self._take(data)
+                body, before = self._body, at
+                at = self._take(data, at)
                 if self._successor is not None:
-                    if data:
-                        self._successor.data_received(data)
+                    self._flush()
+                    if at < len(data):
+                        self._successor.data_received(data[at:] if at else data)
                     return
-                if not data or self._is_lingering or self._is_busy:
+                if at == len(data) or at == before or self._is_lingering or self._is_busy:
                     break
                 if body is not None and body is self._body:
                     # It had its share of this step.
@@ -255,31 +290,46 @@ class HttpConnection(asyncio.Protocol):
         except Exception:
             # Without what was sent: it may hold a key.
             logger.exception("a connection failed")
+            self._joined = None
             self.transport.abort()
             return
-        finally:
-            self._is_feeding = False
-        if data and not self._is_lingering:
-            self._wait(data)
-            if not self._is_busy:
+        if self._line and self._line[0].due is not None:
+            self._deliver_due()
+        self._flush()
+        self._joined = None
+        if at < len(data) and not self._is_lingering:
+            self._wait(data[at:] if at else data)
+            if self._may_go_on():
                 self._go_on_soon()
         elif self._saw_end:
             self._close_behind_the_last()
-        if self._head or self._body is not None or self._share.size:
+        if self._head or self._body is not None or self._share.size or len(self._line) > 1:
             self._note_unfinished()
-        self._watch_reading()
+        if self._slow_timer is not None or self._head or self._body is not None:
+            self._watch_reading()
 
-    def _take(self, data: bytes) -> bytes:
-        """Take bytes for the request that comes now; returns those that were not taken.
+    def _take(self, data: bytes, at: int) -> int:
+        """Take bytes for the request that comes now; returns where those begin that were not taken.
 
         Raises:
             InvalidRequest: This is not an HTTP/1.1 request.
         """
-        body = self._body
-        if body is None:
-            return self._take_head(data)
-        running = self._running
-        assert running is not None
+        if self._body is not None:
+            return len(data) - len(self._take_body(self._body, data[at:] if at else data))
+        if not self._head:
+            found = self.api.heads.find(data, at, self.api.service.keys)
+            if self._line and (found is None or not self._may_follow(found, data, at)):
+                if self._line[0].due is not None:
+                    self._deliver_due()
+                if self._line:
+                    self._missing_bytes = _missing(found, data, at)
+                    return at
+            if found is not None:
+                return self._begin_known(found, data)
+        return len(data) - len(self._take_head(data[at:] if at else data))
+
+    def _take_body(self, body: IncomingBody, data: bytes) -> bytes:
+        running = self._line[-1]
         try:
             rest = body.feed(data)
         except PayloadTooLarge as refusal:
@@ -305,8 +355,8 @@ class HttpConnection(asyncio.Protocol):
             if len(data) < len(PREFACE):
                 self._head = data
                 return b""
-            self._become_http2()
-            return data
+            self._become_http2(data)
+            return b""
         end = data.find(b"\r\n\r\n", max(before - 3, 0))
         if end < 0 or end > HEAD_BYTES_MAX:
             if len(data) > HEAD_BYTES_MAX:
@@ -316,34 +366,25 @@ class HttpConnection(asyncio.Protocol):
             self._head = data
             return b""
         self._head = b""
-        head = self._parse(data, end + 4)
+        text = data[: end + 4]
+        head = parse_head(text)
         if head.body_bytes > 0:
             begin, stop = end + 4, end + 4 + head.body_bytes
-            self._begin(head, data[begin:stop] if stop <= len(data) else None)
+            self._begin(head, text, data[begin:stop] if stop <= len(data) else None)
             return data[stop:] if self._body is None else data[begin:]
-        self._begin(head, b"" if not head.body_bytes else None)
+        self._begin(head, text, b"" if not head.body_bytes else None)
         return data[end + 4 :]
 
-    def _parse(self, data: bytes, stop: int) -> RequestHead:
-        """Parse a head, unless it is one that this connection sent before, byte for byte."""
-        text = data[:stop]
-        head = self._heads.get(text)
-        if head is None:
-            head = parse_head(text)
-            if stop <= HEAD_KEPT_BYTES_MAX:
-                if len(self._heads) == HEADS_KEPT:
-                    self._heads.clear()
-                self._heads[text] = head
-        return head
-
-    def _begin(self, head: RequestHead, content: bytes | None) -> None:
+    def _begin(self, head: RequestHead, text: bytes, content: bytes | None) -> None:
         """Begin a request: its head is whole, and so is the body unless `content` is None."""
         running = HttpExchange(self, head.keep_alive, head.is_http_11)
-        self._running = running
+        self._line.append(running)
         self._begun += 1
         try:
             limit = running.admit(head)
-            self._key = running.request.key
+            request = running.request
+            self._key = request.key
+            self.api.heads.keep(text, head, request, running.route, limit, self.api.service.keys)
             if running.route.socket is not None and self._becomes_websocket(head, running):
                 return
         except Exception as error:
@@ -351,18 +392,71 @@ class HttpConnection(asyncio.Protocol):
             limit = -1
             if head.method == "CONNECT":
                 running.keep_alive = False
+        if content is not None:
+            running.answer(content if limit >= 0 else b"")
+        else:
+            self._await_body(running, head.body_bytes, limit, head.expects_continue)
+
+    def _may_follow(self, found: tuple[KnownHead, int, int], data: bytes, at: int) -> bool:
+        """Whether a request may be begun behind those that are not answered yet.
+
+        They count as one in progress together, so they need to have one key.
+        """
+        known, begin, size = found
+        key, first = known.key, self._line[0]
+        held = PIPELINED_BYTES * len(self._line) + len(data) - at - self._share.size
+        return (
+            known.route.pipelined
+            and begin + size <= len(data)
+            and key is self._key
+            and not first.is_complete
+            and (key is None or first.request.is_counted)
+            and self._is_observed_by(known)
+            and self.api.service.memory.has_room("" if key is None else key.id, held)
+        )
+
+    def _is_observed_by(self, known: KnownHead) -> bool:
+        """See to it that a request that is begun now observes all before it; False when it would
+        not. Whoever is not decided yet came after those that are, in the order of decisions."""
+        for running in reversed(self._line):
+            if running.pending is not None:
+                return running.precedes(known)
+        return True
+
+    def _begin_known(self, found: tuple[KnownHead, int, int], data: bytes) -> int:
+        """Begin a request whose head is known; returns where the bytes begin that are not taken."""
+        known, begin, size = found
+        running = HttpExchange(self, True)
+        is_first = not self._line
+        self._line.append(running)
+        self._begun += 1
+        self._key = known.key
+        limit = known.body_bytes_max
+        try:
+            running.admit_known(known, size, is_counted=is_first)
+        except LogqueueError as refusal:
+            running.refusal = self.api.refuse(running.request, refusal)
+            limit = -1
+        stop = begin + size
+        if stop <= len(data):
+            running.answer(data[begin:stop] if limit >= 0 else b"")
+            return stop
+        self._await_body(running, size, limit, expects_continue=False)
+        return begin
+
+    def _await_body(
+        self, running: HttpExchange, body_bytes: int, limit: int, expects_continue: bool
+    ) -> None:
+        """The rest of a body is still to come; a `limit` of -1 is for one that nobody will read."""
         is_kept = limit >= 0
         if not is_kept:
             limit = IGNORED_BODY_BYTES_MAX
-        if content is not None:
-            running.answer(content if is_kept else b"")
-            return
-        if not is_kept and (head.body_bytes > limit or head.expects_continue):
-            self._answer_and_linger(running)
-            return
-        if head.expects_continue:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._body = IncomingBody(head.body_bytes, limit, is_kept=is_kept)
+            if body_bytes > limit or expects_continue:
+                self._answer_and_linger(running)
+                return
+        if expects_continue:
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._body = IncomingBody(body_bytes, limit, is_kept=is_kept)
 
     def _answer_and_linger(self, running: HttpExchange) -> None:
         """Answer a request whose body is not wanted, and end the connection behind the reply."""
@@ -373,26 +467,26 @@ class HttpConnection(asyncio.Protocol):
 
     def _refuse(self, refusal: LogqueueError) -> None:
         """Answer bytes that are not a request, and hang up."""
-        running, self._running = self._running, None
-        if running is not None and not running.is_complete:
-            self.api.leave(running.request, refusal.status)
-            running.lose()
+        line, self._line = self._line, deque()
+        for running in line:
+            if not running.is_complete:
+                self.api.leave(running.request, refusal.status)
+                running.lose()
         self._body = None
         self._head = b""
         self._is_lingering = True
         if not self.transport.is_closing():
-            self.transport.write(encode_reply(error_reply(refusal), keep_alive=False))
+            self._write(encode_reply(error_reply(refusal), keep_alive=False))
             self._end()
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def _note_memory(self, *, is_forced: bool = False) -> None:
-        """Enter in the books what this connection holds.
-
-        Raises:
-            Throttled: There is no room, unless forced.
-        """
-        size = len(self._head) + len(self._backlog) + self._request_bytes + self._reply_bytes
+    def note_memory(self, *, is_forced: bool = False) -> None:
+        """See `ReplyWriter`."""
+        size = len(self._head) + len(self._backlog) + self._reply_bytes
+        for running in self._line:
+            size += running.held_bytes
+        size += PIPELINED_BYTES * max(len(self._line) - 1, 0)
         body = self._body
         if body is not None:
             size += body.held
@@ -402,25 +496,11 @@ class HttpConnection(asyncio.Protocol):
     def _note_unfinished(self) -> None:
         """Enter a request that is not whole; without room it is refused."""
         try:
-            self._note_memory()
+            self.note_memory()
         except Throttled as refusal:
-            if self._is_busy:
-                return
-            self._refuse(refusal)
-            self._note_memory(is_forced=True)
-
-    def hold_request(self, size: int, *, is_forced: bool) -> None:
-        """The request that is answered now will wait, and holds so many bytes.
-
-        Raises:
-            Throttled: There is no room, unless forced.
-        """
-        self._request_bytes = size
-        try:
-            self._note_memory(is_forced=is_forced)
-        except Throttled:
-            self._request_bytes = 0
-            raise
+            if not self._is_busy and not (self._line and self._line[-1].is_whole):
+                self._refuse(refusal)
+            self.note_memory(is_forced=True)
 
     def _drop(self) -> None:
         """Memory is short, and this client does not read."""
@@ -428,7 +508,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport.abort()
 
     def _free_memory(self) -> None:
-        self._request_bytes = self._reply_bytes = 0
+        self._reply_bytes = 0
         self._share.release()
         self.api.service.memory.flow(self)
 
@@ -438,16 +518,13 @@ class HttpConnection(asyncio.Protocol):
         """See `ReplyWriter`."""
         if self.transport.is_closing():
             return False
-        wire = encode_reply(reply, exchange.keep_alive, is_head=is_head)
-        self._writing_bytes = len(wire)
-        self.transport.write(wire)
-        self._writing_bytes = 0
+        self._write(encode_reply(reply, exchange.keep_alive, is_head=is_head))
         return True
 
     def write_head(self, exchange: HttpExchange, status: int, fields: Fields) -> None:
         """See `ReplyWriter`."""
         if not self.transport.is_closing():
-            self.transport.write(encode_head(status, fields, exchange.keep_alive))
+            self._write(encode_head(status, fields, exchange.keep_alive))
 
     def write_part(self, part: bytes | memoryview) -> None:
         """See `ReplyWriter`."""
@@ -455,18 +532,83 @@ class HttpConnection(asyncio.Protocol):
 
     def on_response_complete(self, exchange: HttpExchange) -> None:
         """See `ReplyWriter`: the connection is free for what comes next."""
-        self._running = None
-        if self._request_bytes:
-            self._request_bytes = 0
-            self._note_memory(is_forced=True)
+        line = self._line
+        line.popleft()
+        if line:
+            # It was counted for all of them.
+            if line[0].request.key is not None and not line[0].request.is_counted:
+                line[0].count()
+        elif self._share.size:
+            self.note_memory(is_forced=True)
         self._idle_since = self.loop.time()
         if not exchange.keep_alive:
             self._end()
-        elif not self._is_feeding:
-            if self._backlog:
-                self._go_on_soon()
-            elif self._saw_end:
-                self._end()
+        elif self._joined is None:
+            self._go_on_behind_replies()
+
+    def reply_due(self, exchange: HttpExchange) -> None:
+        """See `ReplyWriter`. Replies leave in the order of requests; those of one step together."""
+        if self._joined is not None:
+            return
+        if len(self._line) == 1 and not self._is_write_paused:
+            exchange.deliver()
+        else:
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if not self._is_delivering:
+            self._is_delivering = True
+            self.loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        """Send what is due, in one write."""
+        self._is_delivering = False
+        self._joined = []
+        self._deliver_due()
+        self._flush()
+        self._joined = None
+        if self._share.size:
+            self.note_memory(is_forced=True)
+        self._go_on_behind_replies()
+
+    def _deliver_due(self) -> None:
+        limit = self._sent_bytes + DELIVERED_BYTES_MAX
+        while self._line and self._line[0].due is not None and not self._is_write_paused:
+            if self._sent_bytes >= limit:
+                self._deliver_soon()
+                break
+            self._line[0].deliver()
+
+    def _go_on_behind_replies(self) -> None:
+        """Some replies are sent: take up what has waited for that."""
+        if self._line and self._line[0].due is not None:
+            self._deliver_soon()
+        if self._may_go_on():
+            self._go_on_soon()
+        if self._saw_end and (self._line or not self._backlog):
+            self._close_behind_the_last()
+
+    def _write(self, wire: bytes) -> None:
+        """Send bytes, together with others of this step if there are any."""
+        self._sent_bytes += len(wire)
+        if self._joined is None:
+            self._writing_bytes = len(wire)
+            self.transport.write(wire)
+            self._writing_bytes = 0
+            return
+        self._joined.append(wire)
+        self._joined_bytes += len(wire)
+        if self._joined_bytes >= JOINED_BYTES_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what waits for the end of this step."""
+        parts = self._joined
+        if parts:
+            self._joined, self._joined_bytes = None, 0
+            if not self.transport.is_closing():
+                self._write(parts[0] if len(parts) == 1 else b"".join(parts))
+            self._joined = []
 
     async def drained(self) -> None:
         """See `ReplyWriter`."""
@@ -479,6 +621,7 @@ class HttpConnection(asyncio.Protocol):
     ) -> ByteStream:
         """See `ReplyWriter`. The body is chunked; for HTTP/1.0 the connection ends behind it."""
         assert self._stream is None
+        self._flush()
         framing = ((b"transfer-encoding", b"chunked"),) if running.is_http_11 else ()
         self.transport.write(encode_head(status, (*fields, *framing), running.keep_alive))
 
@@ -499,12 +642,12 @@ class HttpConnection(asyncio.Protocol):
     def _close_behind_the_last(self) -> None:
         """Close a connection whose client sends no more, once all it sent is answered; see
         `eof_received` for what is not waited for."""
-        running = self._running
-        if not self._is_lingering and (running is None or not running.is_held):
+        if not self._is_lingering and (not self._line or not self._line[0].is_held):
             self._close()
 
     def _end(self) -> None:
         """Close behind what is written; wait a little for a client that is still sending."""
+        self._flush()
         self._backlog.clear()
         self._is_lingering = True
         if self._saw_end or self.transport.is_closing():
@@ -517,6 +660,7 @@ class HttpConnection(asyncio.Protocol):
         self._linger_timer = self.loop.call_later(LINGER_S, self._close)
 
     def _close(self) -> None:
+        self._flush()
         self._is_lingering = True
         self.transport.close()
         if self.transport.get_write_buffer_size():
@@ -524,7 +668,7 @@ class HttpConnection(asyncio.Protocol):
 
     # -- other protocols -------------------------------------------------------------------------
 
-    def _become_http2(self) -> None:
+    def _become_http2(self, data: bytes) -> None:
         """Leave the connection to HTTP/2: its preface has come in place of a first request."""
         self._head = b""
         self._stop_timers()
@@ -536,6 +680,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport.set_protocol(self._successor)
         if self._is_write_paused:
             self._successor.pause_writing()
+        self._successor.data_received(data)
 
     def _becomes_websocket(self, head: RequestHead, running: HttpExchange) -> bool:
         """Go on as a WebSocket, if that is what the request is for.
@@ -553,9 +698,10 @@ class HttpConnection(asyncio.Protocol):
         upgrade = self.api.upgrade(request, running.route)
         if upgrade is None:
             return False
-        self._running = None
+        self._line.clear()
         running.end(101)
         handshake, begin = upgrade
+        self._flush()
         self.transport.write(handshake)
         self._hand_over(begin, request.key)
         return True
@@ -589,7 +735,7 @@ class HttpConnection(asyncio.Protocol):
         """Close a connection that was kept alive for nothing. One timer looks now and then, since
         a timer for each request would cost as much as the request's parsing."""
         idle_s = 0.0
-        if self._running is None and not self._head and not self._backlog:
+        if not self._line and not self._head and not self._backlog:
             idle_s = self.loop.time() - self._idle_since
         if idle_s < self._keep_alive_s:
             delay_s = self._keep_alive_s - idle_s
@@ -646,6 +792,18 @@ class HttpConnection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._idle_timer = self._slow_timer = self._stall_timer = self._linger_timer = None
+
+
+def _missing(found: tuple[KnownHead, int, int] | None, data: bytes, at: int) -> int:
+    """How many bytes it takes from a place on before a request there may follow others; more than
+    there can be when it never may."""
+    if found is not None:
+        known, begin, size = found
+        is_short = begin + size > len(data)
+        return begin + size - at if is_short and known.route.pipelined else NEVER
+    sent = len(data) - at
+    is_short = sent < KNOWN_HEAD_BYTES_MAX and data.find(b"\r\n\r\n", at) < 0
+    return sent + 1 if is_short else NEVER
 
 
 def encode_head(status: int, fields: Fields, keep_alive: bool) -> bytes:

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 
 from logqueue.api.bodies.large import LARGE_BYTES
 from logqueue.api.operations.row import Body
-from logqueue.errors import LogqueueError, PayloadTooLarge
+from logqueue.errors import LogqueueError, PayloadTooLarge, Throttled
 from logqueue.server.engine.pending import Pending
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.head import RequestHead
+from logqueue.server.http.head_memo import KnownHead
 from logqueue.server.http.requests import (
     EVENT_STREAM,
     Begin,
@@ -90,8 +91,12 @@ class ReplyWriter(Protocol):
         """The whole reply is written."""
         ...
 
-    def hold_request(self, size: int, *, is_forced: bool) -> None:
-        """The request will wait, and holds so many bytes.
+    def reply_due(self, exchange: HttpExchange) -> None:
+        """The reply may leave: call `HttpExchange.deliver` when it is its turn."""
+        ...
+
+    def note_memory(self, *, is_forced: bool = False) -> None:
+        """Enter in the books what is held for the client now; see `HttpExchange.held_bytes`.
 
         Raises:
             Throttled: There is no room, unless forced.
@@ -107,15 +112,20 @@ class HttpExchange:
         refusal: The reply to a request that was refused before its body; None otherwise.
         keep_alive: Whether the connection goes on after the reply.
         is_http_11: False for a client that knows HTTP/1.0 only.
+        pending: The reply while it waits for the log.
+        due: The reply, or what it will be made of, once it may leave.
+        held_bytes: What a request holds that waits for longer than the log.
         is_whole: The request has come completely, and is being answered.
         is_held: The reply waits for the log, or for work that goes on; it does go out.
-        is_complete: It is answered, or never will be.
+        is_answered: There is a reply, which may still wait for its turn.
+        is_complete: The reply is sent, or never will be.
         disconnected: The client is gone.
     """
 
     __slots__ = (
-        "_body_bytes", "_gone", "disconnected", "is_complete", "is_held", "is_http_11",
-        "is_whole", "keep_alive", "refusal", "request", "route", "writer",
+        "_body_bytes", "_gone", "disconnected", "due", "held_bytes", "is_answered", "is_complete",
+        "is_held", "is_http_11", "is_whole", "keep_alive", "pending", "refusal", "request", "route",
+        "writer",
     )  # fmt: skip
 
     request: HttpRequest
@@ -127,9 +137,13 @@ class HttpExchange:
         self.is_http_11 = is_http_11
         self.refusal: Reply | None = None
         self.is_whole = False
+        self.is_answered = False
         self.is_held = False
         self.is_complete = False
         self.disconnected = False
+        self.pending: PendingReply | None = None
+        self.due: Reply | PendingReply | None = None
+        self.held_bytes = 0
         self._gone: asyncio.Future[None] | None = None
         self._body_bytes = 0
 
@@ -156,11 +170,64 @@ class HttpExchange:
             raise PayloadTooLarge(f"the body is over the limit of {limit} bytes")
         return limit
 
+    def admit_known(self, known: KnownHead, body_bytes: int, is_counted: bool) -> None:
+        """The same for a head that was admitted before, whose body is not too long.
+
+        Args:
+            known: The head.
+            body_bytes: Length of the body.
+            is_counted: Whether the request counts as one in progress.
+
+        Raises:
+            Throttled: The key has all the requests it may have in progress.
+        """
+        request = HttpRequest(known.method, known.path, b"", known.headers, self)
+        self.request = request
+        route = self.route = known.route
+        request.route = route.pattern
+        request.name, request.item, request.key = known.name, known.item, known.key
+        request.is_json = known.is_json and body_bytes > 0
+        if is_counted and request.key is not None:
+            self.count()
+
+    def count(self) -> None:
+        """Count the request as one in progress.
+
+        Raises:
+            Throttled: The key has all the requests it may have in progress.
+        """
+        self.writer.api.service.enter(self.request.key)
+        self.request.is_counted = True
+
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether another request of the same client may be begun before this one is answered: at
+        most the log, or the end of this turn, holds its reply."""
+        return self.keep_alive and (self.due is not None or self.pending is not None)
+
+    def precedes(self, known: KnownHead) -> bool:
+        """See to it that a request that is begun now observes this one.
+
+        Returns:
+            False when it would not.
+        """
+        pending = self.pending
+        assert pending is not None
+        if not pending.is_decided:
+            dispatcher = self.writer.api.service.require_serving()
+            is_alike = known.route is self.route and known.name == self.request.name
+            if is_alike and dispatcher.decides_soon(pending, known.name):
+                return True
+            dispatcher.turn.run()
+        return pending.is_decided
+
     def lose(self) -> None:
         """The connection is gone."""
         self.disconnected = True
         if not self.is_whole:
             self.end(0)
+        elif self.due is not None:
+            self.deliver()
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
@@ -184,13 +251,19 @@ class HttpExchange:
         size = self._body_bytes
         # Requests without a body wait for short work only, and whoever looks at metrics wants to
         # see them just when memory is short.
-        self.writer.hold_request(
-            WAITING_BYTES + min(2 * size, size + LARGE_BYTES), is_forced=not size
-        )
+        self._hold_bytes(WAITING_BYTES + min(2 * size, size + LARGE_BYTES), is_forced=not size)
 
     def hold(self, size: int) -> None:
         """See `requests.RequestPeer`."""
-        self.writer.hold_request(WAITING_BYTES + size, is_forced=False)
+        self._hold_bytes(WAITING_BYTES + size)
+
+    def _hold_bytes(self, size: int, *, is_forced: bool = False) -> None:
+        before, self.held_bytes = self.held_bytes, size
+        try:
+            self.writer.note_memory(is_forced=is_forced)
+        except Throttled:
+            self.held_bytes = before
+            raise
 
     def answer(self, body: bytes) -> None:
         """The request is whole: answer it now, or when its answer may leave."""
@@ -198,7 +271,7 @@ class HttpExchange:
         request = self.request
         self.is_whole = True
         if self.refusal is not None:
-            self.send(self.refusal)
+            self.reply(self.refusal)
             return
         request.body = body
         self._body_bytes = len(body)
@@ -208,15 +281,14 @@ class HttpExchange:
                 return
             answer = api.answer(request, self.route)
         except Exception as error:
-            self.send(api.refuse(request, error))
+            self.reply(api.refuse(request, error))
             return
         # What waits keeps only what it needs of the body.
         request.body = b""
         if isinstance(answer, Pending):
-            self.is_held = True
-            answer.when_ready(self._finish, self._wait_long)
+            self._hold(answer)
         elif isinstance(answer, Reply):
-            self.send(answer)
+            self.reply(answer)
         else:
             self._answer_in_task(answer)
 
@@ -228,18 +300,18 @@ class HttpExchange:
     def _wait_long(self, pending: PendingReply) -> None:
         """The answer waits for something that may never come."""
         api = self.writer.api
+        self.pending = None
         try:
             answer = api.long_poll(self.request, pending)
         except Exception as error:
-            self.send(api.refuse(self.request, error))
+            self.reply(api.refuse(self.request, error))
         else:
             self._answer_in_task(answer)
 
     def _begin(self, begin: Begin | PendingReply) -> None:
         """Begin an endless reply, which goes on without this request."""
         if isinstance(begin, Pending):
-            self.is_held = True
-            begin.when_ready(self._finish)
+            self._hold(begin)
             return
         if self.request.method == "HEAD":
             self.writer.write_head(self, 200, EVENT_STREAM)
@@ -250,8 +322,20 @@ class HttpExchange:
         del self.request
         begin(self.writer.open_stream(self, 200, EVENT_STREAM, over))
 
-    def _finish(self, pending: PendingReply) -> None:
-        self.send(self.writer.api.finish(self.request, pending))
+    def _hold(self, pending: PendingReply) -> None:
+        self.is_held = True
+        self.pending = pending
+        pending.when_ready(self.reply, self._wait_long)
+
+    def reply(self, due: Reply | PendingReply) -> None:
+        """The reply may leave, or be made and leave; it does when it is its turn."""
+        self.is_held = self.is_answered = True
+        self.pending = None
+        self.due = due
+        if self.disconnected:
+            self.deliver()
+        else:
+            self.writer.reply_due(self)
 
     async def _await(self, answer: Coroutine[Any, Any, Later]) -> None:
         try:
@@ -266,22 +350,17 @@ class HttpExchange:
             elif isinstance(reply, StreamedReply):
                 await self._send_streamed(reply)
             else:
-                rest = self._begin_sending(reply)
-                if rest is not None:
-                    await rest
+                self.reply(reply)
         finally:
-            if not self.is_complete:
+            if not self.is_answered and not self.is_complete:
                 # The client is gone, or the server stops.
                 self.end(0)
 
-    def send(self, reply: Reply) -> None:
-        """Send the reply, if there is still a client to read it."""
-        rest = self._begin_sending(reply)
-        if rest is not None:
-            self._spawn(rest)
-
-    def _begin_sending(self, reply: Reply) -> Coroutine[Any, Any, None] | None:
-        """Send a reply; what is left to do when it is too large for one step."""
+    def deliver(self) -> None:
+        """Send the reply that is due, if there is still a client to read it."""
+        due, self.due = self.due, None
+        assert due is not None
+        reply = due if isinstance(due, Reply) else self.writer.api.finish(self.request, due)
         if self.request.ignored:
             reply.name_ignored(self.request.ignored)
         is_head = self.request.method == "HEAD"
@@ -289,21 +368,21 @@ class HttpExchange:
         if is_large and not is_head and not self.disconnected:
             try:
                 # Room for all of it, or a refusal when replies that nobody reads have used it up.
-                self.writer.hold_request(reply.size, is_forced=False)
+                self._hold_bytes(reply.size)
             except LogqueueError as refusal:
                 if reply.on_undelivered is not None:
                     reply.on_undelivered()
                 reply = self.writer.api.refuse(self.request, refusal)
             else:
                 self.is_held = True
-                return self._send_large(reply)
+                self._spawn(self._send_large(reply))
+                return
         self.end(0 if self.disconnected else reply.status)
         self.is_held = False
         if not self.disconnected and self.writer.write_reply(self, reply, is_head):
             self.writer.on_response_complete(self)
         elif reply.on_undelivered is not None:
             reply.on_undelivered()
-        return None
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         tasks = self.writer.tasks
@@ -382,7 +461,7 @@ class HttpExchange:
             try:
                 service.enter_stream(key)
             except LogqueueError as refusal:
-                self.send(writer.api.refuse(self.request, refusal))
+                self.reply(writer.api.refuse(self.request, refusal))
                 return
             self.end(reply.status)
             over = partial(service.leave_stream, key)

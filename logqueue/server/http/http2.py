@@ -535,7 +535,6 @@ class Http2Stream:
         self._sent_since_look = 0
         self._stalled_s = 0.0
         self._is_paused = False
-        self._request_bytes = 0
         self._share = MemoryShare(connection.api.service.memory)
         self._body: ByteStream | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -601,7 +600,7 @@ class Http2Stream:
         if self._content is not None:
             self._content += data
             try:
-                self._note_memory()
+                self.note_memory()
             except Throttled as throttled:
                 self.refuse(throttled)
 
@@ -619,7 +618,7 @@ class Http2Stream:
         else:
             running.answer(cast(bytes, content))
         if not self._is_over:
-            self._note_memory(is_forced=True)
+            self.note_memory(is_forced=True)
 
     def lose(self) -> None:
         """The stream is gone: reset, or its connection is."""
@@ -698,21 +697,15 @@ class Http2Stream:
     def on_response_complete(self, exchange: HttpExchange) -> None:
         """See ReplyWriter."""
         self._running = None
-        self._request_bytes = 0
         if exchange.keep_alive:
             self._finish()
         else:
             # What was announced could not be completed.
             self.abort()
 
-    def hold_request(self, size: int, *, is_forced: bool) -> None:
-        """See ReplyWriter."""
-        self._request_bytes = size
-        try:
-            self._note_memory(is_forced=is_forced)
-        except Throttled:
-            self._request_bytes = 0
-            raise
+    def reply_due(self, exchange: HttpExchange) -> None:
+        """See ReplyWriter. Replies of different streams do not wait for each other."""
+        exchange.deliver()
 
     # -- flow control ----------------------------------------------------------------------------
 
@@ -800,13 +793,13 @@ class Http2Stream:
             if self._body is not None:
                 self._body.pause(False)
         if self._share.size or self._unsent_bytes:
-            self._note_memory(is_forced=True)
+            self.note_memory(is_forced=True)
 
     def _wake(self) -> None:
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    def _note_memory(self, *, is_forced: bool = False) -> None:
+    def note_memory(self, *, is_forced: bool = False) -> None:
         """Enter in the books what this stream holds.
 
         Raises:
@@ -814,7 +807,8 @@ class Http2Stream:
         """
         content = 0 if self._content is None else len(self._content)
         # What is unsent is a part of the reply that the request holds already.
-        size = content + max(self._request_bytes, self._unsent_bytes)
+        waiting = 0 if self._running is None else self._running.held_bytes
+        size = content + max(waiting, self._unsent_bytes)
         self._share.resize(size, is_forced=is_forced)
 
     def _drop(self) -> None:
@@ -825,7 +819,7 @@ class Http2Stream:
         self._is_over = True
         self._content = None
         self._unsent.clear()
-        self._unsent_bytes = self._request_bytes = 0
+        self._unsent_bytes = 0
         self._share.release()
         self.api.service.memory.flow(self)
         self._wake()

@@ -33,6 +33,13 @@ T = TypeVar("T")
 PART_BYTES = 256 << 10
 
 JSON_TYPE = (b"content-type", b"application/json")
+HEADERS_READ: Final = frozenset(
+    (
+        b"accept", b"authorization", b"content-type", b"idempotency-key", b"if-range",
+        b"last-event-id", b"range",
+    )
+)  # fmt: skip
+"""All headers that matter once a request is admitted, except to pages; see `HeadMemo`."""
 IGNORED_HEADER = b"logqueue-ignored"
 
 
@@ -75,6 +82,7 @@ class HttpRequest:
         key: The authenticated key; None in dev mode and on open probes.
         document: The body of a route that reads large ones in steps, when it is large.
         ignored: Members of the body that the server does not know.
+        is_json: The body is known to be there, with a content type that the route takes.
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
         is_long: It waits for something that may never come; whoever sends no more is taken to have
@@ -83,7 +91,7 @@ class HttpRequest:
 
     __slots__ = (
         "_client", "_query", "began", "body", "document", "headers", "ignored", "is_counted",
-        "is_long", "item", "key", "method", "name", "query_string", "raw_path", "route",
+        "is_json", "is_long", "item", "key", "method", "name", "query_string", "raw_path", "route",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +111,7 @@ class HttpRequest:
         self.item = ""
         self.key: Key | None = None
         self.is_counted = False
+        self.is_json = False
         self.is_long = False
         self.body = b""
         self.document: Any = None
@@ -121,6 +130,7 @@ class HttpRequest:
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this (lower-case) name."""
+        assert name in HEADERS_READ, name
         for key, value in self.headers:
             if key == name:
                 return value

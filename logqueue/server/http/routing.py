@@ -26,6 +26,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 BODY_BYTES_MAX = 1 << 20
 """More than all that a call may name, and decoded in some milliseconds."""
 
+_JSON_TYPES = (b"application/json",)
+_MERGE_PATCH_TYPES = (*_JSON_TYPES, b"application/merge-patch+json")
+
 
 class Route(NamedTuple):
     """One row of the table.
@@ -39,6 +42,7 @@ class Route(NamedTuple):
             progress. `handler` answers those that do not.
         in_steps: Reads large bodies for the handler, as `Request.document`.
         bulk: Its answer may be a `Download`.
+        pipelined: See `Operation.pipelined`.
         late_key: The handler itself decides which key is good enough; none may be.
     """
 
@@ -53,6 +57,12 @@ class Route(NamedTuple):
     socket: SocketHandler | None = None
     in_steps: StepsReader | None = None
     bulk: bool = False
+    pipelined: bool = False
+
+    def takes(self, declared: bytes | None) -> bool:
+        """Whether a body of this content type is one for the route."""
+        accepted = _MERGE_PATCH_TYPES if self.body is Body.MERGE_PATCH else _JSON_TYPES
+        return declared is not None and declared.lstrip().lower().startswith(accepted)
 
 
 _SERVES = "_logqueue_serves"
@@ -113,6 +123,7 @@ def _route(operation: Operation, handlers: dict[tuple[str, bool], Any]) -> Route
         socket=serve if kind is Kind.SOCKET else None,
         in_steps=operation.in_steps,
         bulk=kind is Kind.DOWNLOAD,
+        pipelined=operation.pipelined,
     )
 
 
