@@ -29,7 +29,8 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     ├── Throttled               429 throttled
     ├── Internal                500 internal
     │   ├── StorageReadOnly     500 internal, detail.reason = storage_read_only
-    │   └── StorageFull         500 internal, detail.reason = storage_full
+    │   ├── StorageFull         500 internal, detail.reason = storage_full
+    │   └── StorageUnreadable   500 internal, detail.reason = storage_unreadable
     ├── NotReady                503 not_ready
     └── ShuttingDown            503 shutting_down
 """
@@ -337,6 +338,29 @@ class StorageFull(Internal):
             f"no disk space for this write ({failure}); nothing was stored: free space on the "
             "data directory's disk or ack and delete records, then try again",
             {"reason": "storage_full"},
+        )
+
+
+class StorageUnreadable(Internal):
+    """The data of a stored record cannot be read back: an I/O error, or damage on the disk."""
+
+    had_no_effect = True
+
+    @classmethod
+    def because(cls, segment: str, offset: int, problem: str) -> StorageUnreadable:
+        """The usual message.
+
+        Args:
+            segment: Name of the log segment that has the data.
+            offset: Where in its file, in bytes.
+            problem: What went wrong.
+        """
+        return cls(
+            f"the data of a record cannot be read from log segment {segment} at byte {offset}: "
+            f"{problem}; nothing was changed and other records are not affected: check the "
+            "server's disk and its log, then restore the segment from a backup or an archive, or "
+            "delete the record",
+            {"reason": "storage_unreadable", "segment": segment},
         )
 
 

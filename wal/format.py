@@ -47,11 +47,13 @@ assert _SEGMENT_PAGE_USED <= HEADER_BYTES
 
 
 class Frame(NamedTuple):
-    """One payload with its place: `number` counts from 1, `segment` is the id of its file."""
+    """One payload with its place: `number` counts from 1, `segment` is the id of its file, and
+    `offset` is where the payload begins in there, in bytes."""
 
     number: int
     segment: int
     payload: bytes
+    offset: int = 0
 
 
 class SegmentHeader(NamedTuple):
@@ -192,7 +194,8 @@ class Walk:
                 problem = f"frame {found} (watermark {watermark}) where {number} was expected"
                 self.end = End.MISNUMBERED
                 break
-            yield new(Frame, (number, segment, body if stop == start + length else body[:length]))
+            payload = body if stop == start + length else body[:length]
+            yield new(Frame, (number, segment, payload, start))
             offset = stop
             number += 1
             known = watermark

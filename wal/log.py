@@ -215,6 +215,11 @@ class Log:
         return self._active.id
 
     @property
+    def end(self) -> int:
+        """Where the most recent frame ends in its segment, in bytes."""
+        return self._active.end
+
+    @property
     def bytes_total(self) -> int:
         """Bytes in use in all segments, preallocation not counted."""
         return self._sealed_bytes + self._active.end

@@ -15,7 +15,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from logqueue.core.batch import Batch, Run
+from logqueue.errors import StorageUnreadable
 from logqueue.events.block import DATA, META, NODE, TAG, BlockView, size_before
+from logqueue.events.split_block import head_of
 
 TAGS_SHOWN, META_SHOWN, DATA_SHOWN = 1, 2, 4
 
@@ -38,12 +40,12 @@ def shown(*, tags: bool, meta: bool, data: bool = True) -> int:
 
 
 class _Section(NamedTuple):
-    """Some records of a batch, joined with commas; `ends` has the end of each one, `block` is where
-    they come from."""
+    """Some records of a batch, joined with commas; `ends` has the end of each one, `head` is that
+    of the block they come from."""
 
     text: bytes
     ends: Sequence[int]
-    block: bytes
+    head: bytes
 
 
 _Key = tuple[int, int] | tuple[int, int, int, int, int]
@@ -85,13 +87,13 @@ class RecordTexts:
         """What a producer that does not batch has sent: `_slice`, in short."""
         key = (owner, batch.first_seq)
         section = self._sections.get(key)
-        if section is not None and section.block is batch.block:
+        if section is not None and section.head is head_of(batch.block):
             self._sections.move_to_end(key)
             return section.text
         records = encode_records(batch, 0, 1, show)
         if len(records[0]) >= SECTION_BYTES_MAX:
             return records[0]
-        return self._keep(key, records, batch.block).text
+        return self._keep(key, records, head_of(batch.block)).text
 
     def _slice(
         self, owner: int, batch: Batch, number: int, start: int, end: int, show: int
@@ -99,13 +101,18 @@ class RecordTexts:
         # Removed records are encoded too; a record that was replaced is in another block.
         key = (owner, batch.first_seq, batch.last_seq, batch.count, number)
         section = self._sections.get(key)
-        if section is None or section.block is not batch.block:
+        if section is None or section.head is not head_of(batch.block):
             first = number * SECTION_RECORDS
             stop = min(batch.count, first + SECTION_RECORDS)
             size = size_before(batch.block, stop) - size_before(batch.block, first)
             if size > SECTION_BYTES_MAX:
                 return b",".join(encode_records(batch, start, end, show))
-            section = self._keep(key, encode_records(batch, first, stop, show), batch.block)
+            try:
+                records = encode_records(batch, first, stop, show)
+            except StorageUnreadable:
+                # Perhaps it is another record of the section that cannot be read.
+                return b",".join(encode_records(batch, start, end, show))
+            section = self._keep(key, records, head_of(batch.block))
         else:
             self._sections.move_to_end(key)
         text, ends = section.text, section.ends
@@ -115,14 +122,14 @@ class RecordTexts:
             return text if end == len(ends) else text[: ends[end - 1]]
         return text[ends[start - 1] + 1 : ends[end - 1]]
 
-    def _keep(self, key: _Key, records: list[bytes], block: bytes) -> _Section:
+    def _keep(self, key: _Key, records: list[bytes], head: bytes) -> _Section:
         if len(records) == 1:
-            section = _Section(records[0], (len(records[0]),), block)
+            section = _Section(records[0], (len(records[0]),), head)
         else:
             # In front of each record but the first there is a comma.
             totals = accumulate(map(len, records))
             ends = array("I", [total + commas for commas, total in enumerate(totals)])
-            section = _Section(b",".join(records), ends, block)
+            section = _Section(b",".join(records), ends, head)
         stale = self._sections.pop(key, None)
         if stale is not None:
             self.bytes_kept -= _size(stale)

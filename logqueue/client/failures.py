@@ -83,6 +83,7 @@ _REFUSALS: dict[str, type[LogqueueError]] = {
 _BY_REASON: dict[object, type[LogqueueError]] = {
     "storage_read_only": errors.StorageReadOnly,
     "storage_full": errors.StorageFull,
+    "storage_unreadable": errors.StorageUnreadable,
 }
 _read_envelope = msgspec.json.Decoder(ErrorReply).decode
 

@@ -13,6 +13,7 @@ from itertools import chain, repeat
 
 from logqueue.events import block as blocks
 from logqueue.events.block import SEQ, TS, BlockView
+from logqueue.events.split_block import Block
 
 JOINED_RECORDS_MAX = 256
 JOINED_BYTES_MAX = 64 << 10
@@ -37,6 +38,7 @@ class Batch:
     """A batch with consecutive seqs, or (once moved) with a list of its own.
 
     Attributes:
+        block: The records as they were logged; the data of a large one may be outside memory.
         ts, newest: No record here was accepted earlier, or later, ms since the epoch.
         live: Records not removed. A batch with none left is dropped by its topic.
         segment: The log segment that holds its payload; 0 when it is not logged.
@@ -49,7 +51,7 @@ class Batch:
     )  # fmt: skip
 
     def __init__(
-        self, block: bytes, first_seq: int, count: int, ts: int, segment: int, hops: int = 0
+        self, block: Block, first_seq: int, count: int, ts: int, segment: int, hops: int = 0
     ) -> None:
         assert first_seq > 0 and count > 0
         self.block = block
@@ -66,7 +68,7 @@ class Batch:
         self._times: array[int] | None = None
 
     @classmethod
-    def moved(cls, block: bytes, segment: int, hops: int = 0) -> Batch:
+    def moved(cls, block: Block, segment: int, hops: int = 0) -> Batch:
         """A batch whose block brings its own seqs and times."""
         view = BlockView(block)
         seqs, times = view.numbers(SEQ), view.numbers(TS)
@@ -84,7 +86,7 @@ class Batch:
         first = parts[0]
         if len(parts) == 1:
             return first
-        block = blocks.join([part.block for part in parts])
+        block = blocks.join([part.block for part in parts if isinstance(part.block, bytes)])
         times = [*chain.from_iterable(part.times_at(0, part.count) for part in parts)]
         return cls.timed(block, first.first_seq, times, first.segment, first.hops)
 
@@ -100,10 +102,12 @@ class Batch:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether so much of the block belongs to removed records that it is worth another."""
+        """Whether so much of the block belongs to removed records that it is worth another; not of
+        one whose data leaves memory by itself."""
         live, count = self.live, self.count
         return (
-            4 * live <= count
+            isinstance(self.block, bytes)
+            and 4 * live <= count
             and count >= THINNED_FROM
             and live <= THINNED_RECORDS_MAX
             and len(self.block) * live <= THINNED_BYTES_MAX * count
@@ -127,6 +131,8 @@ class Batch:
         nothing of them was removed."""
         return (
             self.first_seq == before.last_seq + 1
+            and isinstance(self.block, bytes)
+            and isinstance(before.block, bytes)
             and self.segment == before.segment
             and self.hops == before.hops
             and self.is_plain == before.is_plain

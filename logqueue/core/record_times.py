@@ -80,7 +80,7 @@ def own_times(batch: Batch, view: BlockView, indexes: Sequence[int]) -> Iterator
         return {index: view.number(column, index) for index in indexes}
 
     keys = view.column(KEY) if many else None
-    has_keys = bool(view.block[1] >> KEY)
+    has_keys = bool(view.head[1] >> KEY)
     updated, delays, moments, lives = map(numbers, (UPDATED_AT, DELAY, NOT_BEFORE, TTL))
     for index in indexes:
         seq, ts = batch.seq_at(index), batch.ts_at(index)

@@ -16,6 +16,7 @@ from logqueue.core.batch import Batch, Record
 from logqueue.core.topic import Topic
 from logqueue.events import block as blocks
 from logqueue.events.copy_blocks import pack_copies
+from logqueue.events.split_block import Block
 from logqueue.model import limits
 from logqueue.model.config import RouterOptions
 
@@ -117,7 +118,7 @@ def _matching(router: RouterState, batch: Batch, before: int) -> Sequence[int]:
     return [seq for seq in seqs if matches.get(tags[batch.index_of(seq)], False)]
 
 
-def copies(router: RouterState, source: Topic, seqs: Sequence[int]) -> bytes | None:
+def copies(router: RouterState, source: Topic, seqs: Sequence[int]) -> Block | None:
     """The block of some records' copies; None unless the source holds every one of them."""
     if not seqs:
         return None

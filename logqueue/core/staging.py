@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from logqueue.events.split_block import Block
+
 DIGEST_BYTES = 16
 
 
@@ -39,7 +41,7 @@ class StagedChunk(NamedTuple):
     """
 
     topic: int
-    block: bytes
+    block: Block
     records: int
     size: int
     digest: bytes

@@ -5,7 +5,7 @@ Owns: the container. Must not know: commands, events, the log.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from sortedcontainers import SortedDict
 
@@ -14,7 +14,24 @@ from logqueue.core.routers import RouterState
 from logqueue.core.staging import ProducerState
 from logqueue.core.topic import Topic
 from logqueue.errors import NotAQueue, RouterNotFound, TopicNotFound
+from logqueue.events.split_block import Block
 from logqueue.model.limits import Quotas
+
+
+class BlockKeeper(Protocol):
+    """Decides in what form a block is held."""
+
+    def keep(self, block: bytes, segment: int) -> Block:
+        """The block to hold; `segment` is the log segment of its frame, 0 when it has none."""
+        ...
+
+
+class InMemory:
+    """Holds every block as it is."""
+
+    def keep(self, block: bytes, segment: int) -> Block:
+        """See BlockKeeper."""
+        return block
 
 
 class State:
@@ -29,6 +46,7 @@ class State:
             to them; set by tidying, not replayed.
         producers: Those that append in epochs, by name.
         staged_bytes, staged_chunks: What all producers together have staged.
+        keeper: Which form blocks have in memory; no event and no decision depends on it.
         next_topic: Number of the next instance of a topic or router.
         next_lease: Number of the next lease; only grows, across topics and restarts.
         live_bytes: Size of all live records as the limits count it; kept by `apply`.
@@ -39,13 +57,13 @@ class State:
     """
 
     __slots__ = (
-        "discarded", "instances", "kept_from", "live_bytes", "next_lease", "next_topic",
+        "discarded", "instances", "keeper", "kept_from", "live_bytes", "next_lease", "next_topic",
         "producers", "quotas", "replacing",
         "routers", "routers_by_number", "routers_in", "routers_out",
         "staged_bytes", "staged_chunks", "topics",
     )  # fmt: skip
 
-    def __init__(self, quotas: Quotas | None = None) -> None:
+    def __init__(self, quotas: Quotas | None = None, keeper: BlockKeeper | None = None) -> None:
         self.topics: SortedDict[str, Topic] = SortedDict()
         self.instances: dict[int, Topic] = {}
         self.routers: SortedDict[str, RouterState] = SortedDict()
@@ -62,6 +80,7 @@ class State:
         self.next_topic = 1
         self.next_lease = 1
         self.quotas = quotas or Quotas()
+        self.keeper = keeper or InMemory()
 
     def topic(self, name: str) -> Topic:
         """A topic by name.

@@ -28,6 +28,8 @@ from struct import unpack_from as struct_unpack_from
 
 import msgspec
 
+from logqueue.events.split_block import Block, SplitBlock, head_of
+
 DATA, TAG, NODE, META = range(4)
 TEXT_COLUMNS = ("data", "tag", "node", "meta")
 KEY = 4
@@ -129,20 +131,31 @@ def _pack_one(texts: Sequence[bytes | None]) -> bytes:
 
 
 class BlockView:
-    """Reads records out of a block. Cheap to make; keeps nothing but offsets."""
+    """Reads records out of a block. Cheap to make; keeps nothing but offsets.
 
-    __slots__ = ("_columns", "block", "count", "number_bits")
+    Whatever gives data values may raise a LogqueueError when the data is outside memory and cannot
+    be read; all else comes from the head.
 
-    def __init__(self, block: bytes) -> None:
+    Attributes:
+        head: The block; without the data values when it is split.
+    """
+
+    __slots__ = ("_columns", "_split", "count", "head", "number_bits")
+
+    def __init__(self, block: Block) -> None:
         """Look at a block.
 
         Raises:
             BlockError: Unknown version or column.
         """
+        self._split: SplitBlock | None = None
+        if not isinstance(block, bytes):
+            self._split = block
+            block = block.head
         version, text_bits, number_bits, count = _HEADER.unpack_from(block)
         if version != _VERSION or text_bits >> KEY + 1 or number_bits >> len(NUMBER_COLUMNS):
             raise BlockError(f"block version {version} columns {text_bits:#x}/{number_bits:#x}")
-        self.block = block
+        self.head = block
         self.count: int = count
         self.number_bits: int = number_bits
         present = _BITS[text_bits]
@@ -152,7 +165,8 @@ class BlockView:
         for column in present:
             columns[column] = (at, base)
             at += 4 * count
-            base += _END.unpack_from(block, at - 4)[0]
+            if column or self._split is None:
+                base += _END.unpack_from(block, at - 4)[0]
         self._columns = columns
 
     def text(self, column: int, index: int) -> bytes:
@@ -161,10 +175,12 @@ class BlockView:
         if not at:
             return b""
         if index:
-            start, end = _SPAN.unpack_from(self.block, at + 4 * index - 4)
+            start, end = _SPAN.unpack_from(self.head, at + 4 * index - 4)
         else:
-            start, end = 0, _END.unpack_from(self.block, at)[0]
-        return self.block[base + start : base + end]
+            start, end = 0, _END.unpack_from(self.head, at)[0]
+        if not column and self._split is not None:
+            return self._split.read(start, end)
+        return self.head[base + start : base + end]
 
     def texts(self, index: int) -> Texts:
         """All fragments of one record."""
@@ -191,9 +207,11 @@ class BlockView:
         if not at:
             return None
         count = (self.count if end is None else end) - start
-        block = self.block
+        block = self.head
         before = _END.unpack_from(block, at + 4 * start - 4)[0] if start else 0
         ends = struct_unpack_from(f"<{count}I", block, at + 4 * start)
+        if not column and self._split is not None:
+            block, base = self._split.read(before, ends[-1]) if count else b"", -before
         return [block[base + a : base + b] for a, b in pairwise((before, *ends))]
 
     def text_column(self, column: int) -> tuple[Sequence[int], bytes]:
@@ -201,38 +219,52 @@ class BlockView:
         at, base = self._columns[column]
         if not at:
             return (0,) * self.count, b""
-        ends = struct_unpack_from(f"<{self.count}I", self.block, at)
-        return ends, self.block[base : base + ends[-1]]
+        ends = struct_unpack_from(f"<{self.count}I", self.head, at)
+        if not column and self._split is not None:
+            return ends, self._split.read(0, ends[-1])
+        return ends, self.head[base : base + ends[-1]]
 
-    def column_bytes(self, column: int, start: int, end: int) -> tuple[bytes, bytes] | None:
-        """The same as a block of these records alone has it: where the fragments end, and all of
-        them."""
-        at, base = self._columns[column]
+    def column_ends(self, column: int, start: int, end: int) -> tuple[bytes, int, int] | None:
+        """The same as a block of these records alone has it: where the fragments end; and from
+        where to where they reach among those of the column."""
+        at, _ = self._columns[column]
         if not at:
             return None
-        block = self.block
-        before = _END.unpack_from(block, at + 4 * start - 4)[0] if start else 0
-        packed = block[at + 4 * start : at + 4 * end]
-        (last,) = _END.unpack_from(packed, len(packed) - 4)
+        before = _END.unpack_from(self.head, at + 4 * start - 4)[0] if start else 0
+        packed = self.head[at + 4 * start : at + 4 * end]
+        last: int = _END.unpack_from(packed, len(packed) - 4)[0]
         if before:
             form = f"<{end - start}I"
             packed = struct_pack(form, *[e - before for e in struct_unpack_from(form, packed)])
-        return packed, block[base + before : base + last]
+        return packed, before, last
+
+    def column_bytes(self, column: int, first: int, last: int) -> bytes:
+        """A column's fragments from one offset up to another, one after the other; b"" for data
+        that is not in the head."""
+        if not column and self._split is not None:
+            return b""
+        base = self._columns[column][1]
+        return self.head[base + first : base + last]
+
+    def with_data(self, head: bytes, first: int) -> Block:
+        """The block of some records: `head`, and the data from an offset on if it lacks that."""
+        split = self._split
+        return head if split is None else SplitBlock(head, split.data, split.start + first)
 
     def number_bytes(self, column: int, start: int, end: int) -> bytes | None:
         """A number column from place `start` to `end` as a block has it, None when it has not."""
         if not self.number_bits >> column & 1:
             return None
         at = self._numbers_at(column)
-        return self.block[at + 8 * start : at + 8 * end]
+        return self.head[at + 8 * start : at + 8 * end]
 
     def size(self, index: int) -> int:
         """Bytes of one record as the limits count them: compact data plus compact meta."""
-        return size_at(self.block, index)
+        return size_at(self.head, index)
 
     def size_total(self) -> int:
         """Bytes of all records of the block."""
-        return size_total(self.block)
+        return size_total(self.head)
 
     def numbers(
         self, column: int, start: int = 0, end: int | None = None
@@ -241,13 +273,13 @@ class BlockView:
         if not self.number_bits >> column & 1:
             return None
         count = (self.count if end is None else end) - start
-        return struct_unpack_from(f"<{count}Q", self.block, self._numbers_at(column) + 8 * start)
+        return struct_unpack_from(f"<{count}Q", self.head, self._numbers_at(column) + 8 * start)
 
     def number(self, column: int, index: int) -> int:
         """One record's number in one column; 0 when the block leaves the column out."""
         if not self.number_bits >> column & 1:
             return 0
-        found: int = _NUMBER.unpack_from(self.block, self._numbers_at(column) + 8 * index)[0]
+        found: int = _NUMBER.unpack_from(self.head, self._numbers_at(column) + 8 * index)[0]
         return found
 
     def _numbers_at(self, column: int) -> int:
@@ -255,15 +287,15 @@ class BlockView:
         return 8 + 8 * self.count * before.bit_count()
 
 
-def has_tags(block: bytes) -> bool:
+def has_tags(block: Block) -> bool:
     """Whether any record of a block has a tag."""
-    return block[1] >> TAG & 1 == 1
+    return head_of(block)[1] >> TAG & 1 == 1
 
 
-def tags_of(block: bytes) -> list[bytes]:
+def tags_of(block: Block) -> list[bytes]:
     """The tag of each record of a block that has tags; b"" where a record has none."""
-    _, _, number_bits, count = _HEADER.unpack_from(block)
-    if count == 1 and not number_bits:
+    _, _, number_bits, count = _HEADER.unpack_from(head_of(block))
+    if count == 1 and not number_bits and isinstance(block, bytes):
         # Most often written by a producer that does not batch: worth a way of its own.
         start = 8 + 4 * block[1].bit_count() + _END.unpack_from(block, 8)[0]
         return [block[start : start + _END.unpack_from(block, 12)[0]]]
@@ -272,8 +304,9 @@ def tags_of(block: bytes) -> list[bytes]:
     return tags
 
 
-def size_at(block: bytes, index: int) -> int:
+def size_at(block: Block, index: int) -> int:
     """Bytes of one record as the limits count them: compact data plus compact meta."""
+    block = head_of(block)
     _, text_bits, number_bits, count = _HEADER.unpack_from(block)
     at = 8 + 4 * index
     if number_bits:
@@ -293,10 +326,11 @@ def size_at(block: bytes, index: int) -> int:
     return size
 
 
-def size_before(block: bytes, index: int) -> int:
+def size_before(block: Block, index: int) -> int:
     """Bytes of all records in front of a place, as the limits count them."""
     if not index:
         return 0
+    block = head_of(block)
     _, text_bits, number_bits, count = _HEADER.unpack_from(block)
     at = 4 + 8 * count * number_bits.bit_count() + 4 * index
     size: int = _END.unpack_from(block, at)[0]
@@ -306,8 +340,9 @@ def size_before(block: bytes, index: int) -> int:
     return size
 
 
-def size_total(block: bytes) -> int:
+def size_total(block: Block) -> int:
     """Bytes of all records of a block as the limits count them."""
+    block = head_of(block)
     _, text_bits, number_bits, count = _HEADER.unpack_from(block)
     # The last end of a column is the length of the column.
     at = 4 + 8 * count * number_bits.bit_count() + 4 * count
@@ -318,9 +353,10 @@ def size_total(block: bytes) -> int:
     return size
 
 
-def is_plain(block: bytes) -> bool:
+def is_plain(block: Block) -> bool:
     """Whether a block has no column beyond data, tag, node, meta and its seqs and times: no record
     in it has a key, a delay or a time to live of its own."""
+    block = head_of(block)
     return block[1] < 1 << KEY and block[2] < 1 << DELAY and not block[3]
 
 
@@ -381,27 +417,34 @@ def select(view: BlockView, places: Sequence[int]) -> bytes:
     )
 
 
-def cut(view: BlockView, start: int, end: int) -> bytes:
+def cut(view: BlockView, start: int, end: int) -> Block:
     """Neighbouring records of a block as a block of their own, with all their columns. Costs by
-    what is cut out, however large the block is; and no record is looked at."""
+    what is cut out, however large the block is; and no record is looked at. Data outside memory
+    stays where it is."""
     count = end - start
     text_bits = number_bits = 0
     arrays: list[bytes] = []
     ends: list[bytes] = []
     values: list[bytes] = []
+    data_from = 0
     for column in range(len(NUMBER_COLUMNS)):
         array = view.number_bytes(column, start, end)
         if array is not None:
             number_bits |= 1 << column
             arrays.append(array)
     for column in range(KEY + 1):
-        part = view.column_bytes(column, start, end)
-        if part is not None and (part[1] or column == DATA):
+        part = view.column_ends(column, start, end)
+        if part is None:
+            continue
+        packed, first, last = part
+        if column == DATA:
+            data_from = first
+        if first < last or column == DATA:
             text_bits |= 1 << column
-            ends.append(part[0])
-            values.append(part[1])
+            ends.append(packed)
+            values.append(view.column_bytes(column, first, last))
     header = _HEADER.pack(_VERSION, text_bits, number_bits, count)
-    return b"".join((header, *arrays, *ends, *values))
+    return view.with_data(b"".join((header, *arrays, *ends, *values)), data_from)
 
 
 def read_string(fragment: bytes) -> str:

@@ -28,6 +28,7 @@ from logqueue.server.app import http_api
 from logqueue.server.engine.background import (
     archive_forever,
     flush_forever,
+    offload_forever,
     rebuild_on_failure,
     tidy_forever,
 )
@@ -103,7 +104,7 @@ def open_core(
     try:
         for loss in [*journal.jobs.losses, *journal.leases.losses]:
             logger.error("damage was set aside: %s", loss)
-        state = State(_quotas(settings))
+        state = State(_quotas(settings), journal.payloads)
         journal.replay(state, progress)
         # Only now the logs are known to be sound; nothing on the disk was changed before.
         if settings.archive_dir is not None:
@@ -135,8 +136,8 @@ def read_state(settings: Settings, fs: FileSystem) -> State:
         WalLocked: A server has the directory.
         WalCorrupt: The logs must be refused.
     """
-    state = State(_quotas(settings))
     journal = Journal.open(settings.data_dir, segment_bytes_max=settings.segment_max_bytes, fs=fs)
+    state = State(_quotas(settings), journal.payloads)
     try:
         journal.replay(state)
     finally:
@@ -259,6 +260,7 @@ class Runtime:
         work = {
             "tidy": tidy_forever(engine, dispatcher.barrier),
             "flush": flush_forever(engine),
+            "offload": offload_forever(engine.journal, self._executor),
             "rebuild": rebuild_on_failure(engine, dispatcher.adopt),
         }
         if archiver is not None:

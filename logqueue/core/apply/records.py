@@ -20,7 +20,8 @@ def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is None or event.first_seq <= topic.head:
         return
-    batch = Batch(event.block, event.first_seq, event.count, event.at, segment, event.hops)
+    block = state.keeper.keep(event.block, segment)
+    batch = Batch(block, event.first_seq, event.count, event.at, segment, event.hops)
     take_in(state, topic, event, batch)
     if event.key is not None:
         write = Remembered(event.at, event.first_seq, event.count, topic.head, segment)
@@ -61,6 +62,7 @@ class AppendRun:
         if (
             left < 0
             or room < 0
+            or len(block) >= split_block.SPLIT_FROM_BYTES
             or event.count >= RUN_BELOW
             or event.cap_floor
             or event.key is not None
@@ -130,7 +132,7 @@ def _records_replaced(state: State, event: ev.RecordsReplaced, segment: int) -> 
     topic = state.instances.get(event.topic)
     if topic is None:
         return
-    moved = [Batch.moved(block, segment) for block in event.blocks]
+    moved = [Batch.moved(state.keeper.keep(block, segment), segment) for block in event.blocks]
     # What the same write has evicted is not replaced.
     fresh = [part for batch in moved for part in batch.behind(topic.floor)]
     replacing.begin(state, topic, fresh, event.at)
@@ -149,7 +151,7 @@ def _records_moved(state: State, event: ev.RecordsMoved, segment: int) -> None:
     topic = state.instances.get(event.topic)
     if topic is not None:
         first, last = event.span
-        batch = Batch.moved(event.block, segment, event.hops)
+        batch = Batch.moved(state.keeper.keep(event.block, segment), segment, event.hops)
         topic.replace(first, last, batch)
         topic.is_on_disk = True
         topic.head = max(topic.head, batch.last_seq)

@@ -22,8 +22,9 @@ def _chunk_staged(state: State, event: ev.ChunkStaged, segment: int) -> None:
     if committed is not None and event.epoch <= committed.number:
         return
     chunk_id = ChunkId(event.partition, event.attempt, event.number)
+    block = state.keeper.keep(event.block, segment)
     chunk = StagedChunk(
-        event.topic, event.block, event.count, event.size, digest_of(event.block), segment
+        event.topic, block, event.count, event.size, digest_of(event.block), segment
     )
     with _counted(state, producer):
         producer.stage(event.epoch, chunk_id, chunk)

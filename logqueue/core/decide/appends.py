@@ -20,6 +20,7 @@ from logqueue.errors import (
     quoted,
 )
 from logqueue.events.block import BlockView, size_total
+from logqueue.events.split_block import Block
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions, require_topic_name
 
@@ -130,7 +131,7 @@ def seqs_ahead(count: int) -> int:
     return min(max(4 * count, limits.SEQS_RESERVED_MIN), limits.SEQS_RESERVED_MAX)
 
 
-def batches_floor(topic: Topic, blocks: Sequence[bytes]) -> tuple[int, int]:
+def batches_floor(topic: Topic, blocks: Sequence[Block]) -> tuple[int, int]:
     """The cap floor once some batches are added together, and how many records go.
 
     Raises:
@@ -184,7 +185,7 @@ def evicted_below(topic: Topic, floor: int) -> Iterator[Record]:
                 yield record
 
 
-def evicted_with(topic: Topic, floor: int, blocks: Sequence[bytes], now: int) -> Iterator[Record]:
+def evicted_with(topic: Topic, floor: int, blocks: Sequence[Block], now: int) -> Iterator[Record]:
     """Records up to and with a floor once some batches are added: live ones, then the new ones'
     own front."""
     yield from evicted_below(topic, floor)

@@ -18,6 +18,7 @@ from logqueue.core.queue_topic import topic_of
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.events.block import BlockView
+from logqueue.events.split_block import Block
 
 
 class MultiPartDecision:
@@ -32,7 +33,7 @@ class MultiPartDecision:
         self._state = state
         self._created: dict[str, Topic] = {}
         # By topic: blocks that the parts add, and how many records that evicts.
-        self._blocks: dict[int, list[bytes]] = {}
+        self._blocks: dict[int, list[Block]] = {}
         self._dropped: dict[int, int] = {}
 
     def add(self, part: Sequence[ev.Event]) -> None:
@@ -45,7 +46,7 @@ class MultiPartDecision:
             elif type(event) is ev.RecordsAppended:
                 self.note(event.topic, [event.block], event.dropped)
 
-    def note(self, topic: int, blocks: Sequence[bytes], dropped: int) -> None:
+    def note(self, topic: int, blocks: Sequence[Block], dropped: int) -> None:
         """Records that a topic gets by another event than `RecordsAppended`."""
         self._blocks.setdefault(topic, []).extend(blocks)
         self._dropped[topic] = self._dropped.get(topic, 0) + dropped

@@ -23,6 +23,7 @@ from logqueue.errors import (
     TopicNotFound,
     quoted,
 )
+from logqueue.events.split_block import joined
 from logqueue.model.config import TopicOptions, is_topic_name, require_router_name
 
 _DEFAULT_CONFIG = TopicOptions().resolved()
@@ -209,7 +210,7 @@ def _copy(
     block = copies(router, source, seqs)
     assert block is not None, "only live records are picked"
     count = len(seqs)
-    *evictions, appended = write(state, dest, block, count, now, hops=found.hops + 1)
+    *evictions, appended = write(state, dest, joined(block), count, now, hops=found.hops + 1)
     assert isinstance(appended, ev.RecordsAppended)
     if not found.is_logged or not dest.config.is_logged:
         advanced = ev.RouterAdvanced(now, dest.number, router.number, cursor, count)

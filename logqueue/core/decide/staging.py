@@ -25,6 +25,7 @@ from logqueue.errors import (
     TopicNotFound,
 )
 from logqueue.events.block import BlockView, is_plain
+from logqueue.events.split_block import joined
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions
 
@@ -202,7 +203,7 @@ def restaged(
                 producer.name,
                 epoch,
                 *chunk_id,
-                chunk.block,
+                joined(chunk.block),
                 chunk.records,
                 chunk.size,
             )

@@ -24,6 +24,7 @@ TIDY_INTERVAL_S = 1.0
 FLUSH_INTERVAL_S = 0.1
 FAILURE_POLL_INTERVAL_S = 0.1
 ARCHIVE_INTERVAL_S = 0.5
+OFFLOAD_INTERVAL_S = 0.1
 FLUSHED_POLL_INTERVAL_S = 0.002
 
 logger = logging.getLogger("logqueue.background")
@@ -52,6 +53,21 @@ async def flush_forever(engine: Engine) -> None:
         await asyncio.sleep(FLUSH_INTERVAL_S)
         engine.journal.flush_leases()
         engine.journal.jobs.wake()
+
+
+async def offload_forever(journal: Journal, executor: CooperativeExecutor) -> None:
+    """Free the memory of record data once its segment is sealed.
+
+    Args:
+        journal: Has both.
+        executor: Where the checksums are made, beside the event loop.
+    """
+    while True:
+        await asyncio.sleep(OFFLOAD_INTERVAL_S)
+        try:
+            await executor.run(journal.offload())
+        except Exception:
+            logger.exception("record data stays in memory; moving it is tried again later")
 
 
 async def leases_flushed(journal: Journal) -> None:

@@ -530,7 +530,7 @@ class Engine:
         """
         for topic in [*self.state.replacing.values()]:
             replacing.finish(self.state, topic)
-        promised = State(self.state.quotas)
+        promised = State(self.state.quotas, self.journal.payloads)
         yield partial(self.journal.replay_promised, promised)
         self._settling = queues_to_restore(self.state, promised)
         try:
@@ -575,6 +575,7 @@ class Engine:
                 that is needed is dropped; call again later.
         """
         work = self.compaction()
+        yield from self.journal.offload()
         yield from free(work.state)
         if work.state.producers:
             # A log that takes no more must keep nobody from evicting, nor from giving space back.

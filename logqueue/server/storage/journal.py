@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -30,15 +30,19 @@ from logqueue.server.storage.checkpoint import JobsCheckpoint, leases_parts
 from logqueue.server.storage.data_directory import log_directory
 from logqueue.server.storage.gaps import Gaps
 from logqueue.server.storage.housework import Housework
+from logqueue.server.storage.payload_store import PayloadStore
 from logqueue.server.storage.reserve import Reserve
 from wal import (
+    FRAME_HEADER_BYTES,
     FileSystem,
+    Frame,
     FrameTooLarge,
     Log,
     OsFileSystem,
     WalCorrupt,
     WalError,
     WalFull,
+    frame_bytes,
     segment_path,
 )
 
@@ -90,6 +94,7 @@ class Journal:
         jobs_kept_from: Segments of the jobs log before this one are no longer needed: all that
             they alone said has been rewritten, durably.
         leases_kept_from: The same of the leases log.
+        payloads: Record data in segment files instead of in memory.
         reserve: Space kept back for moving live data on a full disk.
         lent_bytes: What of it is in use for that: producers must leave as much more.
     """
@@ -106,6 +111,7 @@ class Journal:
         self.leases_kept_from = 0
         self.housework = Housework()
         self.reserve = Reserve(self.fs, jobs.directory)
+        self.payloads = PayloadStore(fs, jobs.directory)
         self.lent_bytes = 0
         self.order = 1
         self.leases_lost = 0
@@ -198,6 +204,7 @@ class Journal:
     def close(self) -> None:
         """Write, sync and release both logs."""
         self.housework.end()
+        self.payloads.close()
         try:
             self.jobs.close()
         finally:
@@ -223,7 +230,7 @@ class Journal:
         jobs = Replay(state)
         last_order = self.order - 1
         history = self._history(state, lambda done, total: note(done / total))
-        for order, place, segment, transaction, _ in history:
+        for order, place, segment, transaction, frame in history:
             if order > last_order:
                 last_order = order
             events = transaction.events
@@ -236,6 +243,7 @@ class Journal:
                 _replay_leases(state, events, alone=not begun)
                 continue
             begun = True
+            self._reach(frame)
             for event in events:
                 if gaps.count:
                     jobs.catch_up()
@@ -301,22 +309,46 @@ class Journal:
         log, jobs = self.jobs, Replay(state)
         begun = False
         gaps = Gaps()
-        for _, place, segment, transaction, number in self._history(state, None):
+        for _, place, segment, transaction, frame in self._history(state, None):
             events = transaction.events
             begun = begun or not place
-            if place or not events or number > log.durable:
+            if place or not events or frame.number > log.durable:
                 jobs.catch_up()
             if not events:
                 gaps.note(state, place)
             elif place:
                 _replay_leases(state, events, alone=not begun)
-            elif number <= log.durable or _stands_unsynced(state, events):
+            elif frame.number <= log.durable or _stands_unsynced(state, events):
+                self._reach(frame)
                 for event in events:
                     jobs.apply(event, segment)
         jobs.catch_up()
         if gaps.count:
             gaps.close(state)
         finish_replay(state, clean=True)
+
+    def _reach(self, frame: Frame) -> None:
+        """The events of a frame of the jobs log come next. Data of the segments before it leaves
+        memory, so that a log of any size is replayed in the memory of one segment."""
+        self.payloads.in_frame(frame.segment, frame.offset, (frame.payload,))
+        if not self.jobs.losses:
+            # Where damage is set aside, files are as they were read once the log has begun.
+            for segment in self.payloads.waiting:
+                if segment < frame.segment:
+                    for _ in self.payloads.offload(segment):
+                        pass
+
+    def offload(self) -> Generator[None, None, None]:
+        """Free the memory of record data in segments that are sealed by now.
+
+        Yields:
+            After about a millisecond of work each. The steps may be made in any thread.
+        """
+        pairs = pairwise(self.jobs.segments())
+        sealed = {info.id for info, successor in pairs if successor.header_durable}
+        for segment in self.payloads.waiting:
+            if segment in sealed:
+                yield from self.payloads.offload(segment)
 
     # -- append ----------------------------------------------------------------------------------
 
@@ -411,7 +443,12 @@ class Journal:
             WalError, OSError: See `Log.drop_before`.
         """
         name = f"drop {log.directory}"
-        yield from self.housework.through(name, partial(log.drop_before, segment))
+        yield from self.housework.through(name, partial(self._drop_before, log, segment))
+
+    def _drop_before(self, log: Log, segment: int) -> None:
+        if log is self.jobs:
+            self.payloads.pin_before(segment)
+        log.drop_before(segment)
 
     def _append_jobs(
         self, state: State, events: list[ev.Event], sync: bool, spare: int
@@ -432,6 +469,8 @@ class Journal:
             number = log.append(parts, sync=sync, spare_bytes=spare, wake=wake)
             if log.is_short_of_space and self.housework.has_thread:
                 self.housework.begin_task(RESERVE, log.reserve_ahead)
+            begin = log.end - frame_bytes(sum(map(len, parts)))
+            self.payloads.in_frame(log.segment, begin + FRAME_HEADER_BYTES, parts)
         except WalFull as full:
             raise StorageFull.because(full) from full
         except FrameTooLarge as large:
@@ -557,8 +596,8 @@ def _created_config(event: ev.Event, events: list[ev.Event]) -> TopicOptions:
     raise AssertionError(f"an event of topic instance {event.topic}, which does not exist")
 
 
-_Entry = tuple[int, int, int, ev.Transaction, int]
-"""Order, which log (0 jobs, 1 leases), segment, transaction, frame number."""
+_Entry = tuple[int, int, int, ev.Transaction, Frame]
+"""Order, which log (0 jobs, 1 leases), segment, transaction, frame."""
 
 
 def _transactions(
@@ -574,7 +613,7 @@ def _transactions(
                 f"frame {frame.number} is whole but is not a transaction of this version: {error}; "
                 "nothing was changed. Start the version that wrote it",
             ) from error
-        yield transaction.order, place, frame.segment, transaction, frame.number
+        yield transaction.order, place, frame.segment, transaction, frame
 
 
 def _opening(jobs: Iterator[_Entry]) -> list[_Entry]:

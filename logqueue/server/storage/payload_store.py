@@ -1,0 +1,373 @@
+"""Record data in the segment files of the jobs log instead of in memory.
+
+Owns: which blocks have their data in memory still and where their frames are, the move from memory
+to the file once a segment is sealed, checked reads, the bounded cache, open files. Must not know:
+topics, events, who reads.
+
+A block that enters the state with its frame is held in two parts (`events/split_block`); small
+ones, and those without a frame, stay whole. When the segment is sealed, `offload` takes a checksum
+of each page of the data and frees the memory. From then on data is read with `pread`, page by page,
+and each page is compared with its checksum: damage and I/O errors are a `StorageUnreadable` of
+whoever asked for that record. (A memory map would end the process with a signal instead, and would
+hand out damaged bytes as if they were good.)
+
+Threads: `in_frame` and `keep` belong to whoever logs or replays; `read` and all else may be called
+from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Generator, Sequence
+from threading import Lock
+from typing import NamedTuple
+from weakref import ref
+from zlib import crc32
+
+from logqueue.errors import StorageUnreadable
+from logqueue.events.split_block import Block, BlockData, data_bounds, split
+from wal import File, FileSystem, segment_path
+
+DATA_BYTES_MIN = 1 << 10
+"""Blocks with less data stay whole: what it takes to find the data again costs 300 bytes."""
+
+PAGE_BYTES = 64 << 10
+"""Data that has one checksum, and is read and kept together."""
+
+CACHE_BYTES_MAX = 32 << 20
+OPEN_FILES_MAX = 64
+STEP_BYTES = 1 << 20
+STEP_BLOCKS = 64
+_ENTRY_BYTES = 150
+
+logger = logging.getLogger("logqueue.payloads")
+
+
+class _Waiting(NamedTuple):
+    """A block whose segment still grows; `offset` is where its data begins in the file."""
+
+    data: ref[BlockData]
+    offset: int
+
+
+class SegmentFile:
+    """A segment that data is read from. Its file is opened when it is needed.
+
+    Attributes:
+        id: Of the segment.
+        is_pinned: Whether the file has to stay open because its name is about to go.
+    """
+
+    __slots__ = ("_file", "_fs", "_path", "id", "is_pinned")
+
+    def __init__(self, fs: FileSystem, path: str, id: int) -> None:
+        self.id = id
+        self.is_pinned = False
+        self._fs = fs
+        self._path = path
+        self._file: File | None = None
+
+    def open(self) -> File:
+        """The open file.
+
+        Raises:
+            OSError: As the file system does.
+        """
+        if self._file is None:
+            self._file = self._fs.open(self._path)
+        return self._file
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def __del__(self) -> None:
+        # A segment was dropped, and now the last one who could read from it is gone, too.
+        self.close()
+
+
+class _StoredData:
+    """The data of one block in a segment file.
+
+    Attributes:
+        sums: The checksum of each page.
+    """
+
+    __slots__ = ("_file", "_length", "_offset", "_store", "_sums")
+
+    def __init__(
+        self,
+        store: PayloadStore,
+        file: SegmentFile,
+        offset: int,
+        length: int,
+        sums: tuple[int, ...],
+    ) -> None:
+        self._store = store
+        self._file = file
+        self._offset = offset
+        self._length = length
+        self._sums = sums
+
+    def read(self, start: int, end: int) -> bytes:
+        """See DataSource."""
+        if start >= end:
+            return b""
+        first, last = start // PAGE_BYTES, (end - 1) // PAGE_BYTES
+        pages = self._store.pages(
+            self._file, self._offset, self._length, self._sums, first, last + 1
+        )
+        start -= first * PAGE_BYTES
+        end -= last * PAGE_BYTES
+        if first == last:
+            return pages[0][start:end]
+        return b"".join((pages[0][start:], *pages[1:-1], pages[-1][:end]))
+
+
+class PayloadStore:
+    """The data of one server's records, as far as it is in segment files.
+
+    Attributes:
+        reads: Reads from files.
+        read_bytes: What they gave.
+        failures: Pages that could not be read, or failed their checksum.
+        waiting_bytes: About how much data waits in memory for its segment to be sealed.
+        cached_bytes: What the cache holds.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        """Of the jobs log in a directory."""
+        self.reads = 0
+        self.read_bytes = 0
+        self.failures = 0
+        self.waiting_bytes = 0
+        self.cached_bytes = 0
+        self._fs = fs
+        self._directory = directory
+        self._lock = Lock()
+        self._files: dict[int, SegmentFile] = {}
+        self._open: OrderedDict[int, SegmentFile] = OrderedDict()
+        # By segment and offset in it. Segments are never numbered again.
+        self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._waiting: dict[int, list[_Waiting]] = {}
+        self._sizes: dict[int, int] = {}
+        self._complained: set[int] = set()
+        self._frame: tuple[int, int, Sequence[bytes]] = (0, 0, ())
+        self._searched = 0
+
+    # -- in memory -------------------------------------------------------------------------------
+
+    def in_frame(self, segment: int, offset: int, parts: Sequence[bytes]) -> None:
+        """Say where the blocks are that `keep` gets next: in this payload, which begins at this
+        offset of this segment."""
+        self._frame = segment, offset, parts
+        self._searched = 0
+
+    def keep(self, block: bytes, segment: int) -> Block:
+        """See BlockKeeper."""
+        if len(block) < DATA_BYTES_MIN or not segment:
+            return block
+        base, length = data_bounds(block)
+        if length < DATA_BYTES_MIN:
+            return block
+        place = self._find(block, segment)
+        if place is None:
+            return block
+        parts = split(block)
+        self._waiting.setdefault(segment, []).append(_Waiting(ref(parts.data), place + base))
+        self._sizes[segment] = self._sizes.get(segment, 0) + length
+        self.waiting_bytes += length
+        return parts
+
+    def _find(self, block: bytes, segment: int) -> int | None:
+        """Where a block begins in the file of a segment; None when it is not in the frame."""
+        found, offset, parts = self._frame
+        if found != segment:
+            return None
+        for part in parts:
+            if part is block:
+                return offset
+            if len(part) > len(block):
+                at = self._look_in(part, block)
+                if at >= 0:
+                    return offset + at
+            offset += len(part)
+        return None
+
+    def _look_in(self, part: bytes, block: bytes) -> int:
+        # Blocks are asked for in the order of the frame, so the search goes on behind the last.
+        needle = block[:64]
+        for start in (self._searched, 0) if self._searched else (0,):
+            at = part.find(needle, start)
+            while at >= 0:
+                if part.startswith(block, at):
+                    self._searched = at + len(block)
+                    return at
+                at = part.find(needle, at + 1)
+        return -1
+
+    @property
+    def waiting(self) -> list[int]:
+        """Segments with data that is still in memory, oldest first."""
+        return sorted(self._waiting)
+
+    # -- to the file -----------------------------------------------------------------------------
+
+    def offload(self, segment: int) -> Generator[None, None, None]:
+        """Free the memory of a segment's data. Its file must be complete, and must stay as it is.
+
+        Yields:
+            After about a millisecond of work each.
+        """
+        with self._lock:
+            file = self._files.get(segment)
+            if file is None:
+                path = segment_path(self._directory, segment)
+                file = SegmentFile(self._fs, path, segment)
+            try:
+                # Once it is open it can be read, even if its name goes right now.
+                self._opened(file)
+            except FileNotFoundError:
+                self._forget(segment)
+                return
+            except OSError:
+                # Too many open files, for instance: there is a next time.
+                return
+            self._files[segment] = file
+            waiting = self._waiting.get(segment, [])
+            self._forget(segment)
+        size = 0
+        for number, (data_ref, offset) in enumerate(waiting, 1):
+            data = data_ref()
+            held = data.in_memory if data is not None else None
+            if data is None or held is None:
+                continue
+            sums = tuple(
+                crc32(held[at : at + PAGE_BYTES]) for at in range(0, data.length, PAGE_BYTES)
+            )
+            data.move_to(_StoredData(self, file, offset, data.length, sums))
+            size += data.length
+            del data, held
+            if size >= STEP_BYTES or number % STEP_BLOCKS == 0:
+                size = 0
+                yield
+
+    def _forget(self, segment: int) -> None:
+        """Nothing of a segment waits any longer."""
+        self._waiting.pop(segment, None)
+        self.waiting_bytes -= self._sizes.pop(segment, 0)
+
+    # -- from the file ---------------------------------------------------------------------------
+
+    def pages(
+        self,
+        file: SegmentFile,
+        offset: int,
+        length: int,
+        sums: Sequence[int],
+        first: int,
+        stop: int,
+    ) -> list[bytes]:
+        """Pages of a block's data, checked.
+
+        Args:
+            file: Where it is.
+            offset: Where the data begins in the file.
+            length: Of the data, in bytes.
+            sums: The checksum of each page.
+            first, stop: From which page up to, but without, which.
+
+        Raises:
+            StorageUnreadable: A page cannot be read, or is damaged.
+        """
+        with self._lock:
+            found: list[bytes | None] = []
+            for page in range(first, stop):
+                key = file.id, offset + page * PAGE_BYTES
+                data = self._cache.get(key)
+                if data is not None:
+                    self._cache.move_to_end(key)
+                found.append(data)
+            missing = [page for page, data in enumerate(found, first) if data is None]
+            if missing:
+                begin = missing[0] * PAGE_BYTES
+                end = min((missing[-1] + 1) * PAGE_BYTES, length)
+                data = self._read(file, offset + begin, end - begin)
+                for page in missing:
+                    at = page * PAGE_BYTES - begin
+                    part = data[at : at + PAGE_BYTES]
+                    if crc32(part) != sums[page]:
+                        raise self._unreadable(file, offset + begin + at, "its checksum is wrong")
+                    found[page - first] = part
+                    self._remember((file.id, offset + begin + at), part)
+        return [data for data in found if data is not None]
+
+    def _read(self, file: SegmentFile, offset: int, length: int) -> bytes:
+        try:
+            opened = self._opened(file)
+            data = opened.pread(length, offset)
+        except OSError as error:
+            raise self._unreadable(file, offset, str(error)) from error
+        self.reads += 1
+        self.read_bytes += len(data)
+        if len(data) < length:
+            raise self._unreadable(file, offset, "the file ends before it")
+        return data
+
+    def _opened(self, file: SegmentFile) -> File:
+        opened = file.open()
+        if not file.is_pinned:
+            self._open[file.id] = file
+            self._open.move_to_end(file.id)
+            while len(self._open) > OPEN_FILES_MAX:
+                self._open.popitem(last=False)[1].close()
+        return opened
+
+    def _remember(self, key: tuple[int, int], page: bytes) -> None:
+        self._cache[key] = page
+        self.cached_bytes += len(page) + _ENTRY_BYTES
+        while self.cached_bytes > CACHE_BYTES_MAX:
+            _, oldest = self._cache.popitem(last=False)
+            self.cached_bytes -= len(oldest) + _ENTRY_BYTES
+
+    def _unreadable(self, file: SegmentFile, offset: int, problem: str) -> StorageUnreadable:
+        self.failures += 1
+        if file.id not in self._complained:
+            self._complained.add(file.id)
+            logger.error(
+                "data in segment jobs-%d at byte %d cannot be read: %s; only records there are "
+                "refused. Check the disk, then restart: the log is examined as a whole then",
+                file.id,
+                offset,
+                problem,
+            )
+        return StorageUnreadable.because(f"jobs-{file.id}", offset, problem)
+
+    # -- segments that go ------------------------------------------------------------------------
+
+    def pin_before(self, segment: int) -> None:
+        """The files of all segments below this one lose their names: whoever still has a record of
+        theirs can go on reading it.
+
+        Raises:
+            OSError: One cannot be opened.
+        """
+        with self._lock:
+            for id in [id for id in self._files if id < segment]:
+                file = self._files[id]
+                file.open()
+                file.is_pinned = True
+                self._open.pop(id, None)
+                del self._files[id]
+            for id in [id for id in self._waiting if id < segment]:
+                self._forget(id)
+
+    def close(self) -> None:
+        """Close all files; those that are needed again are opened again."""
+        with self._lock:
+            for file in self._open.values():
+                file.close()
+            self._open.clear()
