@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from logqueue.core.batches import Batches, live_size
 from logqueue.core.record_attributes import RecordAttributeIndex
 from logqueue.core.record_times import due_at, expires_at, is_timed, time_of, written_at
 from logqueue.core.tags import TagIndex
+from logqueue.errors import StorageUnreadable
 from logqueue.events.block import (
     KEY,
     MAX_DELIVERIES,
@@ -196,6 +198,17 @@ class Topic:
         """Live records among ascending seqs; the rest is passed over."""
         for batch, start, end in self.runs(seqs):
             yield from batch.at(range(start, end))
+
+    def readable(self, seqs: Sequence[int]) -> dict[int, Record]:
+        """Live records among ascending seqs, by seq; without those whose data cannot be read."""
+        try:
+            return {record[0]: record for record in self.records(seqs)}
+        except StorageUnreadable:
+            found: dict[int, Record] = {}
+            for seq in seqs:
+                with suppress(StorageUnreadable):
+                    found.update((record[0], record) for record in self.records([seq]))
+            return found
 
     def fitting(self, seqs: Sequence[int], bytes_max: int) -> int:
         """How many of ascending live seqs, from the first on, are no larger together than a bound,

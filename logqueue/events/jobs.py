@@ -134,8 +134,9 @@ class JobsHeld(Event, frozen=True, array_like=True, tag=21):
 
     Attributes:
         jobs: (seq, deliveries, last error).
-        again: Repeated, without effect: logged before, in a segment that is dropped.
-        reason: Why they failed: "rejected" or "max_deliveries"; "" where that was not kept.
+        again: Nothing has happened: it was said before, in a segment that goes.
+        reason: Why: "rejected", "max_deliveries", or "unreadable" when the disk does not give their
+            data; "" where that was not kept.
         node: The node that gave them up; "" when no worker did.
     """
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Protocol
 
+SPLIT_FROM_BYTES = 1 << 10
+"""Blocks with less data stay whole: what it takes to find the data again costs 300 bytes."""
+
 _FIELDS = Struct("<BBHI")
 _END = Struct("<I")
 

@@ -13,6 +13,7 @@ from logqueue.core.batches import JOINED_BELOW
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
+from logqueue.events import split_block
 from logqueue.events.block import BlockView, join, size_total
 
 

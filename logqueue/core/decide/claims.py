@@ -12,12 +12,13 @@ from itertools import islice
 from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
-from logqueue.core.decide.dead_letters import exhaust
+from logqueue.core.decide.dead_letters import exhaust, hold_unreadable
 from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_times import due_at, is_timed
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
+from logqueue.errors import StorageUnreadable
 from logqueue.events import block as blocks
 from logqueue.model import limits
 
@@ -77,23 +78,27 @@ def _pass(
         is_cut = is_cut or len(picked) == bounded < wanted
         if exhausted and command.divert:
             events.extend(exhaust(state, topic, exhausted, now))
-    shares = share(demands, picked)
-    first_lease = lease = state.next_lease
-    grants: list[tuple[str, int, int, list[int]]] = []
-    leases: list[tuple[int, int]] = []
-    for claimer, seqs in zip(command.claimers, shares, strict=True):
-        deadline = now + (claimer.lease_ms or topic.config.lease_ms)
-        leases.append((lease, deadline))
-        if seqs:
-            grants.append((claimer.node, deadline, claimer.stream, seqs))
-            lease += len(seqs)
+    try:
+        jobs = _leased(state, topic, command, share(demands, picked), now)
+    except StorageUnreadable:
+        # A job that cannot be read must not be leased, nor keep those behind it waiting.
+        found = topic.readable(sorted(picked))
+        events.append(hold_unreadable(topic, [seq for seq in picked if seq not in found], now))
+        picked = [seq for seq in picked if seq in found]
+        is_cut = True
+        jobs = _leased(state, topic, command, share(demands, picked), now)
+    grants = [
+        (claimer.node, leased.deadline, claimer.stream, [*leased.seqs])
+        for claimer, leased in zip(command.claimers, jobs, strict=True)
+        if leased.seqs
+    ]
     if grants or cursor - queue.cursor > SEQS_SCANNED_AGAIN_MAX:
         overdue = cursor > queue.cursor and topic.is_due(now)
-        events.append(ev.JobsClaimed(now, topic.number, first_lease, cursor, grants, overdue))
+        events.append(ev.JobsClaimed(now, topic.number, state.next_lease, cursor, grants, overdue))
     stopped_by = limit if len(picked) == allowed else None
 
     def result() -> cmd.ClaimResult:
-        claimed = _claimed(topic, shares, leases, stopped_by, now)
+        claimed = _claimed(topic, jobs, stopped_by, now)
         return claimed._replace(is_cut=True) if is_cut else claimed
 
     return Decision(events, AfterApply(result))
@@ -116,23 +121,35 @@ def _allowed(topic: QueueTopic, now: int) -> tuple[int, cmd.NoneReason | None]:
     return allowed, limit
 
 
+def _leased(
+    state: State, topic: QueueTopic, command: cmd.ClaimJobs, shares: list[list[int]], now: int
+) -> list[cmd.ClaimedJobs]:
+    """The jobs of each claimer, read before they are leased.
+
+    Raises:
+        StorageUnreadable: The disk does not give the data of one.
+    """
+    jobs: list[cmd.ClaimedJobs] = []
+    lease = state.next_lease
+    for claimer, seqs in zip(command.claimers, shares, strict=True):
+        leased = cmd.ClaimedJobs(seqs, lease, now + (claimer.lease_ms or topic.config.lease_ms))
+        _fill(topic, leased)
+        jobs.append(leased)
+        lease += len(seqs)
+    return jobs
+
+
 def _claimed(
-    topic: QueueTopic,
-    shares: list[list[int]],
-    leases: list[tuple[int, int]],
-    stopped_by: cmd.NoneReason | None,
-    now: int,
+    topic: QueueTopic, jobs: list[cmd.ClaimedJobs], stopped_by: cmd.NoneReason | None, now: int
 ) -> cmd.ClaimResult:
     queue = topic.queue
+    held = queue.jobs
     has_fates = queue.has_errors or queue.has_given_back or topic.attributes is not None
-    jobs: list[cmd.ClaimedJobs] = []
-    for seqs, (lease, deadline) in zip(shares, leases, strict=True):
-        claimed = cmd.ClaimedJobs(seqs, lease, deadline)
-        _fill(topic, claimed)
+    for claimed in jobs:
+        claimed.deliveries = [held[seq].deliveries for seq in claimed.seqs]
         if has_fates:
-            claimed.fates = [_fate(topic, seq) for seq in seqs]
-        jobs.append(claimed)
-    if all(shares):
+            claimed.fates = [_fate(topic, seq) for seq in claimed.seqs]
+    if all(claimed.seqs for claimed in jobs):
         return cmd.ClaimResult(jobs, topic.ready)
     reason = _why_none(topic, stopped_by)
     return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, reason, now))
@@ -140,8 +157,6 @@ def _claimed(
 
 def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
     """What the records of claimed jobs say."""
-    held = topic.queue.jobs
-    jobs.deliveries = [held[seq].deliveries for seq in jobs.seqs]
     for batch, start, end in topic.runs(jobs.seqs):
         view = blocks.BlockView(batch.block)
         before = len(jobs.data)

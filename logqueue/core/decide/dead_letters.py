@@ -16,13 +16,16 @@ from logqueue.core.decide.endings import append_copies, finish
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import Throttled
+from logqueue.errors import StorageUnreadable, Throttled
 from logqueue.events import block as blocks
 from logqueue.model import limits
 from logqueue.model.config import TopicOptions
 
 STAMP = "$dead_letter_"
 """What the names of all stamps begin with; no user's meta keeps such a name through a redrive."""
+
+UNREADABLE = "the data of this job cannot be read from the server's disk"
+"""The last error of a job that is held for that."""
 
 STRAY_META = STAMP + "meta"
 """Where a copy keeps the original meta when that was not an object."""
@@ -55,7 +58,11 @@ def exhaust(state: State, topic: QueueTopic, seqs: list[int], now: int) -> list[
 
     # What one transaction may not copy stays ready, for the next pass.
     some = [*removable(topic, seqs, are_copied=target is not None)]
-    gone, events = as_many_as_fit(some, attempt)
+    try:
+        gone, events = as_many_as_fit(some, attempt)
+    except StorageUnreadable:
+        found = topic.readable(some)
+        return [hold_unreadable(topic, [seq for seq in some if seq not in found], now)]
     if gone < len(some):
         events.append(_postponed(topic, some[gone:], now))
     return events
@@ -121,16 +128,25 @@ def hold(
     error: str | None = None,
     node: str = "",
 ) -> ev.JobsHeld:
-    """The event that parks jobs which have been delivered."""
+    """The event that parks jobs."""
     queue = topic.queue
-    jobs = [(seq, queue.jobs[seq]) for seq in seqs]
+    jobs = []
+    for seq in seqs:
+        job = queue.jobs.get(seq)
+        deliveries, last = (job.deliveries, job.error) if job is not None else (0, None)
+        jobs.append((seq, deliveries, last if error is None else error))
     return ev.JobsHeld(
         now,
         topic.number,
-        [(s, j.deliveries, j.error if error is None else error) for s, j in jobs],
+        jobs,
         reason=reason,
         node=node,
     )
+
+
+def hold_unreadable(topic: QueueTopic, seqs: Sequence[int], now: int) -> ev.JobsHeld:
+    """The event that parks jobs whose data the disk does not give."""
+    return hold(topic, seqs, now, "unreadable", UNREADABLE)
 
 
 def _attributes(topic: Topic, seq: int) -> list[tuple[str, str]]:

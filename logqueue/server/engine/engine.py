@@ -31,6 +31,7 @@ from logqueue.errors import (
     NotReady,
     StorageFull,
     StorageReadOnly,
+    StorageUnreadable,
 )
 from logqueue.model import limits
 from logqueue.model.clock import Clock
@@ -302,7 +303,7 @@ class Engine:
             # A log that takes no more must not keep anybody from looking: records past their
             # TTL are passed over until it takes their eviction.
             return
-        except NO_ROOM:
+        except (*NO_ROOM, StorageUnreadable):
             topic.due_again_at = now + DUE_AGAIN_MS
             return
         if events and topic.is_due(now):

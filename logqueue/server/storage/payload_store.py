@@ -26,11 +26,9 @@ from weakref import ref
 from zlib import crc32
 
 from logqueue.errors import StorageUnreadable
+from logqueue.events import split_block
 from logqueue.events.split_block import Block, BlockData, data_bounds, split
 from wal import File, FileSystem, segment_path
-
-DATA_BYTES_MIN = 1 << 10
-"""Blocks with less data stay whole: what it takes to find the data again costs 300 bytes."""
 
 PAGE_BYTES = 64 << 10
 """Data that has one checksum, and is read and kept together."""
@@ -168,10 +166,11 @@ class PayloadStore:
 
     def keep(self, block: bytes, segment: int) -> Block:
         """See BlockKeeper."""
-        if len(block) < DATA_BYTES_MIN or not segment:
+        smallest = split_block.SPLIT_FROM_BYTES
+        if len(block) < smallest or not segment:
             return block
         base, length = data_bounds(block)
-        if length < DATA_BYTES_MIN:
+        if length < smallest:
             return block
         place = self._find(block, segment)
         if place is None:
