@@ -363,6 +363,15 @@ class StorageUnreadable(Internal):
             {"reason": "storage_unreadable", "segment": segment},
         )
 
+    def of_record(self, topic: str, seq: int) -> StorageUnreadable:
+        """The same, with the record that it is about."""
+        detail = {**(self.detail or {}), "topic": topic, "seq": seq}
+        return StorageUnreadable(
+            f"record {seq} of topic {quoted(topic)}: {self.message}; to read on without it, use "
+            f"`from_seq` {seq}",
+            detail,
+        )
+
 
 class NotReady(LogqueueError):
     """The server is still replaying its log."""

@@ -171,9 +171,10 @@ def _check_tags(topic: Topic) -> None:
     where = topic.name
     tagged: dict[bytes, list[int]] = {}
     for batch in topic.batches:
-        for seq, _, texts in batch.records():
-            if texts[TAG]:
-                tagged.setdefault(texts[TAG], []).append(seq)
+        tags = BlockView(batch.block).column(TAG) or [b""] * batch.count
+        for place in batch.live_indexes():
+            if tags[place]:
+                tagged.setdefault(tags[place], []).append(batch.seq_at(place))
     index = topic.tags
     if index is None:
         if tagged:

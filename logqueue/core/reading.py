@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from logqueue.core.batch import Batch, Run
 from logqueue.core.record_times import expires_at
 from logqueue.core.topic import Topic
+from logqueue.errors import StorageUnreadable
 from logqueue.events.block import NODE, BlockView, size_before
 
 SKIPPED_MAX = 50_000
@@ -71,6 +73,7 @@ def read(
     records_max: int,
     bytes_max: int,
     nodes: Collection[bytes] = (),
+    with_data: bool = True,
 ) -> ReadPage:
     """Read the records behind a cursor.
 
@@ -81,6 +84,11 @@ def read(
         records_max: Delivered records at most.
         bytes_max: Stop before the record that would exceed this; one is always delivered.
         nodes: JSON strings; records written by these nodes are passed over.
+        with_data: Whether the reader wants data. The page then ends before the first record whose
+            data cannot be read.
+
+    Raises:
+        StorageUnreadable: The first record cannot be read.
     """
     tombstone = _tombstone(topic, from_seq)
     start = from_seq + 1
@@ -99,7 +107,38 @@ def read(
             )
             examined = scan.over(last + 1, _hole_behind(topic, last + 1)[1])
     scanned = scan.count + scan.skipped
-    return ReadPage(scan.runs, examined, topic.head, topic.earliest_seq, tombstone, scanned)
+    page = ReadPage(scan.runs, examined, topic.head, topic.earliest_seq, tombstone, scanned)
+    return _readable(topic, page) if with_data else page
+
+
+def _readable(topic: Topic, page: ReadPage) -> ReadPage:
+    """A page without what cannot be read and all behind it.
+
+    Raises:
+        StorageUnreadable: Nothing is left.
+    """
+    for place, (batch, start, end) in enumerate(page.runs):
+        if isinstance(batch.block, bytes):
+            continue
+        view = BlockView(batch.block)
+        try:
+            view.read_data(start, end)
+            continue
+        except StorageUnreadable as error:
+            problem = error
+        readable = start
+        with suppress(StorageUnreadable):
+            while readable < end:
+                view.read_data(readable, readable + 1)
+                readable += 1
+        runs = page.runs[:place]
+        if readable > start:
+            runs.append((batch, start, readable))
+        seq = batch.seq_at(readable)
+        if runs or page.tombstone is not None:
+            return page._replace(runs=runs, next_from_seq=seq - 1)
+        raise problem.of_record(topic.name, seq)
+    return page
 
 
 def _hole_behind(topic: Topic, start: int) -> tuple[tuple[int, int] | None, int]:

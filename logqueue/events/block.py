@@ -224,6 +224,13 @@ class BlockView:
             return ends, self._split.read(0, ends[-1])
         return ends, self.head[base : base + ends[-1]]
 
+    def read_data(self, start: int, end: int) -> None:
+        """Make sure that the data of neighbouring records can be read: a LogqueueError if not."""
+        if self._split is not None:
+            at = self._columns[DATA][0]
+            before = _END.unpack_from(self.head, at + 4 * start - 4)[0] if start else 0
+            self._split.read(before, _END.unpack_from(self.head, at + 4 * end - 4)[0])
+
     def column_ends(self, column: int, start: int, end: int) -> tuple[bytes, int, int] | None:
         """The same as a block of these records alone has it: where the fragments end; and from
         where to where they reach among those of the column."""

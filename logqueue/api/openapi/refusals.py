@@ -65,6 +65,7 @@ EXAMPLES: tuple[LogqueueError, ...] = (
     errors.Internal("the server failed on this request; its log has the details"),
     errors.StorageReadOnly.because("sync: [Errno 5] Input/output error"),
     errors.StorageFull.because("[Errno 28] No space left on device"),
+    errors.StorageUnreadable.because("jobs-7", 8192, "[Errno 5] Input/output error"),
     errors.NotReady(
         "the log is being replayed (40%); try again in a moment", {"replay_progress": 0.4}
     ),

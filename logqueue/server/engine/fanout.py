@@ -24,7 +24,7 @@ from logqueue.api.frames import StreamEvent
 from logqueue.api.record_texts import RecordTexts
 from logqueue.core.reading import ReadPage, read
 from logqueue.core.topic import Topic
-from logqueue.errors import LogqueueError
+from logqueue.errors import LogqueueError, StorageUnreadable
 from logqueue.server.auth import Key
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
@@ -283,7 +283,15 @@ class Subscriptions:
         wires: list[bytes] = []
         size = written = durable = 0
         for subscription in sorted(news, key=_name) if len(news) > 1 else [*news]:
-            step = self._step(subscription, turn, held)
+            try:
+                step = self._step(subscription, turn, held)
+            except StorageUnreadable as error:
+                if held:
+                    # What was read of other topics goes first.
+                    break
+                for reader in [*subscriber.group.members] if subscriber.group else [subscriber]:
+                    reader.end(error)
+                return
             if step is None:
                 news.discard(subscription)
                 continue
