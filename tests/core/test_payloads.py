@@ -18,6 +18,7 @@ from logqueue.core.batch import Batch
 from logqueue.core.invariants import check
 from logqueue.core.reading import ReadPage, read
 from logqueue.errors import StorageUnreadable
+from logqueue.events import split_block
 from logqueue.events.block import BlockView, cut, pack
 from logqueue.events.split_block import SplitBlock, joined, split
 from logqueue.server.storage import compaction, payload_store
@@ -36,7 +37,7 @@ SHOW_ALL = shown(tags=True, meta=True)
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data leaves memory, and hardly any page stays."""
-    monkeypatch.setattr(payload_store, "DATA_BYTES_MIN", 20)
+    monkeypatch.setattr(split_block, "SPLIT_FROM_BYTES", 20)
     monkeypatch.setattr(payload_store, "PAGE_BYTES", 64)
     monkeypatch.setattr(payload_store, "CACHE_BYTES_MAX", 500)
     monkeypatch.setattr(payload_store, "OPEN_FILES_MAX", 2)
@@ -135,7 +136,7 @@ def test_nobody_can_tell_where_data_is(seed: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
     pictures = []
     for data_min in (4, 1 << 30):
-        monkeypatch.setattr(payload_store, "DATA_BYTES_MIN", data_min)
+        monkeypatch.setattr(split_block, "SPLIT_FROM_BYTES", data_min)
         world, workload = World(SimFileSystem(Random(seed))), Workload(seed, Ledger())
         workload.begin(world)
         workload.run(world, 40)
