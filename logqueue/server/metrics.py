@@ -310,6 +310,7 @@ class Metrics(ev.RecordVisitor):
         service = self._service
         engine = service.engine
         state = engine.state if engine is not None else State()
+        payloads = engine.journal.payloads if engine is not None else None
         read_only = engine is not None and engine.journal.jobs.failure is not None
         ready = service.phase is Phase.READY and not read_only
         return [
@@ -323,6 +324,11 @@ class Metrics(ev.RecordVisitor):
             ("staged_bytes", state.staged_bytes, "Bytes that wait for the commit of their epoch."),
             ("records_live", totals.records, "Records not removed."),
             ("bytes_live", state.live_bytes, "Bytes of records not removed."),
+            (
+                "payload_memory_bytes",
+                payloads.waiting_bytes + payloads.cached_bytes if payloads else 0,
+                "Record data in memory until its segment is sealed, and in the cache.",
+            ),
             ("queue_topics", totals.queues, "Topics of type queue."),
             ("queue_leases_in_flight", totals.leased, "Jobs under a lease."),
             ("queue_jobs_delayed", totals.delayed, "Jobs before their time."),
@@ -373,6 +379,7 @@ class Metrics(ev.RecordVisitor):
         log = engine.journal.jobs
         stats = log.stats
         archive = engine.segments.archive
+        payloads = engine.journal.payloads
         for name, value, text in (
             ("wal_frames", stats.frames, "Frames appended to the jobs log."),
             ("wal_batches", stats.rounds, "Group commits."),
@@ -381,6 +388,9 @@ class Metrics(ev.RecordVisitor):
             ("wal_rotations", stats.rotations, "Segments started."),
             ("wal_refused", stats.refused, "Appends refused for lack of disk space."),
             ("leases_lost", engine.journal.leases_lost, "Lease events that were not logged."),
+            ("payload_reads", payloads.reads, "Reads of record data from segment files."),
+            ("payload_read_bytes", payloads.read_bytes, "Bytes of record data read from them."),
+            ("payload_read_failures", payloads.failures, "Pages of it that could not be read."),
             ("segment_served_bytes", self.segment_bytes_served, "Bytes of segments sent."),
             (
                 "archived_segments",
