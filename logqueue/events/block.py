@@ -211,7 +211,8 @@ class BlockView:
         before = _END.unpack_from(block, at + 4 * start - 4)[0] if start else 0
         ends = struct_unpack_from(f"<{count}I", block, at + 4 * start)
         if not column and self._split is not None:
-            block, base = self._split.read(before, ends[-1]) if count else b"", -before
+            block, base = self._split.locate(before, ends[-1] if count else before)
+            base -= before
         return [block[base + a : base + b] for a, b in pairwise((before, *ends))]
 
     def text_column(self, column: int) -> tuple[Sequence[int], bytes]:
@@ -229,7 +230,7 @@ class BlockView:
         if self._split is not None:
             at = self._columns[DATA][0]
             before = _END.unpack_from(self.head, at + 4 * start - 4)[0] if start else 0
-            self._split.read(before, _END.unpack_from(self.head, at + 4 * end - 4)[0])
+            self._split.locate(before, _END.unpack_from(self.head, at + 4 * end - 4)[0])
 
     def column_ends(self, column: int, start: int, end: int) -> tuple[bytes, int, int] | None:
         """The same as a block of these records alone has it: where the fragments end; and from

@@ -60,8 +60,9 @@ class BlockData:
             return None
         return memoryview(source)[self._base : self._base + self.length]
 
-    def read(self, start: int, end: int) -> bytes:
-        """The bytes from one offset up to another, wherever they are.
+    def locate(self, start: int, end: int) -> tuple[bytes, int]:
+        """Bytes that have those from one offset up to another, and where they begin in there: what
+        is in memory is not copied.
 
         Raises:
             LogqueueError: As the source does.
@@ -69,8 +70,8 @@ class BlockData:
         # Another thread may change the source, in one step.
         source = self._source
         if isinstance(source, bytes):
-            return source[self._base + start : self._base + end]
-        return source.read(start, end)
+            return source, self._base + start
+        return source.read(start, end), 0
 
     def move_to(self, source: DataSource) -> None:
         """Read from a source that has the same bytes from now on, and free the memory."""
@@ -97,13 +98,22 @@ class SplitBlock:
         """Bytes of the block in one piece."""
         return len(self.head) + data_bounds(self.head)[1]
 
-    def read(self, start: int, end: int) -> bytes:
-        """Data values from one offset up to another, counted from the first of this block.
+    def locate(self, start: int, end: int) -> tuple[bytes, int]:
+        """See BlockData; offsets are counted from the first value of this block.
 
         Raises:
             LogqueueError: They cannot be read, or are not what was stored.
         """
-        return self.data.read(self.start + start, self.start + end)
+        return self.data.locate(self.start + start, self.start + end)
+
+    def read(self, start: int, end: int) -> bytes:
+        """The same as bytes of their own.
+
+        Raises:
+            LogqueueError: They cannot be read, or are not what was stored.
+        """
+        found, at = self.data.locate(self.start + start, self.start + end)
+        return found[at : at + end - start]
 
 
 Block = bytes | SplitBlock
