@@ -42,14 +42,14 @@ _ENTRY_BYTES = 150
 logger = logging.getLogger("logqueue.payloads")
 
 
-class _Waiting(NamedTuple):
+class _Unsealed(NamedTuple):
     """A block whose segment still grows; `offset` is where its data begins in the file."""
 
     data: ref[BlockData]
     offset: int
 
 
-class SegmentFile:
+class PayloadFile:
     """A segment that data is read from. Its file is opened when it is needed.
 
     Attributes:
@@ -99,7 +99,7 @@ class _StoredData:
     def __init__(
         self,
         store: PayloadStore,
-        file: SegmentFile,
+        file: PayloadFile,
         offset: int,
         length: int,
         sums: tuple[int, ...],
@@ -146,11 +146,11 @@ class PayloadStore:
         self._fs = fs
         self._directory = directory
         self._lock = Lock()
-        self._files: dict[int, SegmentFile] = {}
-        self._open: OrderedDict[int, SegmentFile] = OrderedDict()
+        self._files: dict[int, PayloadFile] = {}
+        self._open: OrderedDict[int, PayloadFile] = OrderedDict()
         # By segment and offset in it. Segments are never numbered again.
         self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self._waiting: dict[int, list[_Waiting]] = {}
+        self._waiting: dict[int, list[_Unsealed]] = {}
         self._sizes: dict[int, int] = {}
         self._complained: set[int] = set()
         self._frame: tuple[int, int, Sequence[bytes]] = (0, 0, ())
@@ -176,7 +176,7 @@ class PayloadStore:
         if place is None:
             return block
         parts = split(block)
-        self._waiting.setdefault(segment, []).append(_Waiting(ref(parts.data), place + base))
+        self._waiting.setdefault(segment, []).append(_Unsealed(ref(parts.data), place + base))
         self._sizes[segment] = self._sizes.get(segment, 0) + length
         self.waiting_bytes += length
         return parts
@@ -225,7 +225,7 @@ class PayloadStore:
             file = self._files.get(segment)
             if file is None:
                 path = segment_path(self._directory, segment)
-                file = SegmentFile(self._fs, path, segment)
+                file = PayloadFile(self._fs, path, segment)
             try:
                 # Once it is open it can be read, even if its name goes right now.
                 self._opened(file)
@@ -263,7 +263,7 @@ class PayloadStore:
 
     def pages(
         self,
-        file: SegmentFile,
+        file: PayloadFile,
         offset: int,
         length: int,
         sums: Sequence[int],
@@ -304,7 +304,7 @@ class PayloadStore:
                     self._remember((file.id, offset + begin + at), part)
         return [data for data in found if data is not None]
 
-    def _read(self, file: SegmentFile, offset: int, length: int) -> bytes:
+    def _read(self, file: PayloadFile, offset: int, length: int) -> bytes:
         try:
             opened = self._opened(file)
             data = opened.pread(length, offset)
@@ -316,7 +316,7 @@ class PayloadStore:
             raise self._unreadable(file, offset, "the file ends before it")
         return data
 
-    def _opened(self, file: SegmentFile) -> File:
+    def _opened(self, file: PayloadFile) -> File:
         opened = file.open()
         if not file.is_pinned:
             self._open[file.id] = file
@@ -332,7 +332,7 @@ class PayloadStore:
             _, oldest = self._cache.popitem(last=False)
             self.cached_bytes -= len(oldest) + _ENTRY_BYTES
 
-    def _unreadable(self, file: SegmentFile, offset: int, problem: str) -> StorageUnreadable:
+    def _unreadable(self, file: PayloadFile, offset: int, problem: str) -> StorageUnreadable:
         self.failures += 1
         if file.id not in self._complained:
             self._complained.add(file.id)
