@@ -227,8 +227,9 @@ def test_metrics_and_the_registry_of_workers_count_it() -> None:
     service: Any = SimpleNamespace(settings=SimpleNamespace(metrics_topics_max=9))
     metrics, workers = Metrics(service), Workers()
     event = sample(topic.number, 1, 4, [8, 9])
-    metrics.event(topic, event)
-    workers.event(topic, event)
+    changes = tuple(event.job_changes())
+    metrics.event(topic, event, changes)
+    workers.event(event, changes)
     assert metrics.records_appended == 4
     assert metrics.jobs_finished == Counter(acked=2)
     [(node, observed)] = workers.of(topic.number)

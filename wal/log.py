@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 from zlib import crc32
 
 from wal.committer import LARGE_BYTES, Committer, Stats
@@ -51,6 +51,25 @@ LOCK_NAME: Final = "LOCK"
 
 assert FRAME_BYTES_MAX <= FRAME_BYTES_LIMIT
 assert HEADER_BYTES < ALLOCATION_STEP_BYTES < SEGMENT_BYTES_MAX
+
+
+class Progress(Protocol):
+    """How far a log has come. It changes in another thread."""
+
+    @property
+    def written(self) -> int:
+        """See `Log.written`."""
+        ...
+
+    @property
+    def durable(self) -> int:
+        """See `Log.durable`."""
+        ...
+
+    @property
+    def failure(self) -> BaseException | None:
+        """See `Log.failure`."""
+        ...
 
 
 class Log:
@@ -203,6 +222,11 @@ class Log:
     def durable(self) -> int:
         """Highest frame number known to survive a power cut; 0 for none."""
         return self._committer.durable
+
+    @property
+    def progress(self) -> "Progress":
+        """`written`, `durable` and `failure`, for whoever looks at them often."""
+        return self._committer
 
     @property
     def failure(self) -> BaseException | None:

@@ -62,7 +62,7 @@ def encode_ack(
 def _seqs(reply: cmd.AppendResult) -> bytes:
     if reply.results is not None:
         return _encode([seq for seq, _ in reply.results])
-    return _encode([*range(reply.first_seq, reply.last_seq + 1)])
+    return _encode([*range(reply.first_seq, reply.first_seq + reply.records)])
 
 
 def _appended(topic: str, reply: cmd.AppendResult, seqs: bytes, timings: dict[str, float]) -> bytes:
@@ -98,7 +98,16 @@ def encode_socket_error(request_id: bytes | None, code: str, message: str) -> by
 
 
 def _timings(timings: dict[str, float]) -> bytes:
-    return b"{" + b",".join([b'"%b":%.3f' % (k.encode(), v) for k, v in timings.items()]) + b"}"
+    form = _FORMS.get(tuple(timings))
+    if form is None:
+        # There are as many as kinds of replies.
+        form = b"{%b}" % b",".join([b'"%b":%%.3f' % name.encode() for name in timings])
+        _FORMS[tuple(timings)] = form
+    return form % tuple(timings.values())
+
+
+_FORMS: dict[tuple[str, ...], bytes] = {}
+"""How timings are written, by their names."""
 
 
 def _members_of(jobs: cmd.ClaimedJobs) -> list[bytes]:

@@ -91,6 +91,14 @@ def pack(
     return b"".join(chain(head, values))
 
 
+def pack_bare(data: Sequence[bytes]) -> bytes:
+    """The block of records that have nothing but data."""
+    if len(data) == 1:
+        return b"%b%b%b" % (_BARE_ONE, _END.pack(len(data[0])), data[0])
+    ends = struct_pack(f"<{len(data)}I", *accumulate(map(len, data)))
+    return b"".join((_HEADER.pack(_VERSION, 1 << DATA, 0, len(data)), ends, *data))
+
+
 def layout(
     texts: Sequence[Sequence[bytes] | None], given: Mapping[int, Sequence[int] | None]
 ) -> tuple[list[bytes], list[bytes]]:
@@ -184,8 +192,8 @@ class BlockView:
 
     def texts(self, index: int) -> Texts:
         """All fragments of one record."""
-        data, tag, node, meta = (self.text(column, index) for column in range(len(TEXT_COLUMNS)))
-        return data, tag, node, meta
+        text = self.text
+        return text(DATA, index), text(TAG, index), text(NODE, index), text(META, index)
 
     def rows(self, indexes: Sequence[int]) -> Iterator[Texts]:
         """All fragments of several records. Takes whole columns apart when most are wanted."""
@@ -386,9 +394,7 @@ def join(parts: Sequence[bytes]) -> bytes:
     """
     if {part[:8] for part in parts} == {_BARE_ONE}:
         # What producers write that do not batch: worth a way of its own.
-        values = [part[12:] for part in parts]
-        packed = struct_pack(f"<{len(parts)}I", *accumulate(map(len, values)))
-        return b"".join((_HEADER.pack(_VERSION, 1 << DATA, 0, len(parts)), packed, *values))
+        return pack_bare([part[12:] for part in parts])
     views = [BlockView(part) for part in parts]
     text_bits = reduce(or_, (part[1] for part in parts))
     number_bits = views[0].number_bits

@@ -163,10 +163,10 @@ class Metrics(ev.RecordVisitor):
         self.fsync_us.observe(seconds * 1e6)
         self.sync_s.observe(seconds)
 
-    def event(self, topic: Topic | None, event: ev.Event) -> None:
+    def event(self, topic: Topic | None, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """Count what one applied event says of records and jobs."""
         event.visit_records(self)
-        for change in event.job_changes():
+        for change in changes:
             count = _COUNT_JOBS.get(change.kind)
             if count is not None:
                 count(self, topic, change)

@@ -115,7 +115,7 @@ def changes(world: World, command: cmd.Command[Any]) -> list[list[int]]:
     """The seqs that each decision of a command took out of a topic."""
     taken: list[list[int]] = []
 
-    def note(topic: Topic | None, event: ev.Event) -> None:
+    def note(topic: Topic | None, event: ev.Event, _: Sequence[ev.JobChange]) -> None:
         if isinstance(event, ev.RecordsRemoved | ev.RecordsFinished | ev.JobsAcked):
             taken.append([*event.seqs])
 

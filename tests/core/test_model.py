@@ -6,7 +6,7 @@ More examples, and others each time, in `make test-all`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -97,7 +97,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.world.engine.listen(self.hear)
         self.snap()
 
-    def hear(self, topic: Topic | None, event: ev.Event) -> None:
+    def hear(self, topic: Topic | None, event: ev.Event, _: Sequence[ev.JobChange]) -> None:
         if isinstance(event, ev.RecordsTrimmed):
             assert topic is not None
             self.model.tick(topic.name, self.world.now)

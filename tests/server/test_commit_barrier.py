@@ -23,6 +23,11 @@ class Positions:
     durable: int = 0
     failure: BaseException | None = None
 
+    @property
+    def progress(self) -> Positions:
+        """See `Log`."""
+        return self
+
     def wake(self) -> None:
         """The barrier asks for a round."""
 

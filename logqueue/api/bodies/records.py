@@ -182,12 +182,14 @@ def pack_records(records: Sequence[RecordBody], batch_node: str | None) -> bytes
     Raises:
         InvalidRequest, RecordTooLarge: A record is out of bounds.
     """
-    data = [record.data for record in records]
-    plain = batch_node is None and not any(
-        r.tag is not None or r.node is not None or r.meta is not _ABSENT for r in records
-    )
-    if plain and max(map(len, data)) <= limits.RECORD_BYTES_MAX:
-        return blocks.pack([data, None, None, None])
+    data: list[bytes] = []
+    for record in records:
+        is_bare = record.tag is None and record.node is None and record.meta is _ABSENT
+        if not is_bare or len(record.data) > limits.RECORD_BYTES_MAX:
+            break
+        data.append(record.data)
+    if batch_node is None and len(data) == len(records):
+        return blocks.pack_bare(data)
     texts = _Texts()
     texts.add(records, 0, batch_node)
     return blocks.pack(texts.used())

@@ -11,7 +11,7 @@ that do not exist yet), is decided one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from logqueue.core import commands as cmd
@@ -22,20 +22,25 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 
 
-def may_join(state: State, command: cmd.Command[Any]) -> bool:
-    """Whether a command may be decided with others of its type and topic, as things are now."""
-    topic: Topic | None = state.topics.get(command.topic)
-    if topic is None:
-        return False
-    if isinstance(command, cmd.Append):
-        has_numbers = command.block[2] or command.block[3]
-        return command.key is None and not command.keyed and not has_numbers
-    if isinstance(command, cmd.AckJobs):
-        return topic.config.archive is None
-    if isinstance(command, cmd.NackJobs):
+def joining(state: State, commands: Sequence[cmd.Command[Any]]) -> int:
+    """How many of some commands of one type on one topic, from the first on, may be decided
+    together, as things are now; 0 when the first must be decided by itself."""
+    kind = type(commands[0])
+    topic: Topic | None = state.topics.get(commands[0].topic)
+    if topic is None or kind not in _TOGETHER:
+        return 0
+    if kind is cmd.Append:
+        for count, command in enumerate(commands):
+            assert isinstance(command, cmd.Append)
+            has_numbers = command.block[2] or command.block[3]
+            if command.key is not None or command.keyed or has_numbers:
+                return count
+    elif kind is cmd.AckJobs and topic.config.archive is not None:
+        return 0
+    elif kind is cmd.NackJobs and topic.attributes is not None:
         # A job that comes back to a key that another one has taken ends at once.
-        return topic.attributes is None
-    return isinstance(command, (cmd.ClaimJobs, cmd.ExtendLeases))
+        return 0
+    return len(commands)
 
 
 def decide_cohort(state: State, command: cmd.Cohort, now: int) -> Decision[list[Any]]:

@@ -203,23 +203,20 @@ def extend_together(
     """Set new deadlines for the jobs that the nodes of some calls hold. Repeats of a seq each
     count; the last of them decides."""
     topic = state.queue(members[0].topic)
-    events: list[ev.Event] = []
     results: list[cmd.ExtendResult] = []
-    last: ev.JobsExtended | None = None
+    alike: list[tuple[str, int, list[int]]] = []
     for command in members:
         held, skipped = _held(topic.queue, command, now)
         deadline = now + command.lease_ms
         results.append(cmd.ExtendResult(held, skipped, deadline))
-        if not held:
-            continue
-        if last is not None and (last.node, last.deadline) == (command.node, deadline):
-            last.seqs.extend(held)
-            continue
-        last = ev.JobsExtended(now, topic.number, command.node, deadline, [*held])
-        events.append(last)
-    for event in events:
-        assert isinstance(event, ev.JobsExtended)
-        event.seqs[:] = dict.fromkeys(event.seqs)
+        if held and alike and alike[-1][:2] == (command.node, deadline):
+            alike[-1][2].extend(held)
+        elif held:
+            alike.append((command.node, deadline, [*held]))
+    events: list[ev.Event] = [
+        ev.JobsExtended(now, topic.number, node, deadline, list(dict.fromkeys(seqs)))
+        for node, deadline, seqs in alike
+    ]
     return Decision(events, results)
 
 

@@ -24,6 +24,7 @@ class CommitBarrier:
 
     def __init__(self, log: Log, loop: asyncio.AbstractEventLoop) -> None:
         self._log = log
+        self._progress = log.progress
         self._loop = loop
         self._written: list[tuple[int, int, Release]] = []
         self._durable: list[tuple[int, int, int, Release]] = []
@@ -49,25 +50,26 @@ class CommitBarrier:
         self._loop.call_soon_threadsafe(self._open)
 
     def _may_open(self) -> bool:
-        log = self._log
+        log = self._progress
         reached = self._next_durable <= log.durable or self._next_written <= log.written
         return reached or log.failure is not None
 
     def reached(self, written: int, durable: int) -> bool:
         """Whether both positions are reached already."""
-        return durable <= self._log.durable and written <= self._log.written
+        log = self._progress
+        return durable <= log.durable and written <= log.written
 
     def when(self, written: int, durable: int, release: Release) -> None:
         """Call `release(None)` once both positions are reached, or with the failure.
 
         At once when they are reached already; otherwise from the event loop.
         """
-        log = self._log
+        log = self._progress
         if not self._waking:
             # Once per turn of the loop: everything that arrived in it rides one sync.
             self._waking = True
             self._loop.call_soon(self._wake_log)
-        if self.reached(written, durable):
+        if durable <= log.durable and written <= log.written:
             if (self._written or self._durable) and not self._opening and self._may_open():
                 self._open()  # who waited for it comes first: a stream has its jobs in order
             release(None)
@@ -75,10 +77,11 @@ class CommitBarrier:
         self._ticket += 1
         if durable > log.durable:
             heappush(self._durable, (durable, self._ticket, written, release))
+            self._next_durable = self._durable[0][0]
         else:
             heappush(self._written, (written, self._ticket, release))
-        self._note_next()
-        if self.reached(written, durable) or log.failure is not None:
+            self._next_written = self._written[0][0]
+        if (durable <= log.durable and written <= log.written) or log.failure is not None:
             self._open()
 
     async def wait(self, written: int, durable: int) -> float:
@@ -126,7 +129,7 @@ class CommitBarrier:
             self._opening = False
 
     def _release_reached(self) -> None:
-        log = self._log
+        log = self._progress
         durable, written = log.durable, log.written
         while self._durable and self._durable[0][0] <= durable:
             _, ticket, also_written, waiter = heappop(self._durable)

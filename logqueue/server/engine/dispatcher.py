@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from logqueue import events as ev
 from logqueue.api.record_texts import RecordTexts
 from logqueue.core import commands as cmd
-from logqueue.core.decide.cohorts import may_join
+from logqueue.core.decide.cohorts import joining
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -160,9 +160,7 @@ class Dispatcher:
             The answer, or the refusal, on its way.
         """
         pending = Pending(self.barrier, encode, context)
-        if self.turn.takes(command):
-            self.turn.add(command, pending)
-        else:
+        if not self.turn.add(command, pending):
             # It sees what was submitted before.
             self.turn.run()
             self._decide_alone(command, pending, self.engine.clock.now_ms())
@@ -202,21 +200,17 @@ class Dispatcher:
         order."""
         if type(entries[0][0]) is cmd.ClaimJobs:
             entries = self._claims_to_serve(entries, now)
-        cohort: list[Entry] = []
-        for entry in entries:
-            if may_join(self.engine.state, entry[0]):
-                cohort.append(entry)
-                continue
-            self._decide_cohort(cohort, now)
-            cohort = []
-            self._decide_alone(*entry, now)
-        self._decide_cohort(cohort, now)
+        while entries:
+            may = joining(self.engine.state, [command for command, _ in entries])
+            if may:
+                self._decide_cohort(entries[:may], now)
+            else:
+                self._decide_alone(*entries[0], now)
+            entries = entries[may or 1 :]
 
     def _decide_cohort(self, cohort: list[Entry], now: int) -> None:
         """Decide commands together. What is refused as a whole is decided one by one, so that
         each of them gets what it deserves."""
-        if not cohort:
-            return
         began = time.perf_counter()
         name = cohort[0][0].topic
         try:
@@ -683,11 +677,12 @@ class Dispatcher:
         self.engine.retry_stalled()
         self.forward_soon()
 
-    def note(self, topic: Topic | None, event: ev.Event) -> None:
+    def note(self, topic: Topic | None, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """An event was applied, whoever caused it: at the end of this turn of the loop it wakes
         those who wait for the topic. What a caller asked for wakes them sooner; this is for all
         that follows from it, or from the time: copies, expiries, evictions."""
-        self.workers.event(topic, event)
+        if changes or event.ends_topic:
+            self.workers.event(event, changes)
         if topic is None or not event.wakes_readers:
             return
         if topic.number in self._waitlists or topic.name in self._readers or self.subscriptions:

@@ -6,7 +6,7 @@ single-threaded, so that tests and simulations drive it step by step. Must not k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar, cast
@@ -73,8 +73,8 @@ _MAKE_COPIES = frozenset(
 )
 
 
-EventListener = Callable[[Topic | None, ev.Event], None]
-"""Called with each applied event. Must be quick."""
+EventListener = Callable[[Topic | None, ev.Event, Sequence[ev.JobChange]], None]
+"""Called with each applied event, and what it means for jobs. Must be quick."""
 
 
 class BacklogScheduler(Protocol):
@@ -345,7 +345,9 @@ class Engine:
         for event in events:
             topic = state.instances.get(event.topic)
             # What a topic that is not logged gets by a logged decision is in no segment.
-            is_logged = position.segment and (topic is None or is_kept(topic, event))
+            is_logged = position.segment and (
+                len(events) == 1 or topic is None or is_kept(topic, event)
+            )
             apply(state, event, position.segment if is_logged else 0, at_once=False)
             if topic is None:
                 topic = state.instances.get(event.topic)
@@ -357,8 +359,9 @@ class Engine:
                     topic.mark_written = position.number
             if event.changes_topology:
                 self.control_mark = position.number
+            changes = tuple(event.job_changes())
             for listener in self._listeners:
-                listener(topic, event)
+                listener(topic, event, changes)
         if state.routers:
             for topic in changed.values():
                 self._note_routers(topic)

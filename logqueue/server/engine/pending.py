@@ -96,15 +96,12 @@ class Pending(Spent, Generic[T]):
 
     def decide(self, result: object, written: int, durable: int) -> None:
         """There is a result; it leaves once the log has reached both positions."""
-        self._settle(result, written, durable)
-        if self._sink is not None:
-            self._hold()
-
-    def _settle(self, result: object, written: int, durable: int) -> None:
         self._result = result
         self._written, self._durable = written, durable
         self.is_decided = True
         self.leave = self._on_wait = None
+        if self._sink is not None:
+            self._hold()
 
     def wait(self, leave: Callable[[], None]) -> None:
         """It waits for something that may never come, until somebody calls `leave`."""
@@ -212,26 +209,34 @@ def decide_all(
 ) -> None:
     """Decide several answers that wait for the same: as `Pending.decide` for each, but the barrier
     is entered once for all of them."""
+    is_reached = barrier.reached(written, durable)
+    held_ms = 0.0 if is_reached else -time.perf_counter() * 1000
     waiting: list[Pending[Any]] = []
     for pending, result in decided:
-        pending._settle(result, written, durable)
+        pending._result = result
+        pending._written, pending._durable = written, durable
+        pending.is_decided = True
+        pending.leave = pending._on_wait = None
         if pending._sink is not None:
+            pending.held_ms = held_ms
             waiting.append(pending)
-    if not waiting:
-        return
-    if barrier.reached(written, durable):
+    if is_reached:
         _release_all(waiting, None)
-        return
-    since = -time.perf_counter() * 1000
-    for pending in waiting:
-        pending.held_ms = since
-    barrier.when(written, durable, partial(_release_all, waiting))
+    elif waiting:
+        barrier.when(written, durable, partial(_release_all, waiting))
 
 
 def _release_all(waiting: list[Pending[Any]], failure: LogqueueError | None) -> None:
+    now_ms = time.perf_counter() * 1000
     for pending in waiting:
+        if pending.held_ms:
+            pending.held_ms += now_ms
+        if failure is not None:
+            pending._refusal = failure
+        sink, pending._sink = pending._sink, None
         try:
-            pending._release(failure)
+            if sink is not None:
+                sink(pending)
         except Exception:
             # What is wrong with one answer must not keep the others.
             logger.exception("an answer could not be given")

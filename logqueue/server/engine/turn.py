@@ -56,14 +56,13 @@ class Turn:
         self._is_scheduled = False
         self._put_off = 0
 
-    @staticmethod
-    def takes(command: cmd.Command[Any]) -> bool:
-        """Whether a command waits for the end of the turn."""
-        return type(command) in _COST
-
-    def add(self, command: cmd.Command[Any], pending: Pending[Any]) -> None:
-        """Have a command decided at the end of this turn of the loop."""
-        place = (type(command), command.topic)
+    def add(self, command: cmd.Command[Any], pending: Pending[Any]) -> bool:
+        """Have a command decided at the end of this turn of the loop; False, and not so, for one
+        that is not to wait for that."""
+        kind = type(command)
+        if kind not in _COST:
+            return False
+        place = (kind, command.topic)
         group = self._groups.get(place)
         if group is None:
             self._groups[place] = [(command, pending)]
@@ -72,6 +71,7 @@ class Turn:
                 self._loop.call_soon(self._end)
         else:
             group.append((command, pending))
+        return True
 
     def command_of(self, pending: Pending[Any], topic: str) -> cmd.Command[Any] | None:
         """The command of an answer, if it is the last of its type on its topic that waits for the
@@ -97,8 +97,9 @@ class Turn:
             return
         now = self._engine.clock.now_ms()
         left = COST_MAX
+        may_lag = self._engine.has_arrears
         for place in [*self._groups]:
-            if self._is_put_off(place[1]):
+            if may_lag and self._is_put_off(place[1]):
                 continue
             while left > 0 and place in self._groups:
                 left -= self._next(place, now)
@@ -111,9 +112,7 @@ class Turn:
     def _is_put_off(self, topic: str) -> bool:
         """Whether the topic must catch up before; a little of that is done."""
         engine = self._engine
-        if not engine.has_arrears or self._put_off >= CATCH_UP_STEPS_MAX:
-            return False
-        if not engine.is_far_behind(topic):
+        if self._put_off >= CATCH_UP_STEPS_MAX or not engine.is_far_behind(topic):
             return False
         self._put_off += 1
         engine.catch_up(topic)

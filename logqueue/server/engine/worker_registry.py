@@ -8,10 +8,9 @@ node that was seen least recently is forgotten first. Must not know: HTTP, who h
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from logqueue import events as ev
-from logqueue.core.topic import Topic
 
 NODES_MAX = 10_000
 
@@ -62,9 +61,9 @@ class Workers:
             if number == topic:
                 yield node, observed
 
-    def event(self, topic: Topic | None, event: ev.Event) -> None:
+    def event(self, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """Count what one applied event says of nodes."""
-        for change in event.job_changes():
+        for change in changes:
             if change.node:
                 self._note(event, change)
         if event.ends_topic:

@@ -343,9 +343,9 @@ def _dropped(request: HttpRequest, result: cmd.DropResult, spent: Spent) -> Repl
 
 def _appended(context: tuple[HttpRequest, Engine], result: cmd.AppendResult, spent: Spent) -> Reply:
     request, engine = context
-    timings = request.timings()
+    timings = {"server_total_ms": request.total_ms}
     note_append_timings(timings, engine, request.name, result, spent)
-    return_seqs = request.flag("return_seqs", True)
+    return_seqs = not request.query_string or request.flag("return_seqs", True)
     encoded = replies.encode_appended(request.name, result, return_seqs, timings)
     return Reply(encoded, 201 if result.created else 200)
 
