@@ -187,7 +187,7 @@ class Committer:
                 self.poison(failure)
             # What was written and not synced can no longer be promised.
             self._note(self.durable)
-            self._tell()
+            self._call_notify()
             if not isinstance(failure, OSError):
                 raise
         return True
@@ -205,17 +205,17 @@ class Committer:
         return taken
 
     def _round(self, batches: list[_Batch], sync: bool) -> None:
-        """Write, tell, sync, tell. Raises OSError as the file system does."""
+        """Write, notify, sync, notify. Raises OSError as the file system does."""
         for batch in batches:
             self._write(batch)
         if batches:
             self.stats.rounds += 1
-            self._tell()
+            self._call_notify()
         if sync and self.durable < self.written:
             assert self._current is not None
             self._timed(self._current.sync)
             self.durable = self.written
-            self._tell()
+            self._call_notify()
         self._note(self.written)
 
     def _note(self, written: int, *, sync: bool = False) -> None:
@@ -262,7 +262,7 @@ class Committer:
         if self.stats.on_sync is not None:
             self.stats.on_sync(time.perf_counter() - began)
 
-    def _tell(self) -> None:
+    def _call_notify(self) -> None:
         try:
             self._on_advance()
         except Exception as error:
@@ -287,14 +287,14 @@ class Committer:
         self._thread.start()
 
     def _loop(self) -> None:
-        failure_told = False
+        is_reported = False
         while True:
             while self.step():
                 pass
             with self.lock:
-                # An appender may have poisoned the log, and then no round tells of it.
-                tell = self.failure is not None and not failure_told
-                if not tell:
+                # An appender may have poisoned the log, and then no round reports it.
+                report = self.failure is not None and not is_reported
+                if not report:
                     if self._stopping:
                         return
                     if not self._has_work():
@@ -302,8 +302,8 @@ class Committer:
                         self._wake.wait()
                         self._idle = False
                     continue
-            failure_told = True
-            self._tell()
+            is_reported = True
+            self._call_notify()
 
     def _has_work(self) -> bool:
         return self.failure is None and self._released and (bool(self._batches) or self._sync_asked)

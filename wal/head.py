@@ -187,7 +187,7 @@ class HeadFile:
                 # Once in every round of the committer.
                 self._write(Head(identity, starts, oldest, newest, durable, written))
 
-    def let_go(self, oldest: int) -> None:
+    def note_removal(self, oldest: int) -> None:
         """Note, durably, that segments before this one may be missing.
 
         Raises:

@@ -515,7 +515,7 @@ class Log:
                 gone.append(old)
         head = self._committer.head
         if gone and head is not None:
-            head.let_go(gone[-1].id + 1)
+            head.note_removal(gone[-1].id + 1)
         for old in gone:
             with self._lock:
                 if self._closed or self.failure is not None:

@@ -231,7 +231,7 @@ class _Page(NamedTuple):
     lost: bool = False
 
 
-def _first_look(fs: FileSystem, directory: str, head: Head | None) -> list[_Page]:
+def _first_pass(fs: FileSystem, directory: str, head: Head | None) -> list[_Page]:
     pages: list[_Page] = []
     identity = head.identity if head else None
     there = set(segment_ids(fs, directory))
@@ -307,7 +307,7 @@ class LogSurvey:
         self._directory = directory
         self._same_boot = same_boot
         self._frame_bytes_max = frame_bytes_max
-        self._pages = _first_look(fs, directory, head)
+        self._pages = _first_pass(fs, directory, head)
         self._promised = head.promised(same_boot=same_boot) if head else 0
         self._newest = head.newest if head else 0
 

@@ -51,28 +51,28 @@ def patience_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if total_s is None:
         total_s = RETRY_FOR_TERMINAL_S if sys.stderr.isatty() else RETRY_FOR_S
     timeout_s = arguments.call_timeout
-    on_retry = _telling_once(url_of(arguments), total_s)
+    on_retry = _note_once(url_of(arguments), total_s)
     return {
         "backoff": Backoff(total_s=total_s, on_retry=on_retry),
         **({} if timeout_s is None else {"timeout_s": timeout_s}),
     }
 
 
-def _telling_once(url: str, total_s: float) -> OnRetry:
+def _note_once(url: str, total_s: float) -> OnRetry:
     """Says on stderr, once, what the command waits for and until when."""
-    was_told = False
+    is_noted = False
 
-    def tell(error: LogqueueError, tried_s: float, delay_s: float) -> None:
-        nonlocal was_told
+    def note(error: LogqueueError, tried_s: float, delay_s: float) -> None:
+        nonlocal is_noted
         is_away = error.status == 0 or isinstance(error, NotReady | ShuttingDown)
-        if was_told or not is_away or tried_s + delay_s < SILENT_S:
+        if is_noted or not is_away or tried_s + delay_s < SILENT_S:
             return
-        was_told = True
+        is_noted = True
         until = datetime.now() + timedelta(seconds=max(total_s - tried_s, 0.0))
         why = output.printable(in_short(error, url))
         output.say(f"logqueue: {why}; retrying until {until:%H:%M:%S} (--retry-for)")
 
-    return tell
+    return note
 
 
 def connect(arguments: argparse.Namespace) -> Client:

@@ -94,7 +94,7 @@ def _backup(arguments: argparse.Namespace) -> int:
     _require_free(target)
     with _held(source, may_run=True) as is_alone:
         report = _copied(source, target, is_alone=is_alone)
-    return _told(arguments, report, f"copied to {target}", target)
+    return _summary(arguments, report, f"copied to {target}", target)
 
 
 def _restore(arguments: argparse.Namespace) -> int:
@@ -108,10 +108,10 @@ def _restore(arguments: argparse.Namespace) -> int:
             _report(arguments, found)
             raise CommandError(f"{source} is damaged, so nothing was restored: use another backup")
         report = _copied(source, target)
-    return _told(arguments, report, f"restored to {target}", target)
+    return _summary(arguments, report, f"restored to {target}", target)
 
 
-def _told(arguments: argparse.Namespace, report: Report, done: str, target: Path) -> int:
+def _summary(arguments: argparse.Namespace, report: Report, done: str, target: Path) -> int:
     _report(arguments, report)
     output.say(f"{done}: {output.size(report.bytes_held)}, every file read back and compared")
     if not report.is_sound:

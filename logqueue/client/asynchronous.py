@@ -38,7 +38,7 @@ from logqueue.client import (
     settling,
     topic_calls,
 )
-from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
+from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, StreamRetry
 from logqueue.client.calls import Answer, Call, CallRequest, Listing, describe, reading
 from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
@@ -191,27 +191,27 @@ class AwaitedCalls:
 
     async def follow(self, following: Following[T]) -> AsyncGenerator[T, None]:
         """What an endless iteration brings, over as many streams as it takes."""
-        patience = Patience(self._backoff, self._reconnect, self._clock, self._chance)
+        retry = StreamRetry(self._backoff, self._reconnect, self._clock, self._chance)
         if isinstance(following, Working):
             self._working[id(following)] = following
         try:
             while not following.is_over():
                 try:
-                    async with aclosing(self._bring(following, patience)) as items:
+                    async with aclosing(self._bring(following, retry)) as items:
                         async for item in items:
                             yield item
                     continue
                 except LogqueueError as error:
                     for item in following.broken(error):
                         yield item
-                    delay = patience.delay_after(error)
+                    delay = retry.delay_after(error)
                     if delay is None:
                         raise
                 await self._sleep(delay)
         finally:
             self._working.pop(id(following), None)
 
-    async def _bring(self, following: Following[T], patience: Patience) -> AsyncGenerator[T, None]:
+    async def _bring(self, following: Following[T], retry: StreamRetry) -> AsyncGenerator[T, None]:
         """What one call before a stream, or one stream, brings."""
         call = following.prepare()
         if call is not None:
@@ -219,17 +219,17 @@ class AwaitedCalls:
             for item in following.prepared(call.read([answer])):
                 yield item
             return
-        async with aclosing(self._events(following, patience)) as events:
+        async with aclosing(self._events(following, retry)) as events:
             async for event in events:
                 items = following.take(event)
-                patience.delivered()
+                retry.delivered()
                 for item in items:
                     yield item
         if not following.is_over():
             raise ConnectionFailed("the server ended the stream")
 
     async def _events(
-        self, following: Following[Any], patience: Patience
+        self, following: Following[Any], retry: StreamRetry
     ) -> AsyncGenerator[ServerSentEvent, None]:
         request, headers = following.request(self.node)
         with connecting.failures_named(self._address, following.silence_ms_max / 1000):
@@ -246,11 +246,11 @@ class AwaitedCalls:
                     )
                 connecting.require_stream(reply.status_code, reply.headers)
                 following.opened()
-                patience.opened()
-                patience.retry_ms = None
+                retry.opened()
+                retry.retry_ms = None
                 async with aclosing(async_events_of(reply)) as events:
                     async for event in events:
-                        patience.retry_ms = retry_ms_of(event, patience.retry_ms)
+                        retry.retry_ms = retry_ms_of(event, retry.retry_ms)
                         if event.data:
                             yield event
 

@@ -124,7 +124,7 @@ def _is_refusal(error: LogqueueError) -> bool:
     return error.status > 0 and not isinstance(error, NotReady | ShuttingDown)
 
 
-class Patience:
+class StreamRetry:
     """The tries of one endless iteration: few until the first stream opens, many after.
 
     Attributes:
@@ -144,7 +144,7 @@ class Patience:
     def opened(self) -> None:
         """A stream was accepted."""
         if not self._was_open:
-            self._attempts = self._anew()
+            self._attempts = self._fresh_attempts()
         self._was_open = True
         self._opened_at = self._clock()
         self._has_delivered = False
@@ -158,12 +158,12 @@ class Patience:
         if self._opened_at is not None:
             lived_s = self._clock() - self._opened_at
             if self._has_delivered or lived_s >= STREAM_HEALTHY_S:
-                self._attempts = self._anew()
+                self._attempts = self._fresh_attempts()
             self._opened_at = None
         delay = self._attempts.next_delay(error)
         if delay is None or self.retry_ms is None:
             return delay
         return max(delay, self.retry_ms / 1000 * (0.5 + self._chance() / 2))
 
-    def _anew(self) -> Attempts:
+    def _fresh_attempts(self) -> Attempts:
         return Attempts(self._later, self._clock, self._chance)

@@ -28,7 +28,7 @@ from logqueue.client import (
     settling,
     topic_calls,
 )
-from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, Patience
+from logqueue.client.backoff import NO_RETRIES, STREAM_BACKOFF, Attempts, Backoff, StreamRetry
 from logqueue.client.calls import Answer, Call, CallRequest, Listing, describe, reading
 from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
@@ -180,41 +180,41 @@ class BlockingCalls:
 
     def follow(self, following: Following[T]) -> Generator[T, None, None]:
         """What an endless iteration brings, over as many streams as it takes."""
-        patience = Patience(self._backoff, self._reconnect, self._clock, self._chance)
+        retry = StreamRetry(self._backoff, self._reconnect, self._clock, self._chance)
         if isinstance(following, Working):
             self._working[id(following)] = following
         try:
             while not following.is_over():
                 try:
-                    with closing(self._bring(following, patience)) as items:
+                    with closing(self._bring(following, retry)) as items:
                         yield from items
                     continue
                 except LogqueueError as error:
                     yield from following.broken(error)
-                    delay = patience.delay_after(error)
+                    delay = retry.delay_after(error)
                     if delay is None:
                         raise
                 self._sleep(delay)
         finally:
             self._working.pop(id(following), None)
 
-    def _bring(self, following: Following[T], patience: Patience) -> Generator[T, None, None]:
+    def _bring(self, following: Following[T], retry: StreamRetry) -> Generator[T, None, None]:
         """What one call before a stream, or one stream, brings."""
         call = following.prepare()
         if call is not None:
             answer = self._try(call.requests[0], False)
             yield from following.prepared(call.read([answer]))
             return
-        with closing(self._events(following, patience)) as events:
+        with closing(self._events(following, retry)) as events:
             for event in events:
                 items = following.take(event)
-                patience.delivered()
+                retry.delivered()
                 yield from items
         if not following.is_over():
             raise ConnectionFailed("the server ended the stream")
 
     def _events(
-        self, following: Following[Any], patience: Patience
+        self, following: Following[Any], retry: StreamRetry
     ) -> Generator[ServerSentEvent, None, None]:
         request, headers = following.request(self.node)
         with connecting.failures_named(self._address, following.silence_ms_max / 1000):
@@ -231,11 +231,11 @@ class BlockingCalls:
                     )
                 connecting.require_stream(reply.status_code, reply.headers)
                 following.opened()
-                patience.opened()
-                patience.retry_ms = None
+                retry.opened()
+                retry.retry_ms = None
                 with closing(events_of(reply)) as events:
                     for event in events:
-                        patience.retry_ms = retry_ms_of(event, patience.retry_ms)
+                        retry.retry_ms = retry_ms_of(event, retry.retry_ms)
                         if event.data:
                             yield event
 

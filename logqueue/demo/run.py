@@ -90,7 +90,7 @@ def _course(
         dead=[_dead_letter(one) for one in _records(client, DEAD)],
         workers=workers,
         kill=kill,
-        final=_look(client),
+        final=_standing(client),
         seconds=seconds,
     )
 
@@ -131,11 +131,11 @@ def _kill_and_restart(server: DemoServer, client: Client, narrator: Narrator, jo
 
 def _done(client: Client, jobs: int) -> tuple[int, int]:
     """How many jobs are done or dead-lettered, and how many are in flight."""
-    now = _look(client)
+    now = _standing(client)
     return jobs - now.left, now.queue.in_flight
 
 
-def _look(client: Client) -> Standing:
+def _standing(client: Client) -> Standing:
     state = client.topic(JOBS)
     assert state.queue is not None, "it was created as a queue"
     return Standing(state.count, state.queue)

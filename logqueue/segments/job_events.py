@@ -55,7 +55,7 @@ class JobTransition(NamedTuple):
 
 def count_rows(event: ev.Event, log: str, known: KnownTopics) -> int:
     """How many rows an event makes if its topic is a queue; moves the floors that are known."""
-    if log != _teller(event):
+    if log != _log_of_jobs(event):
         return 0
     rows = 0
     for change in event.job_changes():
@@ -73,7 +73,7 @@ def rows_of(event: ev.Event, order: int, log: str, known: KnownTopics) -> Iterat
         log: "jobs" or "leases".
         known: Changed.
     """
-    if log != _teller(event):
+    if log != _log_of_jobs(event):
         return
     at, topic = event.at, event.topic
     for change in event.job_changes():
@@ -93,7 +93,7 @@ def rows_of(event: ev.Event, order: int, log: str, known: KnownTopics) -> Iterat
         yield from map(JobTransition._make, columns)
 
 
-def _teller(event: ev.Event) -> str:
+def _log_of_jobs(event: ev.Event) -> str:
     """The log that tells of an event; what is in both is taken from the jobs log."""
     return "jobs" if event.log & ev.JOBS else "leases"
 

@@ -265,13 +265,13 @@ class Consuming:
     def _answered(self, job: Job, outcome: Outcome, counted: bool) -> None:
         self._counts.note(job, outcome, counted)
         if counted and outcome.verb != "ack" and outcome.count:
-            self._soon(self._tell_end(job, outcome))
+            self._soon(self._log_end(job, outcome))
         if not counted:
             logger.warning(
                 "%s of %s came after its lease was lost: nothing was changed", outcome.verb, job
             )
 
-    async def _tell_end(self, job: Job, outcome: Outcome) -> None:
+    async def _log_end(self, job: Job, outcome: Outcome) -> None:
         """Log what happens to a job that failed for the last time. A dropped job is
         an error: this line may be its only trace."""
         is_rejected = outcome.verb == "reject"

@@ -179,7 +179,7 @@ class JobTimeline:
         if event == CLAIMED:
             self._claim(ts, due, worker, lease)
         elif event == ACKED:
-            self._let_go(ts, "acked", worker, reason, detail)
+            self._end_lease(ts, "acked", worker, reason, detail)
             self._end("acked", "acked", ts, worker)
         elif event == EXTENDED:
             self._extend(ts, due, worker)
@@ -244,7 +244,7 @@ class JobTimeline:
         if not self.finished_at:
             self._wait("lost", ts, 0)
 
-    def _let_go(
+    def _end_lease(
         self, ts: int, outcome: str, worker: str | None, reason: str | None, detail: str | None
     ) -> bool:
         """The holder ends its lease. Gives whether there was one."""
@@ -268,7 +268,7 @@ class JobTimeline:
     def _release(
         self, ts: int, due: int, worker: str | None, reason: str | None, detail: str | None
     ) -> None:
-        had = self._let_go(ts, "released", worker, reason, detail)
+        had = self._end_lease(ts, "released", worker, reason, detail)
         if reason == "hand_back":
             self.deliveries = max(self.deliveries - 1, 0)
         if detail is not None and not had:

@@ -54,12 +54,12 @@ def read_history(leases: Log, topic: int, seq: int, deliveries: int) -> LeaseHis
             continue
         for event in transaction.events:
             if event.topic == topic:
-                found.extend(_told(event, seq))
+                found.extend(_history_entries(event, seq))
     claims = sum(entry["event"] == "claimed" for entry in found)
     return LeaseHistory([*found], claims >= deliveries)
 
 
-def _told(event: ev.Event, seq: int) -> Iterator[dict[str, Any]]:
+def _history_entries(event: ev.Event, seq: int) -> Iterator[dict[str, Any]]:
     """What an event of the job's topic says of it."""
     for change in event.job_changes():
         if change.kind in _SHOWN and seq in change.seqs:

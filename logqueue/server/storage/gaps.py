@@ -41,7 +41,7 @@ class Gaps(ev.RecordVisitor):
         if not place:
             self._doubtful.update(state.instances)
 
-    def look(self, state: State, event: ev.Event) -> None:
+    def check(self, state: State, event: ev.Event) -> None:
         """Tell which records are lost, as soon as an event shows it."""
         if event.topic in self._doubtful:
             self._state = state

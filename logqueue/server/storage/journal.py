@@ -247,7 +247,7 @@ class Journal:
             for event in events:
                 if gaps.count:
                     jobs.catch_up()
-                    gaps.look(state, event)
+                    gaps.check(state, event)
                 clean = False
                 if jobs.apply(event, segment):
                     kept_from = max(kept_from, event.needed_from())
@@ -318,7 +318,7 @@ class Journal:
                 gaps.note(state, place)
             elif place:
                 _replay_leases(state, events, alone=not begun)
-            elif frame.number <= log.durable or _stands_unsynced(state, events):
+            elif frame.number <= log.durable or _is_valid_unsynced(state, events):
                 self._reach(frame)
                 for event in events:
                     jobs.apply(event, segment)
@@ -581,7 +581,7 @@ def _must_sync(state: State, event: ev.Event, events: list[ev.Event]) -> bool:
     return config.durability == "fsync"
 
 
-def _stands_unsynced(state: State, events: list[ev.Event]) -> bool:
+def _is_valid_unsynced(state: State, events: list[ev.Event]) -> bool:
     """Whether a transaction that was written but not synced has kept its promise."""
     # Topics whose creation was never synced do not exist, nor does what was written to them.
     known = all(event.topic in state.instances for event in events if event.has_topic)

@@ -159,7 +159,7 @@ def copy_findings(
             "missing": f"ended, and {target} has no copy of it",
             "extra": f"has a copy in {target}, and did not end that way",
         }[what]
-        yield from _told(_RULE[kind], source, found, says, {"copies_in": target})
+        yield from _findings(_RULE[kind], source, found, says, {"copies_in": target})
     yield from _doubled(spark, copies, doubled, targets)
 
 
@@ -198,7 +198,7 @@ def _doubled(
         )
 
 
-def _told(
+def _findings(
     rule: str, topic: str, seqs: Sequence[int], says: str, evidence: Mapping[str, Any]
 ) -> Iterator[Finding]:
     for first, last in runs(sorted(set(seqs))):

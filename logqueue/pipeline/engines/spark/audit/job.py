@@ -87,12 +87,12 @@ def run_audit(
         PipelineError: A rule is unknown, or there is nothing to audit.
     """
     run = _AuditRun(spark, input, findings.require_rules(rules, RULES), note)
-    run.look_at_files()
+    run.check_files()
     if run.damaged:
         run.skip(run.asked - _OF_HISTORY - _OF_ARCHIVE, "the log or its archive is damaged")
         run.skip(run.asked & {r.name for r in audit_rules.COPY_RULES}, "the log is damaged")
     else:
-        run.look_at_rows(against)
+        run.check_rows(against)
     found = findings.distinct(f for f in run.found if f.rule in run.asked)
     audit_id = _audit_id(run.ranges, run.history, sorted(run.asked), against is not None)
     output = findings.write(to, audit_id, found)
@@ -123,9 +123,9 @@ def account(spark: SparkSession, input: Input, *, note: Note = silent) -> dict[s
     """
     names = _OF_JOBS | {"seq_contiguous", "seq_unique"}
     run = _AuditRun(spark, input, names, note)
-    run.look_at_files()
+    run.check_files()
     if not run.damaged:
-        run.look_at_rows(None)
+        run.check_rows(None)
     found = findings.distinct(f for f in run.found if f.rule in names)
     return {**run.account, "findings": sum(f.severity != "info" for f in found)}
 
@@ -179,7 +179,7 @@ class _AuditRun:
 
     # -- files -------------------------------------------------------------------------------------
 
-    def look_at_files(self) -> None:
+    def check_files(self) -> None:
         """Rules over files, and the history that the log tells."""
         if self.input.path:
             directories = [part for part in self.input.path.split(",") if part]
@@ -206,7 +206,7 @@ class _AuditRun:
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def look_at_rows(self, against: Input | None) -> None:
+    def check_rows(self, against: Input | None) -> None:
         """Rules over records and lease events."""
         records = self.input.records(self.spark, data="none")
         blocks = audit_records.blocks_of(records).persist()

@@ -286,7 +286,7 @@ def _send(
     except LogqueueError as error:
         rows = f"rows from {chunk.first_row} on, {len(chunk.records)} of topic {chunk.topic}"
         what = f"partition {place.partition}, chunk {number} ({rows})"
-        raise PipelineError(_told(error, what, place.producer, place.epoch)) from error
+        raise PipelineError(_explained(error, what, place.producer, place.epoch)) from error
 
 
 # -- on the driver --------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def _commit(
         try:
             done = client.commit(producer, epoch, parts, content=digest_of(sums))
         except LogqueueError as error:
-            raise PipelineError(_told(error, "the commit", producer, epoch)) from error
+            raise PipelineError(_explained(error, "the commit", producer, epoch)) from error
         if done.status == "already" and not done.topics and any(s.rows for s in sums.values()):
             raise _behind(client, producer, epoch)
     return done
@@ -345,7 +345,7 @@ _CONFLICTS: dict[object, str] = {
 }
 
 
-def _told(error: LogqueueError, what: str, producer: str, epoch: int) -> str:
+def _explained(error: LogqueueError, what: str, producer: str, epoch: int) -> str:
     """A refusal as one sentence that says what to do."""
     detail = error.detail or {}
     if isinstance(error, EpochConflict):
