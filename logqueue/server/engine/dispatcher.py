@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from logqueue import events as ev
@@ -29,7 +30,8 @@ from logqueue.server.engine.fanout import Subscriptions
 from logqueue.server.engine.pending import Executed, Pending, Spent, decide_all
 from logqueue.server.engine.portions import Portions, has_portions, portions
 from logqueue.server.engine.turn import Entry, Turn
-from logqueue.server.engine.waitlist import Waiting, Waitlist, WorkStream
+from logqueue.server.engine.waiting_reads import WaitingReads
+from logqueue.server.engine.waitlist import WAITING_PER_PASS_MAX, Waiting, Waitlist, WorkStream
 from logqueue.server.engine.worker_registry import Workers
 
 C = TypeVar("C")
@@ -73,7 +75,7 @@ class Dispatcher:
         self.record_texts = RecordTexts()
         self.subscriptions = Subscriptions(engine, self.barrier, self.loop, self.record_texts)
         self._waitlists: dict[int, Waitlist] = {}
-        self._readers: dict[str, set[asyncio.Future[None]]] = {}
+        self.waiting_reads = WaitingReads(self.loop)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
         self._earlier_streams = _earlier_streams(engine.state)
@@ -125,14 +127,11 @@ class Dispatcher:
         self.turn.run()
         self._is_stopping = True
         self.subscriptions.end(error)
-        for name in list(self._readers):
-            self._wake_readers(name)
+        self.waiting_reads.wake_all()
         for waitlist in list(self._waitlists.values()):
             for stream in list(waitlist.streams):
                 stream.end(error)
-            for waiting in waitlist.waiting:
-                if waiting.long_poll and not waiting.is_over:
-                    waiting.refuse(error)
+            self._refuse_all(iter(waitlist.take_patient()), error)
 
     def end_streams_of(self, is_meant: Callable[[Key | None], bool], error: LogqueueError) -> None:
         """End the streams and sockets of some keys; leases of work streams are given back."""
@@ -324,20 +323,6 @@ class Dispatcher:
             self._wake(part.topics)
         return False
 
-    def next_change(self, topic: str) -> asyncio.Future[None]:
-        """A future for the next change of a topic, by name. Cancel it when it is not needed."""
-        reader: asyncio.Future[None] = self.loop.create_future()
-        readers = self._readers.setdefault(topic, set())
-        readers.add(reader)
-
-        def forget(done: asyncio.Future[None]) -> None:
-            readers.discard(done)
-            if not readers and self._readers.get(topic) is readers:
-                del self._readers[topic]
-
-        reader.add_done_callback(forget)
-        return reader
-
     # -- claims ----------------------------------------------------------------------------------
 
     def _claims_to_serve(self, entries: list[Entry], now: int) -> list[Entry]:
@@ -356,7 +341,7 @@ class Dispatcher:
             else:
                 served.append((command, pending))
         waitlist = self._waitlists.get(topic.number)
-        if served and waitlist is not None and waitlist.waiting:
+        if served and waitlist is not None and waitlist.claims:
             self._serve(waitlist)
         return served
 
@@ -382,7 +367,7 @@ class Dispatcher:
         dealt after its caller has left goes back at once."""
         waitlist = self._waitlist(topic)
         waiting = Waiting(command.claimers[0], self._ticket(), command.wait_ms > 0, pending)
-        waitlist.waiting.append(waiting)
+        waitlist.add(waiting)
         if topic.ready or not waiting.long_poll:
             self._schedule(waitlist)
         else:
@@ -395,16 +380,14 @@ class Dispatcher:
         pending.wait(partial(self._leave, waitlist, waiting))
 
     def _on_wait_timeout(self, waitlist: Waitlist, waiting: Waiting) -> None:
-        if waiting.long_poll and not waiting.is_over:
-            waiting.long_poll = False
-            self._serve(waitlist)
+        if waitlist.lose_patience(waiting):
+            self._serve_soon(waitlist)
 
     def _leave(self, waitlist: Waitlist, waiting: Waiting) -> None:
         """The caller is gone."""
         waiting.end()
-        if waiting in waitlist.waiting:
-            waitlist.waiting.remove(waiting)
-            self._forget_if_idle(waitlist)
+        waitlist.remove(waiting)
+        self._forget_if_idle(waitlist)
 
     def hand_back(self, topic: str, node: str, seqs: Sequence[int], leases: Sequence[int]) -> None:
         """Give back jobs that never reached the caller they were dealt to; that was no delivery."""
@@ -494,7 +477,7 @@ class Dispatcher:
     @property
     def claims_waiting(self) -> int:
         """Claims that wait, for jobs or for the end of a coalescing window."""
-        return sum(len(waitlist.waiting) for waitlist in self._waitlists.values())
+        return sum(waitlist.claims for waitlist in self._waitlists.values())
 
     def waitlist_of(self, queue: Topic) -> Waitlist | None:
         """Who wants jobs of a queue now, None when nobody does."""
@@ -507,7 +490,7 @@ class Dispatcher:
         return waitlist
 
     def _forget_if_idle(self, waitlist: Waitlist) -> None:
-        if not waitlist.streams and not waitlist.waiting:
+        if not waitlist.streams and not waitlist.claims:
             if waitlist.scheduled is not None:
                 waitlist.scheduled.cancel()
             if self._waitlists.get(waitlist.topic.number) is waitlist:
@@ -519,25 +502,20 @@ class Dispatcher:
         return self._next_ticket
 
     def _wake_if_any(self, topics: Iterable[Topic]) -> None:
-        if self._waitlists or self._readers or self.subscriptions:
+        if self._waitlists or self.waiting_reads.by_topic or self.subscriptions:
             self._wake(topics)
 
     def _wake(self, topics: Iterable[Topic]) -> None:
         """Something changed: serve the waitlists that may gain from it, and those who follow."""
         for topic in topics:
             self.subscriptions.changed(topic)
-            self._wake_readers(topic.name)
+            self.waiting_reads.wake(topic.name)
             waitlist = self._waitlists.get(topic.number)
             if waitlist is None:
                 continue
             if topic.number not in self.engine.state.instances or waitlist.topic.ready:
                 self._schedule(waitlist)
             self._arm(topic)
-
-    def _wake_readers(self, name: str) -> None:
-        for reader in self._readers.pop(name, ()):
-            if not reader.done():
-                reader.set_result(None)
 
     def _schedule(self, waitlist: Waitlist) -> None:
         """Open the coalescing window. Its end does not depend on who opened it."""
@@ -547,7 +525,15 @@ class Dispatcher:
         if jitter_ms:
             waitlist.scheduled = self.loop.call_later(jitter_ms / 1000, self._serve, waitlist)
         else:
+            self._serve_soon(waitlist)
+
+    def _serve_soon(self, waitlist: Waitlist) -> None:
+        """Serve a waitlist in the next turn, whether or not its window is over."""
+        if not waitlist.is_next:
+            if waitlist.scheduled is not None:
+                waitlist.scheduled.cancel()
             waitlist.scheduled = self.loop.call_soon(self._serve, waitlist)
+            waitlist.is_next = True
 
     def _serve(self, waitlist: Waitlist) -> None:
         """One pass over a whole waitlist, in the order in which they came.
@@ -558,6 +544,7 @@ class Dispatcher:
         if waitlist.scheduled is not None:
             waitlist.scheduled.cancel()
             waitlist.scheduled = None
+        waitlist.is_next = False
         topic = waitlist.topic
         if self.engine.state.instances.get(topic.number) is not topic:
             self._fail(waitlist, TopicNotFound.named(topic.name))
@@ -585,19 +572,20 @@ class Dispatcher:
             has_hungry = has_hungry or len(jobs) < claimer.jobs_max
             if isinstance(member, Waiting):
                 if jobs or not (member.long_poll or claimed.is_cut):
+                    waitlist.remove(member)
                     self._answer(topic, member, jobs, outcome)
             elif jobs:
                 member.since = self._ticket()
                 self._deliver(member, jobs, outcome)
             elif claimed.reason in HOLDING_BACK:
                 member.held_back(claimed.reason, claimed.retry_after_ms)
-        waitlist.waiting = [w for w in waitlist.waiting if not w.is_over]
         retry_ms = claimed.retry_after_ms
         waitlist.retry_at = 0 if retry_ms is None else now + max(retry_ms, 1)
-        has_hungry = has_hungry or bool(waitlist.waiting)
-        if claimed.is_cut or (waitlist.is_cut and 0 < topic.ready < ready_before):
+        has_hungry = has_hungry or bool(waitlist.claims)
+        is_cut = waitlist.is_cut and 0 < topic.ready < ready_before
+        if claimed.is_cut or is_cut or waitlist.has_impatient:
             # Not for want of jobs: nobody waits another window for the rest.
-            waitlist.scheduled = self.loop.call_soon(self._serve, waitlist)
+            self._serve_soon(waitlist)
         elif has_hungry and 0 < topic.ready < ready_before:
             # This pass got somewhere, and was not let go on: there may be more in the next.
             self._schedule(waitlist)
@@ -640,7 +628,7 @@ class Dispatcher:
 
     def _fail(self, waitlist: Waitlist, error: LogqueueError) -> None:
         streams, waitlist.streams = waitlist.streams, []
-        waiting, waitlist.waiting = waitlist.waiting, []
+        waiting = waitlist.take_all()
         self._forget_if_idle(waitlist)
 
         def release(failure: LogqueueError | None) -> None:
@@ -650,10 +638,19 @@ class Dispatcher:
         # What the refusal was computed from may not be durable yet.
         topic = waitlist.topic
         durable = max(topic.mark_durable, self.engine.control_mark)
-        for member in waiting:
-            if not member.is_over:
-                member.refuse(error, topic.mark_written, durable)
+        self._refuse_all(iter(waiting), error, topic.mark_written, durable)
         self.barrier.when(topic.mark_written, durable, release)
+
+    def _refuse_all(
+        self, waiting: Iterator[Waiting], error: LogqueueError, written: int = 0, durable: int = 0
+    ) -> None:
+        """Refuse claims that are off their waitlist: so many now, the others in the next turns."""
+        some = [*islice(waiting, WAITING_PER_PASS_MAX)]
+        for member in some:
+            if not member.is_over:
+                member.refuse(error, written, durable)
+        if some:
+            self.loop.call_soon(self._refuse_all, waiting, error, written, durable)
 
     # -- routers ---------------------------------------------------------------------------------
 
@@ -685,7 +682,8 @@ class Dispatcher:
             self.workers.event(event, changes)
         if topic is None or not event.wakes_readers:
             return
-        if topic.number in self._waitlists or topic.name in self._readers or self.subscriptions:
+        is_read = topic.name in self.waiting_reads.by_topic
+        if is_read or topic.number in self._waitlists or self.subscriptions:
             if not self._changed:
                 self.loop.call_soon(self._wake_changed)
             self._changed[topic.number] = topic

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 from logqueue.core import commands as cmd
@@ -18,7 +20,7 @@ from logqueue.server.auth import Key
 from logqueue.server.engine.pending import Pending
 from logqueue.server.engine.worker_registry import Observed
 
-WAITING_PER_PASS_MAX = 200
+WAITING_PER_PASS_MAX = 100
 """Claims that wait and are answered by one pass: all their replies are made in one turn."""
 
 
@@ -134,8 +136,12 @@ class Waiting:
 class Waitlist:
     """Everybody who wants jobs of one queue instance.
 
+    A pass costs what it hands out, not what waits: patient claims that the ready jobs cannot reach
+    are not even looked at.
+
     Attributes:
         scheduled: The next pass, when there is to be one.
+        is_next: That pass is due in the next turn of the event loop.
         retry_at: When time may change what the last pass could not give, ms since the epoch; 0 when
             that is not known.
         is_cut: The last line left out claims that jobs are there for.
@@ -143,20 +149,79 @@ class Waitlist:
 
     def __init__(self, topic: QueueTopic) -> None:
         self.topic = topic
-        self.waiting: list[Waiting] = []
         self.streams: list[WorkStream] = []
         self.scheduled: asyncio.Handle | None = None
+        self.is_next = False
         self.retry_at = 0
         self.is_cut = False
+        # Each first come, first served. A long poll is patient until its time is up.
+        self._patient: dict[Waiting, None] = {}
+        self._impatient: dict[Waiting, None] = {}
+        # What the end of a coalescing window answers, all of it together.
+        self._in_window: dict[Waiting, None] = {}
+
+    # -- claims ----------------------------------------------------------------------------------
+
+    @property
+    def claims(self) -> int:
+        """How many claims wait."""
+        return len(self._patient) + len(self._impatient) + len(self._in_window)
+
+    @property
+    def has_impatient(self) -> bool:
+        """Whether there are claims whose time is up."""
+        return bool(self._impatient)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """All claims that wait."""
+        return chain(self._patient, self._impatient, self._in_window)
+
+    def add(self, waiting: Waiting) -> None:
+        """A claim begins to wait; its place in the line is the last."""
+        (self._patient if waiting.long_poll else self._in_window)[waiting] = None
+
+    def remove(self, waiting: Waiting) -> None:
+        """A claim waits no longer, or never did."""
+        for claims in (self._patient, self._impatient, self._in_window):
+            claims.pop(waiting, None)
+
+    def lose_patience(self, waiting: Waiting) -> bool:
+        """The time of a long poll is up: the next pass answers it. False if it waits no longer."""
+        if waiting not in self._patient:
+            return False
+        del self._patient[waiting]
+        self._impatient[waiting] = None
+        waiting.long_poll = False
+        return True
+
+    def take_patient(self) -> list[Waiting]:
+        """Remove and return all long polls."""
+        taken = [*self._patient]
+        self._patient.clear()
+        return taken
+
+    def take_all(self) -> list[Waiting]:
+        """Remove and return all claims."""
+        taken = [*self.waiting()]
+        for claims in (self._patient, self._impatient, self._in_window):
+            claims.clear()
+        return taken
+
+    # -- the line --------------------------------------------------------------------------------
 
     def line(self) -> list[tuple[Waiting | WorkStream, Claimer]]:
         """Everybody who may get jobs now, first come first, with what they want.
 
         Patient claims that the ready jobs cannot reach are left out, so that a job costs the same
-        however many wait for one.
+        however many wait for one; and so are those, patient or not, that are too many for a pass.
         """
+        # One pass hands out so many jobs at most: there is nothing for those behind.
+        ready = min(self.topic.ready, limits.CLAIMED_PER_PASS_MAX)
+        within_reach = islice(self._patient, min(ready, WAITING_PER_PASS_MAX + 1))
+        impatient = islice(self._impatient, WAITING_PER_PASS_MAX)
         line: list[tuple[Waiting | WorkStream, Claimer]] = [
-            (waiting, waiting.claimer) for waiting in self.waiting if not waiting.is_over
+            (waiting, waiting.claimer)
+            for waiting in chain(within_reach, impatient, self._in_window)
         ]
         queue = self.topic.queue
         for stream in self.streams:
@@ -168,8 +233,6 @@ class Waitlist:
             if free > 0:
                 line.append((stream, Claimer(stream.node, free, stream.lease_ms, stream.identity)))
         line.sort(key=lambda entry: entry[0].since)
-        # One pass hands out so many jobs at most: there is nothing for those behind.
-        ready = min(self.topic.ready, limits.CLAIMED_PER_PASS_MAX)
         served: list[tuple[Waiting | WorkStream, Claimer]] = []
         left = WAITING_PER_PASS_MAX
         self.is_cut = False

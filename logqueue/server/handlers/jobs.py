@@ -214,7 +214,7 @@ def _crew(
     waitlist = dispatcher.waitlist_of(topic)
     if waitlist is not None:
         streams.update(stream.node for stream in waitlist.streams)
-        waiting.update(call.claimer.node for call in waitlist.waiting)
+        waiting.update(call.claimer.node for call in waitlist.waiting())
     seen = dict(dispatcher.workers.of(topic.number))
     unseen = Observed()
     return [

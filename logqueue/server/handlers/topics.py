@@ -251,7 +251,7 @@ class TopicRoutes:
         while True:
             dispatcher = self._service.require_serving()
             # Registered before the read, so that no change falls between the two.
-            changed = dispatcher.next_change(request.name)
+            changed = dispatcher.waiting_reads.next_change(request.name)
             try:
                 topic, page = _read(dispatcher.engine, request, body)
                 left_s = deadline - loop.time()
