@@ -40,7 +40,7 @@ def node_of(arguments: argparse.Namespace) -> str:
     return given or f"cli@{socket.gethostname()}"[:NODE_BYTES_MAX]
 
 
-def patience_of(arguments: argparse.Namespace) -> dict[str, Any]:
+def retry_s_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """How long clients of a command wait and retry, as their keyword arguments.
 
     A person at a terminal learns soon that no server answers; a script outlives a restart.
@@ -85,7 +85,7 @@ def connect(arguments: argparse.Namespace) -> Client:
 
     try:
         return Client(
-            arguments.url, arguments.token, node=node_of(arguments), **patience_of(arguments)
+            arguments.url, arguments.token, node=node_of(arguments), **retry_s_of(arguments)
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

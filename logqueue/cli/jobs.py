@@ -33,7 +33,7 @@ def add_to(commands: Commands) -> None:
     """Declare the commands."""
     _add_claim(commands)
     _add_settles(commands)
-    _add_looks(commands)
+    _add_reads(commands)
 
 
 def _add_claim(commands: Commands) -> None:
@@ -98,7 +98,7 @@ def _add_settles(commands: Commands) -> None:
     extend.add_argument("--lease", type=duration_ms, required=True, metavar="TIME")
 
 
-def _add_looks(commands: Commands) -> None:
+def _add_reads(commands: Commands) -> None:
     jobs = commands.add_calling(
         "jobs",
         _jobs,

@@ -13,10 +13,10 @@ from logqueue.cli import exits, output
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Look at everything; status 1 says that something essential is missing."""
-    from logqueue.pipeline.engines.spark.session import doctor as looking
+    from logqueue.pipeline.engines.spark.session import doctor
 
-    findings = looking.examine()
-    is_fit = looking.is_fit(findings)
+    findings = doctor.examine()
+    is_fit = doctor.is_fit(findings)
     if arguments.json:
         output.json_line({"fit": is_fit, "findings": [asdict(finding) for finding in findings]})
     else:

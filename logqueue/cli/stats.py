@@ -119,16 +119,16 @@ class StatsSnapshot:
 
 
 def _show_json(client: Client, arguments: argparse.Namespace) -> None:
-    look = StatsSnapshot.at_all(client, arguments)
-    output.json_line({"server": look.health, "topics": look.topics}, at_once=True)
+    snapshot = StatsSnapshot.at_all(client, arguments)
+    output.json_line({"server": snapshot.health, "topics": snapshot.topics}, at_once=True)
 
 
 def _show_all(client: Client, arguments: argparse.Namespace, before: list[StatsSnapshot]) -> None:
-    look = StatsSnapshot.at_all(client, arguments)
-    output.line(look.summary())
-    if look.topics:
-        output.table(_COLUMNS, _rows(look, before[-1] if before else None))
-    before[:] = [look]
+    snapshot = StatsSnapshot.at_all(client, arguments)
+    output.line(snapshot.summary())
+    if snapshot.topics:
+        output.table(_COLUMNS, _rows(snapshot, before[-1] if before else None))
+    before[:] = [snapshot]
 
 
 def _watch(client: Client, arguments: argparse.Namespace) -> None:
@@ -136,16 +136,16 @@ def _watch(client: Client, arguments: argparse.Namespace) -> None:
     drawn = Redrawn(sys.stdout)
     before: StatsSnapshot | None = None
     while True:
-        look = StatsSnapshot.at_all(client, arguments)
-        drawn.draw([look.summary(), *output.made_table(_COLUMNS, _rows(look, before))])
-        before = look
+        snapshot = StatsSnapshot.at_all(client, arguments)
+        drawn.draw([snapshot.summary(), *output.made_table(_COLUMNS, _rows(snapshot, before))])
+        before = snapshot
         time.sleep(arguments.every)
 
 
-def _rows(look: StatsSnapshot, before: StatsSnapshot | None) -> Iterator[tuple[object, ...]]:
+def _rows(snapshot: StatsSnapshot, before: StatsSnapshot | None) -> Iterator[tuple[object, ...]]:
     earlier = {entry.topic: entry for entry in before.topics} if before is not None else {}
-    seconds = max(look.at - before.at, 1e-9) if before is not None else 0.0
-    for entry in look.topics:
+    seconds = max(snapshot.at - before.at, 1e-9) if before is not None else 0.0
+    for entry in snapshot.topics:
         old, queue = earlier.get(entry.topic), entry.queue
         into = f"{(entry.head_seq - old.head_seq) / seconds:,.0f}" if old else None
         if queue is None:

@@ -11,7 +11,7 @@ import logging
 
 from logqueue.cli import output
 from logqueue.cli.arguments import Commands, add_node, duration_s, positive
-from logqueue.cli.connection import connect, patience_of
+from logqueue.cli.connection import connect, retry_s_of
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
 
 CONCURRENCY = 1
@@ -89,7 +89,7 @@ def _work(arguments: argparse.Namespace) -> int:
         if client.topic(arguments.queue, touch=False).type != "queue":
             raise CommandError(f"{arguments.queue} is a log, not a queue: it hands out no jobs")
     programs = Programs(arguments)
-    app = App(arguments.url, arguments.token, **patience_of(arguments))
+    app = App(arguments.url, arguments.token, **retry_s_of(arguments))
     try:
         retry = Retry(
             max_attempts=arguments.max_attempts,

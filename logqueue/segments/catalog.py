@@ -307,7 +307,7 @@ def _segments_of(log: LogName, place: Path) -> Iterator[_Listing]:
     if not place.is_dir():
         return
     names = sorted(name for name in os.listdir(place) if _NAME.fullmatch(name))
-    begun: list[tuple[Path, int, str]] = []
+    started: list[tuple[Path, int, str]] = []
     for name in names:
         path = place / name
         with open(path, "rb") as file:
@@ -319,9 +319,9 @@ def _segments_of(log: LogName, place: Path) -> Iterator[_Listing]:
             raise SegmentDamaged(str(path), 0, f"its segment header is {state.value}")
         if header.id != int(name[:20]):
             raise SegmentDamaged(str(path), 16, f"it says that it is segment {header.id}")
-        begun.append((path, header.id, header.identity.hex()))
-    for path, segment, identity in begun:
-        is_last = segment == begun[-1][1] and not index_path(path).exists()
+        started.append((path, header.id, header.identity.hex()))
+    for path, segment, identity in started:
+        is_last = segment == started[-1][1] and not index_path(path).exists()
         yield _Listing(log, segment, path, identity, is_last)
 
 

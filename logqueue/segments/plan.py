@@ -182,11 +182,11 @@ class _Plan:
             covered = self._covered.get(part.topic, [])
             if part.topic in wanted:
                 take = rg.without(_wanted(originals, wanted[part.topic]), covered)
-                anew = rg.without(_wanted(part.moved, wanted[part.topic]), covered)
-                anew = rg.without(anew, originals)
-                if take or anew:
+                rewritten = rg.without(_wanted(part.moved, wanted[part.topic]), covered)
+                rewritten = rg.without(rewritten, originals)
+                if take or rewritten:
                     name = self._names.name(part.topic)
-                    topics.append(TopicRead(part.topic, name, part.log_id, take, anew))
+                    topics.append(TopicRead(part.topic, name, part.log_id, take, rewritten))
                     needed[part.topic] = rg.both(take, referenced.get(part.topic, []))
             had.seqs[part.topic] = rg.union(originals, part.moved)
             self._covered[part.topic] = rg.union(covered, had.seqs[part.topic])

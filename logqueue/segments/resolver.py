@@ -108,11 +108,11 @@ class SegmentRecords(ev.RecordVisitor):
 
     def moved(self, event: ev.Event, span: tuple[int, int], block: bytes) -> None:
         """See `RecordVisitor`."""
-        self._keep_anew(event.topic, block)
+        self._keep_rewritten(event.topic, block)
 
     def replaced(self, event: ev.Event, block: bytes) -> None:
         """See `RecordVisitor`."""
-        self._keep_anew(event.topic, block)
+        self._keep_rewritten(event.topic, block)
 
     def keep(self, topic: int, offset: int, first: int, count: int, content: Content) -> None:
         """Keep originals of a topic that is kept here."""
@@ -120,7 +120,7 @@ class SegmentRecords(ev.RecordVisitor):
             return
         self._originals.setdefault(topic, []).append(_Original(offset, first, count, content))
 
-    def _keep_anew(self, topic: int, block: bytes) -> None:
+    def _keep_rewritten(self, topic: int, block: bytes) -> None:
         if topic not in self.topics:
             return
         for index, seq in enumerate(BlockView(block).numbers(SEQ) or ()):
@@ -134,7 +134,7 @@ class SegmentRecords(ev.RecordVisitor):
             return None
         return kept[at]
 
-    def anew(self, topic: int, seq: int, before: int) -> tuple[int, bytes, int] | None:
+    def rewritten(self, topic: int, seq: int, before: int) -> tuple[int, bytes, int] | None:
         """The latest block before an offset that a record was rewritten in, and its place."""
         for place in reversed(self._rewritten.get((topic, seq), ())):
             if place[0] < before:
@@ -271,10 +271,10 @@ class Resolver:
             kept = self._records_of(place, topic)
             if kept is None:
                 continue
-            anew = kept.anew(topic, seq, limit)
+            rewritten = kept.rewritten(topic, seq, limit)
             original = kept.original(topic, seq, limit)
-            if anew is not None and (original is None or anew[0] >= original.offset):
-                return BlockView(anew[1]).texts(anew[2])
+            if rewritten is not None and (original is None or rewritten[0] >= original.offset):
+                return BlockView(rewritten[1]).texts(rewritten[2])
             if original is not None:
                 found = self._texts_of(original, seq - original.first, names, place)
                 if found is not None:

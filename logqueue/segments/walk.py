@@ -47,7 +47,7 @@ class _Want:
             self.low, self.high = self.ranges[around]
         return found
 
-    def anew(self, seqs: Sequence[int]) -> list[int]:
+    def rewritten(self, seqs: Sequence[int]) -> list[int]:
         """Places of the wanted seqs among rewritten records, each once."""
         moved, taken = self.moved, self.taken
         if not moved:
@@ -172,11 +172,11 @@ class _Taken(ev.RecordVisitor):
 
     def moved(self, event: ev.Event, span: tuple[int, int], block: bytes) -> None:
         """See `RecordVisitor`."""
-        self.found.append(self._anew(event, block))
+        self.found.append(self._rewritten_places(event, block))
 
     def replaced(self, event: ev.Event, block: bytes) -> None:
         """See `RecordVisitor`."""
-        self.found.append(self._anew(event, block))
+        self.found.append(self._rewritten_places(event, block))
 
     def _originals(
         self, event: ev.Event, first: int, count: int, block: bytes
@@ -206,9 +206,9 @@ class _Taken(ev.RecordVisitor):
             whole = RecordEvents(event.at, event.topic, first, count, block)
             yield _part(whole, range(start - first, end - first + 1))
 
-    def _anew(self, event: ev.Event, block: bytes) -> Iterator[RecordEvents]:
+    def _rewritten_places(self, event: ev.Event, block: bytes) -> Iterator[RecordEvents]:
         view = BlockView(block)
-        places = self._want.anew(view.numbers(SEQ) or ())
+        places = self._want.rewritten(view.numbers(SEQ) or ())
         if places:
             yield _part(RecordEvents(event.at, event.topic, 0, view.count, block), places)
 

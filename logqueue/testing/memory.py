@@ -189,7 +189,7 @@ class MemoryServer:
         started = MemoryWorker(Worker(app, **options))
         self._workers.append(started)
         started.task = self._loop.create_task(started.worker.run())
-        self._look()
+        self._run_ready()
         return started
 
     def stop(self, worker: MemoryWorker) -> Counts:
@@ -208,7 +208,7 @@ class MemoryServer:
         assert worker.task is not None
         self._link(worker.worker.node).cut(is_noticed=is_noticed, is_dead=True)
         worker.task.cancel()
-        self._look()
+        self._run_ready()
 
     def drain(self, app: App, *, limit: float = DAY_S, **options: Any) -> Counts:
         """Work until the app's queues are empty, retries and delays included.
@@ -227,15 +227,15 @@ class MemoryServer:
         worker = self.start(app, **options)
         queues = worker.worker.queues
 
-        looked_at: tuple[int, float] | None = None
+        checked_at: tuple[int, float] | None = None
         was_empty = False
 
         def is_drained() -> bool:
-            nonlocal looked_at, was_empty
+            nonlocal checked_at, was_empty
             # What a worker does shows at once; records that expire by themselves, in a while.
             now = (self._core.changes, self._time.now() // LOOK_S)
-            if looked_at != now:
-                looked_at = now
+            if checked_at != now:
+                checked_at = now
                 was_empty = all(self._waiting(queue) == 0 for queue in queues)
             return was_empty or worker.is_over
 
@@ -274,7 +274,7 @@ class MemoryServer:
             is_noticed: Both see their connections end. False: as when a cable is cut.
         """
         self._link(worker.worker.node).cut(is_noticed=is_noticed)
-        self._look()
+        self._run_ready()
 
     def reconnect(self, worker: MemoryWorker) -> None:
         """Undo `cut_off`."""
@@ -283,12 +283,12 @@ class MemoryServer:
     def break_connections(self) -> None:
         """Every open stream and waiting call breaks, once."""
         self._core.break_connections()
-        self._look()
+        self._run_ready()
 
     def restart(self, *, kill: bool = False) -> None:
         """Restart the server on its disk, in no time; `kill` as by SIGKILL."""
         self._core.restart(kill=kill)
-        self._look()
+        self._run_ready()
 
     # -- shutdown --------------------------------------------------------------------------------
 
@@ -329,13 +329,13 @@ class MemoryServer:
 
     def _finish(self, work: Coroutine[Any, Any, object]) -> None:
         task = self._loop.create_task(work)
-        self._look()
+        self._run_ready()
         assert task.done()
 
     # -- driving ---------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """Let everybody who can act now do so; no time passes."""
+    def _run_ready(self) -> None:
+        """Run everything that can run now; no time passes."""
         self._drive(self._time.now(), None, heeds_threads=False)
 
     def _drive(

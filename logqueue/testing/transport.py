@@ -204,23 +204,23 @@ class AwaitingTransport(httpx.AsyncBaseTransport):
                 loop.call_soon_threadsafe(changed.set)
 
         exchange = self._link.begin(request, body, on_change)
-        patience_s = request.extensions.get("timeout", {}).get("read")
+        timeout_s = request.extensions.get("timeout", {}).get("read")
         try:
             while not exchange.status and not exchange.is_over:
                 changed.clear()
-                await _next(exchange, changed, patience_s, request)
+                await _next(exchange, changed, timeout_s, request)
         except BaseException:
             self._link.end(exchange)
             raise
         if not exchange.status:
             self._link.end(exchange)
             _broken(request)
-        stream = _AwaitingBody(request, exchange, self._link, changed, patience_s)
+        stream = _AwaitingBody(request, exchange, self._link, changed, timeout_s)
         return httpx.Response(exchange.status, headers=exchange.headers, stream=stream)
 
 
 async def _next(
-    exchange: Exchange, changed: asyncio.Event, patience_s: float | None, request: httpx.Request
+    exchange: Exchange, changed: asyncio.Event, timeout_s: float | None, request: httpx.Request
 ) -> None:
     """Wait for more of a reply.
 
@@ -229,8 +229,8 @@ async def _next(
     """
     await changed.wait()
     if exchange.is_silent:
-        await asyncio.sleep(patience_s or 0.0)
-        raise httpx.ReadTimeout(f"silence for {patience_s} s", request=request)
+        await asyncio.sleep(timeout_s or 0.0)
+        raise httpx.ReadTimeout(f"silence for {timeout_s} s", request=request)
 
 
 class _AwaitingBody(httpx.AsyncByteStream):
@@ -240,9 +240,9 @@ class _AwaitingBody(httpx.AsyncByteStream):
         exchange: Exchange,
         link: Link,
         changed: asyncio.Event,
-        patience_s: float | None,
+        timeout_s: float | None,
     ) -> None:
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._request = request
         self._exchange = exchange
         self._link = link
@@ -260,7 +260,7 @@ class _AwaitingBody(httpx.AsyncByteStream):
             elif exchange.is_over:
                 return
             else:
-                await _next(exchange, self._changed, self._patience_s, self._request)
+                await _next(exchange, self._changed, self._timeout_s, self._request)
 
     async def aclose(self) -> None:
         self._link.end(self._exchange)

@@ -60,8 +60,8 @@ class Vitals:
 class WorkerHealth:
     """Serves `/metrics` and `/live`."""
 
-    def __init__(self, look: Callable[[], Vitals], now: Callable[[], float]) -> None:
-        self._look = look
+    def __init__(self, vitals: Callable[[], Vitals], now: Callable[[], float]) -> None:
+        self._vitals = vitals
         self._now = now
         self._turned_at = now()
 
@@ -77,7 +77,7 @@ class WorkerHealth:
         still_s = self._now() - self._turned_at
         if still_s > STUCK_S:
             found.append(f"the event loop has been blocked for {still_s:.0f} s")
-        vitals = self._look()
+        vitals = self._vitals()
         for queue in vitals.queues:
             if queue.failing_s > UNCONNECTED_S:
                 found.append(f"queue {queue.queue} could not be polled for {queue.failing_s:.0f} s")
@@ -87,7 +87,7 @@ class WorkerHealth:
 
     def metrics(self) -> str:
         """The text that Prometheus scrapes."""
-        vitals = self._look()
+        vitals = self._vitals()
         lines = ["# TYPE logqueue_worker_jobs_total counter"]
         lines += [
             f'logqueue_worker_jobs_total{{outcome="{outcome}"}} {count}'

@@ -156,7 +156,7 @@ def test_the_end_of_job_events_waits_for_both_logs(
     stopped: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A server that stopped in good order has written everything, however lately.
-    everything = WalStore(options.offline(offline(stopped.data, events="leases"))).look()
+    everything = WalStore(options.offline(offline(stopped.data, events="leases"))).snapshot()
     whole = everything.available_events(settled=False)
     assert everything.available_events(settled=True) == whole
     with CraftedLog(tmp_path / "data") as crafted:
@@ -172,7 +172,7 @@ def test_the_end_of_job_events_waits_for_both_logs(
                 "logqueue.pipeline.engines.spark.formats.wal_source.time.time",
                 lambda: now_ms / 1000,
             )
-            return store.look().available_events(settled=True).next
+            return store.snapshot().available_events(settled=True).next
 
         assert end_at(crafted.at + 100) == claimed + 1
         assert end_at(crafted.at + LEASES_SETTLED_MS) == crafted.order + 1 == claimed + 2

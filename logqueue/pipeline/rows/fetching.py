@@ -161,18 +161,18 @@ def _once_more(
         for first, last in topic.ranges:
             losses.of_range(Range(topic.name, topic.log_id, first, last + 1), available.gaps)
         wanted[topic.topic] = rg.union(topic.ranges, topic.moved)
-    for anew in survey.record_reads(wanted):
+    for replanned in survey.record_reads(wanted):
         try:
-            data, sources = _fetch(anew, segments)
+            data, sources = _fetch(replanned, segments)
         except SegmentGone:
-            for topic in anew.topics:
+            for topic in replanned.topics:
                 losses.report(
-                    f"{_shown(topic)} of topic '{topic.name}' are gone: segment {anew.name} went "
-                    "while it was read"
+                    f"{_shown(topic)} of topic '{topic.name}' are gone: segment {replanned.name} "
+                    "was dropped while it was read"
                 )
                 yield from segments.live(topic)
             continue
-        yield from rows(anew, data, sources, reading)
+        yield from rows(replanned, data, sources, reading)
 
 
 def _events_once_more(

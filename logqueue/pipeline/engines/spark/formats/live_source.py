@@ -98,19 +98,19 @@ class PagesTask:
 
 
 class LiveStore:
-    """A server. Picklable; every look and every task has a client of its own."""
+    """A server. Picklable; every snapshot and every task has a client of its own."""
 
     def __init__(self, given: LiveOptions) -> None:
         self.given = given
 
-    def look(self) -> LiveSnapshot:
+    def snapshot(self) -> LiveSnapshot:
         """What is there now.
 
         Raises:
             PipelineError: The server refuses, or cannot be reached.
         """
         with self._client() as client:
-            return _look(self, client)
+            return _take_snapshot(self, client)
 
     def read(self, task: SegmentTask | PagesTask) -> Iterator[pa.RecordBatch]:
         """The rows of a task, over one connection."""
@@ -175,7 +175,7 @@ class LiveSegments:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def survey(self, selection: Selection) -> Survey:
-        """A fresh look at the log."""
+        """A fresh snapshot of the log."""
         jobs, _ = self.indexes("jobs")
         leases, _ = self.indexes("leases") if self._wants_leases else ([], 0)
         return Survey(jobs, leases, selection)
@@ -199,8 +199,8 @@ class LiveSegments:
     def _wants_leases(self) -> bool:
         return self._given.reading.events == "leases"
 
-    def look(self, selection: Selection) -> tuple[Survey, int | None]:
-        """A fresh look, and the end of what is certain of job events."""
+    def snapshot(self, selection: Selection) -> tuple[Survey, int | None]:
+        """A fresh snapshot, and the end of what is certain of job events."""
         jobs, order = self.indexes("jobs")
         if not self._wants_leases:
             return Survey(jobs, [], selection), None
@@ -341,14 +341,14 @@ class LiveSnapshot:
                 yield PagesTask(wanted.topic, wanted.log, low, high)
 
 
-def _look(store: LiveStore, client: Client) -> LiveSnapshot:
+def _take_snapshot(store: LiveStore, client: Client) -> LiveSnapshot:
     given = store.given
     reading = given.reading
     segments = LiveSegments(client, given)
     log: LogSnapshot | None = None
     if given.transport != "pages":
         try:
-            survey, end = segments.look(reading.selection)
+            survey, end = segments.snapshot(reading.selection)
             log = LogSnapshot(survey, reading, given.url, _Reopening(store), end)
         except Forbidden:
             if given.transport == "segments" or reading.events == "leases":

@@ -98,7 +98,7 @@ class Snapshot(Protocol):
 class Store(Protocol):
     """Where the log is. Picklable."""
 
-    def look(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """What is there now.
 
         Raises:
@@ -148,7 +148,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the batch; its ends are fixed here."""
-        snapshot = self.store.look()
+        snapshot = self.store.snapshot()
         if self.reading.events == "leases":
             available = snapshot.available_events(settled=False)
             ranges = EventsOffsetPlanner(self.reading).batch(available)
@@ -172,7 +172,7 @@ class PushingReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep what narrows the read, and give back what Spark must still look at."""
+        """Keep what narrows the read, and give back what Spark must still check."""
         seq = "lseq" if self.reading.events == "leases" else "seq"
         for filter in filters:
             reduced = _reduced(self.pushdown, filter, seq)
@@ -252,7 +252,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
-        return self._planner.initial(self._available(self.store.look()))
+        return self._planner.initial(self._available(self.store.snapshot()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The bound of a micro-batch that the options ask for."""
@@ -269,12 +269,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bound = Limit(rows=limit.max_rows)
         elif isinstance(limit, ReadMaxBytes):
             bound = Limit(bytes=limit.max_bytes)
-        available = self._available(self.store.look())
+        available = self._available(self.store.snapshot())
         return self._planner.latest(start, available, bound, self._target)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The end of what is there; Spark shows it as the backlog of a query."""
-        return self._planner.end(self._available(self.store.look()))
+        return self._planner.end(self._available(self.store.snapshot()))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of a run at what is there now."""
@@ -282,7 +282,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, from its offsets only."""
-        snapshot = self.store.look()
+        snapshot = self.store.snapshot()
         available: Any
         if self.reading.events == "leases":
             available = snapshot.available_events(settled=False)

@@ -45,7 +45,7 @@ def _resolved(at: str | int, given: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(at, str) and at.strip().lower() in (EARLIEST, LATEST):
         return _word(at.strip().lower(), store, reading)
     moment = options.parse_time(str(at), "at")
-    snapshot = store.look()
+    snapshot = store.snapshot()
     if reading.events == "leases":
         raise PipelineError(
             "events=leases has no offsets by time: give startingTimestamp to a batch, or start a "
@@ -72,7 +72,7 @@ def _store(is_live: bool, given: Mapping[str, str]) -> tuple[Store, Reading]:
 
 
 def _word(word: str, store: Store, reading: Reading) -> dict[str, Any]:
-    snapshot = store.look()
+    snapshot = store.snapshot()
     if reading.events == "leases":
         planner = EventsOffsetPlanner(reading)
         events = snapshot.available_events(settled=True)

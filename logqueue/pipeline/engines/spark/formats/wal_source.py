@@ -50,7 +50,7 @@ class WalStore:
     def __init__(self, given: OfflineOptions) -> None:
         self.given = given
 
-    def look(self) -> LogSnapshot:
+    def snapshot(self) -> LogSnapshot:
         """What is there now.
 
         Raises:
@@ -93,7 +93,7 @@ class WalStore:
         raise SegmentGone(f"{log}-{segment}")
 
     def survey(self, selection: Selection) -> Survey:
-        """A fresh look at the log."""
+        """A fresh snapshot of the log."""
         return self._survey(self._catalog(), selection)
 
     def live(self, topic: TopicRead) -> Iterator[pa.RecordBatch]:
