@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import compare
-from bench.appends import append_1, append_100
+from bench.appends import append_1, append_100, append_pipelined
 from bench.backlog import backlog_1, backlog_100
 from bench.claims import claim_cost
 from bench.consuming import worker_idle, worker_noop
@@ -50,6 +50,7 @@ from logqueue.pipeline.errors import PipelineError
 MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "append-100": append_100,
     "append-1": append_1,
+    "append-pipelined": append_pipelined,
     "cycle": full_cycle,
     "singles": singles,
     "lone-writer": lone_writer,
@@ -90,6 +91,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
 
 COMPARED = (
     "append-1",
+    "append-pipelined",
     "singles",
     "cycle",
     "append-100",

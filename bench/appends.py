@@ -1,6 +1,7 @@
 """How many records can be appended per second, in large requests and one by one.
 
-Owns: the rows append-100, append-100-lean, and append-1 at several concurrencies.
+Owns: the rows append-100, append-100-lean, append-1 at several concurrencies, and append-1
+pipelined.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from bench.load import (
     expect_count,
     job,
     queue_request,
+    read_replies,
     read_reply,
     request,
 )
@@ -29,6 +31,8 @@ from logqueue.demo.server import DemoServer
 TOPIC = "bench.append"
 PREBUILT = 64
 CONNECTIONS = (1, 8, 32, 128)
+PIPELINED_CONNECTIONS = 4
+DEPTHS = (16, 64)
 
 
 def append_100(session: Session) -> list[Row]:
@@ -59,6 +63,22 @@ def append_1(session: Session) -> list[Row]:
     return rows
 
 
+def append_pipelined(session: Session) -> list[Row]:
+    """One record per request, so many requests sent at once, over few connections."""
+    rows = [
+        Row(
+            f"append-1-pipelined-{depth}",
+            f"append, 1 per request, {PIPELINED_CONNECTIONS} connections, {depth} at once each",
+            "records/s",
+        )
+        for depth in DEPTHS
+    ]
+    for _ in range(session.scale.repeats):
+        for row, depth in zip(rows, DEPTHS, strict=True):
+            _repeat(session, row, 1, PIPELINED_CONNECTIONS, query="", depth=depth)
+    return rows
+
+
 def append_bodies(topic: str, per_request: int, query: str = "") -> list[bytes]:
     """Requests that differ in their payloads."""
     return [
@@ -76,20 +96,46 @@ def append_script(bodies: list[bytes], per_request: int, tally: Tally) -> Script
             return
 
 
-def _repeat(session: Session, row: Row, per_request: int, connections: int, query: str) -> None:
+def pipelined_script(bodies: list[bytes], depth: int, tally: Tally) -> Script:
+    """The same, so many requests of one record at once."""
+    read = read_replies(depth)
+    sent = [b"".join((bodies * depth)[n : n + depth]) for n in range(len(bodies))]
+    for packet in cycle(sent):
+        for body in (yield packet, read):
+            expect_count(body, 1)
+            tally.add(1)
+        if tally.stopped:
+            return
+
+
+def _repeat(
+    session: Session, row: Row, per_request: int, connections: int, query: str, depth: int = 1
+) -> None:
     with session.server() as server:
-        reading = uvloop.run(_append(server, session, per_request, connections, query))
+        reading = uvloop.run(_append(server, session, per_request, connections, query, depth))
     row.add(reading)
     session.tell(f"  {row.name}: {reading.rate:,.0f} {row.unit} ({reading.note})")
 
 
 async def _append(
-    server: DemoServer, session: Session, per_request: int, connections: int, query: str
+    server: DemoServer,
+    session: Session,
+    per_request: int,
+    connections: int,
+    query: str,
+    depth: int,
 ) -> Reading:
     made = await connect(server.address, connections)
     await made[0].call(queue_request(TOPIC))
     tally, bodies = Tally(), append_bodies(TOPIC, per_request, query)
-    loops = [one.run(append_script(bodies, per_request, tally)) for one in made]
+    loops = [
+        one.run(
+            append_script(bodies, per_request, tally)
+            if depth == 1
+            else pipelined_script(bodies, depth, tally)
+        )
+        for one in made
+    ]
     reading = await steady(server, session, tally, loops)
     state = decode_state(await made[0].call(request("GET", f"/v0/topics/{TOPIC}")))
     if state.count != tally.units or state.head_seq != state.count:

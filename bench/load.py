@@ -23,6 +23,9 @@ HEAD_END = b"\r\n\r\n"
 GOOD_STATUSES = (b"200", b"201")
 
 Step = Callable[[Any], bytes | None]
+READ_AHEAD_BYTES = 4096
+"""Pipelined replies are shorter."""
+
 Read = Callable[[bytes], tuple[Any, int] | None]
 """Takes what has arrived; returns the first whole reply and where it ends, or None to wait on."""
 
@@ -166,6 +169,23 @@ def read_reply(data: bytes) -> tuple[bytes, int] | None:
     if len(data) < end:
         return None
     return data[head + 4 : end], end
+
+
+def read_replies(count: int) -> Read:
+    """Takes so many replies at once: their bodies."""
+
+    def read(data: bytes) -> tuple[list[bytes], int] | None:
+        bodies: list[bytes] = []
+        at = 0
+        while len(bodies) < count:
+            reply = read_reply(data[at : at + READ_AHEAD_BYTES])
+            if reply is None:
+                return None
+            bodies.append(reply[0])
+            at += reply[1]
+        return bodies, at
+
+    return read
 
 
 class Connection(asyncio.Protocol):
