@@ -160,15 +160,20 @@ def _compare(options: argparse.Namespace) -> int:
     tolerance = options.tolerance / 100
     with Progress(sys.stderr, len(names) * options.rounds) as progress:
         session = Session(scale, options.dir, progress)
+        by_name: dict[str, compare.Figure] = {}
+        is_cut_short = True
         try:
             old = compare.code_of(options.compare, session.directory / "old")
             chosen = [(name, MEASUREMENTS[name]) for name in names]
-            figures = compare.compare(chosen, old, options.rounds, session, progress)
+            compare.compare(chosen, old, options.rounds, session, progress, by_name)
+            is_cut_short = False
         except (LoadFailed, ServerFailed, OSError) as failure:
             session.tell(f"comparison failed: {failure}")
-            return 1
+        except SystemExit:
+            session.tell("comparison stopped: what follows is what had been measured")
         finally:
             session.close()
+    figures = [*by_name.values()]
     about = {"scale": scale.name, "old": options.compare, "pairs": options.rounds, **describe()}
     if options.json:
         sys.stdout.write(compare.for_machine(figures, tolerance, about).decode() + "\n")
@@ -177,7 +182,7 @@ def _compare(options: argparse.Namespace) -> int:
     slower = compare.slower(figures, tolerance)
     if slower:
         sys.stderr.write(f"slower than {options.compare}: {', '.join(slower)}\n")
-    return 1 if slower else 0
+    return 1 if slower or is_cut_short else 0
 
 
 def _measure(name: str, measure: Callable[[Session], list[Row]], session: Session) -> list[Row]:

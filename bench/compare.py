@@ -92,25 +92,29 @@ def compare(
     rounds: int,
     session: Session,
     progress: Progress,
-) -> list[Figure]:
+    figures: dict[str, Figure],
+) -> None:
     """Measure both versions in turns, each going first in every other round.
+
+    Args:
+        figures: Filled as pairs are measured, so that a run that is cut short has a report.
 
     Raises:
         LoadFailed: A version could not be measured, or a reply was wrong.
     """
-    figures: dict[str, Figure] = {}
     new_code = session.code_dir
     for name, measure in measurements:
         for number_of_round in range(rounds):
             progress.begin(f"{name}, pair {number_of_round + 1} of {rounds}")
+            pair: list[tuple[Row, bool]] = []
             for is_old in (True, False) if number_of_round % 2 == 0 else (False, True):
                 session.code_dir = old_code if is_old else new_code
                 session.tell(" old" if is_old else " new")
-                for row in measure(session):
-                    _record(figures, row, is_old)
+                pair += [(row, is_old) for row in measure(session)]
+            for row, is_old in pair:
+                _record(figures, row, is_old)
             progress.end()
     session.code_dir = new_code
-    return [*figures.values()]
 
 
 def _record(figures: dict[str, Figure], row: Row, is_old: bool) -> None:

@@ -74,10 +74,12 @@ def test_both_versions_take_turns_and_what_got_worse_is_named(tmp_path: Path) ->
 
     progress = Progress(io.StringIO(), 4)
     session = Session(QUICK, tmp_path / "results", progress)
+    by_name: dict[str, compare.Figure] = {}
     try:
-        figures = compare.compare([("it", measured)], old, 4, session, progress)
+        compare.compare([("it", measured)], old, 4, session, progress, by_name)
     finally:
         session.close()
+    figures = [*by_name.values()]
     assert turns == [True, False, False, True] * 2, "each goes first as often as the other"
     assert session.code_dir is None
     assert {figure.name: len(figure.old) for figure in figures} == {
@@ -94,6 +96,27 @@ def test_both_versions_take_turns_and_what_got_worse_is_named(tmp_path: Path) ->
     out = io.StringIO()
     compare.render(figures, 0.05, {"old": "old"}, out)
     assert "slower" in out.getvalue() and "server CPU per request" in out.getvalue()
+
+
+def test_a_run_cut_short_keeps_its_whole_pairs(tmp_path: Path) -> None:
+    turns = 0
+
+    def measured(session: Session) -> list[Row]:
+        nonlocal turns
+        turns += 1
+        if turns == 4:
+            raise SystemExit(130)
+        return [Row("delay", "delay", "ms", values=[1.0])]
+
+    progress = Progress(io.StringIO(), 3)
+    session = Session(QUICK, tmp_path / "results", progress)
+    figures: dict[str, compare.Figure] = {}
+    try:
+        with pytest.raises(SystemExit):
+            compare.compare([("it", measured)], tmp_path, 3, session, progress, figures)
+    finally:
+        session.close()
+    assert (figures["delay"].old, figures["delay"].new) == ([1.0], [1.0])
 
 
 def test_the_older_code_is_a_folder_or_a_revision(tmp_path: Path) -> None:
