@@ -229,9 +229,9 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument(
         "--rounds",
         type=int,
-        default=6,
+        default=10,
         metavar="N",
-        help="pairs per measurement with --compare (default: 6)",
+        help="pairs per measurement with --compare (default: 10)",
     )
     parser.add_argument(
         "--tolerance",

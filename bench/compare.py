@@ -104,16 +104,17 @@ def compare(
     """
     new_code = session.code_dir
     for name, measure in measurements:
-        for number_of_round in range(rounds):
-            progress.begin(f"{name}, pair {number_of_round + 1} of {rounds}")
-            pair: list[tuple[Row, bool]] = []
-            for is_old in (True, False) if number_of_round % 2 == 0 else (False, True):
-                session.code_dir = old_code if is_old else new_code
-                session.tell(" old" if is_old else " new")
-                pair += [(row, is_old) for row in measure(session)]
-            for row, is_old in pair:
-                _record(figures, row, is_old)
-            progress.end()
+        with session.keeping_servers():
+            for number_of_round in range(rounds):
+                progress.begin(f"{name}, pair {number_of_round + 1} of {rounds}")
+                pair: list[tuple[Row, bool]] = []
+                for is_old in (True, False) if number_of_round % 2 == 0 else (False, True):
+                    session.code_dir = old_code if is_old else new_code
+                    session.tell(" old" if is_old else " new")
+                    pair += [(row, is_old) for row in measure(session)]
+                for row, is_old in pair:
+                    _record(figures, row, is_old)
+                progress.end()
     session.code_dir = new_code
 
 

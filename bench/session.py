@@ -10,8 +10,10 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -21,6 +23,7 @@ import uvloop
 from bench.machine import Spread, cpu_s
 from bench.progress import Progress
 from bench.rows import Row, Scale, Target
+from logqueue.client import Client
 from logqueue.demo.server import DemoServer
 
 
@@ -40,6 +43,8 @@ class Session:
         self.shared: dict[str, Any] = {}
         self.at_end = ExitStack()
         self.code_dir: Path | None = None
+        self._keeps = False
+        self._kept: defaultdict[Path | None, list[DemoServer]] = defaultdict(list)
         self._progress = progress or Progress(sys.stderr, 0)
         self._numbers = itertools.count(1)
 
@@ -51,15 +56,38 @@ class Session:
 
     @contextmanager
     def server(self) -> Iterator[DemoServer]:
-        """A server on a fresh data directory; gone, with its data, afterwards."""
+        """A server without topics; gone, with its data, afterwards, unless servers are kept."""
+        server = self._kept[self.code_dir].pop() if self._kept[self.code_dir] else self._started()
+        try:
+            yield server
+            if self._keeps:
+                _drop_topics(server)
+                self._kept[self.code_dir].append(server)
+        finally:
+            if server not in self._kept[self.code_dir]:
+                _remove(server)
+
+    def _started(self) -> DemoServer:
         side = self.place()
         server = DemoServer(side / "data", side, self.code_dir)
         try:
             server.start()
-            yield server
+        except BaseException:
+            _remove(server)
+            raise
+        return server
+
+    @contextmanager
+    def keeping_servers(self) -> Iterator[None]:
+        """Within, servers are used again: no start lies between one measurement and the next."""
+        self._keeps = True
+        try:
+            yield
         finally:
-            server.kill()
-            shutil.rmtree(side)
+            self._keeps = False
+            for server in chain.from_iterable(self._kept.values()):
+                _remove(server)
+            self._kept.clear()
 
     def tell(self, text: str) -> None:
         """A line of progress, for people."""
@@ -69,6 +97,19 @@ class Session:
         """Remove what the run left on the disk."""
         self.at_end.close()
         shutil.rmtree(self.directory)
+
+
+def _remove(server: DemoServer) -> None:
+    server.kill()
+    shutil.rmtree(server.data_dir.parent)
+
+
+def _drop_topics(server: DemoServer) -> None:
+    with Client(server.url) as client:
+        for router in client.routers():
+            client.drop_router(router.router)
+        for topic in client.topics():
+            client.drop_topic(topic.topic)
 
 
 class CpuWatch:
