@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from logqueue.core.batch import Batch, Run
 from logqueue.errors import StorageUnreadable
-from logqueue.events.block import DATA, META, NODE, TAG, BlockView, size_before
+from logqueue.events.block import DATA, META, NODE, TAG, BlockView, size_before, size_between
 from logqueue.events.split_block import head_of
 
 TAGS_SHOWN, META_SHOWN, DATA_SHOWN = 1, 2, 4
@@ -104,7 +104,7 @@ class RecordTexts:
         if section is None or section.head is not head_of(batch.block):
             first = number * SECTION_RECORDS
             stop = min(batch.count, first + SECTION_RECORDS)
-            size = size_before(batch.block, stop) - size_before(batch.block, first)
+            size = size_between(batch.block, first, stop)
             if size > SECTION_BYTES_MAX:
                 return b",".join(encode_records(batch, start, end, show))
             try:
@@ -178,7 +178,7 @@ def encode_in_parts(runs: Iterable[Run], show: int) -> Iterator[bytes]:
         while start < end:
             stop = _fitting(batch, start, end, PART_BYTES - size)
             texts += encode_records(batch, start, stop, show)
-            size += size_before(batch.block, stop) - size_before(batch.block, start)
+            size += size_between(batch.block, start, stop)
             start = stop
             if size >= PART_BYTES or start < end:
                 yield b",".join(texts)
@@ -200,7 +200,4 @@ def _fitting(batch: Batch, start: int, end: int, room: int) -> int:
 
 def bytes_of(runs: Iterable[Run]) -> int:
     """Bytes of a page's records as the limits count them."""
-    return sum(
-        size_before(batch.block, end) - size_before(batch.block, start)
-        for batch, start, end in runs
-    )
+    return sum(size_between(batch.block, start, end) for batch, start, end in runs)

@@ -115,6 +115,11 @@ class Batch:
 
     def thinned(self) -> Batch:
         """The live records as a batch of their own."""
+        runs = [*self.stretches(0, self.count)]
+        if len(runs) == 1:
+            part = self.part(*runs[0])
+            assert part is not None
+            return part
         places = [*self.live_indexes()]
         seqs = [self.seq_at(place) for place in places]
         block = blocks.select(BlockView(self.block), places)

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from logqueue.core.batch import JOINED_BYTES_MAX, JOINED_RECORDS_MAX, Batch
-from logqueue.events.block import size_at, size_before, size_total
+from logqueue.events.block import size_at, size_between, size_total
 
 CHUNK_BATCHES_MAX = 512
 
@@ -99,10 +99,7 @@ def live_size(batch: Batch) -> int:
     if batch.live == batch.count:
         return size_total(batch.block)
     block = batch.block
-    return sum(
-        size_before(block, end) - size_before(block, start)
-        for start, end in batch.stretches(0, batch.count)
-    )
+    return sum(size_between(block, start, end) for start, end in batch.stretches(0, batch.count))
 
 
 class Batches:
@@ -400,10 +397,9 @@ class Batches:
                 while at < len(seqs) and seqs[at] <= last:
                     start, count = batch.run_of(seqs, at)
                     if start >= 0:
-                        stop = start + count
                         removed.extend(seqs[at : at + count])
-                        size += size_before(batch.block, stop) - size_before(batch.block, start)
-                        batch.remove(start, stop)
+                        size += size_between(batch.block, start, start + count)
+                        batch.remove(start, start + count)
                     at += count
                 if not batch.live:
                     emptied.append(index)

@@ -17,7 +17,7 @@ from logqueue.core.batch import Batch, Run
 from logqueue.core.record_times import expires_at
 from logqueue.core.topic import Topic
 from logqueue.errors import StorageUnreadable
-from logqueue.events.block import NODE, BlockView, size_before
+from logqueue.events.block import NODE, BlockView, size_before, size_between
 
 SKIPPED_MAX = 50_000
 """Records that one read passes over at most: whoever filters out a whole topic must not keep all
@@ -269,7 +269,7 @@ class _Scan:
             self._is_exact = True
             self._size = 0
             for taken, first, stop in self.runs:
-                self._size += size_before(taken.block, stop) - size_before(taken.block, first)
+                self._size += size_between(taken.block, first, stop)
         block = batch.block
         before = size_before(block, start)
         room = self._bytes_max - self._size + before

@@ -356,6 +356,13 @@ def size_before(block: Block, index: int) -> int:
     return size
 
 
+def size_between(block: Block, start: int, end: int) -> int:
+    """Bytes of the records of neighbouring places, as the limits count them."""
+    if end - start == 1:
+        return size_at(block, start)
+    return size_before(block, end) - size_before(block, start)
+
+
 def size_total(block: Block) -> int:
     """Bytes of all records of a block as the limits count them."""
     block = head_of(block)

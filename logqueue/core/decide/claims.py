@@ -48,9 +48,9 @@ def claim_in_turn(
         ready = found.ready
         each: list[cmd.ClaimResult] = []
         for jobs in reversed(found.jobs):
-            if jobs:
+            if jobs.seqs:
                 each.append(cmd.ClaimResult([jobs], ready, is_cut=found.is_cut))
-                ready += len(jobs)
+                ready += len(jobs.seqs)
             else:
                 each.append(found._replace(jobs=[jobs]))
         each.reverse()
@@ -149,7 +149,7 @@ def _claimed(
         claimed.deliveries = [held[seq].deliveries for seq in claimed.seqs]
         if has_fates:
             claimed.fates = [_fate(topic, seq) for seq in claimed.seqs]
-    if all(claimed.seqs for claimed in jobs):
+    if all(map(len, jobs)):
         return cmd.ClaimResult(jobs, topic.ready)
     reason = _why_none(topic, stopped_by)
     return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, reason, now))

@@ -350,7 +350,7 @@ class Dispatcher:
     ) -> bool:
         """Whether a claim is answered with what it got; else it waits for jobs."""
         (jobs,) = result.jobs
-        if jobs:
+        if jobs.seqs:
             node = command.claimers[0].node
             pending.on_undelivered = partial(
                 self.hand_back, command.topic, node, jobs.seqs, jobs.leases
