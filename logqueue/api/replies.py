@@ -375,14 +375,25 @@ def _job_view(job: JobSummary, now: int, *, data: bool) -> bytes:
     return b"{%b}" % b",".join(members)
 
 
+def job_views(jobs: Sequence[JobSummary], now: int, data: bool) -> bytes:
+    """Jobs of a page, as JSON objects separated by commas."""
+    return b",".join([_job_view(job, now, data=data) for job in jobs])
+
+
 def encode_jobs(
-    topic: str, page: JobListing, now: int, data: bool, timings: dict[str, float]
+    topic: str,
+    page: JobListing,
+    now: int,
+    data: bool,
+    timings: dict[str, float],
+    earlier: Sequence[bytes] = (),
 ) -> bytes:
-    """A page of jobs."""
+    """A page of jobs; `earlier` has the `job_views` of those in front of it."""
+    views = [*earlier, job_views(page.jobs, now, data)] if page.jobs else earlier
     following = b"" if page.next_after is None else b'"next_after":%d,' % page.next_after
     return b'{"topic":"%b","jobs":[%b],%b"scanned":%d,"performance":%b}' % (
         topic.encode(),
-        b",".join([_job_view(job, now, data=data) for job in page.jobs]),
+        b",".join(views),
         following,
         page.scanned,
         _timings(timings),

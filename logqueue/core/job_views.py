@@ -58,11 +58,13 @@ class JobListing(NamedTuple):
     Attributes:
         next_after: `after` of the next page; None when there is nothing behind this one.
         scanned: Jobs looked at, shown or not.
+        size: Bytes of data and meta listed.
     """
 
     jobs: list[JobSummary]
     next_after: int | None
     scanned: int
+    size: int = 0
 
 
 def state_of(topic: QueueTopic, seq: int) -> JobState:
@@ -87,6 +89,8 @@ def list_jobs(
     after: int = 0,
     limit: int,
     bytes_max: int = limits.JOBS_LISTED_BYTES_MAX,
+    scanned_max: int | None = None,
+    size: int = 0,
     with_data: bool = True,
 ) -> JobListing:
     """Jobs of a queue that pass all filters.
@@ -97,15 +101,19 @@ def list_jobs(
         match: Only jobs with such a tag.
         key: Only jobs with this key, a JSON string fragment.
         after: Only jobs with a higher seq.
-        limit: Jobs at most. A page also ends after `JOBS_SCANNED_MAX` jobs looked at.
+        limit: Jobs at most.
         bytes_max: Data and meta at most; one job is always listed.
+        scanned_max: Jobs looked at, at most; `JOBS_SCANNED_MAX` by default.
+        size: Bytes that earlier steps of the same page have listed.
         with_data: False leaves data and meta out.
     """
     jobs: list[JobSummary] = []
-    scanned = size = 0
+    has_listed, scanned = size > 0, 0
+    if scanned_max is None:
+        scanned_max = limits.JOBS_SCANNED_MAX
     for seq in _candidates(topic, states, after):
-        if len(jobs) == limit or scanned == limits.JOBS_SCANNED_MAX:
-            return JobListing(jobs, after, scanned)
+        if len(jobs) == limit or scanned == scanned_max:
+            return JobListing(jobs, after, scanned, size)
         scanned += 1
         before, after = after, seq
         if states and state_of(topic, seq) not in states:
@@ -119,11 +127,13 @@ def list_jobs(
             tag = BlockView(batch.block).text(TAG, batch.index_of(seq))
             if not match.matches_fragment(tag):
                 continue
-        size += batch.size_of(seq) if with_data else 0
-        if size > bytes_max and jobs:
-            return JobListing(jobs, before, scanned)
+        added = batch.size_of(seq) if with_data else 0
+        if size + added > bytes_max and (jobs or has_listed):
+            # Over the bound, so that no further step of the page takes a smaller one.
+            return JobListing(jobs, before, scanned, size + added)
+        size += added
         jobs.append(_view(topic, seq, with_data=with_data))
-    return JobListing(jobs, None, scanned)
+    return JobListing(jobs, None, scanned, size)
 
 
 def _candidates(topic: QueueTopic, states: Collection[JobState], after: int) -> Iterator[int]:

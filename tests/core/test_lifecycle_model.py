@@ -281,7 +281,7 @@ class TestLifecycle(LifecycleMachine.TestCase):  # type: ignore[misc,valid-type]
     """Runs the machine."""
 
     settings = settings(
-        max_examples=scaled(50, 300),
+        max_examples=scaled(35, 300),
         stateful_step_count=50,
         deadline=None,
         derandomize=not IS_THOROUGH,

@@ -488,7 +488,7 @@ class TestCore(CoreMachine.TestCase):  # type: ignore[misc,valid-type]
     """Runs the machine."""
 
     settings = settings(
-        max_examples=scaled(70, 440),
+        max_examples=scaled(45, 440),
         stateful_step_count=50,
         deadline=None,
         derandomize=not IS_THOROUGH,

@@ -19,7 +19,7 @@ from tests.effort import scaled
 from tests.http.process import ServerProcess
 
 SEED = int(os.environ.get("LOGQUEUE_TEST_SEED", "9"))
-KILLS = scaled(10, 60)
+KILLS = scaled(6, 60)
 LIFE_S = (0.05, 0.6)
 LEASE_MS = 1500
 MAX_DELIVERIES = 3

@@ -35,7 +35,7 @@ from tests.http.described import PATH
 from tests.http.expect import ok
 from tests.http.process import ServerProcess
 
-EXAMPLES = scaled(8, 50)
+EXAMPLES = scaled(5, 50)
 AUTHORIZED = {"Authorization": "Bearer full"}
 QUEUE, LOG, ROUTER = "fuzz.queue", "fuzz.log", "fuzz.router"
 

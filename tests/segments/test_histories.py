@@ -13,9 +13,10 @@ from logqueue.events.block import KEY, SEQ, TS, BlockView, read_string
 from logqueue.segments.plan import choose, plan_events, plan_records, topics_of
 from logqueue.segments.walk import read_events, read_records
 from tests.core.world import World
+from tests.effort import scaled
 from tests.segments.histories import History, Row, indexes_of, row_of
 
-SEEDS = range(8)
+SEEDS = range(scaled(4, 24))
 
 
 def rows_in(segments: dict[int, bytes]) -> dict[tuple[int, int], Row]:

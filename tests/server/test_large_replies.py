@@ -38,7 +38,8 @@ class Lost:
         self.service = Service(Settings(data_dir=".", **settings))
         metrics = Metrics(self.service)
         own = Route("GET", "/large", NO_SCOPE, Body.IGNORED, self.answer)
-        table = RouteTable([*routes(self.service, metrics), own])
+        page = Route("GET", "/page", NO_SCOPE, Body.IGNORED, _page)
+        table = RouteTable([*routes(self.service, metrics), own, page])
         self.api = HttpApi(self.service, table, metrics)
 
     def answer(self, request: object) -> Reply:
@@ -48,6 +49,14 @@ class Lost:
 
     def _lose(self) -> None:
         self.count += 1
+
+
+def _page(request: Any) -> Any:
+    async def make() -> Reply:
+        request.hold(SIZE)
+        return Reply(bytes(SIZE))
+
+    return request.unless_gone(make())
 
 
 class Steps(Line):
@@ -105,6 +114,20 @@ def test_a_large_reply_that_does_not_arrive(how: str) -> None:
         line.hang_up()
         await turns(50)
         assert lost.count == (how != "read")
+        assert not line.tasks and lost.service.memory.used == 0
+
+    asyncio.run(play())
+
+
+def test_a_client_that_leaves_before_its_page_is_begun() -> None:
+    """The work for it starts a turn of the loop after the request."""
+
+    async def play() -> None:
+        lost = Lost()
+        line = Line(lost.api)
+        line.send(ASK.replace(b"/large", b"/page"))
+        line.hang_up()
+        await turns(20)
         assert not line.tasks and lost.service.memory.used == 0
 
     asyncio.run(play())

@@ -28,7 +28,7 @@ from logqueue.server.settings import Settings
 from tests.effort import scaled
 from tests.server.holding import grown, sizes
 
-ROUNDS = scaled(short=40, thorough=2000)
+ROUNDS = scaled(short=25, thorough=2000)
 AT_ONCE = 20
 SLACK = ROUNDS // 2
 """How much may come and go by chance; what leaks grows by at least one for each round."""

@@ -76,7 +76,7 @@ def check_refusals(world: World) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_one_failed_operation(seed: int) -> None:
     poisoned = 0
-    for bad in swept(1, ops_of(seed) + 1, offset=2 * seed, every=4):
+    for bad in swept(1, ops_of(seed) + 1, offset=2 * seed, every=7):
         fs = SimFileSystem(Random(seed))
 
         def fail(op: Op, bad: int = bad) -> OSError | None:

@@ -23,7 +23,7 @@ from tests.http.process import ServerProcess
 from tests.http.rawhttp import Connection, head
 from tests.http.ws import Socket
 
-SOAK_S = float(os.environ.get("LOGQUEUE_SOAK_S", "12"))
+SOAK_S = float(os.environ.get("LOGQUEUE_SOAK_S", "8"))
 WARM_UP_SHARE = 0.55
 """Of ten minutes it is longer than a watch session lives after its last stream, so that by then as
 many go as come."""

@@ -295,7 +295,8 @@ def _is_expired(topic: Topic, seq: int, expired_before: int) -> bool:
     return batch is not None and batch.ts_at(batch.index_of(seq)) < expired_before
 
 
-def _fresh(topic: QueueTopic, wanted: int, now: int) -> list[int]:
+def _fresh(topic: QueueTopic, wanted: int, now: int, looked_max: int | None = None) -> list[int]:
+    """Jobs that were never handed out, lowest seq first; at most so many are looked at."""
     queue = topic.queue
     if wanted <= 0:
         return []
@@ -304,6 +305,7 @@ def _fresh(topic: QueueTopic, wanted: int, now: int) -> list[int]:
         return topic.live_seqs(queue.cursor, wanted, expired_before)
     is_gone, held = _passed_over(topic, now), queue.held
     taken: list[int] = []
+    looked = 0
     start = queue.cursor
     while len(taken) < wanted and start <= topic.head:
         start = queue.timed_runs.behind(start)
@@ -315,7 +317,13 @@ def _fresh(topic: QueueTopic, wanted: int, now: int) -> list[int]:
             if past > batch.last_seq:
                 start = past
                 break
-            seqs = _untimed(batch, start)
+            if looked_max is not None and looked >= looked_max:
+                return taken
+            live = batch.live_seqs(start)
+            if looked_max is not None:
+                live = live[: looked_max - looked]
+            looked += len(live)
+            seqs = _untimed(batch, live)
             taken.extend(
                 seq
                 for seq in seqs
@@ -330,9 +338,8 @@ def _fresh(topic: QueueTopic, wanted: int, now: int) -> list[int]:
     return taken[:wanted]
 
 
-def _untimed(batch: Batch, start: int) -> Sequence[int]:
-    """Live seqs of a batch from a start on that do not come by their own time."""
-    seqs = batch.live_seqs(start)
+def _untimed(batch: Batch, seqs: Sequence[int]) -> Sequence[int]:
+    """Those of some live seqs of a batch that do not come by their own time."""
     if batch.is_plain:
         return seqs
     view = blocks.BlockView(batch.block)
@@ -390,11 +397,12 @@ def share_in_turn(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
 
 
 def oldest_ready_ms(topic: QueueTopic, now: int) -> int:
-    """How long the oldest claimable job has been waiting, in ms; 0 when there is none."""
+    """How long the oldest claimable job has been waiting, in ms; 0 when there is none, or none
+    among the first `READY_SCANNED_MAX`: all of those are to end."""
     queue = topic.queue
     if not topic.ready:
         return 0
-    seqs = [*islice(queue.reclaim, 1), *_fresh(topic, 1, now)]
+    seqs = [*islice(queue.reclaim, 1), *_fresh(topic, 1, now, limits.READY_SCANNED_MAX)]
     if not seqs:
         return 0
     seq = min(seqs)

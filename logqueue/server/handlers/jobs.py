@@ -11,6 +11,7 @@ import msgspec
 
 from logqueue.api import replies
 from logqueue.api.bodies import jobs as job_bodies
+from logqueue.api.bodies.jobs import JobFilter
 from logqueue.core import commands as cmd
 from logqueue.core.job_views import JobListing, describe_job, list_jobs
 from logqueue.core.queue_topic import QueueTopic
@@ -28,6 +29,9 @@ from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 WORKERS_SHOWN_MAX = 1000
+LISTED_PER_STEP = 250
+SCANNED_PER_STEP = 1000
+"""Jobs that one step of the event loop lists, and looks at, for a page of jobs."""
 COUNTED_PER_STEP = 20_000
 """Leases that one step of the event loop counts by their nodes."""
 
@@ -42,24 +46,39 @@ class JobRoutes:
     # -- reading ---------------------------------------------------------------------------------
 
     @serves("list_jobs")
-    def list(self, request: HttpRequest) -> PendingReply:
+    def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics/:q/jobs`: a page of jobs, never leases."""
         dispatcher = self._service.require_serving()
-        engine = dispatcher.engine
         wanted = job_bodies.read_job_filter(request.query)
-        now = engine.clock.now_ms()
-        topic = engine.queue_now(request.name, now)
+        now = dispatcher.engine.clock.now_ms()
+        topic = dispatcher.engine.queue_now(request.name, now)
         data = request.flag("data", True)
-        page = list_jobs(
-            topic,
-            states=wanted.states,
-            match=wanted.match,
-            key=wanted.key,
-            after=wanted.after,
-            limit=wanted.limit,
-            with_data=data,
-        )
+        page = _list(topic, wanted, data, JobListing([], wanted.after, 0))
+        if _goes_on(page, len(page.jobs), wanted.limit):
+            return request.unless_gone(self._list_in_steps(request, wanted, now, data, page))
         return dispatcher.show((page, now, data), topic, _jobs_listed, request)
+
+    async def _list_in_steps(
+        self, request: HttpRequest, wanted: JobFilter, now: int, data: bool, page: JobListing
+    ) -> Reply:
+        """A page that takes longer than one step may, behind its first part."""
+        dispatcher = self._service.require_serving()
+        earlier: list[bytes] = []
+        count = 0
+        part = page
+        while _goes_on(page, count + len(part.jobs), wanted.limit):
+            if part.jobs:
+                earlier.append(replies.job_views(part.jobs, now, data))
+                count += len(part.jobs)
+            await asyncio.sleep(0)
+            topic = dispatcher.engine.queue_now(request.name, now)
+            part = _list(topic, wanted, data, page, count)
+            page = page._replace(
+                next_after=part.next_after, scanned=page.scanned + part.scanned, size=part.size
+            )
+        await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
+        page = page._replace(jobs=part.jobs)
+        return Reply(replies.encode_jobs(request.name, page, now, data, request.timings(), earlier))
 
     @serves("get_job")
     def get(self, request: HttpRequest) -> Answer:
@@ -167,6 +186,34 @@ def _require_origin_allowed(request: HttpRequest, target: str) -> None:
             "this key may not redrive to topics outside its prefixes, and a dead letter came from "
             "one: name `to`, or select others"
         )
+
+
+def _list(
+    topic: QueueTopic, wanted: JobFilter, data: bool, page: JobListing, count: int = 0
+) -> JobListing:
+    """What one step adds to a page that has so many jobs."""
+    assert page.next_after is not None
+    return list_jobs(
+        topic,
+        states=wanted.states,
+        match=wanted.match,
+        key=wanted.key,
+        after=page.next_after,
+        limit=min(wanted.limit - count, LISTED_PER_STEP),
+        scanned_max=min(limits.JOBS_SCANNED_MAX - page.scanned, SCANNED_PER_STEP),
+        size=page.size,
+        with_data=data,
+    )
+
+
+def _goes_on(page: JobListing, count: int, limit: int) -> bool:
+    """Whether there is more for a page that has so many jobs, and room for it."""
+    return (
+        page.next_after is not None
+        and count < limit
+        and page.scanned < limits.JOBS_SCANNED_MAX
+        and page.size <= limits.JOBS_LISTED_BYTES_MAX
+    )
 
 
 def _jobs_listed(request: HttpRequest, found: tuple[JobListing, int, bool], spent: Spent) -> Reply:

@@ -255,6 +255,9 @@ class HttpExchange:
 
     def hold(self, size: int) -> None:
         """See `requests.RequestPeer`."""
+        if self.disconnected:
+            # Its connection has given back what it held, and will not do so again.
+            raise ClientGone
         self._hold_bytes(WAITING_BYTES + size)
 
     def _hold_bytes(self, size: int, *, is_forced: bool = False) -> None:
