@@ -52,7 +52,13 @@ class JobsClaimed(Event, frozen=True, array_like=True, tag=16):
 
 class JobsAcked(Event, frozen=True, array_like=True, tag=17):
     """Jobs are complete. In the jobs log it is the delete, in the leases log the lease's end.
-    `orphans` of them had lost their record before and were counted then."""
+
+    Attributes:
+        node: Who acked them, where it was one node.
+        orphans: How many of them had lost their record before and were counted then.
+        shares: Where it were several nodes: each with how many of the seqs, in their order. `node`
+            is "" then.
+    """
 
     log: ClassVar[int] = BOTH
     logged: ClassVar[LoggedWhen] = "topic_on_disk"
@@ -62,10 +68,19 @@ class JobsAcked(Event, frozen=True, array_like=True, tag=17):
     node: str
     seqs: list[int]
     orphans: int = 0
+    shares: list[tuple[str, int]] = msgspec.field(default_factory=list)
 
     def job_changes(self) -> Iterable[JobChange]:
         """See `Event.job_changes`."""
-        return (JobChange("acked", self.seqs, self.node, len(self.seqs)),)
+        if not self.shares:
+            return (JobChange("acked", self.seqs, self.node, len(self.seqs)),)
+        changes = []
+        start = 0
+        for node, count in self.shares:
+            stop = start + count
+            changes.append(JobChange("acked", self.seqs[start:stop], node, count))
+            start = stop
+        return changes
 
 
 class JobsReleased(Event, frozen=True, array_like=True, tag=18):

@@ -7,6 +7,7 @@ A lease that has run out is none, whether `elapse` has got to it yet or not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
+from itertools import chain
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
@@ -85,8 +86,8 @@ def ack(state: State, command: cmd.AckJobs, now: int) -> Decision[cmd.SettleResu
 def ack_together(
     state: State, members: Sequence[cmd.AckJobs], now: int
 ) -> Decision[list[cmd.SettleResult]]:
-    """Complete the jobs that the nodes of some acks hold: one event for each node, all in one
-    transaction. Of a queue with an archive, one ack at a time: all of its jobs or none."""
+    """Complete the jobs that the nodes of some acks hold: one event. Of a queue with an archive,
+    one ack at a time: all of its jobs or none."""
     topic = state.queue(members[0].topic)
     queue = topic.queue
     of_node: dict[str, list[int]] = {}
@@ -103,13 +104,17 @@ def ack_together(
                 known += held
         shares.append((len(held), skipped, live, 0))
     events: list[ev.Event] = []
-    for node, seqs in of_node.items():
+    if of_node:
+        seqs = [*chain.from_iterable(of_node.values())]
         orphans = sum(not queue.jobs[seq].live for seq in seqs) if queue.orphans else 0
+        of_nodes = [(node, len(its)) for node, its in of_node.items()]
+        node, of_nodes = (of_nodes[0][0], []) if len(of_nodes) == 1 else ("", of_nodes)
+        acked = ev.JobsAcked(now, topic.number, node, seqs, orphans, of_nodes)
         if topic.config.archive is not None:
             assert len(members) == 1, "what leaves copies is decided by itself"
             finished = topic.records(sorted(seqs))
             events = archive(state, topic, finished, "acked", now, node)
-        events.append(ev.JobsAcked(now, topic.number, node, seqs, orphans))
+        events.append(acked)
     return Decision(events, AfterApply(lambda: _settled_each(topic, shares)))
 
 
