@@ -17,6 +17,7 @@ from bench import compare
 from bench.appends import append_1, append_100, append_pipelined
 from bench.backlog import backlog_1, backlog_100
 from bench.claims import claim_cost
+from bench.cold import cold_backlog
 from bench.consuming import worker_idle, worker_noop
 from bench.cycle import full_cycle, singles
 from bench.deletes import delete_tag
@@ -58,6 +59,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "work-throughput": work_throughput,
     "backlog-100": backlog_100,
     "backlog-1": backlog_1,
+    "backlog-cold": cold_backlog,
     "claim-cost": claim_cost,
     "delete-tag": delete_tag,
     "tidy-stall": tidy_stall,
@@ -110,6 +112,7 @@ SERVER_ONLY = (
     *COMPARED,
     "backlog-100",
     "backlog-1",
+    "backlog-cold",
     "delete-tag",
     "watch-idle",
     "router-hop",

@@ -26,6 +26,9 @@ class File(Protocol):
     def pread(self, length: int, offset: int) -> bytes:
         """Read `length` bytes at `offset`; fewer only at the end of the file."""
 
+    def will_read(self, offset: int, length: int) -> None:
+        """Say what is read soon, so that it need not be waited for. Does not wait for the disk."""
+
     def pwrite(self, data: bytes, offset: int) -> None:
         """Write all of `data` at `offset`."""
 
@@ -116,6 +119,11 @@ class OsFile:
             parts.append(data)
             done += len(data)
         return b"".join(parts)
+
+    def will_read(self, offset: int, length: int) -> None:
+        """See File."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
 
     def pwrite(self, data: bytes, offset: int) -> None:
         """See File."""

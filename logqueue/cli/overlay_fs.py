@@ -21,6 +21,9 @@ class _MemoryFile:
         """See File."""
         return bytes(self._data[offset : offset + length])
 
+    def will_read(self, offset: int, length: int) -> None:
+        """See File. Everything is in memory."""
+
     def pwrite(self, data: bytes, offset: int) -> None:
         """See File."""
         self._grow(offset)

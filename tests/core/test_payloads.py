@@ -29,7 +29,7 @@ from tests.portrait import portrait
 from tests.sim.ledger import Ledger
 from tests.sim.workload import Workload
 from wal import OsFileSystem, segment_path
-from wal.testing.simfs import Op, SimFileSystem
+from wal.testing.simfs import Op, SimFile, SimFileSystem
 
 SHOW_ALL = shown(tags=True, meta=True)
 
@@ -385,3 +385,20 @@ def test_a_failed_log_goes_on_reading() -> None:
     world.fs.fail_when(lambda op: None)
     fall_back(world.engine)
     assert portrait(world.state) == before
+
+
+def test_only_who_reads_on_has_the_system_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(SimFile, "will_read", lambda self, *range: asked.append(range))
+    monkeypatch.setattr(payload_store, "AHEAD_BYTES", 1000)
+    fs = SimFileSystem(Random(0))
+    fs.create("a")
+    file = payload_store.PayloadFile(fs, "a", 1)
+    for offset in (50_000, 3000, 9000):
+        file.note_read(offset, offset + 100)
+    assert asked == [], "reads here and there"
+    for offset in range(9100, 12_000, 100):
+        file.note_read(offset, offset + 100)
+    assert asked[0][0] == 9200 and len(asked) == 4
+    ends = [offset + length for offset, length in asked]
+    assert [offset for offset, _ in asked[1:]] == ends[:-1], "nothing is asked for twice"

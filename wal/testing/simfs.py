@@ -112,6 +112,9 @@ class SimFile:
         self._fs.count("pread", self._path, offset, length)
         return bytes(self._node.data[offset : offset + length])
 
+    def will_read(self, offset: int, length: int) -> None:
+        """See File. Everything is in memory."""
+
     def pwrite(self, data: bytes, offset: int) -> None:
         """See File."""
         stopped = self._fs.crashed

@@ -35,6 +35,9 @@ PAGE_BYTES = 64 << 10
 
 CACHE_BYTES_MAX = 32 << 20
 OPEN_FILES_MAX = 64
+AHEAD_BYTES = 8 << 20
+"""What the system is asked for beforehand when somebody reads a segment from front to back."""
+
 STEP_BYTES = 1 << 20
 STEP_BLOCKS = 64
 _ENTRY_BYTES = 150
@@ -57,7 +60,7 @@ class PayloadFile:
         is_pinned: Whether the file has to stay open because its name is about to go.
     """
 
-    __slots__ = ("_file", "_fs", "_path", "id", "is_pinned")
+    __slots__ = ("_ahead", "_file", "_fs", "_path", "_read_to", "id", "is_pinned")
 
     def __init__(self, fs: FileSystem, path: str, id: int) -> None:
         self.id = id
@@ -65,6 +68,22 @@ class PayloadFile:
         self._fs = fs
         self._path = path
         self._file: File | None = None
+        # Where the last read ended, and up to where the system was asked to read.
+        self._read_to = self._ahead = 0
+
+    def note_read(self, offset: int, end: int) -> None:
+        """A part was read: whoever goes on behind the last read finds what follows in memory.
+
+        Raises:
+            OSError: As the file system does.
+        """
+        goes_on = 0 <= offset - self._read_to <= PAGE_BYTES
+        self._read_to = end
+        if not goes_on:
+            self._ahead = end
+        elif end + AHEAD_BYTES // 2 > self._ahead:
+            self.open().will_read(max(self._ahead, end), AHEAD_BYTES)
+            self._ahead = max(self._ahead, end) + AHEAD_BYTES
 
     def open(self) -> File:
         """The open file.
@@ -308,6 +327,7 @@ class PayloadStore:
         try:
             opened = self._opened(file)
             data = opened.pread(length, offset)
+            file.note_read(offset, offset + length)
         except OSError as error:
             raise self._unreadable(file, offset, str(error)) from error
         self.reads += 1
