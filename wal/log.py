@@ -225,7 +225,7 @@ class Log:
 
     @property
     def progress(self) -> "Progress":
-        """`written`, `durable` and `failure`, for whoever looks at them often."""
+        """`written`, `durable` and `failure`, for frequent readers."""
         return self._committer
 
     @property

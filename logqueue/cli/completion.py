@@ -70,7 +70,7 @@ def add_to(commands: Commands, whole: Callable[[], argparse.ArgumentParser]) -> 
 
 
 def _topics(arguments: argparse.Namespace) -> int:
-    """Names for a shell: a failure must not disturb whoever is typing."""
+    """Names for a shell: a failure must not disturb the user's typing."""
     from logqueue.client import Backoff, Client
     from logqueue.errors import LogqueueError
 

@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads has seen enough. Python must not try to flush the rest at exit.
+        # The reader of the pipe has gone. Python must not try to flush the rest at exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.OK

@@ -73,7 +73,7 @@ class _MemoryLock:
 
 
 class UnchangingFileSystem:
-    """Reads from the disk and writes to memory. Whoever uses it sees that nobody writes to the
+    """Reads from the disk and writes to memory. Its user ensures that no process writes to the
     same directory meanwhile."""
 
     def __init__(self) -> None:

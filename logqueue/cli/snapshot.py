@@ -59,8 +59,8 @@ class _FoundLog(NamedTuple):
 def copy_running(source: Path, target: Path) -> None:
     """Copy both logs of a running server, with notes of what must be in the copy.
 
-    What the server's own notes say must be there, and is not, is missing in the copy, too: whoever
-    examines that learns of it.
+    What the server's notes require and the log lacks is missing in the copy, too: `logqueue check`
+    shows it.
 
     Args:
         source: Its data directory.

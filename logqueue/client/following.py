@@ -287,7 +287,7 @@ class Working(Following[Job | Interrupted]):
             "node": self._node or node,
             "max": self._jobs_max,
             "lease_ms": self._lease_ms,
-            # Whoever iterates has the job: should it take the process down, that was a delivery.
+            # The iterating code has the job: should it take the process down, that was a delivery.
             "starts": "true",
         }
         return request(WORK, self.queue, query=query, accept=EVENT_STREAM), {}

@@ -1,7 +1,7 @@
 """One batch of records in memory: the block as it was logged, and which of it still lives.
 
 Owns: the map from a seq to its place in a block, the marks of removed records, and how neighbouring
-batches become one. Must not know: topics, why a record goes.
+batches become one. Must not know: topics, why a record is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logqueue.events.split_block import Block
 
 JOINED_RECORDS_MAX = 256
 JOINED_BYTES_MAX = 64 << 10
-"""Bounds of a batch that is joined of others. It goes when its last record does, so both also bound
+"""Bounds of a batch that is joined of others. It is freed with its last record, so both also bound
 what one record that stays longer than its neighbours can hold in memory."""
 
 THINNED_FROM = 16
@@ -132,7 +132,7 @@ class Batch:
         return batch
 
     def can_follow(self, before: Batch) -> bool:
-        """Whether the records of two batches may stand in one: they are neighbours, alike, and
+        """Whether the records of two batches may share one batch: they are neighbours, alike, and
         nothing of them was removed."""
         return (
             self.first_seq == before.last_seq + 1

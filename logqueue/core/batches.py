@@ -1,9 +1,9 @@
 """The live batches of one topic, in the order of their seqs.
 
-Owns: where a batch is found, counted and taken away. Batches stand in chunks that know their sums,
-so that a look-up is two bisections and a front of any length goes in steps of whole chunks. Small
-neighbours become one batch, a few at a time, so that records written one by one cost what records
-written together do. Must not know: topics, leases, tags, why a record goes.
+Owns: where a batch is found, counted and taken away. Batches are kept in chunks that know their
+sums, so that a look-up is two bisections and a front of any length is removed in steps of whole
+chunks. Small neighbours become one batch, a few at a time, so that records written one by one cost
+what records written together do. Must not know: topics, leases, tags, why a record is removed.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class NackJobs(Command[SettleResult], frozen=True):
         delay_ms: Claimable again after this; 0 at once, None as the queue's retry_backoff says.
         error: Kept as the jobs' last error; None keeps the one before.
         count: False gives the delivery back, too, and is never held off by retry_backoff: the
-            hand-back of work that was not begun.
+            return of jobs that were never started.
     """
 
     topic: str
@@ -233,7 +233,7 @@ class ReleaseStream(Command[Done], frozen=True):
     """Give back every job still leased over one work stream.
 
     Attributes:
-        has_worked: Whether whoever read the stream works on what it brings. If not, the deliveries
+        has_worked: Whether the reader of the stream works on its jobs. If not, the deliveries
             do not count.
     """
 
@@ -342,7 +342,7 @@ class Expire(Command[Done], frozen=True):
 
 
 class Compact(Command[Done], frozen=True):
-    """Write the live records of neighbouring batches anew, so that old segments can be dropped.
+    """Rewrite the live records of neighbouring batches, so that old segments can be dropped.
 
     Attributes:
         first_seqs: First seqs of the batches, ascending and adjacent in the topic.
@@ -385,7 +385,7 @@ class Forward(Command[ForwardResult], frozen=True):
 
 
 class StageChunk(Command[StageResult], frozen=True):
-    """Lay down records that become visible when their producer's epoch is committed.
+    """Stage records that become visible when their producer's epoch is committed.
 
     Attributes:
         partition, number: Place of the chunk in the epoch.
@@ -416,8 +416,9 @@ class CommitEpoch(Command[CommitResult], frozen=True):
     """Make the parts of an epoch visible, all at once, in the order of their partitions.
 
     Attributes:
-        content: Text that stands for what the epoch holds, in whatever chunks and order; a repeat
-            with another one is refused. Empty: a repeat is told by the number of records only.
+        content: A digest of the epoch's content, whatever its chunks and order; a repeat
+            with another one is refused. Empty: a repeat is recognized by the number of records
+            only.
     """
 
     producer: str
@@ -427,4 +428,4 @@ class CommitEpoch(Command[CommitResult], frozen=True):
 
 
 class ExpireStaged(Command[Done], frozen=True):
-    """Let go of what producers have staged or remembered for too long. For the server itself."""
+    """Discard what producers have staged or remembered for too long. For the server itself."""

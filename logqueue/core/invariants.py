@@ -305,7 +305,7 @@ def _check_places(topic: QueueTopic, timed: Container[int]) -> None:
         key, written_at = topic.key_of(seq)
         if key and queue.is_waiting(seq):
             if queue.keys is None:
-                raise Contradiction(f"{where}: a key that nobody knows")
+                raise Contradiction(f"{where}: an unknown key")
             keyed[key] = max(keyed.get(key, 0), moment(written_at, seq))
             rivals = queue.keys.find(key) != seq
             if rivals != (seq in queue.keys.superseded):

@@ -1,4 +1,4 @@
-"""Looking at jobs without leasing them: a page of them, or one.
+"""Reading jobs without leasing them: a page of them, or one.
 
 Owns: what a job looks like to an operator, and how much one look may scan. Changes nothing. The
 topic must have been let act by time before.
@@ -26,7 +26,7 @@ class JobSummary(NamedTuple):
         given_back: How many of them do not count towards `max_deliveries`.
         max_deliveries: Its own bound, 0 when the topic's counts.
         node, deadline, lease: Who holds it and until when, as of the last claim; "" and 0 when
-            nobody does.
+            none does.
         not_before: When it becomes ready; 0 unless it is delayed.
         expires_at: Last ms of its life, by its own time to live or the topic's; 0: no end.
         data, tag, meta, key: JSON fragments; b"" when absent.

@@ -1,4 +1,4 @@
-"""A lease and the job under it, as the projection of a queue keeps them.
+"""A lease and the job under it, as the state of a queue keeps them.
 
 Owns: the two records. Must not know: queues, how leases change hands.
 """

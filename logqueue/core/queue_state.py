@@ -1,4 +1,4 @@
-"""Who holds what: the lease projection of one queue.
+"""Who holds what: the lease state of one queue.
 
 Owns: leases, delivery counters, the reclaim freelist, delays, holds and the claim cursor, and how
 they change (called from `apply` and `Particulars` only). Must not know: records, topics, commands,
@@ -19,7 +19,7 @@ or `reclaim`, and the cursor passes over it.
 
 Expiry is lazy. `elapse(now)` is the only place where time acts, on so many jobs in one call. Once
 it has no more to do it is idempotent, and calls with rising times leave the same state as the last
-of them alone. Until then a job whose lease has run out counts as in flight; nobody can settle it.
+of them alone. Until then a job whose lease has run out counts as in flight; it cannot be settled.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from logqueue.model.config import BackoffOptions, ClaimRateOptions
 
 
 class QueueState:
-    """The projection of one queue.
+    """The lease state of one queue.
 
     Attributes:
         cursor: Lowest seq that has never been offered.
@@ -92,7 +92,7 @@ class QueueState:
         self._begin(1)
 
     def _begin(self, cursor: int) -> None:
-        """Nobody holds anything, and nobody ever did."""
+        """No job is leased, and none ever was."""
         self.cursor = cursor
         self.has_overdue = False
         self.returning = 0
@@ -129,7 +129,7 @@ class QueueState:
         return bool(due) and moment(due, seq) in self.delayed
 
     def rate_allows(self, rate: ClaimRateOptions, now: int) -> int:
-        """How many jobs the claim rate lets go at a time."""
+        """How many jobs the claim rate allows at a time."""
         cost = 1000 / rate.per_s
         spent = self._rate_spent(rate, now)
         # A hair more: what was refilled to the millisecond must not be lost to rounding.
@@ -212,7 +212,7 @@ class QueueState:
                 self._put_back(seq, job, _back_at(seq, job, grant, rule, now))
 
     def elapse_job(self, seq: int, now: int, backoff: BackoffOptions | None) -> None:
-        """Let time act on one job's lease. Only at replay, where nobody has looked meanwhile."""
+        """Advance time for one job's lease. Only at replay, where no access has done so."""
         job = self.jobs.get(seq)
         if job is None or job.grant is None or job.grant.deadline >= now:
             return
@@ -389,13 +389,13 @@ class QueueState:
             del self.held[seq], self.jobs[seq]
 
     def schedule(self, delayed: Iterable[int], ready: Iterable[int]) -> None:
-        """Jobs that the projection does not know come by their own time."""
+        """Jobs without an entry become due by their own time."""
         self.has_timed = True
         self.delayed.update(delayed)
         self.reclaim.update(ready)
 
     def unschedule(self, seq: int, due: int) -> None:
-        """A timed job is about to go; one that has an entry in `jobs` goes by that."""
+        """A timed job is about to be removed; one with an entry in `jobs` is found by that."""
         if seq not in self.jobs:
             self.delayed.discard(moment(due, seq))
             self.reclaim.discard(seq)
@@ -467,8 +467,8 @@ class QueueState:
             self.finished[outcome] = self.finished.get(outcome, 0) + jobs
 
     def rewind(self, seq: int) -> None:
-        """Seqs from here on are given anew. Only at replay: the leases log had kept more than the
-        jobs log, and what it says about these seqs is about records that were lost."""
+        """Seqs from here on are assigned again. Only at replay: the leases log had kept more than
+        the jobs log, and what it says about these seqs is about records that were lost."""
         self.finish([known for known in self.jobs if known >= seq])
         self.cursor = min(self.cursor, seq)
 
@@ -497,7 +497,7 @@ class QueueState:
         self, seqs: Iterable[int], now: int, backoff: BackoffOptions | None
     ) -> list[JobSnapshot]:
         """The same of some jobs as time will have it: those whose leases have run out, noticed or
-        not, are back. So whoever reads it need not know which rules there were."""
+        not, are back. So its readers need not know which rules there were."""
         entries = self.kept(seqs)
         for index, entry in enumerate(entries):
             if entry.lease and entry.deadline < now:
@@ -512,7 +512,7 @@ class QueueState:
 
     def restore(self, cursor: int, kept: Iterable[JobSnapshot]) -> None:
         """Become what a checkpoint says. Holds stay, and so do earlier rules, which leases that
-        ran out may still be under; timed jobs must be scheduled anew."""
+        ran out may still be under; timed jobs must be scheduled again."""
         held = {seq: self.jobs[seq] for seq in self.held}
         self._begin(cursor)
         # Between two runs there may be records that only came later in the log.
@@ -559,7 +559,7 @@ class QueueState:
             self._keep(grant)
 
     def take_observations(self, other: QueueState) -> None:
-        """Go on with what another projection of the same queue has seen that no log tells: the
+        """Take over what another state of the same queue has seen that is in no log: the
         claim rate that is spent, the rules of leases whose end was not noticed yet, and whose
         leases ran out."""
         self._rate_spent_until = other._rate_spent_until
@@ -576,7 +576,7 @@ class QueueState:
         return held
 
     def parts_of_leases(self) -> list[list[Any] | dict[Any, Any]]:
-        """What is large and given up by `restore`, to be freed bit by bit after that."""
+        """The large parts that `restore` replaces, to be freed bit by bit after that."""
         return [
             self.jobs,
             self.streams,

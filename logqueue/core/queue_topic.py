@@ -62,7 +62,7 @@ class QueueTopic(Topic):
             self.queue.forget([*chain.from_iterable(b.live_seqs() for b in batches), *seqs])
 
     def release(self) -> list[list[Any] | dict[Any, Any]]:
-        """As for a log; the state of the jobs goes, too."""
+        """As for a log; the state of the jobs is released, too."""
         parts = [*super().release(), *self.queue.large_parts()]
         self.queue = QueueState()
         return parts
@@ -87,7 +87,7 @@ def become_queue(topic: Topic) -> None:
 def as_log(topic: QueueTopic) -> Topic:
     """A log with the records of a queue, when the server's log does not have its `become_queue`.
 
-    The queue is left without jobs, for whoever still refers to it.
+    The queue is left without jobs, for those that still refer to it.
     """
     log = Topic(topic.number, topic.name, topic.config)
     for slot in Topic.__slots__:

@@ -20,7 +20,7 @@ from logqueue.errors import StorageUnreadable
 from logqueue.events.block import NODE, BlockView, size_before, size_between
 
 SKIPPED_MAX = 50_000
-"""Records that one read passes over at most: whoever filters out a whole topic must not keep all
+"""Records that one read skips at most: a filter that matches nothing must not keep all
 others waiting. The page then ends early, with its cursor behind the last one."""
 
 
@@ -31,7 +31,7 @@ class RemovedRange(NamedTuple):
         gap_from, gap_to: The missing seqs, inclusive.
         reason: "cap", "ttl", "mixed", "recreated" or "source_trim".
         missed_estimate: Upper bound of the records missed.
-        earliest_seq, head_seq: Where reading goes on, and the head.
+        earliest_seq, head_seq: Where reading continues, and the head.
     """
 
     gap_from: int
@@ -60,7 +60,7 @@ class ReadPage(NamedTuple):
 
     @property
     def says_nothing(self) -> bool:
-        """No record, no loss, and the reader is at the head: a long poll goes on waiting."""
+        """No record, no loss, and the reader is at the head: a long poll keeps waiting."""
         at_head = self.next_from_seq == self.head_seq
         return not self.runs and self.tombstone is None and at_head
 
@@ -170,8 +170,8 @@ class _Scan:
         self._records_max = records_max
         self._bytes_max = bytes_max
         self._size = 0
-        # Blocks are larger than the records in them. While whole blocks fit the budget, nobody
-        # needs to look up how large the records are.
+        # Blocks are larger than the records in them. While whole blocks fit the budget, there is
+        # no need needs to look up how large the records are.
         self._is_exact = False
         self.runs: list[Run] = []
         self.count = 0

@@ -85,7 +85,7 @@ class RecordAttributeIndex:
             self.schedule(batch)
 
     def schedule(self, batch: Batch) -> None:
-        """Have a batch's jobs come by their own time, those that the projection does not know."""
+        """Schedule a batch's jobs by their own time, those without an entry in the queue state."""
         queue = self._queue
         assert queue is not None
         delayed: list[int] = []

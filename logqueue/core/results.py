@@ -180,7 +180,7 @@ class ClaimResult(NamedTuple):
         ready: Jobs still claimable.
         reason: Why a claimer that got nothing got nothing; None when everybody got some.
         retry_after_ms: When time alone may change that, if it is known.
-        is_cut: The pass stopped at what one pass may hand out; the next one goes on.
+        is_cut: The pass stopped at its bound; the next one continues.
     """
 
     jobs: list[ClaimedJobs]

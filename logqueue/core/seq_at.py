@@ -1,4 +1,4 @@
-"""Finding records by the time they were accepted. Pure; must not know how anybody asks."""
+"""Finding records by the time they were accepted. Pure; must not know who asks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Found(NamedTuple):
 
     Attributes:
         seq: Of the first of them; one above the head when there is none.
-        previous: Seq of the record before it, 0 when there is none. What lay between was removed.
+        previous: Seq of the record before it, 0 when there is none. Those between were removed.
     """
 
     seq: int

@@ -33,7 +33,7 @@ class StagedChunk(NamedTuple):
     """Records that are not visible yet.
 
     Attributes:
-        topic: Number of the topic instance they are meant for.
+        topic: Number of the topic instance they are staged for.
         block: The records (see `logqueue.events.block`).
         size: Their bytes as the limits count them.
         digest: Of the block, to tell a repeat from other content.
@@ -94,14 +94,14 @@ class ProducerState:
         self.staged_chunks += known is None
 
     def unstage(self, last: int) -> None:
-        """Let go of all that is staged for epochs up to and with `last`."""
+        """Discard all chunks staged for epochs up to and including `last`."""
         for number in [number for number in self.staged if number <= last]:
             chunks = self.staged.pop(number)
             self.staged_bytes -= sum(len(chunk.block) for chunk in chunks.values())
             self.staged_chunks -= len(chunks)
 
     def forget_topic(self, topic: int) -> None:
-        """Let go of what is staged for a topic instance that is gone."""
+        """Discard chunks staged for a deleted topic instance."""
         for chunks in self.staged.values():
             for chunk_id in [key for key, chunk in chunks.items() if chunk.topic == topic]:
                 self.staged_bytes -= len(chunks.pop(chunk_id).block)

@@ -129,7 +129,7 @@ class State:
         self.routers_in.setdefault(router.dest, []).append(router)
 
     def remove_router(self, router: RouterState) -> None:
-        """Let go of a router."""
+        """Remove a router."""
         del self.routers_by_number[router.number]
         if self.routers.get(router.name) is router:
             del self.routers[router.name]

@@ -1,10 +1,10 @@
 """Which records of one topic have which tag, so that a delete by tag need not look at the rest.
 
-Owns: the map from tags to seqs. Nothing is taken out when a record goes: what is found is held
-against the live records, and entries of records that are gone are pruned in small steps once they
-are the most of it. Must not know: topics, commands, why a record goes.
+Owns: the map from tags to seqs. Nothing is taken out when a record is removed: what is found is
+held against the live records, and entries of records that are gone are pruned in small steps once
+they are the most of it. Must not know: topics, commands, why a record is removed.
 
-A tag stands here as its JSON string fragment, which is canonical: equal texts have equal fragments,
+A tag is kept as its JSON string fragment, which is canonical: equal texts have equal fragments,
 and a text begins with a prefix exactly if its fragment begins with the prefix's, up to the quote.
 Every tag is in one place of `_runs` or `_new`, for queries by prefix.
 """
@@ -50,7 +50,7 @@ class TagIndex:
         self._new: list[bytes] = []
 
     def add(self, seqs: Sequence[int], tags: Sequence[bytes]) -> None:
-        """Note the tags of records that were not noted before; b"" stands for none."""
+        """Note the tags of records that were not noted before; b"" means none."""
         known = self._seqs
         first = tags[0]
         if len(tags) > 1 and first and tags.count(first) == len(tags):
@@ -73,7 +73,7 @@ class TagIndex:
         self.entries += count
 
     def discard(self, seq: int, tag: bytes) -> None:
-        """Forget the tag of a record that lives on with another content; b"" stands for none."""
+        """Forget the tag of a record that lives on with another content; b"" means none."""
         entry = self._seqs.get(tag)
         if entry is None:
             return
@@ -222,7 +222,7 @@ class TagIndex:
 
 
 def _place_in(entry: array[int], seq: int) -> int:
-    """Where a seq stands in an entry, -1 when it does not. Nearly all stand in their order; those
+    """The place of a seq in an entry, -1 when absent. Nearly all are in order; those
     of replaced records came last."""
     behind = max(len(entry) - REPLACED_LATELY, 0)
     latest = entry[behind:]

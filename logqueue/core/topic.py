@@ -55,16 +55,16 @@ class Topic:
         head: Highest seq ever assigned, 0 when none.
         cap_floor, ttl_floor: Highest seq that caps, or TTL, have evicted from the front.
         holes: Runs of seqs above the floor that were lost before they got here (first, last),
-            ascending; readers are told of them.
+            ascending; readers see them as lost.
         seqs_reserved: Seqs up to here were promised durably (class `disk` only).
         tags: Which records have which tag; None while no record had one.
         attributes: Indexes over records with columns of their own; None while there never was one.
         due_again_at: When what is due is to be looked at again, after it could not go where it has
             to; an observation, not part of the replayed state.
-        last_read_at: When somebody last read; an observation, not part of the replayed state.
-        touched_at: The same for what the advisory priority goes by, which a list may refresh too.
+        last_read_at: Time of the last read; an observation, not part of the replayed state.
+        touched_at: The same as used by the advisory priority, which a list may refresh too.
         is_trimming: Whether records over its caps are still to go, a portion at a time. Not kept by
-            checkpoints: what is left then goes with the next write.
+            checkpoints: what is left then is removed with the next write.
         is_on_disk: Whether the log holds, or may hold, records of this topic.
         replacing: New content of jobs that is not in its place yet, from a place in each batch on,
             the lowest seqs last; written at `replaced_at`. See `apply_replacing`.
@@ -223,7 +223,7 @@ class Topic:
                 at += 1
                 continue
             end = bisect_right(seqs, batch.last_seq, at)
-            # Blocks are larger than the records in them: mostly nobody needs to look closer.
+            # Blocks are larger than the records in them: mostly there is no need to look closer.
             size = len(batch.block)
             if size > left:
                 for place in range(at, end):
@@ -454,7 +454,7 @@ class Topic:
         """So many records up to a floor are gone: those of whole batches, and those with seqs."""
 
     def release(self) -> list[list[Any] | dict[Any, Any]]:
-        """Let go of all that it holds, because the topic itself is gone.
+        """Release all that it holds: the topic itself was deleted.
 
         Returns:
             What held them, to be freed bit by bit.
@@ -493,7 +493,7 @@ class Topic:
                 attributes.enter(batch, new)
 
     def _keep_attributes(self, old: Sequence[Batch], batch: Batch) -> set[int]:
-        """Let go of what the indexes know of moved batches, but for the records that stay.
+        """Remove moved batches from the indexes, but for the records that stay.
 
         Returns:
             Seqs of those.
@@ -512,7 +512,7 @@ class Topic:
         return known
 
     def let_go_of_reserved(self) -> None:
-        """An orderly end: whatever comes next must be promised anew, so that this end of the log
+        """An orderly end: whatever comes next must be promised again, so that this end of the log
         stays a clean one if all that is written from now on is lost."""
         self.seqs_reserved = min(self.seqs_reserved, self.head)
 
@@ -570,7 +570,7 @@ class Topic:
         self.forget_keys(write.at, KEYS_FORGOTTEN_PER_WRITE)
 
     def forget_keys(self, now: int, keys_max: int | None = None) -> None:
-        """Let go of keys past their window, of all or of at most so many."""
+        """Forget keys past their window, all or at most so many."""
         before = now - self.config.idempotency_window_ms
         stale = []
         for other, earlier in islice(self.keys.items(), keys_max):

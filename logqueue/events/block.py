@@ -384,7 +384,7 @@ def is_plain(block: Block) -> bool:
 
 
 def is_moved(block: bytes) -> bool:
-    """Whether a block brings its own seqs and times, as one does that was written anew."""
+    """Whether a block brings its own seqs and times, as one does that was rewritten."""
     return block[2] & _MOVED != 0
 
 

@@ -32,7 +32,7 @@ RECLAIMED_SCANNED_MAX = 5000
 """Jobs on their way back that one pass looks at: those that are to end are passed over."""
 
 READY_SCANNED_MAX = 1000
-"""Jobs at which a look for the oldest claimable job gives up: all of them are to end."""
+"""Jobs at which a look for the oldest claimable job stops: all of them are to end."""
 
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 86_400_000

@@ -4,12 +4,12 @@ Owns: the thread that the server lives in, its loop, which runs only while someb
 of it or something is due, and how one request gets in and its answer out. Must not know: httpx,
 workers.
 
-Whoever calls waits until the server has nothing left to do: an answer that can be given now has
+A caller waits until the server has nothing left to do: an answer that can be given now has
 been given then. What takes longer (a claim that waits, a stream) is answered in a later call, made
-by whoever lets time pass or changes the queue.
+by the thread that lets time pass or changes the queue.
 
 What the server does in the background, it does here between two steps of time: routers copy as
-ever, and it tidies at most once a virtual second, only when something was asked or is due.
+usual, and it compacts at most once a virtual second, only when something was asked or is due.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class JobSource:
             self._stream_began = None
             # A server that stayed takes back what came over a stream that ended. One that restarted
             # may still know the leases, and then counts them for the next stream. It is asked; what
-            # runs goes on until it has answered.
+            # runs continues until it has answered.
             self._forget_ended()
             self._keeper.check(self._pushed)
 

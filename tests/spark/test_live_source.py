@@ -215,7 +215,7 @@ def test_a_segment_that_is_back_costs_one_look(running: Written) -> None:
 
 
 def test_a_segment_that_goes_twice_is_a_loss_but_for_what_lives(running: Written) -> None:
-    with pytest.raises(DataLossError, match=r"of topic 'orders' are gone: segment jobs-1 went"):
+    with pytest.raises(DataLossError, match=r"of topic 'orders' are gone: segment jobs-1 was"):
         reread(running, 2)
     rows, _ = reread(running, 2, failOnDataLoss="false")
     assert rows == [("orders", seq) for seq in range(1, ORDERS + 1) if seq not in running.acked]

@@ -18,7 +18,7 @@ from logqueue.events import JobSnapshot
 
 
 def queues_to_restore(present: State, promised: State) -> frozenset[int]:
-    """Numbers of the topics whose leases go over to another projection: see `restore_leases`."""
+    """Numbers of the topics whose leases move to another state: see `restore_leases`."""
     return frozenset(topic.number for topic, _ in _settled(present, promised))
 
 
@@ -26,12 +26,12 @@ def restore_leases(present: State, promised: State) -> None:
     """Give the logged queues of a state the leases, counts, delays and errors the present knows.
 
     As long as there are jobs, so it is for a thread beside the event loop: the present state is
-    only read, and nobody may change those queues meanwhile. What it leaves behind is put aside, to
+    only read, and those queues must not change meanwhile. What it leaves behind is put aside, to
     be freed bit by bit.
 
     Args:
         present: The state in memory.
-        promised: What the log still stands for; changed in place, nobody else may look at it.
+        promised: The durable content of the log; changed in place, not visible to others.
     """
     for topic, known in _settled(present, promised):
         promised.discarded.extend(_settle(topic, known))
@@ -47,11 +47,11 @@ def _settled(present: State, promised: State) -> Iterator[tuple[QueueTopic, Queu
 
 
 def restore_memory(present: State, promised: State, written: int, durable: int) -> None:
-    """Bring a state up to what the present one knows beyond `restore_leases`, and let go of that.
+    """Bring a state up to what the present one knows beyond `restore_leases`, and release that.
 
     Args:
         present: The state in memory. Of no use afterwards.
-        promised: What the log still stands for; changed in place.
+        promised: The durable content of the log; changed in place.
         written, durable: How far the log has got; no reply may wait for more.
     """
     promised.next_lease = max(promised.next_lease, present.next_lease)
@@ -119,7 +119,7 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
         for seq in batch.live_seqs():
             is_known = seq >= cursor or seq in kept or seq in queue.held
             if not is_known and (batch.is_plain or not topic.is_timed(seq)):
-                # Nobody ever had it, and the cursor must not pass over it.
+                # It was never delivered, and the cursor must not pass over it.
                 kept[seq] = JobSnapshot(seq, 0, 0, 0, 0, 0, "")
     left = queue.parts_of_leases()
     queue.restore(cursor, kept.values())
@@ -128,7 +128,7 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
         rebuild_attributes(topic, topic.attributes)
     for seq in given_up:
         if seq in kept:
-            # Nobody was told that it is held, but it is not for anybody else to try again.
+            # Its hold was not reported yet, but no other worker should try it again.
             queue.hold(seq, kept[seq].deliveries, kept[seq].error, 0)
     return [*left, kept]
 

@@ -3,7 +3,7 @@
 Owns: what a write has replaced and is not in its place yet. Must not know: why, who asked, the log.
 
 Each replaced job is a cut in its batch, so ten thousand scattered ones take a second. The event
-says all of them; live, what is left is kept with the topic, and the engine goes on with it before
+says all of them; live, what is left is kept with the topic, and the engine continues with it before
 anything else is decided or read there. So no reader sees a part, and no crash leaves one.
 """
 

@@ -49,7 +49,7 @@ def count_leases(state: State, event: ev.Event) -> None:
 def end_alone(topic: Topic, event: ev.Event) -> None:
     """Replay an end that only the leases log still tells of.
 
-    The segment of the jobs log that said it was dropped. What was live then was written anew, so
+    The segment of the jobs log that said it was dropped. What was live then was rewritten, so
     without this a finished job would merely take memory until the end of the replay, and a job that
     was held and released would come back under its old lease.
     """
@@ -92,7 +92,7 @@ def finish_replay(state: State, clean: bool) -> None:
 
 
 def _settle_leases(topic: QueueTopic) -> None:
-    """Bring the projection in line with the records there are."""
+    """Bring the lease state in line with the existing records."""
     queue = topic.queue
     queue.drop_holds([seq for seq in queue.held if not topic.holds(seq)])
     cursor = min(queue.cursor, topic.head + 1)
@@ -110,7 +110,7 @@ def _settle_leases(topic: QueueTopic) -> None:
 
 
 def rebuild_attributes(topic: QueueTopic, attributes: RecordAttributeIndex) -> None:
-    """Schedule what the leases do not know, and find out anew which waiting job has which key."""
+    """Schedule what the leases do not know, and rebuild which waiting job has which key."""
     queue = topic.queue
     if queue.keys is not None:
         queue.keys.clear()

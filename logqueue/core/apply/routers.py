@@ -74,7 +74,7 @@ def _seqs_skipped(state: State, event: ev.SeqsSkipped, segment: int) -> None:
         first = event.first_seq
         topic.head = first + event.count - 1
         if topic.holes and topic.holes[-1][1] == first - 1:
-            # A source trimmed little by little leaves one hole, which readers are told of once.
+            # A source trimmed little by little leaves one hole, which readers see once.
             first, _ = topic.holes.pop()
         topic.holes.append((first, topic.head))
         topic.seqs_reserved = max(topic.seqs_reserved, event.seqs_reserved)

@@ -69,7 +69,7 @@ def _epoch_committed(state: State, event: ev.EpochCommitted, segment: int) -> No
 
 
 def _staged_dropped(state: State, event: ev.StagedDropped, segment: int) -> None:
-    """What was staged is let go."""
+    """The staged chunks are discarded."""
     producer = state.producers.get(event.producer)
     if producer is not None:
         with _counted(state, producer):

@@ -238,7 +238,8 @@ def _floor_with(topic: Topic, views: Sequence[BlockView], first_seq: int) -> tup
     over = records_over
     floor, gone, records_over, bytes_over = _front_over(topic, config, records_over, bytes_over)
     if gone < topic.live:
-        # Either there is room now, or the rest goes right behind this write, a portion at a time.
+        # Either there is room now, or the rest is removed right behind this write, a portion at a
+        # time.
         return floor, gone
     # What the older records could not make room for comes out of the new ones' own front.
     sizes = (view.size(index) for view in views for index in range(view.count))

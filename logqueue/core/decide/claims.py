@@ -105,7 +105,7 @@ def _pass(
 
 
 def _allowed(topic: QueueTopic, now: int) -> tuple[int, cmd.NoneReason | None]:
-    """How many jobs the queue's limits let go now, and the limit that says so."""
+    """How many jobs the queue's limits allow now, and the limit that decides."""
     queue = topic.queue
     config = topic.config
     if config.paused:
@@ -267,7 +267,7 @@ def _reclaimed(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], lis
         if len(taken) == wanted or len(exhausted) == limits.DIVERTED_PER_PASS_MAX:
             break
         if scanned >= limits.RECLAIMED_SCANNED_MAX:
-            # Nearly all are to end. Once they have, whoever waits here is served.
+            # Nearly all must end. Once they have, waiting claims are served.
             break
         if is_gone(seq) or (expired_before and _is_expired(topic, seq, expired_before)):
             continue
@@ -367,7 +367,7 @@ def share_evenly(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
     dealt = 0
     while dealt < len(seqs):
         hungry = [i for i, demand in enumerate(demands) if len(shares[i]) < demand]
-        assert hungry, "more jobs were picked than anybody wanted"
+        assert hungry, "more jobs were picked than were wanted"
         # Deal whole rounds at once, as many as the least hungry claimer can still take.
         rounds = min(demands[i] - len(shares[i]) for i in hungry)
         for place, i in enumerate(hungry):

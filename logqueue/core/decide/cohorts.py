@@ -4,7 +4,7 @@ Owns: which commands may be decided together, and what decides them. Changes not
 who sent them, in which turn of the event loop they came.
 
 A cohort has the outcome that its members would have had one after the other, in their order, at the
-same time. A member that must be refused is refused by itself. What cannot be told apart in one
+same time. A member that must be refused is refused by itself. What cannot be distinguished in one
 event, or could fail for the sake of another topic (copies, idempotency keys, keyed records, topics
 that do not exist yet), is decided one by one.
 """

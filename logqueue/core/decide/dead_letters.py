@@ -1,4 +1,4 @@
-"""What becomes of jobs that are given up: dead letters, drops, holds.
+"""What happens to exhausted jobs: dead letters, drops, holds.
 
 Owns: the dead letter's copy, and what `on_exhausted` says. Changes nothing. Must not know: who
 finds out that a job is exhausted.
@@ -87,7 +87,7 @@ def dead_letter(
         seqs: Ascending.
         reason: Why.
         now: The clock.
-        error: The last error, for all of them; None for what each was told last.
+        error: The last error, for all of them; None for each job's own last error.
         node: The node that gave them up; "" when no worker did.
 
     Raises:
@@ -99,7 +99,7 @@ def dead_letter(
     metas = []
     for seq, _, texts in records:
         job = queue.jobs.get(seq)
-        told = error if error is not None or job is None else job.error
+        last_error = error if error is not None or job is None else job.error
         stamps = [
             (STAMP + "from", topic.name),
             (STAMP + "deliveries", str(job.deliveries if job is not None else 0)),
@@ -107,8 +107,8 @@ def dead_letter(
             (STAMP + "reason", reason),
             (STAMP + "at", str(now)),
         ]
-        if told is not None:
-            stamps.append((STAMP + "error", told))
+        if last_error is not None:
+            stamps.append((STAMP + "error", last_error))
         if topic.attributes is not None:
             stamps += _attributes(topic, seq)
         metas.append(stamped(texts[blocks.META], STRAY_META, stamps))

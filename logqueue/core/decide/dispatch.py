@@ -1,6 +1,6 @@
 """The one door: a command becomes events, or is refused.
 
-Owns: the table of which function decides which command. `decide` changes nothing; whoever drives
+Owns: the table of which function decides which command. `decide` changes nothing; its caller
 it lets time act first (`elapse`, and `Expire` while something is due), then logs the events,
 applies them, lets what has become due by them act, and then settles the result.
 """

@@ -108,10 +108,10 @@ def append_copies(
         target: The topic.
         records: The originals; at least one.
         metas: What the copies have instead of the originals' metas.
-        hops: See `hops_of`. Copies keep them, so that no loop of routers goes on for ever.
+        hops: See `hops_of`. Copies keep them, so that every loop of routers ends.
         now: The clock.
-        via: Topics whose ends and evictions have led here. A loop of archives goes no further than
-            to where it began.
+        via: Topics whose ends and evictions have led here. A loop of archives is followed no
+            further than to where it began.
 
     Raises:
         RecordTooLarge, TopicFull, Throttled: The topic, its archive or the server has no room.

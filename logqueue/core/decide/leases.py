@@ -174,7 +174,7 @@ def _backed_off(topic: QueueTopic, queue: QueueState, seqs: list[int], now: int)
 
 
 def reject(state: State, command: cmd.RejectJobs, now: int) -> Decision[cmd.SettleResult]:
-    """Give up the jobs that this node holds.
+    """Reject the jobs that this node holds.
 
     Raises:
         RecordTooLarge, TopicFull, Throttled: Their copies find no room; nothing was changed.

@@ -1,6 +1,6 @@
 """Deciding a redrive: dead letters go back to where they came from.
 
-Owns: which dead letters are meant, and what a job that goes back looks like. Nothing here changes
+Owns: which dead letters are selected, and what a redriven job looks like. Nothing here changes
 the state.
 
 Copies and removals are events of one decision, thus one frame of the log: through any crash a dead
@@ -45,8 +45,8 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision[cmd
         state.topic(wanted.to)
         if wanted.to == command.topic:
             raise InvalidRequest("`to` must name another topic than the one that is redriven")
-    meant = meant_among(source, wanted, command.seqs)
-    some = removable(source, meant, are_copied=True)
+    selected = selected_among(source, wanted, command.seqs)
+    some = removable(source, selected, are_copied=True)
     by_target: dict[str, list[int]] = {}
     checked: set[str] = set()
     for seq, _, texts in source.records(some):
@@ -70,7 +70,7 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision[cmd
     if moved:
         decided.add([ev.RecordsRemoved(now, source.number, sorted(moved), redriven=True)])
     skipped = len(some) - len(moved)
-    reply = cmd.RedriveResult(len(moved), skipped, 0, targets, meant[len(some) :])
+    reply = cmd.RedriveResult(len(moved), skipped, 0, targets, selected[len(some) :])
     return Decision([] if wanted.dry_run else decided.events, reply)
 
 
@@ -80,18 +80,18 @@ def parts_to_redrive(topic: Topic, wanted: cmd.Redrive) -> Iterator[list[int]]:
     if wanted.before_seq is not None:
         before = min(before, wanted.before_seq)
     if wanted.seqs is not None:
-        yield meant_among(topic, wanted, sorted(set(wanted.seqs)))
+        yield selected_among(topic, wanted, sorted(set(wanted.seqs)))
         return
     for part in matching_parts(topic, wanted.match, before):
-        yield part if wanted.reason is None else meant_among(topic, wanted, part)
+        yield part if wanted.reason is None else selected_among(topic, wanted, part)
 
 
-def meant_among(topic: Topic, wanted: cmd.Redrive, seqs: Sequence[int]) -> list[int]:
+def selected_among(topic: Topic, wanted: cmd.Redrive, seqs: Sequence[int]) -> list[int]:
     """Those of some seqs, ascending, that are live and that all filters let through."""
-    return [record[0] for record in topic.records(seqs) if _is_meant(record, wanted)]
+    return [record[0] for record in topic.records(seqs) if _is_selected(record, wanted)]
 
 
-def _is_meant(record: Record, wanted: cmd.Redrive) -> bool:
+def _is_selected(record: Record, wanted: cmd.Redrive) -> bool:
     seq, _, texts = record
     if wanted.before_seq is not None and seq >= wanted.before_seq:
         return False

@@ -99,7 +99,7 @@ def _require_same_edge(state: State, command: cmd.PutRouter, known: RouterState)
     source, dest = state.instances[known.source].name, state.instances[known.dest].name
     if (source, dest) != (command.source, command.dest):
         raise TopicExistsIncompatible(
-            f"router '{known.name}' goes from '{source}' to '{dest}'; delete it first to route "
+            f"router '{known.name}' copies from '{source}' to '{dest}'; delete it first to route "
             "elsewhere",
             {
                 "router": known.name,
@@ -183,7 +183,7 @@ def _fitting(
 def _over_the_gap(
     router: RouterState, source: Topic, dest: Topic, now: int
 ) -> Decision[cmd.ForwardResult]:
-    """The source was trimmed before the router got there: readers of the copies are told."""
+    """The source was trimmed before the router got there: readers of the copies see a loss."""
     count = source.floor - router.cursor
     first_seq = dest.head + 1
     reserved = 0

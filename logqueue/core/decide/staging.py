@@ -57,7 +57,7 @@ def stage(state: State, command: cmd.StageChunk, now: int) -> Decision[cmd.Stage
             raise TopicNotFound.named(command.topic, by_writing=False)
         created = new_topic(state, command.topic, _DEFAULT_CONFIG, now)
         events.append(created)
-        # A stand-in with the new topic's config, so that one set of rules decides both cases.
+        # A placeholder with the new topic's config, so that one set of rules decides both cases.
         topic = topic_of(created.topic, created.name, created.config)
     if not is_plain(command.block):
         require_queue_for(topic, command.block)
@@ -210,8 +210,9 @@ def restaged(
 
 
 def restaged_ahead(state: State, command: cmd.CommitEpoch) -> Iterator[list[ev.Event]]:
-    """What a commit logs anew of its chunks, when that is too much for one transaction: parts to be
-    logged before it. Repeating them changes nothing, and the commit finds its chunks in place."""
+    """What a commit logs again of its chunks, when that is too much for one transaction: parts to
+    be logged before it. Repeating them changes nothing, and the commit finds its chunks in
+    place."""
     producer = state.producers.get(command.producer)
     if producer is None:
         return
@@ -286,7 +287,7 @@ def _repeated(producer: ProducerState, command: cmd.CommitEpoch) -> Decision[cmd
 
 
 def expire(state: State, command: cmd.ExpireStaged, now: int) -> Decision[cmd.Done]:
-    """Let go of chunks nobody commits, and of producers nobody has heard of for long."""
+    """Discard chunks that were never committed, and producers that were silent for long."""
     events: list[ev.Event] = []
     for producer in state.producers.values():
         idle_ms = now - producer.touched_at

@@ -125,7 +125,7 @@ def _configured(state: State, topic: Topic, config: TopicOptions, now: int) -> l
     if config.ttl_ms and not copies_expired(topic, config):
         ttl, expired = topic.expired_floor(max(now - config.ttl_ms, 0))
     if caps > topic.cap_floor or ttl > topic.ttl_floor:
-        # What both bounds reach has expired: a record goes once.
+        # What both bounds reach has expired: a record is removed once.
         dropped = max(dropped - expired, 0)
         if dropped and config.archive is not None:
             evicted = (record for record in evicted_below(topic, caps) if record[0] > ttl)
@@ -167,7 +167,7 @@ def append(state: State, command: cmd.Append, now: int) -> Decision[cmd.AppendRe
     if topic is None:
         created_event = _lazy_topic(state, command, now)
         events.append(created_event)
-        # A stand-in with the new topic's config, so that one set of rules decides both cases.
+        # A placeholder with the new topic's config, so that one set of rules decides both cases.
         topic = topic_of(created_event.topic, created_event.name, created_event.config)
     elif command.key is not None:
         earlier = topic.remembered(command.key, now)

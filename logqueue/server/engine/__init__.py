@@ -1,1 +1,1 @@
-"""Commands are decided, logged and applied here, and whoever waits is served."""
+"""Commands are decided, logged and applied here, and waiting requests are served."""

@@ -1,4 +1,4 @@
-"""What a server does without being asked: giving space back, writing what nobody waits for, and
+"""What a server does without being asked: freeing space, writing what no request waits for, and
 finding its footing once the log has failed.
 
 Owns: when it is done. Must not know: how, requests, streams.
@@ -82,7 +82,7 @@ async def archive_forever(archiver: Archiver, clock: Clock, executor: Cooperativ
     Args:
         archiver: Does it.
         clock: Tells how old segments are.
-        executor: Where the archiver, and nobody else, may touch the archive's files.
+        executor: Where the archiver alone may touch the archive's files.
     """
     while True:
         await asyncio.sleep(ARCHIVE_INTERVAL_S)
@@ -93,7 +93,7 @@ async def archive_forever(archiver: Archiver, clock: Clock, executor: Cooperativ
 
 
 async def rebuild_on_failure(engine: Engine, adopted: Callable[[], None]) -> None:
-    """Once the log has failed, serve reads from what it still stands for.
+    """Once the log has failed, serve reads from its durable content.
 
     Args:
         engine: Its state is replaced then.

@@ -42,7 +42,7 @@ class CommitBarrier:
 
     def notify(self) -> None:
         """Tell that the log has advanced or failed. Called from the committer's thread."""
-        # Whoever changes what the heaps begin with looks at the log again after that, so a check
+        # A caller that changes the front of the heaps checks the log again after that, so a check
         # without a lock cannot lose a waiter.
         if self._scheduled or not self._may_open():
             return

@@ -4,7 +4,7 @@ Owns: the one thread that reads whole segments and writes archives, and how much
 may take from those who answer requests. Must not know: what a step does.
 
 A step is what happens between two yields of a generator. All of them are made in one thread, so
-whoever is only ever touched in steps needs no locks. Between two turns of a few steps the thread
+what is only touched in steps needs no locks. Between two turns of a few steps the thread
 rests for as long as the turn kept the processor.
 """
 
@@ -69,7 +69,7 @@ class SteppingThread:
 
 
 class InlineExecutor:
-    """Makes them where it is called: where the disk is simulated, and nobody else waits."""
+    """Makes them where it is called: where the disk is simulated, and no request waits."""
 
     async def run(self, steps: Generator[None, None, T]) -> T:
         """See Stepping."""
@@ -92,5 +92,5 @@ def _make(steps: Generator[None, None, Any]) -> _Made:
             next(steps)
         except StopIteration as end:
             return _Made(0.0, True, end.value)
-    # Whoever waits for the disk is in nobody's way.
+    # Waiting for the disk blocks no other work.
     return _Made(time.thread_time() - busy, False)

@@ -111,7 +111,7 @@ class Dispatcher:
             self._give_back(command)
 
     def stop(self) -> None:
-        """Set no more timers off. The engine is shut down by whoever started it."""
+        """Stop the timers. Whatever started the engine shuts it down."""
         for task in self._portioned:
             task.cancel()
         for timer in (self._timer, self._stall_timer):
@@ -122,7 +122,7 @@ class Dispatcher:
         """Tell every stream, and everybody who waits, that the server is going.
 
         From now on the end of a work stream releases nothing on queues with `leases_durable`: the
-        server ends it, and its worker goes on.
+        server ends it, and its worker continues.
         """
         self.turn.run()
         self._is_stopping = True
@@ -364,7 +364,7 @@ class Dispatcher:
 
     def _wait(self, command: cmd.ClaimJobs, pending: Pending[Any], topic: QueueTopic) -> None:
         """Put a claim on the waitlist, for the end of a coalescing window or for jobs. What it is
-        dealt after its caller has left goes back at once."""
+        dealt after its caller has left returns at once."""
         waitlist = self._waitlist(topic)
         waiting = Waiting(command.claimers[0], self._ticket(), command.wait_ms > 0, pending)
         waitlist.add(waiting)
@@ -395,7 +395,7 @@ class Dispatcher:
             self._give_back(cmd.NackJobs(topic, node, seqs, leases, delay_ms=0, count=False))
 
     def _give_back(self, command: cmd.NackJobs | cmd.ReleaseStream) -> None:
-        """Release leases of somebody who is gone; later if they cannot change now."""
+        """Release leases of a caller that has gone; later if they cannot change now."""
         try:
             outcome = self.engine.execute(command)
         except NotReady:
@@ -480,7 +480,7 @@ class Dispatcher:
         return sum(waitlist.claims for waitlist in self._waitlists.values())
 
     def waitlist_of(self, queue: Topic) -> Waitlist | None:
-        """Who wants jobs of a queue now, None when nobody does."""
+        """Who wants jobs of a queue now, None for none."""
         return self._waitlists.get(queue.number)
 
     def _waitlist(self, queue: QueueTopic) -> Waitlist:
@@ -584,10 +584,10 @@ class Dispatcher:
         has_hungry = has_hungry or bool(waitlist.claims)
         is_cut = waitlist.is_cut and 0 < topic.ready < ready_before
         if claimed.is_cut or is_cut or waitlist.has_impatient:
-            # Not for want of jobs: nobody waits another window for the rest.
+            # Not for lack of jobs: the rest does not wait for another window.
             self._serve_soon(waitlist)
         elif has_hungry and 0 < topic.ready < ready_before:
-            # This pass got somewhere, and was not let go on: there may be more in the next.
+            # This pass stopped at its bound: there may be more in the next.
             self._schedule(waitlist)
         self._forget_if_idle(waitlist)
         self._wake(t for t in outcome.topics if t is not topic)
@@ -675,7 +675,7 @@ class Dispatcher:
         self.forward_soon()
 
     def note(self, topic: Topic | None, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
-        """An event was applied, whoever caused it: at the end of this turn of the loop it wakes
+        """An event was applied, whatever caused it: at the end of this turn of the loop it wakes
         those who wait for the topic. What a caller asked for wakes them sooner; this is for all
         that follows from it, or from the time: copies, expiries, evictions."""
         if changes or event.ends_topic:
@@ -695,7 +695,7 @@ class Dispatcher:
     # -- time ------------------------------------------------------------------------------------
 
     def elapse_soon(self) -> None:
-        """Where time has more to do than one look lets it, it goes on in the next turns of the
+        """Where more expires than one step may handle, it continues in the next turns of the
         loop."""
         if not self._elapsing:
             self._elapsing = True
@@ -708,7 +708,7 @@ class Dispatcher:
             self.elapse_soon()
 
     def _arm(self, topic: Topic) -> None:
-        """Have the one timer go off when time next changes this queue, if somebody waits there."""
+        """Set the one timer to when time next changes this queue, if anything waits there."""
         waitlist = self._waitlists.get(topic.number)
         due = waitlist.next_due() if waitlist is not None else None
         if due is None or (self._timer is not None and self._timer_due <= due):
@@ -738,7 +738,7 @@ class Dispatcher:
             if waitlist.retry_at and waitlist.retry_at <= now:
                 waitlist.retry_at = 0
                 self._schedule(waitlist)
-            # Somebody who looked at the queue may have let time act before this timer did.
+            # An access to the queue may have advanced time before this timer did.
             self.engine.lapse(waitlist.topic, now)
             if waitlist.topic.ready:
                 self._schedule(waitlist)

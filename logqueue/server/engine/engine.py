@@ -108,7 +108,7 @@ class Engine:
         """Ready for commands.
 
         Args:
-            journal: It has begun.
+            journal: After `begin`.
             segments: Of that journal.
             clock: Read once per command.
             state: As `begin_life` left it.
@@ -134,11 +134,11 @@ class Engine:
                 self._note_routers(topic)
 
     def listen(self, listener: EventListener) -> None:
-        """Call somebody else, too, with each event from now on."""
+        """Add a listener for every event from now on."""
         self._listeners = (*self._listeners, listener)
 
     def schedule_backlog(self, scheduler: BacklogScheduler) -> None:
-        """Ask somebody to call again for what commands leave to be done, from now on."""
+        """Register what is called when commands leave work to be done."""
         self._scheduler = scheduler
         if self._behind:
             scheduler.forward_soon()
@@ -182,7 +182,7 @@ class Engine:
             if self._settling and kind in _LEASES_ONLY and self.is_settling(topic):
                 raise NotReady(
                     f"leases of '{topic.name}' cannot change while they are brought in line with "
-                    "what the failed log still stands for; nothing was done: try again in a second"
+                    "the durable content of the failed log; nothing was done: try again in a second"
                 )
             if topic.replacing:
                 replacing.finish(state, topic)
@@ -220,7 +220,7 @@ class Engine:
             if topic.replacing or (isinstance(topic, QueueTopic) and topic.queue.returning):
                 self._advance_time(topic, now)
             if topic.attributes is not None or topic.config.ttl_ms or topic.is_trimming:
-                # A job that came back to a key that a newer one has ends before anybody sees it.
+                # A job that came back to a key that a newer one has ends before it is visible.
                 self._take_due(topic, now)
         result = decision.settle()
         if len(changed) == 1:
@@ -300,7 +300,7 @@ class Engine:
             events = decide(self.state, cmd.Expire(topic.name), now).events
             self._commit(events)
         except (StorageFull, StorageReadOnly):
-            # A log that takes no more must not keep anybody from looking: records past their
+            # A read-only log must not block reads: records past their
             # TTL are passed over until it takes their eviction.
             return
         except (*NO_ROOM, StorageUnreadable):
@@ -516,13 +516,13 @@ class Engine:
             left -= max(self._forward_one(feeding[0], now), 1)
 
     def expire(self, topic: Topic) -> None:
-        """Evict what is past its TTL from a topic that perhaps nobody looks at."""
+        """Evict what is past its TTL from a topic that may not be accessed."""
         now = self.clock.now_ms()
         if topic.is_due(now):
             self._advance_time(topic, now)
 
     def rebuild_durable(self) -> Generator[Callable[[], None], None, None]:
-        """Go back to what a failed log still stands for, with all that memory knows beyond it:
+        """Fall back to the durable content of a failed log, with all that memory knows beyond it:
         leases, delivery counts, delays, errors, and topics that are never logged.
 
         Until the end everything is answered from the present state. What takes long is made beside
@@ -544,8 +544,9 @@ class Engine:
         self._adopt(promised)
 
     def is_settling(self, topic: Topic) -> bool:
-        """Whether nobody may change the leases of a queue now, for a second or so: they go over to
-        what the failed log stands for. Claims wait or are refused meanwhile, and time rests."""
+        """Whether the leases of a queue must not change now, for a second or so: they move to
+        the durable content of the failed log. Claims wait or are refused meanwhile, and time
+        rests."""
         return topic.number in self._settling
 
     def _adopt(self, promised: State) -> None:
@@ -567,7 +568,7 @@ class Engine:
     def tidy(self) -> Iterator[None]:
         """Evict what is due, and give memory and disk space back, in small steps.
 
-        The log is the store: the oldest segment's live records are written anew at the tail, then
+        The log is the store: the oldest segment's live records are rewritten at the tail, then
         the segment is dropped. Done while more than about half of the log is garbage, so every
         live byte is rewritten at most about once per byte of garbage.
 
@@ -582,7 +583,7 @@ class Engine:
         yield from self.journal.offload()
         yield from free(work.state)
         if work.state.producers:
-            # A log that takes no more must keep nobody from evicting, nor from giving space back.
+            # A read-only log must block neither evictions nor the freeing of space.
             with suppress(StorageFull, StorageReadOnly):
                 self.execute(cmd.ExpireStaged())
         refusal: Exception | None = None
@@ -618,7 +619,7 @@ class Engine:
             yield
 
     def commit_housekeeping(self, events: list[ev.Event], *, may_use_spare: bool = True) -> None:
-        """Log and apply events that change nothing anybody can see.
+        """Log and apply events without a visible effect.
 
         Raises:
             StorageFull: No room, or only what is spared for acks and deletes.

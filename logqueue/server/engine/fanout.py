@@ -41,7 +41,7 @@ busier the server is, the longer a delivery takes, and the fewer and larger fram
 
 PASS_MAX_S = 0.005
 """Reading in one turn of the event loop. Many readers are far behind when a server has just
-started, and whoever writes or claims meanwhile must not wait for all of them."""
+started, and writes and claims meanwhile must not wait for all of them."""
 
 
 class _Step(NamedTuple):
@@ -124,7 +124,7 @@ class Subscriptions:
         self._is_sending = False
 
     def __bool__(self) -> bool:
-        """Whether anybody follows anything."""
+        """Whether there are subscriptions."""
         return bool(self._channels)
 
     # -- subscribe and unsubscribe ---------------------------------------------------------------
@@ -265,7 +265,7 @@ class Subscriptions:
                 # Slow ones must not hold up the others; and the end of a topic is each one's own.
                 self._leave(member)
             if subscriber.group is None:
-                # It comes in the next turn, and whoever leads the others in its place.
+                # It comes in the next turn, and the leader of the others in its place.
                 return True
         if subscriber.held or not subscriber.can_take:
             return False

@@ -58,10 +58,10 @@ class Pending(Spent, Generic[T]):
 
     Attributes:
         is_decided: There is a result, or a refusal.
-        has_left: Whoever asked has left.
+        has_left: The caller has left.
         leave: Takes the command off the waitlist; None unless it waits there for something that
             may never come.
-        on_undelivered: To be called if the answer does not reach whoever asked; None for most.
+        on_undelivered: Called if the answer does not reach the caller; None for most.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Pending(Spent, Generic[T]):
         sink: Callable[[Pending[T]], object],
         on_wait: Callable[[Pending[T]], object] | None = None,
     ) -> None:
-        """Call somebody, once, when the answer may leave; at once if it may already.
+        """Set what is called, once, when the answer may leave; at once if it may already.
 
         Args:
             sink: What to call.
@@ -178,7 +178,7 @@ class Pending(Spent, Generic[T]):
             raise
 
     def cancel(self) -> None:
-        """Whoever asked has left; what the result was to give them is taken back."""
+        """The caller has left; what the result would have given is taken back."""
         self._sink = self._on_wait = None
         self.has_left = True
         leave, self.leave = self.leave, None

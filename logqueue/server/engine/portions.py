@@ -2,7 +2,7 @@
 
 Owns: what the portions of such a command are, and what they come to together. Each portion is one
 decision of its own, bounded in records and bytes; others are served in between. Must not know:
-asyncio, who goes on with the next portion and when.
+asyncio, who runs the next portion and when.
 
 A crash half-way leaves the portions that are in the log. So all of these commands can be repeated:
 a repeat finds what is left.
@@ -92,7 +92,7 @@ def _purge(engine: Engine, command: cmd.Purge) -> Portions[cmd.PurgeResult]:
     topic = engine.queue_now(command.topic)
     before = topic.head + 1
     counts: Counter[cmd.JobState] = Counter(dict.fromkeys(sorted(command.states), 0))
-    # Whoever is found in a state is purged in any of those asked for: jobs go from one to the other
+    # A job is purged in any of the given states: jobs move from one to the other
     # meanwhile.
     for wanted in sorted(command.states):
         for part in parts_in_state(topic, wanted, before):

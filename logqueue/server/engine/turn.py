@@ -6,11 +6,11 @@ them at a time. Must not know: how they are decided, who sent them, how answers 
 Requests that can be read in one turn of the loop are concurrent: none of their senders has had an
 answer. So commands of one type on one topic are gathered, in the order in which they came, and
 decided at the end of the turn as one cohort: one decision, one frame of the log, one entry in the
-barrier. Whoever sends a command that must see the effect of an earlier one without waiting for its
+barrier. A caller of a command that must see the effect of an earlier one without waiting for its
 answer calls `run` in between; commands of one type on one topic keep their order anyway.
 
 No step takes long: a step of the loop decides about `COST_MAX` jobs or records, and the next step
-goes on.
+continues.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Turn:
 
         Args:
             engine: Has the clock, and knows which topics are behind.
-            loop: Its turns are meant.
+            loop: The event loop.
             decide: Called with commands of one type on one topic, one at least, and the time.
         """
         self._engine = engine
@@ -84,7 +84,7 @@ class Turn:
         return None
 
     def run(self) -> None:
-        """Decide all that was submitted so far, however much it is: somebody is to see it."""
+        """Decide all that was submitted so far, however much it is: its effect is needed now."""
         if self._groups:
             now = self._engine.clock.now_ms()
             while self._groups:

@@ -1,6 +1,6 @@
 """Who wants jobs of one queue: work streams, and claim calls that wait.
 
-Owns: the line they stand in. Must not know: HTTP, when they are served, how jobs are chosen.
+Owns: the line they wait in. Must not know: HTTP, when they are served, how jobs are chosen.
 """
 
 from __future__ import annotations

@@ -70,21 +70,21 @@ class ReaderSession:
         """Check who opens a stream.
 
         Raises:
-            Unauthorized: Somebody else than who made the session.
+            Unauthorized: The caller did not create the session.
         """
         if self.key is not None and (key is None or key.digest != self.key.digest):
             raise Unauthorized("send the key that created this watch session")
 
 
 class WatchSessions:
-    """The sessions of one server. Those that nobody uses are forgotten when somebody asks."""
+    """The sessions of one server. Unused ones are forgotten at the next request."""
 
     def __init__(self, sessions_max: int, now_s: Callable[[], float], memory: ClientMemory) -> None:
         """An empty registry.
 
         Args:
             sessions_max: Sessions at most; 0 = unlimited.
-            now_s: A clock that never goes back, in seconds.
+            now_s: A monotonic clock, in seconds.
             memory: Where sessions are entered.
         """
         self._sessions_max = sessions_max
@@ -98,7 +98,7 @@ class WatchSessions:
         return len(self._sessions)
 
     def forget_expired(self) -> None:
-        """Let go of sessions that were idle for too long."""
+        """Forget sessions that were idle for too long."""
         before = self._now_s() - SESSION_TTL_S
         while self._idle:
             wid, session = next(iter(self._idle.items()))
@@ -109,7 +109,7 @@ class WatchSessions:
                 session.share.release()
 
     def forget_keys_but(self, valid: Collection[Key]) -> None:
-        """Let go of sessions whose keys are no longer valid; their streams end otherwise."""
+        """Forget sessions whose keys are no longer valid; their streams end otherwise."""
         for wid, session in [*self._sessions.items()]:
             if session.key is not None and session.key not in valid:
                 del self._sessions[wid]

@@ -33,7 +33,7 @@ class AsgiHandler:
         """Call the application for a request; what it sends in one piece is a `Reply`.
 
         Raises:
-            Exception: What the application raised before its reply had begun.
+            Exception: What the application raised before its reply started.
         """
         call = _AsgiCall(request)
         call.start(self._application)
@@ -115,7 +115,7 @@ class _AsgiCall:
             await self.finish()
 
     async def finish(self) -> None:
-        """The reply is complete, or nobody reads it: end what still goes on."""
+        """The reply is complete, or unread: end what still runs."""
         assert self._task is not None
         self._gone.cancel()
         await asyncio.sleep(0)

@@ -30,7 +30,7 @@ class ByteStream:
         is_chunked: Whether bytes must be framed as chunks; see `frame`.
         is_paused: The client reads more slowly than it is written to. What is written now piles
             up in memory; writers wait for `stream_drained`.
-        writer: Who is told of the connection; None when nobody is.
+        writer: Called about the connection; None for none.
     """
 
     __slots__ = ("_over", "_transport", "is_chunked", "is_paused", "writer")
@@ -41,7 +41,7 @@ class ByteStream:
         """A body whose head is written already.
 
         Args:
-            transport: Where it goes.
+            transport: Takes the bytes.
             is_chunked: False for HTTP/1.0, where the end of the connection ends the body.
             over: Called once, when the body has ended or the connection is gone.
         """
@@ -61,14 +61,14 @@ class ByteStream:
             self._transport.write(framed)
 
     def end(self) -> None:
-        """End the body; the writer is not told of it."""
+        """End the body, without a call to the writer."""
         if self._transport is not None:
             if self.is_chunked:
                 self._transport.write(b"0\r\n\r\n")
             self._close()
 
     def abort(self) -> None:
-        """Break the body off, and the connection with it, so that nobody takes it for complete."""
+        """Break the body off, and the connection with it, so that it never looks complete."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -87,7 +87,7 @@ class ByteStream:
             self.writer.stream_drained()
 
     def _close(self) -> None:
-        # Whoever holds on to this stream must not keep the connection's memory.
+        # A reference to this stream must not keep the connection's memory.
         self._transport = None
         self.writer = None
         over, self._over = self._over, _nothing

@@ -137,7 +137,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle_timer = self.loop.call_later(self._keep_alive_s, self._close_if_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone: whoever is still being answered learns of it."""
+        """The connection is gone: requests still being answered are notified."""
         self._connections.discard(self)
         self._stop_timers()
         line, self._line = self._line, deque()
@@ -180,7 +180,7 @@ class HttpConnection(asyncio.Protocol):
             self._deliver_soon()
 
     def eof_received(self) -> bool:
-        """The client sends no more. A reply that the log holds back still goes out; one that may
+        """The client sends no more. A reply that waits for the log is still sent; one that may
         be long in coming does not, since most who send this have hung up altogether."""
         line = self._line
         self._saw_end = True
@@ -193,7 +193,7 @@ class HttpConnection(asyncio.Protocol):
         return bool(self._backlog)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come. While a request is answered they wait; reading goes on, since that is
+        """Bytes have come. While a request is answered they wait; reading continues, since that is
         how a client that hangs up is noticed."""
         if self._is_lingering:
             return
@@ -417,7 +417,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _is_observed_by(self, known: KnownHead) -> bool:
         """See to it that a request that is begun now observes all before it; False when it would
-        not. Whoever is not decided yet came after those that are, in the order of decisions."""
+        not. A request not decided yet came after those that are, in the order of decisions."""
         for running in reversed(self._line):
             if running.pending is not None:
                 return running.precedes(known)
@@ -447,7 +447,7 @@ class HttpConnection(asyncio.Protocol):
     def _await_body(
         self, running: HttpExchange, body_bytes: int, limit: int, expects_continue: bool
     ) -> None:
-        """The rest of a body is still to come; a `limit` of -1 is for one that nobody will read."""
+        """The rest of a body is still to come; a `limit` of -1 is for one that is not read."""
         is_kept = limit >= 0
         if not is_kept:
             limit = IGNORED_BODY_BYTES_MAX
@@ -756,7 +756,7 @@ class HttpConnection(asyncio.Protocol):
             self._slow_timer = self.loop.call_later(GRACE_S, self._look_at_reading)
 
     def _look_at_reading(self) -> None:
-        """Give up on a request that comes too slowly."""
+        """Abort a request that comes too slowly."""
         self._slow_timer = None
         if self.transport.is_closing() or self._is_lingering:
             return
@@ -778,7 +778,7 @@ class HttpConnection(asyncio.Protocol):
             self._stall_timer = self.loop.call_later(WRITE_STALL_S, self._look_at_writing, pending)
 
     def _look_at_writing(self, before: int) -> None:
-        """Give up on a client that does not read its reply. A stream may rest: nothing more is
+        """Disconnect a client that does not read its reply. A stream may rest: nothing more is
         written to it until it reads again."""
         self._stall_timer = None
         pending = self.transport.get_write_buffer_size()

@@ -110,13 +110,13 @@ class HttpExchange:
     Attributes:
         request, route: Set once the request is admitted; `request` only until it is answered.
         refusal: The reply to a request that was refused before its body; None otherwise.
-        keep_alive: Whether the connection goes on after the reply.
+        keep_alive: Whether the connection continues after the reply.
         is_http_11: False for a client that knows HTTP/1.0 only.
         pending: The reply while it waits for the log.
         due: The reply, or what it will be made of, once it may leave.
         held_bytes: What a request holds that waits for longer than the log.
         is_whole: The request has come completely, and is being answered.
-        is_held: The reply waits for the log, or for work that goes on; it does go out.
+        is_held: The reply waits for the log, or for running work; it will be sent.
         is_answered: There is a reply, which may still wait for its turn.
         is_complete: The reply is sent, or never will be.
         disconnected: The client is gone.
@@ -151,7 +151,7 @@ class HttpExchange:
         """Begin with the request whose head this is.
 
         Returns:
-            The longest body to keep, in bytes; -1 when nobody will read it.
+            The longest body to keep, in bytes; -1 when it is not read.
 
         Raises:
             LogqueueError: Refused.
@@ -249,7 +249,7 @@ class HttpExchange:
     def wait(self) -> None:
         """See `requests.Client`."""
         size = self._body_bytes
-        # Requests without a body wait for short work only, and whoever looks at metrics wants to
+        # Requests without a body wait for short work only, and readers of metrics want to
         # see them just when memory is short.
         self._hold_bytes(WAITING_BYTES + min(2 * size, size + LARGE_BYTES), is_forced=not size)
 
@@ -312,7 +312,7 @@ class HttpExchange:
             self._answer_in_task(answer)
 
     def _begin(self, begin: Begin | PendingReply) -> None:
-        """Begin an endless reply, which goes on without this request."""
+        """Begin an endless reply, which continues without this request."""
         if isinstance(begin, Pending):
             self._hold(begin)
             return
@@ -370,7 +370,7 @@ class HttpExchange:
         is_large = reply.parts is not None or len(reply.body) > LARGE_REPLY_BYTES
         if is_large and not is_head and not self.disconnected:
             try:
-                # Room for all of it, or a refusal when replies that nobody reads have used it up.
+                # Room for all of it, or a refusal when unread replies have used it up.
                 self._hold_bytes(reply.size)
             except LogqueueError as refusal:
                 if reply.on_undelivered is not None:

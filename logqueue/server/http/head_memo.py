@@ -44,7 +44,7 @@ class KnownHead(NamedTuple):
         headers: Those that handlers read, without secrets.
         has_length: It has a `content-length`.
         is_json: A body behind it has a content type that the route takes.
-        body_bytes_max: The longest body that the route takes; -1 when nobody reads it.
+        body_bytes_max: The longest body that the route takes; -1 when it is not read.
     """
 
     method: str
@@ -109,7 +109,7 @@ class HeadMemo:
             head: What it says.
             request: The request, with its key and what its path names.
             route: Where it goes.
-            limit: The longest body that the route takes, in bytes; -1 when nobody reads it.
+            limit: The longest body that the route takes, in bytes; -1 when it is not read.
             ring: The keys of the server now.
         """
         fields = head.fields

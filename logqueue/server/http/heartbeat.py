@@ -1,6 +1,6 @@
 """A heartbeat after silence.
 
-Owns: when it is due. One timer per connection that looks now and then, since setting a timer anew
+Owns: when it is due. One timer per connection that looks now and then, since resetting a timer
 for each frame would cost as much as the frame. Must not know: what the sign looks like.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Heartbeat:
-    """Calls somebody whenever nothing was sent for a while."""
+    """Calls back whenever nothing was sent for a while."""
 
     __slots__ = ("_beat", "_interval_s", "_last", "_loop", "_timer")
 

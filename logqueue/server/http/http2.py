@@ -4,9 +4,9 @@ Owns: the frames of a connection and how many of them one client may send, flow 
 directions, what waits for a window, how long a client may take. The protocol itself is that of the
 `h2` package. Must not know: routes, what a body says, how a reply is made.
 
-A stream is to its request what a connection is in HTTP/1.1: it is held up, accounted for and given
-up alone. Every step of the event loop is bounded: many frames in one packet, or much to send, are
-taken a part at a time.
+A stream is to its request what a connection is in HTTP/1.1: it is held up, accounted for and
+aborted alone. Every step of the event loop is bounded: many frames in one packet, or much to send,
+are taken a part at a time.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Http2Connection(asyncio.Protocol):
     # -- asyncio protocol ------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone: whoever is still being answered learns of it."""
+        """The connection is gone: requests still being answered are notified."""
         self._connections.discard(self)
         self._timer.cancel()
         if self._linger_timer is not None:
@@ -416,7 +416,7 @@ class Http2Connection(asyncio.Protocol):
             self.write()
         if left <= 0 and self._waiting and not self.is_write_paused:
             first = next(iter(self._waiting))
-            # Whoever was first is last the next time.
+            # The first stream is last the next time.
             self._waiting[first] = self._waiting.pop(first)
             self._flush_soon()
         for stream in list(self.streams.values()):
@@ -482,7 +482,7 @@ class Http2Connection(asyncio.Protocol):
         self.api.service.memory.flow(self)
 
     def _look(self) -> None:
-        """Give up on what takes too long: one timer for all streams."""
+        """Abort what takes too long: one timer for all streams."""
         self._timer = self.loop.call_later(GRACE_S, self._look)
         now = self.loop.time()
         if self._partial_since is not None and now - self._partial_since >= BLOCK_SECONDS_MAX:
@@ -632,7 +632,7 @@ class Http2Stream:
             self._body.lose()
 
     def look(self, now: float) -> None:
-        """Give up on a body that comes too slowly, or a reply that is not read."""
+        """Abort a body that comes too slowly, or a reply that is not read."""
         running = self._running
         if running is not None and not running.is_whole:
             is_old = now - self._pace.began_s >= GRACE_S

@@ -1,4 +1,4 @@
-"""How fast a client must send what it has begun: requests and messages that are not whole yet.
+"""How fast a client must send: requests and messages that are not complete yet.
 
 Owns: the bounds. Must not know: what is sent, timers.
 """
@@ -24,7 +24,7 @@ class Pace:
         self._before = 0
 
     def is_too_slow(self, now_s: float, received: int) -> bool:
-        """Whether to give up on it, with so many bytes received so far."""
+        """Whether it is too slow, with so many bytes received so far."""
         due = (now_s - self.began_s - GRACE_S) * BYTES_PER_S_MIN
         is_slow = received == self._before or received < due
         self._before = received

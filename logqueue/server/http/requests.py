@@ -44,7 +44,7 @@ IGNORED_HEADER = b"logqueue-ignored"
 
 
 class ClientGone(Exception):
-    """The client hung up before its request was complete; there is nobody to answer."""
+    """The client hung up before its request was complete; there is no one to answer."""
 
 
 class RequestPeer(Protocol):
@@ -85,8 +85,8 @@ class HttpRequest:
         is_json: The body is known to be there, with a content type that the route takes.
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
-        is_long: It waits for something that may never come; whoever sends no more is taken to have
-            hung up. Set by `api.long_poll`.
+        is_long: It waits for something that may never come; a client that closes its side is taken
+            to have hung up. Set by `api.long_poll`.
     """
 
     __slots__ = (
@@ -310,7 +310,7 @@ async def read_parts(download: Download) -> AsyncIterator[bytes]:
 
 
 class StreamedReply(NamedTuple):
-    """An answer whose length nobody knows: sent part by part, as fast as it is taken.
+    """An answer of unknown length: sent part by part, as fast as it is taken.
 
     Attributes:
         parts: The body. Closed at the end, however it ends.

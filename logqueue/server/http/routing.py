@@ -34,7 +34,7 @@ class Route(NamedTuple):
     """One row of the table.
 
     Attributes:
-        pattern: The path; `*` stands for a name, or for one thing of a topic.
+        pattern: The path; `*` is a name, or the id of one item of a topic.
         stream: Sends a long-lived reply instead of `handler`: the route accepts `?token=`, and is
             not counted as in progress.
         probe: Answered without a key unless probe authentication is on, and at any time.

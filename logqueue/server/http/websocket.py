@@ -49,7 +49,7 @@ class SocketListener(Protocol):
         ...
 
     def socket_lost(self) -> None:
-        """The connection is gone, or its end has begun; nothing more can be sent."""
+        """The connection is closed or closing; nothing more can be sent."""
         ...
 
 
@@ -77,7 +77,7 @@ def accept(path: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def frame(text: bytes) -> bytes:
-    """A text message as it goes over the wire; sockets may share the result."""
+    """A text message as sent; sockets may share the result."""
     return Frame(Opcode.TEXT, text).serialize(mask=False)
 
 
@@ -87,7 +87,7 @@ class WebSocket(asyncio.Protocol):
     Attributes:
         is_paused: The client reads more slowly than it is written to; writers wait for
             `socket_drained`.
-        listener: Who is told; None once the end has begun.
+        listener: Gets the messages; None once the socket closes.
     """
 
     def __init__(
@@ -130,12 +130,12 @@ class WebSocket(asyncio.Protocol):
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, framed: bytes) -> None:
-        """Send what `frame` made; without effect once the end has begun."""
+        """Send what `frame` made; without effect once the socket closes."""
         if self.listener is not None:
             self._transport.write(framed)
 
     def close(self, code: CloseCode, reason: str) -> None:
-        """Begin the closing handshake; the listener is told, and nothing more is sent."""
+        """Begin the closing handshake; the listener is notified, and nothing more is sent."""
         if self.listener is not None:
             self._frames.send_close(code, reason)
             self._flush()
@@ -148,11 +148,11 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def _may_read(self) -> bool:
-        """Whoever does not read is not read from: even a ping would be answered."""
+        """A client that does not read is not read from: even a ping would be answered."""
         return self._is_reading_wanted and not self.is_paused
 
     def _adjust_reading(self) -> None:
-        """Pause or resume the transport; what has come already goes first."""
+        """Pause or resume the transport; what has arrived already is handled first."""
         if self._backlog and self._may_read and not self._is_going_on:
             self._is_going_on = True
             self._loop.call_soon(self._go_on)
@@ -199,7 +199,7 @@ class WebSocket(asyncio.Protocol):
         self._adjust_reading()
 
     def hold(self, size: int) -> None:
-        """Whoever understands the messages holds so many bytes for this client from now on.
+        """The listener holds so many bytes for this client from now on.
 
         Raises:
             Throttled: There is no room for more.
@@ -237,7 +237,7 @@ class WebSocket(asyncio.Protocol):
                 self._slow_timer = self._loop.call_later(GRACE_S, self._look_at_message)
 
     def _look_at_message(self) -> None:
-        """Give up on a message that comes too slowly."""
+        """Close on a message that comes too slowly."""
         self._slow_timer = None
         if self._pace is None or self.listener is None:
             return
@@ -312,7 +312,7 @@ class WebSocket(asyncio.Protocol):
                     self._transport.close()
 
     def _end(self) -> None:
-        """The end has begun, from whichever side."""
+        """The socket closes, from whichever side."""
         listener, self.listener = self.listener, None
         if listener is None:
             return
@@ -336,7 +336,7 @@ class WebSocket(asyncio.Protocol):
         self._share.memory.flow(self)
 
     def _look_for_life(self) -> None:
-        """A client that sent nothing for a while is asked, and given up if it does not answer."""
+        """Ping a client that was silent for a while; disconnect it if it does not answer."""
         if not self._reads:
             return
         if self._pinged:

@@ -86,7 +86,7 @@ class IncomingFrames:
 
     @property
     def is_between(self) -> bool:
-        """Whether no frame or message has begun that is not whole."""
+        """Whether there is no incomplete frame or message."""
         return not (self._is_inside or self._head)
 
     def discard(self) -> None:

@@ -7,11 +7,11 @@ topics, events, who reads.
 A block that enters the state with its frame is held in two parts (`events/split_block`); small
 ones, and those without a frame, stay whole. When the segment is sealed, `offload` takes a checksum
 of each page of the data and frees the memory. From then on data is read with `pread`, page by page,
-and each page is compared with its checksum: damage and I/O errors are a `StorageUnreadable` of
-whoever asked for that record. (A memory map would end the process with a signal instead, and would
-hand out damaged bytes as if they were good.)
+and each page is compared with its checksum: damage and I/O errors are a `StorageUnreadable` for
+the request of that record. (A memory map would end the process with a signal instead, and would
+deliver damaged bytes as if they were good.)
 
-Threads: `in_frame` and `keep` belong to whoever logs or replays; `read` and all else may be called
+Threads: `in_frame` and `keep` are for logging and replay; `read` and all else may be called
 from any thread.
 """
 
@@ -72,7 +72,7 @@ class PayloadFile:
         self._read_to = self._ahead = 0
 
     def note_read(self, offset: int, end: int) -> None:
-        """A part was read: whoever goes on behind the last read finds what follows in memory.
+        """A part was read: a reader that continues after it finds what follows in memory.
 
         Raises:
             OSError: As the file system does.
@@ -216,7 +216,7 @@ class PayloadStore:
         return None
 
     def _look_in(self, part: bytes, block: bytes) -> int:
-        # Blocks are asked for in the order of the frame, so the search goes on behind the last.
+        # Blocks are asked for in the order of the frame, so the search continues after the last.
         needle = block[:64]
         for start in (self._searched, 0) if self._searched else (0,):
             at = part.find(needle, start)
@@ -368,7 +368,7 @@ class PayloadStore:
     # -- segments that go ------------------------------------------------------------------------
 
     def pin_before(self, segment: int) -> None:
-        """The files of all segments below this one lose their names: whoever still has a record of
+        """The files of all segments below this one lose their names: a holder of a record of
         theirs can go on reading it.
 
         Raises:

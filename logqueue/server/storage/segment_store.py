@@ -1,8 +1,8 @@
 """The one owner of segments: those of both logs and those in the archive, and what is in each.
 
-Owns: which file stands for a segment, whether it may be dropped, reading it piece by piece, going
+Owns: which file holds a segment, whether it may be dropped, reading it piece by piece, going
 on with one that has grown, and what was found out lately. `places`, `path_of` and `may_drop_before`
-may be called by anybody; all else works in steps that read files, in one thread. Must not know:
+may be called from anywhere; all else works in steps that read files, in one thread. Must not know:
 asyncio, HTTP, what the journal writes.
 """
 
@@ -165,7 +165,7 @@ class SegmentStore:
 
         Args:
             place: Where it is.
-            through: Of a segment that grows, the last frame that may be told of: whatever the
+            through: Of a segment that grows, the last frame that may be shown: whatever the
                 caller knows to be durable.
             known: What those before it tell, for callers who know; they are looked at if need be.
 
@@ -192,7 +192,7 @@ class SegmentStore:
                 builder = self._growing.get(key)
                 if builder is None:
                     begun = yield from self._begin(place, file, known)
-                    # Somebody else may have begun with it meanwhile.
+                    # Another caller may have started it meanwhile.
                     builder = self._growing.setdefault(key, begun)
             except SegmentDamaged as error:
                 return self._remember(key, SegmentScan(self._nothing(place), error.problem))
@@ -210,7 +210,7 @@ class SegmentStore:
         else:
             is_short = index.last_frame < min(through, place.last)
         if damage is None and is_short:
-            damage = builder.problem or "zeros stand where a frame belongs"
+            damage = builder.problem or "zeros where a frame is expected"
         found = SegmentScan(index, damage)
         if place.is_sealed or damage is not None:
             # What was taken for damage must not be fed to the builder twice.
@@ -232,7 +232,7 @@ class SegmentStore:
                 yield from self.scan(place, jobs.durable)
 
     def forget_all_but(self, log: LogName, ids: Iterable[int]) -> None:
-        """Let go of what was found out about segments that are no more."""
+        """Forget what was found out about dropped segments."""
         there = set(ids)
         for memory in (self._whole, self._growing):
             for key in [key for key in memory if key[0] == log and key[1] not in there]:
@@ -255,7 +255,7 @@ class SegmentStore:
 
     def _known_before(self, place: SegmentPlace) -> Generator[None, None, KnownTopics]:
         """What the jobs log tells of topics and routers before a segment."""
-        # Whoever comes meanwhile begins at the first segment.
+        # A caller meanwhile starts at the first segment.
         (last, known), self._past = self._past, (0, KnownTopics())
         if last >= place.id:
             last, known = 0, KnownTopics()
@@ -304,7 +304,7 @@ class SegmentStore:
             )
         except (OSError, IndexDamaged) as error:
             problem = str(error)
-        logger.warning("the index %s is made anew: %s", path, problem)
+        logger.warning("rebuilding the index %s: %s", path, problem)
         if self.archive is not None:
             self.archive.distrust_index(place.log, place.id)
         return None
@@ -331,7 +331,7 @@ def _stands_alone(file: File) -> bool:
         return False
     if not isinstance(event, ev.Checkpointed):
         return False
-    # The last part of an earlier checkpoint may stand there too.
+    # The last part of an earlier checkpoint may be there too.
     return not event.more and event.begun in (0, header.id)
 
 
