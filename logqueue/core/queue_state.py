@@ -157,6 +157,16 @@ class QueueState:
         held = self.streams.get(stream)
         return len(held) if held is not None else 0
 
+    def grant_of(self, seqs: Sequence[int]) -> Grant | None:
+        """The grant that gave out exactly these jobs, in this order, and still has them all; None
+        when there is none. Jobs are mostly settled as they were handed out, and then need not be
+        looked at one by one."""
+        job = self.jobs.get(seqs[0]) if seqs else None
+        grant = job.grant if job is not None else None
+        if grant is None or grant.live != len(seqs) or grant.seqs != seqs:
+            return None
+        return grant
+
     # -- changes (by core/apply only) ------------------------------------------------------------
 
     def elapse(
@@ -423,27 +433,28 @@ class QueueState:
 
     def finish(self, seqs: Sequence[int]) -> None:
         """Jobs are complete: their leases and counters go."""
-        pop = self.jobs.pop
-        found = [pop(seq, None) for seq in seqs]
-        start, count = 0, len(found)
-        while start < count:
-            job = found[start]
-            end = start + 1
-            if job is not None and job.grant is not None:
-                # Jobs that were handed out together mostly end together.
-                grant = job.grant
-                while end < count and (other := found[end]) is not None and other.grant is grant:
-                    end += 1
-                if self.orphans:
-                    gone = sum(one is not None and not one.live for one in found[start:end])
-                    self.orphans -= gone
-                    self.leased += gone
-                self.leased -= end - start
-                self._leave_stream(seqs[start:end], grant)
-                self._spend(grant, end - start)
-            elif job is not None:
-                self._leave(seqs[start], job)
-            start = end
+        grant = self.grant_of(seqs)
+        found = [*map(self.jobs.pop, seqs, repeat(None))]
+        if grant is not None:
+            self._end_together(seqs, found, grant)
+            return
+        for seq, job in zip(seqs, found, strict=True):
+            if job is not None:
+                if not job.live:
+                    self.orphans -= 1
+                self._leave(seq, job)
+
+    def _end_together(
+        self, seqs: Sequence[int], jobs: Sequence[JobEntry | None], grant: Grant
+    ) -> None:
+        """All leases of a grant have ended, of jobs that are no longer in `jobs`."""
+        orphans = 0
+        if self.orphans:
+            orphans = sum(job is not None and not job.live for job in jobs)
+        self.orphans -= orphans
+        self.leased -= len(seqs) - orphans
+        self._leave_stream(seqs, grant)
+        self._spend(grant, len(seqs))
 
     def forget(self, seqs: Sequence[int]) -> None:
         """Records were removed by eviction or delete. Leased ones stay as orphans."""

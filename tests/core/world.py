@@ -284,7 +284,7 @@ class World:
         topic: str = "q",
     ) -> tuple[int, list[int]]:
         """Complete jobs: how many counted, and which were skipped."""
-        reply: cmd.SettleResult = self.run(cmd.AckJobs(topic, node, seqs, tokens))
+        reply: cmd.SettleResult = self.run(cmd.AckJobs(topic, node, [*seqs], tokens))
         return reply.settled, reply.skipped
 
     def nack(
@@ -299,7 +299,7 @@ class World:
     ) -> tuple[int, list[int]]:
         """Give jobs back: how many counted, and which were skipped."""
         reply: cmd.SettleResult = self.run(
-            cmd.NackJobs(topic, node, seqs, tokens, delay_ms, error, count)
+            cmd.NackJobs(topic, node, [*seqs], tokens, delay_ms, error, count)
         )
         return reply.settled, reply.skipped
 
@@ -312,7 +312,7 @@ class World:
         topic: str = "q",
     ) -> tuple[list[int], list[int], int]:
         """Set deadlines: which counted, which were skipped, the deadline."""
-        reply: cmd.ExtendResult = self.run(cmd.ExtendLeases(topic, node, seqs, lease_ms, tokens))
+        reply: cmd.ExtendResult = self.run(cmd.ExtendLeases(topic, node, [*seqs], lease_ms, tokens))
         return reply.seqs, reply.skipped, reply.deadline
 
     def release(self, stream: int, topic: str = "q") -> int:
@@ -364,7 +364,7 @@ class World:
         self, *seqs: int, node: str = "w", error: str | None = None, topic: str = "q"
     ) -> tuple[int, list[int]]:
         """Give jobs up: how many counted, and which were skipped."""
-        reply: cmd.SettleResult = self.run(cmd.RejectJobs(topic, node, seqs, None, error))
+        reply: cmd.SettleResult = self.run(cmd.RejectJobs(topic, node, [*seqs], None, error))
         return reply.settled, reply.skipped
 
     def cancel(self, seq: int, *, force: bool = False, topic: str = "q") -> cmd.CancelResult:

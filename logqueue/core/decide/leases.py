@@ -32,10 +32,15 @@ def _held(
     With `counted` a seq named twice counts the first time and is skipped the second; what counts
     is added to it.
     """
+    node = command.node
+    grant = queue.grant_of(command.seqs) if command.tokens is None and not counted else None
+    if grant is not None and grant.node == node and grant.deadline >= now:
+        if counted is not None:
+            counted.update(command.seqs)
+        return [*command.seqs], []
     held: list[int] = []
     skipped: list[int] = []
     jobs = queue.jobs
-    node = command.node
     tokens = command.tokens or [None] * len(command.seqs)
     for seq, token in zip(command.seqs, tokens, strict=True):
         job = jobs.get(seq)
