@@ -9,13 +9,21 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import exits, output
 from logqueue.cli.connection import url_of
 from logqueue.cli.exits import UsageError
-from logqueue.cli.pipeline_runs import progress, refusals, run, stopped_by_sigterm, to_people
+from logqueue.cli.pipeline_runs import (
+    noted_sigterm,
+    progress,
+    refusals,
+    run,
+    stopped_by_sigterm,
+    to_people,
+)
 from logqueue.errors import quoted
 
 if TYPE_CHECKING:
@@ -96,19 +104,21 @@ def archive(arguments: argparse.Namespace) -> int:
     def work(spark: SparkSession, note: Note) -> dict[str, Any]:
         from logqueue.pipeline.engines.spark.archive.job import run_archive
 
-        return run_archive(
-            spark,
-            _source(arguments),
-            arguments.to,
-            topics=names_of(arguments.topics, "--topics") or None,
-            pattern=arguments.pattern,
-            once=arguments.every is None,
-            every_s=arguments.every,
-            max_records=arguments.max_records,
-            variant=arguments.variant,
-            delta=arguments.delta,
-            note=note,
-        )
+        with noted_sigterm() if arguments.every is not None else nullcontext(_never) as is_over:
+            return run_archive(
+                spark,
+                _source(arguments),
+                arguments.to,
+                topics=names_of(arguments.topics, "--topics") or None,
+                pattern=arguments.pattern,
+                once=arguments.every is None,
+                every_s=arguments.every,
+                max_records=arguments.max_records,
+                variant=arguments.variant,
+                delta=arguments.delta,
+                note=note,
+                is_over=is_over,
+            )
 
     # A continuous run may read much.
     inputs = directories(arguments) if arguments.every is None else ()
@@ -116,6 +126,10 @@ def archive(arguments: argparse.Namespace) -> int:
     rows = {name: table["rows"] for name, table in summary["tables"].items()}
     to_people(arguments, {**rows, "archive": summary["to"]})
     return exits.OK
+
+
+def _never() -> bool:
+    return False
 
 
 def _source(arguments: argparse.Namespace) -> dict[str, str]:

@@ -154,10 +154,36 @@ def stopped_by_sigterm() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    with _on_sigterm(stop):
+        yield
+
+
+@contextmanager
+def noted_sigterm() -> Iterator[Callable[[], bool]]:
+    """SIGTERM is noted, for work that asks again and again whether to end; a second one ends the
+    run as Ctrl-C does.
+
+    An exception in the middle of a call to Java would leave the reply behind, for the next call to
+    take for its own, or be lost where Python can only print it.
+    """
+    is_asked = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal is_asked
+        if is_asked:
+            raise KeyboardInterrupt
+        is_asked = True
+
+    with _on_sigterm(note):
+        yield lambda: is_asked
+
+
+@contextmanager
+def _on_sigterm(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, handler)
     try:
         yield
     finally:

@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from logqueue.cli import main, pipeline_jobs, pipeline_runs
+from logqueue.cli.pipeline_runs import noted_sigterm
 from logqueue.client import Client
+from logqueue.pipeline.engines.spark.archive import job
 from logqueue.shapes import Record
 from logqueue.testing import ServerProcess
 from tests.house import ROOT
@@ -201,6 +203,41 @@ def test_sigterm_ends_an_archive_that_goes_on(place: Place, ended: Mapping[str, 
 
 
 # -- without Spark -------------------------------------------------------------------------------
+
+
+def test_sigterm_is_noted_and_a_second_one_interrupts() -> None:
+    """In the middle of a call to Java, an exception would mix up its replies."""
+    before = signal.getsignal(signal.SIGTERM)
+    with noted_sigterm() as is_over:
+        assert not is_over()
+        signal.raise_signal(signal.SIGTERM)
+        assert is_over()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_archive_that_goes_on_ends_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    answers = iter([False, False, True])
+
+    class Query:
+        def awaitTermination(self, timeout_s: float) -> bool:
+            told.append("look")
+            return False
+
+        def stop(self) -> None:
+            told.append("stop")
+
+    class Stream:
+        def start(self, spark: object, trigger: object) -> Query:
+            return Query()
+
+    monkeypatch.setattr(job, "_progress", lambda stream, query: "")
+    streams: Any = [Stream(), Stream()]
+    nothing: Any = None
+    job._run_on(nothing, streams, 1.0, lambda text, share: None, lambda: next(answers))
+    assert told == ["look"] * 4 + ["stop"] * 2
 
 
 @pytest.mark.parametrize(

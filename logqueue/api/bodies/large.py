@@ -39,7 +39,7 @@ from logqueue.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from logqueue.json_problems import text_problem
 from logqueue.model.limits import RECORDS_PER_WRITE_MAX
 
-LARGE_BYTES: Final = 256 << 10
+LARGE_BYTES: Final = 1 << 20
 """Bodies up to this are decoded at once."""
 RECORD_TEXT_BYTES_MAX: Final = 2 << 20
 """The longest record, with its blanks."""

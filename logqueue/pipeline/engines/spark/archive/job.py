@@ -8,7 +8,7 @@ Lease events are archived first, so that every record that an event refers to is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,7 @@ def run_archive(
     delta: bool = False,
     tables: Sequence[str] = ("lease_events", "records"),
     note: Note = silent,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Archive records and lease events, from where the archive ends.
 
@@ -126,6 +127,8 @@ def run_archive(
         delta: Keep a Delta table beside the files, in the directory of each table.
         tables: Which tables to archive, in this order.
         note: Called with the progress.
+        is_over: Asked about every second by a continuous archive, which ends in order when it says
+            so.
 
     Returns:
         Root, and by table the epochs, files, rows, bytes and ranges that this run has added.
@@ -163,7 +166,7 @@ def run_archive(
                 _run_once(spark, streams, note)
             else:
                 assert every_s is not None
-                _run_on(spark, streams, every_s, note)
+                _run_on(spark, streams, every_s, note, is_over)
         except PipelineError:
             raise
         except Exception as error:
@@ -241,7 +244,13 @@ def _run_once(spark: SparkSession, streams: Sequence[_Stream], note: Note) -> No
     note("archived", 1.0)
 
 
-def _run_on(spark: SparkSession, streams: Sequence[_Stream], every_s: float, note: Note) -> None:
+def _run_on(
+    spark: SparkSession,
+    streams: Sequence[_Stream],
+    every_s: float,
+    note: Note,
+    is_over: Callable[[], bool],
+) -> None:
     trigger = {"processingTime": f"{round(every_s * 1000)} milliseconds"}
     queries: list[StreamingQuery] = []
     try:
@@ -249,7 +258,7 @@ def _run_on(spark: SparkSession, streams: Sequence[_Stream], every_s: float, not
         with suppress(KeyboardInterrupt):
             for stream in streams:
                 queries.append(stream.start(spark, trigger))
-            while True:
+            while not is_over():
                 for stream, query in zip(streams, queries, strict=True):
                     if query.awaitTermination(POLL_S):
                         return
