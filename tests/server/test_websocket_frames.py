@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from websockets.frames import CloseCode, Frame, Opcode
 
 from logqueue.server.client_memory import ClientMemory, MemoryShare
+from logqueue.server.http import websocket
 from logqueue.server.http.websocket import WebSocket
 from logqueue.server.http.websocket_frames import (
     FRAMES_PER_STEP,
@@ -241,3 +242,9 @@ def test_what_has_come_waits_while_the_listener_does_not_read() -> None:
         pass
     assert len(listener.received) == 2 * MESSAGES_PER_STEP
     assert transport.is_read
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 1 << 20])
+def test_a_text_message_is_one_frame(size: int) -> None:
+    text = b"x" * size
+    assert websocket.frame(text) == Frame(Opcode.TEXT, text).serialize(mask=False)

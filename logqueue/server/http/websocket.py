@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from websockets.datastructures import Headers
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import CloseCode
 from websockets.http11 import Request as HandshakeRequest
 from websockets.protocol import Protocol as Frames
 from websockets.protocol import Side, State
@@ -78,7 +78,12 @@ def accept(path: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 def frame(text: bytes) -> bytes:
     """A text message as sent; sockets may share the result."""
-    return Frame(Opcode.TEXT, text).serialize(mask=False)
+    size = len(text)
+    if size < 126:
+        return b"\x81%c%b" % (size, text)
+    if size < 1 << 16:
+        return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), text)
+    return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), text)
 
 
 class WebSocket(asyncio.Protocol):
