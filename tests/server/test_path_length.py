@@ -7,7 +7,7 @@ are what is reached now; lower them when the way gets shorter.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -31,6 +31,9 @@ NOT_ON_THE_WAY = (
     ".venv/",
 )
 """Stand-ins for the network and the disk, and what the committer does in a thread of its own."""
+
+HTTP = ("logqueue/server/http/", "logqueue/server/client_memory.py")
+"""What each connection of a turn costs by itself; see `test_a_request_passes_few_functions`."""
 
 
 class _Way:
@@ -99,3 +102,40 @@ def test_a_request_passes_few_functions(
     way = "\n".join(f"{file}: {name}" for file, name in passed)
     assert len(files) <= files_max, f"{len(files)} files:\n" + "\n".join(sorted(files))
     assert len(passed) <= calls_max, f"{len(passed)} calls:\n{way}"
+
+
+def calls_of(memory: Memory, wanted: list[tuple[str, str, object]]) -> int:
+    """The calls, HTTP itself left out, of requests that are read in one turn of the loop."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal calls
+        name = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
+        is_theirs = name == frame.f_code.co_filename or name.startswith(NOT_ON_THE_WAY)
+        if event == "call" and not is_theirs and not name.startswith(HTTP):
+            calls += 1
+
+    memory.core._run(lambda: sys.setprofile(note))
+    try:
+        answers = memory.begin_together(*wanted)
+    finally:
+        memory.core._run(lambda: sys.setprofile(None))
+    assert all(answer.status == 200 for answer in answers)
+    return calls
+
+
+@pytest.mark.parametrize(("what", "more_max"), [("append", 26.5), ("claim", 47.5), ("ack", 21.5)])
+def test_a_further_request_of_a_turn_passes_fewer(
+    memory: Memory, what: str, more_max: float
+) -> None:
+    memory.append(*range(30))
+    held = [job["$seq"] for job in memory.take(max=20)]
+    bodies: dict[str, Callable[[], object]] = {
+        "append": lambda: {"records": [{"data": 1}]},
+        "claim": lambda: {"node": "w"},
+        "ack": lambda: {"node": "w", "seqs": [held.pop()]},
+    }
+    path = "topics/q" if what == "append" else f"topics/q/{what}"
+    one, many = ([("POST", path, bodies[what]()) for _ in range(count)] for count in (1, 11))
+    more = (-calls_of(memory, one) + calls_of(memory, many)) / 10
+    assert more <= more_max

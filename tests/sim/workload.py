@@ -7,12 +7,12 @@ when the world stops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from itertools import chain, count
 from random import Random
 
 from logqueue.core import commands as cmd
 from logqueue.errors import LogqueueError
-from tests.core.world import World, job
+from tests.core.world import World, job, pack
 from tests.sim.ledger import Batch, Ledger, Promises
 
 TOPICS: dict[str, dict[str, object]] = {
@@ -50,6 +50,8 @@ class Workload:
         world.wait(rng.choice((0, 1, 20, 150)))
         steps: list[tuple[int, Callable[[World, str], None]]] = [
             (8, self.append),
+            (3, self.append_together),
+            (2, self.ack_together),
             (7, self.claim),
             (6, self.ack),
             (2, self.nack),
@@ -84,6 +86,46 @@ class Workload:
         if key is not None and rng.random() < 0.5:
             again = world.write(name, 0, key=key)
             assert again.deduped and again.first_seq == reply.first_seq
+
+    def append_together(self, world: World, name: str) -> None:
+        """Append a few small batches as one turn of the server's loop does."""
+        promises = self.ledger.topics[name]
+        written = [
+            tuple(next(self.numbers) for _ in range(self.rng.randrange(1, 3)))
+            for _ in range(self.rng.randrange(2, 5))
+        ]
+        # They are in one frame: all of them come back, or none.
+        promises.tried.append(tuple(chain.from_iterable(written)))
+        members = [
+            cmd.Append(name, pack([job(d, tag=f"t{d % 3}") for d in data]), len(data))
+            for data in written
+        ]
+        results: list[cmd.AppendResult] = world.run(cmd.Cohort(name, members))
+        for data, reply in zip(written, results, strict=True):
+            seqs = range(reply.first_seq, reply.first_seq + reply.records)
+            promises.shown.append(Batch(seqs, data))
+            if promises.durability in ("disk", "fsync"):
+                for seq, number in zip(seqs, data, strict=True):
+                    assert promises.given.setdefault(seq, number) == number, f"{name}: {seq} twice"
+
+    def ack_together(self, world: World, name: str) -> None:
+        """Both nodes ack some of theirs in one turn, and one of them some twice."""
+        wanted = [self._some_held(name) for _ in range(3)]
+        promises = self.ledger.topics[name]
+        named = {seq for _, seqs in wanted for seq in seqs}
+        promises.gone |= named
+        members = [cmd.AckJobs(name, node, seqs) for node, seqs in wanted]
+        results: list[cmd.SettleResult] = world.run(cmd.Cohort(name, members))
+        done: set[int] = set()
+        for (_, seqs), result in zip(wanted, results, strict=True):
+            counted = set(seqs) - set(result.skipped)
+            assert len(counted) == result.settled and not counted & done
+            done |= counted
+        promises.acked |= done
+        topic = world.state.topics[name]
+        promises.gone -= {seq for seq in named - done if topic.holds(seq)}
+        for seq in named:
+            self.held[name].pop(seq)
 
     def claim(self, world: World, name: str) -> None:
         """Claim for a worker, a work stream or a cohort."""
