@@ -7,7 +7,7 @@ not know: how a command is decided, HTTP.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -42,7 +42,15 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Command(msgspec.Struct, Generic[R_co], frozen=True):
-    """What a caller wants; the type says what it results in, once it is decided and done."""
+    """What a caller wants; the type says what it results in, once it is decided and done.
+
+    Attributes:
+        leases_only: It changes the leases of its topic and nothing else.
+        makes_copies: It may copy jobs into the archive or the dead-letter topic of its queue.
+    """
+
+    leases_only: ClassVar[bool] = False
+    makes_copies: ClassVar[bool] = False
 
     @property
     def topic(self) -> str:
@@ -164,6 +172,9 @@ class ClaimJobs(Command[ClaimResult], frozen=True):
             keeps the call on the queue's waitlist meanwhile.
     """
 
+    leases_only: ClassVar[bool] = True
+    makes_copies: ClassVar[bool] = True
+
     topic: str
     claimers: tuple[Claimer, ...]
     divert: bool = True
@@ -172,6 +183,8 @@ class ClaimJobs(Command[ClaimResult], frozen=True):
 
 class AckJobs(Command[SettleResult], frozen=True):
     """Complete jobs: the permanent delete. `tokens` are lease numbers, None where unfenced."""
+
+    makes_copies: ClassVar[bool] = True
 
     topic: str
     node: str
@@ -189,6 +202,8 @@ class NackJobs(Command[SettleResult], frozen=True):
             return of jobs that were never started.
     """
 
+    leases_only: ClassVar[bool] = True
+
     topic: str
     node: str
     seqs: Sequence[int]
@@ -201,6 +216,8 @@ class NackJobs(Command[SettleResult], frozen=True):
 class RejectJobs(Command[SettleResult], frozen=True):
     """Jobs that this node holds have failed for good: dead-lettered, or as on_exhausted says."""
 
+    makes_copies: ClassVar[bool] = True
+
     topic: str
     node: str
     seqs: Sequence[int]
@@ -210,6 +227,8 @@ class RejectJobs(Command[SettleResult], frozen=True):
 
 class ExtendLeases(Command[ExtendResult], frozen=True):
     """Set the deadline of held leases to now + `lease_ms`."""
+
+    leases_only: ClassVar[bool] = True
 
     topic: str
     node: str
@@ -237,6 +256,8 @@ class ReleaseStream(Command[Done], frozen=True):
             do not count.
     """
 
+    leases_only: ClassVar[bool] = True
+
     topic: str
     stream: int
     has_worked: bool = True
@@ -254,6 +275,8 @@ class DeleteRecords(Command[RemoveResult], frozen=True):
 class RemoveRecords(Command[RemoveResult], frozen=True):
     """A portion of `DeleteRecords`: delete those of these records, ascending, that still match."""
 
+    makes_copies: ClassVar[bool] = True
+
     topic: str
     seqs: Sequence[int]
     match: Predicate | None = None
@@ -262,6 +285,8 @@ class RemoveRecords(Command[RemoveResult], frozen=True):
 class CancelJob(Command[CancelResult], frozen=True):
     """Remove one job that is waiting or held; with `force` also one in flight."""
 
+    makes_copies: ClassVar[bool] = True
+
     topic: str
     seq: int
     force: bool = False
@@ -269,6 +294,8 @@ class CancelJob(Command[CancelResult], frozen=True):
 
 class CancelKey(Command[CancelResult], frozen=True):
     """Remove the waiting job with a key (a JSON string fragment)."""
+
+    makes_copies: ClassVar[bool] = True
 
     topic: str
     key: bytes
@@ -283,6 +310,8 @@ class Purge(Command[PurgeResult], frozen=True):
 
 class PurgeJobs(Command[PurgeResult], frozen=True):
     """A portion of `Purge`: remove those of these jobs, ascending, that are in such a state."""
+
+    makes_copies: ClassVar[bool] = True
 
     topic: str
     seqs: Sequence[int]

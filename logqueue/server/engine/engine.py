@@ -58,20 +58,6 @@ behind than that waits for them, a turn of the loop after the other: see `is_far
 DUE_AGAIN_MS = 1000
 """When due records are tried again that found no room where their copies go."""
 
-_LEASES_ONLY = frozenset((cmd.ClaimJobs, cmd.ExtendLeases, cmd.NackJobs, cmd.ReleaseStream))
-
-_MAKE_COPIES = frozenset(
-    (
-        cmd.ClaimJobs,
-        cmd.AckJobs,
-        cmd.RejectJobs,
-        cmd.CancelJob,
-        cmd.CancelKey,
-        cmd.PurgeJobs,
-        cmd.RemoveRecords,
-    )
-)
-
 
 EventListener = Callable[[Topic | None, ev.Event, Sequence[ev.JobChange]], None]
 """Called with each applied event, and what it means for jobs. Must be quick."""
@@ -179,7 +165,7 @@ class Engine:
         topic: Topic | None = state.topics.get(command.topic)
         kind = type(command if not isinstance(command, cmd.Cohort) else command.members[0])
         if topic is not None:
-            if self._settling and kind in _LEASES_ONLY and self.is_settling(topic):
+            if self._settling and kind.leases_only and self.is_settling(topic):
                 raise NotReady(
                     f"leases of '{topic.name}' cannot change while they are brought in line with "
                     "the durable content of the failed log; nothing was done: try again in a second"
@@ -188,7 +174,7 @@ class Engine:
                 replacing.finish(state, topic)
             self._advance_time(topic, now)
             # Copies must find the room that time has made where they go.
-            if kind in _MAKE_COPIES:
+            if kind.makes_copies:
                 for target in (topic.config.archive, topic.config.dead_letter):
                     if target is not None and target in state.topics:
                         replacing.finish(state, state.topics[target])
