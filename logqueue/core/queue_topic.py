@@ -14,7 +14,7 @@ from typing import Any
 
 from logqueue.core.batch import Batch
 from logqueue.core.queue_state import QueueState
-from logqueue.core.record_attributes import RecordAttributeIndex
+from logqueue.core.record_attributes import JobAttributeIndex
 from logqueue.core.topic import Topic
 from logqueue.model.config import TopicOptions
 
@@ -24,12 +24,14 @@ class QueueTopic(Topic):
 
     Attributes:
         queue: Its jobs: leases, delays, holds, the cursor.
+        attributes: As of a topic, with its keys and timed jobs.
     """
 
     # No slots of its own: see `become_queue`.
     __slots__ = ()
 
     queue: QueueState
+    attributes: JobAttributeIndex | None
 
     def __init__(self, number: int, name: str, config: TopicOptions) -> None:
         super().__init__(number, name, config)
@@ -48,8 +50,8 @@ class QueueTopic(Topic):
         """As for a log, unless there are jobs with a state of their own."""
         return super().evicted_max if not self.queue.jobs else self.removed_max
 
-    def _new_attributes(self) -> RecordAttributeIndex:
-        return RecordAttributeIndex(self.queue, self.key_of, self.is_bare)
+    def _new_attributes(self) -> JobAttributeIndex:
+        return JobAttributeIndex(self.queue, self.key_of, self.is_bare)
 
     def _evicted(
         self, floor: int, count: int, cut: Sequence[Sequence[Batch]], seqs: Sequence[int]
@@ -94,6 +96,6 @@ def as_log(topic: QueueTopic) -> Topic:
         if slot != "queue":
             setattr(log, slot, getattr(topic, slot))
     topic.queue = QueueState()
-    if log.attributes is not None:
-        log.attributes.forget_jobs()
+    if topic.attributes is not None:
+        log.attributes = topic.attributes.without_jobs()
     return log

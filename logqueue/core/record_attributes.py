@@ -1,7 +1,7 @@
 """What single records ask for that most records do not: their own time to live, a delay, a key.
 
 Owns: the indexes over such records, and their upkeep as batches come and records go (called from
-`Topic` only). A topic without such records has no `RecordAttributeIndex`. Must not know: commands,
+`Topic` only). A topic without such records has no index. Must not know: commands,
 events, the log.
 """
 
@@ -16,6 +16,7 @@ from logqueue.core import record_times
 from logqueue.core.batch import Batch
 from logqueue.core.keys import Lookup, WaitingKeys
 from logqueue.core.queue_state import QueueState, large_parts
+from logqueue.core.record_times import Own
 from logqueue.core.timed_runs import IsBare
 from logqueue.events.block import DELAY, KEY, MAX_DELIVERIES, BlockView
 
@@ -29,12 +30,9 @@ class RecordAttributeIndex:
         bytes: About how much the log holds of these columns for live records.
     """
 
-    __slots__ = ("_is_bare", "_lookup", "_queue", "bytes", "expiries", "has_bounds")
+    __slots__ = ("bytes", "expiries", "has_bounds")
 
-    def __init__(self, queue: QueueState | None, lookup: Lookup, is_bare: IsBare) -> None:
-        self._is_bare = is_bare
-        self._queue = queue
-        self._lookup = lookup
+    def __init__(self) -> None:
         self.expiries: SortedList[int] = SortedList()
         self.has_bounds = False
         self.bytes = 0
@@ -43,9 +41,6 @@ class RecordAttributeIndex:
 
     def is_due(self, now: int) -> bool:
         """Whether a record is past its own time to live, or a job is superseded."""
-        queue = self._queue
-        if queue is not None and queue.keys is not None and queue.keys.superseded:
-            return True
         return self.has_expired(now)
 
     def has_expired(self, now: int) -> bool:
@@ -71,23 +66,67 @@ class RecordAttributeIndex:
         """Records have come."""
         self.weigh(batch, indexes, 1)
         view = BlockView(batch.block)
-        queue = self._queue
         self.has_bounds = self.has_bounds or bool(view.number_bits >> MAX_DELIVERIES & 1)
         for own in record_times.own_times(batch, view, indexes):
-            if own.expires_at:
-                self.expiries.add(record_times.moment(own.expires_at, own.seq))
-            if own.key and queue is not None:
-                if queue.keys is None:
-                    queue.keys = WaitingKeys(self._lookup)
-                if queue.is_waiting(own.seq):
-                    queue.keys.begin(own.seq, own.key, own.written_at)
-        if queue is not None:
-            self.schedule(batch)
+            self._enter(own)
+
+    def _enter(self, own: Own) -> None:
+        if own.expires_at:
+            self.expiries.add(record_times.moment(own.expires_at, own.seq))
+
+    def leave(self, batch: Batch, indexes: Sequence[int]) -> None:
+        """Live records are about to go; the batch still has them."""
+        self.weigh(batch, indexes, -1)
+        for own in record_times.own_times(batch, BlockView(batch.block), indexes):
+            self._leave(own)
+
+    def _leave(self, own: Own) -> None:
+        if own.expires_at:
+            self.expiries.discard(record_times.moment(own.expires_at, own.seq))
+
+    def weigh(self, batch: Batch, indexes: Sequence[int], sign: int) -> None:
+        """Count the bytes of some records' columns in (1) or out (-1)."""
+        view = BlockView(batch.block)
+        columns = 8 * (view.number_bits >> DELAY).bit_count()
+        column = view.column(KEY) if len(indexes) == batch.count else None
+        texts = column if column is not None else (view.text(KEY, i) for i in indexes)
+        keys = sum(map(len, texts))
+        self.bytes += sign * (columns * len(indexes) + keys)
+
+
+class JobAttributeIndex(RecordAttributeIndex):
+    """The indexes of one queue: those of its records, its waiting keys, and its timed jobs."""
+
+    __slots__ = ("_is_bare", "_lookup", "_queue")
+
+    def __init__(self, queue: QueueState, lookup: Lookup, is_bare: IsBare) -> None:
+        super().__init__()
+        self._is_bare = is_bare
+        self._queue = queue
+        self._lookup = lookup
+
+    def is_due(self, now: int) -> bool:
+        """Whether a record is past its own time to live, or a job is superseded."""
+        keys = self._queue.keys
+        return bool(keys is not None and keys.superseded) or self.has_expired(now)
+
+    def enter(self, batch: Batch, indexes: Sequence[int]) -> None:
+        """Records have come."""
+        super().enter(batch, indexes)
+        self.schedule(batch)
+
+    def _enter(self, own: Own) -> None:
+        super()._enter(own)
+        queue = self._queue
+        if own.key:
+            if queue.keys is None:
+                queue.keys = WaitingKeys(self._lookup)
+            if queue.is_waiting(own.seq):
+                queue.keys.begin(own.seq, own.key, own.written_at)
 
     def schedule(self, batch: Batch) -> None:
         """Schedule a batch's jobs by their own time, those without an entry in the queue state."""
         queue = self._queue
-        assert queue is not None
         delayed: list[int] = []
         ready: list[int] = []
         timed = 0
@@ -107,29 +146,16 @@ class RecordAttributeIndex:
         if timed == batch.count:
             queue.timed_runs.add(batch.first_seq, batch.last_seq, self._is_bare)
 
-    def leave(self, batch: Batch, indexes: Sequence[int]) -> None:
-        """Live records are about to go; the batch still has them."""
-        self.weigh(batch, indexes, -1)
+    def _leave(self, own: Own) -> None:
+        super()._leave(own)
         queue = self._queue
-        for own in record_times.own_times(batch, BlockView(batch.block), indexes):
-            if own.expires_at:
-                self.expiries.discard(record_times.moment(own.expires_at, own.seq))
-            if queue is None:
-                continue
-            if queue.keys is not None:
-                queue.keys.end(own.seq, own.key)
-            if own.is_timed:
-                queue.unschedule(own.seq, own.due_at)
+        if queue.keys is not None:
+            queue.keys.end(own.seq, own.key)
+        if own.is_timed:
+            queue.unschedule(own.seq, own.due_at)
 
-    def forget_jobs(self) -> None:
-        """The topic is no longer a queue."""
-        self._queue = None
-
-    def weigh(self, batch: Batch, indexes: Sequence[int], sign: int) -> None:
-        """Count the bytes of some records' columns in (1) or out (-1)."""
-        view = BlockView(batch.block)
-        columns = 8 * (view.number_bits >> DELAY).bit_count()
-        column = view.column(KEY) if len(indexes) == batch.count else None
-        texts = column if column is not None else (view.text(KEY, i) for i in indexes)
-        keys = sum(map(len, texts))
-        self.bytes += sign * (columns * len(indexes) + keys)
+    def without_jobs(self) -> RecordAttributeIndex:
+        """The indexes of the same records in a log; these must no longer be used."""
+        index = RecordAttributeIndex()
+        index.expiries, index.has_bounds, index.bytes = self.expiries, self.has_bounds, self.bytes
+        return index

@@ -385,7 +385,7 @@ class Topic:
         return self.attributes
 
     def _new_attributes(self) -> RecordAttributeIndex:
-        return RecordAttributeIndex(None, self.key_of, self.is_bare)
+        return RecordAttributeIndex()
 
     def remove(self, seqs: Sequence[int]) -> list[int]:
         """Remove records; seqs that are not live are passed over.

@@ -7,7 +7,7 @@ from logqueue.core.apply.dispatch import apply
 from logqueue.core.apply.elapse import put_some_back
 from logqueue.core.apply.records import AppendRun
 from logqueue.core.queue_topic import QueueTopic
-from logqueue.core.record_attributes import RecordAttributeIndex
+from logqueue.core.record_attributes import JobAttributeIndex
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 
@@ -109,7 +109,7 @@ def _settle_leases(topic: QueueTopic) -> None:
         rebuild_attributes(topic, topic.attributes)
 
 
-def rebuild_attributes(topic: QueueTopic, attributes: RecordAttributeIndex) -> None:
+def rebuild_attributes(topic: QueueTopic, attributes: JobAttributeIndex) -> None:
     """Schedule what the leases do not know, and rebuild which waiting job has which key."""
     queue = topic.queue
     if queue.keys is not None:
