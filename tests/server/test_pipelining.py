@@ -155,6 +155,21 @@ def test_they_are_in_the_books_of_memory() -> None:
     run(scenario)
 
 
+def test_without_memory_for_the_rest_of_a_body_it_is_refused() -> None:
+    """Instead of waiting for bytes that were thrown away."""
+
+    async def scenario(server: Stepped, line: Line) -> None:
+        memory = server.runtime.service.memory
+        memory.add("", memory._bytes_max - 1000)
+        head = request("POST", "/v0/topics/q", b"", b"content-type: application/json",
+                       b"transfer-encoding: chunked")  # fmt: skip
+        assert statuses(await server.talk(line, head + b"1\r\n1\r\n" * 3000)) == [429]
+        line.hang_up()
+        memory.add("", -memory.used)
+
+    run(scenario)
+
+
 def test_replies_wait_for_their_reader() -> None:
     async def scenario(server: Stepped, line: Line) -> None:
         await server.talk(line, *[append(data=b'"%b"' % (b"x" * 50_000))] * 20)
@@ -258,6 +273,58 @@ def test_a_half_closed_client_gets_all_its_replies() -> None:
         await server.rest()
         assert statuses(line.read()) == [200] * 300
         assert line.is_closed
+
+    run(scenario)
+
+
+def test_a_half_closed_client_gets_the_replies_to_what_waits() -> None:
+    """Also when those before it have theirs at once."""
+
+    async def scenario(server: Stepped, line: Line) -> None:
+        nack = request("POST", "/v0/topics/q/nack", b'{"node":"w","seqs":[]}')
+        line.send(nack + request("GET", "/v0/topics/q", b"", b"x: once"))
+        protocol: Any = line._protocol
+        assert protocol.eof_received()
+        await server.rest()
+        assert statuses(line.read()) == [200] * 2
+        assert line.is_closed
+
+    run(scenario)
+
+
+def test_a_config_is_for_those_who_may_create_the_topic() -> None:
+    """Which an earlier request in the same packet has created."""
+
+    async def scenario(server: Stepped, line: Line) -> None:
+        body = b'{"records":[{"data":1}],"config":{"type":"log"}}'
+        configured = request("POST", "/v0/topics/new", body, key="w")
+        assert statuses(await server.talk(line, configured)) == [403]
+        server.runtime.service.change_keys(server.runtime.service.keys)
+        line.send(append("new", key="w") + configured)
+        await server.rest()
+        assert statuses(line.read()) == [201, 200]
+
+    run(scenario, keys="k,w:write")
+
+
+def test_a_reply_that_cannot_be_made_breaks_the_connection_off() -> None:
+    async def scenario(server: Stepped, line: Line) -> None:
+        finish, calls = server.api.finish, []
+
+        def fail(*args: Any) -> Any:
+            calls.append(args)
+            if len(calls) == 2:
+                raise RuntimeError("a fault in the server")
+            return finish(*args)
+
+        vars(server.api)["finish"] = fail
+        line.send(append() * 3)
+        await server.rest()
+        assert line.is_aborted and line.is_closed
+        del vars(server.api)["finish"]
+        other = server.connect()
+        assert statuses(await server.talk(other, append() * 3)) == [200] * 3
+        other.hang_up()
 
     run(scenario)
 

@@ -11,12 +11,13 @@ from logqueue.core import commands as cmd
 from logqueue.errors import Forbidden
 from logqueue.model.scopes import Scope
 from logqueue.server.auth import Key
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
 
 
 def append_command(
-    engine: Engine,
+    dispatcher: Dispatcher,
     key: Key | None,
     topic: str,
     body: record_bodies.AppendBody | record_bodies.JobsBody,
@@ -25,7 +26,7 @@ def append_command(
     """Check a write, and make the command of it.
 
     Args:
-        engine: Knows which topics there are.
+        dispatcher: Knows which topics there are.
         key: Who writes; may write to this topic.
         topic: Its name.
         body: Decoded.
@@ -34,13 +35,21 @@ def append_command(
     Raises:
         LogqueueError: Refused.
     """
-    if body.config is not None and topic not in engine.state.topics:
+    if body.config is not None and not _is_there(dispatcher, topic):
         if key is not None and not key.has(Scope.ADMIN):
             raise Forbidden(
                 "creating a topic with a config needs a key with the admin scope", {"topic": topic}
             )
         require_targets_allowed(key, body.config.dead_letter, body.config.archive)
     return record_bodies.append_command(topic, body, header_key)
+
+
+def _is_there(dispatcher: Dispatcher, topic: str) -> bool:
+    """Whether there is such a topic, once all that was submitted before is decided."""
+    topics = dispatcher.engine.state.topics
+    if topic not in topics:
+        dispatcher.turn.run()
+    return topic in topics
 
 
 def note_append_timings(

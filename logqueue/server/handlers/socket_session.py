@@ -297,7 +297,7 @@ class SocketSession(Subscriber):
         require_topics_allowed(self.key, {message.topic: None})
         engine = self._dispatcher.engine
         published = _Published(engine, message, request_id, time.perf_counter())
-        command = append_command(engine, self.key, message.topic, message)
+        command = append_command(self._dispatcher, self.key, message.topic, message)
         return self._dispatcher.submit(command, _acked, published)
 
     def _require(self, scope: Scope) -> None:

@@ -189,7 +189,7 @@ class TopicRoutes:
             sent = request.header(b"idempotency-key")
             header_key = sent.decode("utf-8", "replace") if sent is not None else None
         engine = dispatcher.engine
-        command = append_command(engine, request.key, request.name, body, header_key)
+        command = append_command(dispatcher, request.key, request.name, body, header_key)
         return dispatcher.submit(command, _appended, (request, engine))
 
     @serves("read_records")

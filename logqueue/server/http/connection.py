@@ -186,7 +186,9 @@ class HttpConnection(asyncio.Protocol):
         self._saw_end = True
         if line and line[-1].is_whole:
             self.api.decide_now()
-            return bool(self._line) and self._line[0].is_held
+            if self._line:
+                return self._line[0].is_held
+            return bool(self._backlog)
         if self._body is not None or self._head:
             self._refuse(InvalidRequest("the connection was shut before the request was complete"))
             return True
@@ -226,12 +228,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _wait(self, data: bytes) -> None:
         """Keep bytes for later; too many stop the reading. Without memory for them the connection
-        ends behind the reply that is due."""
+        ends behind the reply that is due, or a refusal of the request that they complete."""
         self._backlog += data
         try:
             self.note_memory()
-        except Throttled:
+        except Throttled as refusal:
             self._backlog.clear()
+            if self._line and not self._line[-1].is_whole:
+                self._refuse(refusal)
+                return
             self._is_lingering = True
             if self._line:
                 self._line[-1].keep_alive = False
@@ -285,17 +290,15 @@ class HttpConnection(asyncio.Protocol):
                 if body is not None and body is self._body:
                     # It had its share of this step.
                     break
+            if self._line and self._line[0].due is not None:
+                self._deliver_due()
         except LogqueueError as refusal:
             self._refuse(refusal)
         except Exception:
-            # Without what was sent: it may hold a key.
-            logger.exception("a connection failed")
-            self._joined = None
-            self.transport.abort()
+            self._fail()
             return
-        if self._line and self._line[0].due is not None:
-            self._deliver_due()
-        self._flush()
+        if self._joined:
+            self._flush()
         self._joined = None
         if at < len(data) and not self._is_lingering:
             self._wait(data[at:] if at else data)
@@ -307,6 +310,13 @@ class HttpConnection(asyncio.Protocol):
             self._note_unfinished()
         if self._slow_timer is not None or self._head or self._body is not None:
             self._watch_reading()
+
+    def _fail(self) -> None:
+        """Break off a connection on which the server failed."""
+        # Without what was sent: it may hold a key.
+        logger.exception("a connection failed")
+        self._joined = None
+        self.transport.abort()
 
     def _take(self, data: bytes, at: int) -> int:
         """Take bytes for the request that comes now; returns where those begin that were not taken.
@@ -564,7 +574,11 @@ class HttpConnection(asyncio.Protocol):
         """Send what is due, in one write."""
         self._is_delivering = False
         self._joined = []
-        self._deliver_due()
+        try:
+            self._deliver_due()
+        except Exception:
+            self._fail()
+            return
         self._flush()
         self._joined = None
         if self._share.size:
