@@ -20,7 +20,7 @@ from logqueue.api import frames
 from logqueue.api.frames import StreamEvent
 from logqueue.api.record_texts import DATA_SHOWN, TAGS_SHOWN, RecordTexts
 from logqueue.core import commands as cmd
-from logqueue.errors import LogqueueError
+from logqueue.errors import LogqueueError, StorageUnreadable
 from logqueue.server.engine import fanout, reader_groups
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.fanout import DELIVERIES_PER_TURN, Subscriptions
@@ -86,6 +86,7 @@ class Reader(Subscriber):
         self.kinds: list[str] = []
         self.reserved = 0
         self.has_run_out = False
+        self.ended_by: LogqueueError | None = None
         self.wires: list[bytes] = []
 
     @property
@@ -147,6 +148,8 @@ class Reader(Subscriber):
 
     def end(self, error: LogqueueError) -> None:
         """See Subscriber."""
+        self.ended_by = error
+        self.scene.subscriptions.close(self)
 
 
 class Follower(NamedTuple):
@@ -452,6 +455,26 @@ def test_after_a_failure_of_the_log_a_group_goes_on_from_what_is_promised() -> N
         (subscription,) = follower.reader.subscriptions.values()
         assert (follower.reader.seqs["l"], subscription.cursor.seq) == ([1], 1)
         assert follower.reader.reserved == 0 and "tombstone" not in follower.reader.kinds
+
+
+def test_data_that_cannot_be_read_ends_all_readers_that_would_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    followers = [scene.open() for _ in range(5)]
+    other = scene.open({"m": 0})
+    scene.append("l", 1)
+    scene.settle()
+
+    def fail(*_: object) -> bytes:
+        raise StorageUnreadable.because("000001", 17, "Input/output error")
+
+    monkeypatch.setattr(scene.subscriptions._texts, "join", fail)
+    scene.append("l", 2)
+    scene.settle()
+    assert all(isinstance(f.reader.ended_by, StorageUnreadable) for f in followers)
+    assert other.reader.ended_by is None and len(scene.subscriptions._channels) == 1
+    assert {(f.reader.seqs["l"][-1], f.reader.reserved) for f in followers} == {(1, 0)}
 
 
 # -- any reader against a naive one --------------------------------------------------------------
