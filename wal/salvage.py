@@ -141,7 +141,7 @@ class Plan:
             if mend.aside:
                 _second_name(fs, mend.path, mend.aside)
             fs.sync_dir(directory)
-            # The old file has its other name for good before this one is taken from it.
+            # The old file has its other name durably before this one is taken from it.
             fs.rename(draft, mend.path)
             fs.sync_dir(directory)
         for path, aside in reversed(self.put_away):

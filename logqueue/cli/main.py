@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    with contextlib.suppress(AttributeError):  # a stream that somebody has put in the place
+    with contextlib.suppress(AttributeError):  # a stream that a caller has put in the place
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     whole = parser()
     try:

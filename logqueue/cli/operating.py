@@ -33,7 +33,7 @@ def add_to(commands: Commands) -> None:
     dead = commands.add_calling(
         "dead",
         _dead,
-        "list dead letters: jobs that failed for good",
+        "list dead letters: jobs that failed permanently",
         examples=("logqueue dead thumbnails", "logqueue dead thumbnails --json | jq .data"),
     )
     dead.add_argument("topic", help=_TOPIC_HELP)
@@ -305,7 +305,7 @@ def _purge(arguments: argparse.Namespace) -> int:
         count = sum(getattr(counters, state) for state in states)
         words = ", ".join(state.replace("_", " ") for state in states)
         output.require_consent(
-            arguments, f"Remove {output.count_of(count, 'job')} ({words}) of {queue} for good?"
+            arguments, f"Remove {output.count_of(count, 'job')} ({words}) of {queue} permanently?"
         )
         purged = client.purge(queue, states)
     removed = sum(purged.purged.values())

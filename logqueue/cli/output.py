@@ -36,7 +36,7 @@ def line(text: str, *, at_once: bool = False) -> None:
     """A line of data.
 
     Args:
-        at_once: Whether somebody may be waiting for it.
+        at_once: Whether a reader may be waiting for it.
     """
     sys.stdout.write(f"{text}\n")
     if at_once:

@@ -192,7 +192,7 @@ def _on_sigterm(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 @contextmanager
 def progress(arguments: argparse.Namespace) -> Iterator[Note]:
-    """A line on stderr that says what is done at present, where somebody sees it."""
+    """A line on stderr that shows the present step, on a terminal only."""
     if not sys.stderr.isatty() or getattr(arguments, "json", False):
         yield lambda text, share: None
         return

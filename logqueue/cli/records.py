@@ -205,7 +205,7 @@ def _as_fields(result: Appended) -> dict[str, Any]:
 
 @contextmanager
 def _progress(name: str, total: int | None, lines: Counted) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where somebody sees it; takes the records stored so far."""
+    """A bar on stderr, on a terminal only; takes the records stored so far."""
     if not sys.stderr.isatty():
         yield lambda stored: None
         return
@@ -296,7 +296,7 @@ def show(
 
     Args:
         topic: Where it is from, when there are several.
-        at_once: Whether somebody is waiting for it.
+        at_once: Whether a reader is waiting for it.
     """
     from logqueue.shapes import Record
 

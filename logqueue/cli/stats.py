@@ -85,7 +85,7 @@ def _stats(arguments: argparse.Namespace) -> int:
 
 
 def _repeat(arguments: argparse.Namespace, show: Callable[[], None]) -> None:
-    """Show once; with --watch, until somebody has seen enough."""
+    """Show once; with --watch, until Ctrl-C."""
     show()
     while arguments.watch:
         sys.stdout.flush()

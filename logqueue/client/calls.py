@@ -1,4 +1,4 @@
-"""What a call is, before anybody makes it.
+"""What a call is, before it is made.
 
 Owns: the request as plain values, the reading of replies into shapes, the pages of a list. Must not
 know: httpx, whether the caller blocks or awaits, retries. Everything here is shared by both

@@ -47,7 +47,7 @@ def ack(queue: str, jobs: Jobs, *, node: str | None = None) -> Call[Settled]:
     """Finish jobs: they are done and deleted.
 
     Args:
-        jobs: Jobs as claimed, so that a lease that meanwhile belongs to somebody else is left
+        jobs: Jobs as claimed, so that a lease that meanwhile belongs to another holder is left
             alone; or seqs.
         node: Who holds the leases; the client's own name when not given.
 
@@ -90,7 +90,7 @@ def nack(
 def reject(
     queue: str, jobs: Jobs, *, node: str | None = None, error: str | None = None
 ) -> Call[Settled]:
-    """Fail jobs for good: they go to the dead letters, or where the queue's config says.
+    """Fail jobs permanently: they become dead letters, or end as the queue's config says.
 
     Args:
         jobs: Jobs as claimed, or seqs.

@@ -290,7 +290,7 @@ def read(
 def delete_records(
     topic: str, *, before_seq: int | None = None, match: Match | None = None
 ) -> Call[RecordsDeleted]:
-    """Delete the records that are there now and fit every given selector, for good.
+    """Delete the present records that fit every given selector, permanently.
 
     After a lost reply the call is made again, and `deleted` may then count too few.
 

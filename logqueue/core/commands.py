@@ -214,7 +214,7 @@ class NackJobs(Command[SettleResult], frozen=True):
 
 
 class RejectJobs(Command[SettleResult], frozen=True):
-    """Jobs that this node holds have failed for good: dead-lettered, or as on_exhausted says."""
+    """Jobs that this node holds have failed permanently: dead-lettered, or as on_exhausted says."""
 
     makes_copies: ClassVar[bool] = True
 
@@ -264,8 +264,8 @@ class ReleaseStream(Command[Done], frozen=True):
 
 
 class DeleteRecords(Command[RemoveResult], frozen=True):
-    """Delete live records below a seq and/or matching a tag predicate, for good and silently. Done
-    in portions."""
+    """Delete live records below a seq and/or matching a tag predicate, permanently and silently.
+    Done in portions."""
 
     topic: str
     before_seq: int | None = None

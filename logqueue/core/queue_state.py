@@ -367,7 +367,7 @@ class QueueState:
         job.error = error
         self.held[seq] = segment
 
-    def let_go(self, seq: int, *, timed: bool) -> None:
+    def release_hold(self, seq: int, *, timed: bool) -> None:
         """A held job is claimable again, and was never delivered."""
         if self.held.pop(seq, None) is None:
             # Only at replay: the segment that said it was held is gone. The leases log may still
@@ -417,18 +417,18 @@ class QueueState:
             self._leave_place(seq, job)
             self._put_back(seq, job, due)
 
-    def put_back(self, seqs: Sequence[int], goes_on_at: int) -> None:
+    def put_back(self, seqs: Sequence[int], next_at: int) -> None:
         """Make jobs claimable that the cursor has passed and that were never handed out.
 
         Args:
             seqs: Neighbours among them, ascending.
-            goes_on_at: Where the others are to be found, 0 when these were the last.
+            next_at: Where the others are to be found, 0 when these were the last.
         """
         for seq in seqs:
             self.jobs[seq] = JobEntry()
         self.reclaim.update(seqs)
-        self.returning = goes_on_at
-        if not goes_on_at:
+        self.returning = next_at
+        if not next_at:
             self.has_overdue = False
 
     def finish(self, seqs: Sequence[int]) -> None:

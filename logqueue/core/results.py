@@ -178,7 +178,7 @@ class ClaimResult(NamedTuple):
 
     Attributes:
         ready: Jobs still claimable.
-        reason: Why a claimer that got nothing got nothing; None when everybody got some.
+        reason: Why a claimer got nothing; None when all got some.
         retry_after_ms: When time alone may change that, if it is known.
         is_cut: The pass stopped at its bound; the next one continues.
     """

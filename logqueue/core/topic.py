@@ -511,7 +511,7 @@ class Topic:
                 known.update(earlier.seq_at(i) for i in stay)
         return known
 
-    def let_go_of_reserved(self) -> None:
+    def drop_reserved(self) -> None:
         """An orderly end: whatever comes next must be promised again, so that this end of the log
         stays a clean one if all that is written from now on is lost."""
         self.seqs_reserved = min(self.seqs_reserved, self.head)

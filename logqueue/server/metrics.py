@@ -41,7 +41,7 @@ REQUEST_BUCKETS_S = (
     0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30,
 )  # fmt: skip
 FAILURES: tuple[str, ...] = get_args(DeadLetterReason)
-"""Why jobs fail for good."""
+"""Why jobs fail permanently."""
 OTHER = "<other>"
 """The label of all queues that have none of their own; no topic can be called so."""
 
@@ -256,7 +256,7 @@ class Metrics(ev.RecordVisitor):
         self.jobs_replaced += change.count
 
     def _failed(self, topic: Topic | None, reason: str, jobs: int) -> None:
-        """Jobs failed for good, whatever became of them: dead-lettered, held or dropped."""
+        """Jobs failed permanently: dead-lettered, held or dropped."""
         if reason in self.jobs_failed:
             self.jobs_failed[reason] += jobs
             self._counts(topic).failed[reason] += jobs
@@ -451,7 +451,7 @@ class Metrics(ev.RecordVisitor):
         yield finished
         failed = CounterMetricFamily(
             PREFIX + "jobs_failed",
-            "Jobs that failed for good, whatever became of them.",
+            "Jobs that failed permanently: dead-lettered, held or dropped.",
             labels=["reason"],
         )
         for reason in FAILURES:

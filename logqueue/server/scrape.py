@@ -171,7 +171,7 @@ def _queue_series(metrics: Metrics, key: Key | None) -> Iterator[_Series]:
         for one in shown
         for reason in FAILURES
     ]
-    text = "Jobs of a queue that failed for good, whatever became of them."
+    text = "Jobs of a queue that failed permanently: dead-lettered, held or dropped."
     yield _Series("topic_jobs_failed", "counter", text, [*failed])
 
 

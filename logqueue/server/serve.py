@@ -230,7 +230,7 @@ class _Server:
         logger.info("logqueue %s listens on http://%s", __version__, address)
         if not self.service.keys:
             logger.warning(
-                "no API keys are set: everybody who can reach %s may do everything "
+                "no API keys are set: every client that can reach %s may do everything "
                 "(set LOGQUEUE_API_KEYS to change that)",
                 address,
             )

@@ -16,7 +16,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """A leased job.
 
     Attributes:
-        lease_id: Proof of this lease; settling with it fails once the lease is somebody else's.
+        lease_id: Proof of this lease; settling with it fails once the lease has another holder.
         deadline: When the lease ends.
         deliveries: How often the job was handed out, this time included.
         key: What makes it unique among the waiting jobs of its queue.

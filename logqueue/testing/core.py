@@ -1,6 +1,6 @@
 """The server in memory: the real engine, journal and HTTP layer on a simulated disk.
 
-Owns: the thread that the server lives in, its loop, which runs only while somebody asks something
+Owns: the thread that the server lives in, its loop, which runs only while it is called
 of it or something is due, and how one request gets in and its answer out. Must not know: httpx,
 workers.
 
@@ -133,7 +133,7 @@ class _QuietLoop(VirtualLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """As ever, and counted."""
+        """As usual, and counted."""
         self.in_threads += 1
         future = asyncio.SelectorEventLoop.run_in_executor(self, executor, func, *args)
         future.add_done_callback(self._returned)
@@ -145,7 +145,7 @@ class _QuietLoop(VirtualLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, **options: Any
     ) -> asyncio.TimerHandle:
-        """As ever, but for heartbeats."""
+        """As usual, but for heartbeats."""
         if isinstance(getattr(callback, "__self__", None), Heartbeat):
             return asyncio.TimerHandle(self.time() + delay, callback, args, self)
         return super().call_later(delay, callback, *args, **options)
@@ -325,7 +325,7 @@ class MemoryCore:
         self._run(self._open)
 
     def close(self) -> None:
-        """End the server for good."""
+        """End the server permanently."""
         self._time.remove(self)
         self.break_connections()
         self._run(self._shut_down)

@@ -347,7 +347,7 @@ class MemoryServer:
         if not _is_in_loop():
             self._drive_here(horizon, until, heeds_threads)
             return
-        # Inside somebody else's loop, such as that of an async test: a loop cannot run in another.
+        # Inside another loop, such as that of an async test: a loop cannot run in another.
         with ThreadPoolExecutor(1) as pool:
             pool.submit(self._drive_here, horizon, until, heeds_threads).result()
 

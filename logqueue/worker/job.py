@@ -177,7 +177,7 @@ class Job:
         return self.settle(Outcome("nack", max(round(delay * 1000), 0), error, count))
 
     def reject(self, reason: str | None = None) -> Settling:
-        """The job has failed for good.
+        """The job has failed permanently.
 
         Raises:
             RuntimeError: The job is settled already, or cannot be settled from here.

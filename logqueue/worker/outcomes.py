@@ -30,7 +30,7 @@ class AckPolicy(Enum):
     ACK = "ack"
     """Ack whatever happens; an error is only logged."""
     REJECT_ON_ERROR = "reject_on_error"
-    """Ack on return; an error fails the job for good."""
+    """Ack on return; an error fails the job permanently."""
     NACK_ON_ERROR = "nack_on_error"
     """Ack on return; an error gives the job back by its retry rule. The default."""
     MANUAL = "manual"
@@ -61,7 +61,7 @@ class Snooze(Exception):
 
 
 class Reject(Exception):
-    """Raise it to fail the job for good: it is dead-lettered, or dropped where nothing is set."""
+    """Raise it to fail the job permanently: dead-lettered, or dropped where nothing is set."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "rejected by the handler")

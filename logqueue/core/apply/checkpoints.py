@@ -51,7 +51,7 @@ def _checkpointed(state: State, event: ev.Checkpointed, segment: int) -> None:
     if event.clean:
         # As the start did that followed: older segments, which said more, may be gone by now.
         for topic in state.instances.values():
-            topic.let_go_of_reserved()
+            topic.drop_reserved()
     state.next_topic = max(state.next_topic, event.next_topic)
     state.next_lease = max(state.next_lease, event.next_lease)
 

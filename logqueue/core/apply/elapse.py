@@ -33,8 +33,8 @@ def put_some_back(topic: QueueTopic, jobs_max: int | None) -> None:
     queue = topic.queue
     found: list[int] = []
     scanned_max = limits.SCANNED_PER_PASS_MAX if jobs_max is not None else limits.U64_MAX
-    goes_on_at = _find_passed(topic, found, scanned_max)
-    queue.put_back(found, goes_on_at)
+    next_at = _find_passed(topic, found, scanned_max)
+    queue.put_back(found, next_at)
 
 
 def _find_passed(topic: QueueTopic, found: list[int], scanned_max: int) -> int:

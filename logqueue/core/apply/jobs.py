@@ -45,7 +45,7 @@ def _holds_released(state: State, event: ev.HoldsReleased, segment: int) -> None
     topic = state.queue_instance(event.topic)
     if topic is not None:
         for seq in event.seqs:
-            topic.queue.let_go(seq, timed=topic.is_timed(seq))
+            topic.queue.release_hold(seq, timed=topic.is_timed(seq))
 
 
 def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:

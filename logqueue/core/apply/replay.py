@@ -32,7 +32,7 @@ class Replay:
         return True
 
     def catch_up(self) -> None:
-        """Apply what is still to be applied, before anybody else looks at the state."""
+        """Apply what is still to be applied, before the state is used."""
         run = self._run
         if run.events:
             self._run = AppendRun()
@@ -64,7 +64,7 @@ def end_alone(topic: Topic, event: ev.Event) -> None:
         queue.release(seqs, [0] * len(seqs))
     elif isinstance(event, ev.HoldsReleased):
         for seq in event.seqs:
-            queue.let_go(seq, timed=False)
+            queue.release_hold(seq, timed=False)
 
 
 def finish_replay(state: State, clean: bool) -> None:
@@ -81,7 +81,7 @@ def finish_replay(state: State, clean: bool) -> None:
     """
     for topic in state.instances.values():
         if clean:
-            topic.let_go_of_reserved()
+            topic.drop_reserved()
         elif topic.config.durability == "disk":
             topic.head = max(topic.head, topic.seqs_reserved)
         if isinstance(topic, QueueTopic):

@@ -1,4 +1,4 @@
-"""One place that serves everybody: commands, coalesced claims and work streams.
+"""One place that serves all callers: commands, coalesced claims and work streams.
 
 Owns: when a queue's waitlist is served, the pass that serves it, and the one timer that wakes work
 when time makes jobs claimable. Must not know: HTTP, how jobs look on the wire, how decisions are
@@ -119,7 +119,7 @@ class Dispatcher:
                 timer.cancel()
 
     def end_streams(self, error: LogqueueError) -> None:
-        """Tell every stream, and everybody who waits, that the server is going.
+        """Tell every stream, and every waiting request, that the server stops.
 
         From now on the end of a work stream releases nothing on queues with `leases_durable`: the
         server ends it, and its worker continues.
@@ -539,7 +539,7 @@ class Dispatcher:
         """One pass over a whole waitlist, in the order in which they came.
 
         A stream that was dealt something goes to the end of the line, so that a trickle reaches
-        everybody.
+        all members.
         """
         if waitlist.scheduled is not None:
             waitlist.scheduled.cancel()

@@ -66,7 +66,7 @@ class _Delivery:
     Attributes:
         batches: Readers, and what they get.
         groups: Those whose members are among the readers.
-        channels: Topics that rest once everybody has it.
+        channels: Topics that rest once all readers have it.
         left: Readers that do not have it yet, with what they get.
     """
 

@@ -104,7 +104,7 @@ class Pending(Spent, Generic[T]):
             self._hold()
 
     def wait(self, leave: Callable[[], None]) -> None:
-        """It waits for something that may never come, until somebody calls `leave`."""
+        """It waits for something that may never come, until `leave` is called."""
         self.leave = leave
         self._say_that_it_waits()
 

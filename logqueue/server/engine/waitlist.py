@@ -134,7 +134,7 @@ class Waiting:
 
 
 class Waitlist:
-    """Everybody who wants jobs of one queue instance.
+    """All who want jobs of one queue instance.
 
     A pass costs what it hands out, not what waits: patient claims that the ready jobs cannot reach
     are not even looked at.
@@ -210,7 +210,7 @@ class Waitlist:
     # -- the line --------------------------------------------------------------------------------
 
     def line(self) -> list[tuple[Waiting | WorkStream, Claimer]]:
-        """Everybody who may get jobs now, first come first, with what they want.
+        """All who may get jobs now, first come first, with what they want.
 
         Patient claims that the ready jobs cannot reach are left out, so that a job costs the same
         however many wait for one; and so are those, patient or not, that are too many for a pass.
@@ -237,7 +237,7 @@ class Waitlist:
         left = WAITING_PER_PASS_MAX
         self.is_cut = False
         for place, entry in enumerate(line):
-            if _is_patient(entry[0]):
+            if _is_long_poll(entry[0]):
                 if place >= ready:
                     continue
                 if not left:
@@ -255,5 +255,5 @@ class Waitlist:
         return due
 
 
-def _is_patient(member: Waiting | WorkStream) -> bool:
+def _is_long_poll(member: Waiting | WorkStream) -> bool:
     return isinstance(member, Waiting) and member.long_poll

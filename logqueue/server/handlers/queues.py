@@ -62,7 +62,7 @@ class QueueRoutes:
 
     @serves("reject_jobs")
     def reject(self, request: HttpRequest) -> PendingReply:
-        """`POST /v0/topics/:q/reject`: jobs have failed for good."""
+        """`POST /v0/topics/:q/reject`: jobs have failed permanently."""
         dispatcher = self._service.require_serving()
         body: queue_bodies.RejectBody = queue_bodies.read_reject_body(request.body, request.ignore)
         tokens = queue_bodies.settle_tokens(body)

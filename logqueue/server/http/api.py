@@ -163,7 +163,7 @@ class HttpApi:
             raise
 
     def decide_now(self) -> None:
-        """Decide what was submitted in this turn of the loop: somebody has to know what waits."""
+        """Decide what was submitted in this turn of the loop: what waits must be known now."""
         dispatcher = self.service.lifecycle.dispatcher
         if dispatcher is not None:
             dispatcher.turn.run()

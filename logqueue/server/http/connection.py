@@ -767,9 +767,9 @@ class HttpConnection(asyncio.Protocol):
         if is_due and self._slow_timer is None:
             self._paced_request = self._begun
             self._pace = Pace(self.loop.time())
-            self._slow_timer = self.loop.call_later(GRACE_S, self._look_at_reading)
+            self._slow_timer = self.loop.call_later(GRACE_S, self._check_reading)
 
-    def _look_at_reading(self) -> None:
+    def _check_reading(self) -> None:
         """Abort a request that comes too slowly."""
         self._slow_timer = None
         if self.transport.is_closing() or self._is_lingering:
@@ -784,14 +784,14 @@ class HttpConnection(asyncio.Protocol):
         elif self._pace.is_too_slow(now, body.received):
             self._refuse(InvalidRequest(f"the request body came too slowly: {ADVICE}"))
             return
-        self._slow_timer = self.loop.call_later(GRACE_S, self._look_at_reading)
+        self._slow_timer = self.loop.call_later(GRACE_S, self._check_reading)
 
     def _watch_writing(self) -> None:
         if self._stall_timer is None:
             pending = self.transport.get_write_buffer_size()
-            self._stall_timer = self.loop.call_later(WRITE_STALL_S, self._look_at_writing, pending)
+            self._stall_timer = self.loop.call_later(WRITE_STALL_S, self._check_writing, pending)
 
-    def _look_at_writing(self, before: int) -> None:
+    def _check_writing(self, before: int) -> None:
         """Disconnect a client that does not read its reply. A stream may rest: nothing more is
         written to it until it reads again."""
         self._stall_timer = None

@@ -494,9 +494,9 @@ class Http2Connection(asyncio.Protocol):
             self._close()
         for stream in list(self.streams.values()):
             stream.look(now)
-        self._look_at_writing()
+        self._check_writing()
 
-    def _look_at_writing(self) -> None:
+    def _check_writing(self) -> None:
         unread = self.transport.get_write_buffer_size()
         is_stalled = unread and unread >= self._unread_before
         self._unread_before = unread

@@ -128,7 +128,7 @@ class WebSocket(asyncio.Protocol):
         self._pace: Pace | None = None
         self._reads = self._is_reading_wanted = True
         self._pinged = False
-        self._heartbeat = Heartbeat(loop, PING_INTERVAL_S, self._look_for_life)
+        self._heartbeat = Heartbeat(loop, PING_INTERVAL_S, self._ping_if_silent)
         self._close_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
 
@@ -239,9 +239,9 @@ class WebSocket(asyncio.Protocol):
         if self._pace is None and not self._incoming.is_between:
             self._pace = Pace(self._loop.time())
             if self._slow_timer is None:
-                self._slow_timer = self._loop.call_later(GRACE_S, self._look_at_message)
+                self._slow_timer = self._loop.call_later(GRACE_S, self._check_message)
 
-    def _look_at_message(self) -> None:
+    def _check_message(self) -> None:
         """Close on a message that comes too slowly."""
         self._slow_timer = None
         if self._pace is None or self.listener is None:
@@ -249,11 +249,11 @@ class WebSocket(asyncio.Protocol):
         now = self._loop.time()
         if now - self._pace.began_s < GRACE_S:
             delay_s = GRACE_S - (now - self._pace.began_s)
-            self._slow_timer = self._loop.call_later(delay_s, self._look_at_message)
+            self._slow_timer = self._loop.call_later(delay_s, self._check_message)
         elif self._reads and self._pace.is_too_slow(now, self._received):
             self.close(CloseCode.POLICY_VIOLATION, f"the message came too slowly: {ADVICE}")
         else:
-            self._slow_timer = self._loop.call_later(GRACE_S, self._look_at_message)
+            self._slow_timer = self._loop.call_later(GRACE_S, self._check_message)
 
     def eof_received(self) -> bool:
         """The client has gone without a closing handshake."""
@@ -340,7 +340,7 @@ class WebSocket(asyncio.Protocol):
         self._share.release()
         self._share.memory.flow(self)
 
-    def _look_for_life(self) -> None:
+    def _ping_if_silent(self) -> None:
         """Ping a client that was silent for a while; disconnect it if it does not answer."""
         if not self._reads:
             return

@@ -36,7 +36,7 @@ PAGE_BYTES = 64 << 10
 CACHE_BYTES_MAX = 32 << 20
 OPEN_FILES_MAX = 64
 AHEAD_BYTES = 8 << 20
-"""What the system is asked for beforehand when somebody reads a segment from front to back."""
+"""What is read ahead when a segment is read from front to back."""
 
 STEP_BYTES = 1 << 20
 STEP_BLOCKS = 64

@@ -243,7 +243,7 @@ class SegmentStore:
     def _begin(
         self, place: SegmentPlace, file: File, known: KnownTopics | None = None
     ) -> Generator[None, None, IndexBuilder]:
-        if known is None and place.log == "jobs" and not _stands_alone(file):
+        if known is None and place.log == "jobs" and not _is_self_contained(file):
             known = yield from self._known_before(place)
         return IndexBuilder(
             file.pread(HEADER_BYTES, 0),
@@ -310,7 +310,7 @@ class SegmentStore:
         return None
 
 
-def _stands_alone(file: File) -> bool:
+def _is_self_contained(file: File) -> bool:
     """Whether a segment of the jobs log begins with all there is to know of topics.
 
     The first does, and those that have a whole checkpoint at their head.
