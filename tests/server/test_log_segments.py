@@ -176,7 +176,7 @@ def test_an_index_of_another_segment_is_not_believed(caplog: pytest.LogCaptureFi
     path = segment_path("archive/jobs", second.id) + ".idx"
     world.fs.create(path).pwrite(encode_index(wrong), 0)
     assert world.look(second).index == right
-    assert "is made anew" in caplog.text
+    assert "rebuilding the index" in caplog.text
 
 
 @pytest.mark.parametrize(
