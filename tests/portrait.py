@@ -31,7 +31,9 @@ def portrait(state: State, now: int | None = None) -> dict[str, Any]:
     }
     for name, router in state.routers.items():
         picture[f"router {name}"] = {
-            attribute: getattr(router, attribute) for attribute in RouterState.__slots__
+            attribute: getattr(router, attribute)
+            for attribute in RouterState.__slots__
+            if attribute != "made"
         }
     return picture
 

@@ -33,9 +33,11 @@ class RouterState:
         source, dest: Topic instances.
         cursor: Last seq of the source that was examined.
         forwarded: Records copied over this instance's life.
+        made: The copies that the last decision has made, with the seqs of their originals, until
+            they are applied: applying must not have to read records again. Not part of the state.
     """
 
-    __slots__ = ("cursor", "dest", "forwarded", "name", "number", "options", "source")
+    __slots__ = ("cursor", "dest", "forwarded", "made", "name", "number", "options", "source")
 
     def __init__(
         self, number: int, name: str, source: int, dest: int, options: RouterOptions
@@ -47,6 +49,7 @@ class RouterState:
         self.options = options
         self.cursor = 0
         self.forwarded = 0
+        self.made: tuple[Sequence[int], Block] | None = None
 
 
 class Pick(NamedTuple):

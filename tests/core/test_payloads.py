@@ -17,6 +17,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.batch import Batch
 from logqueue.core.invariants import check
 from logqueue.core.reading import ReadPage, read
+from logqueue.core.routers import RouterState
 from logqueue.errors import StorageUnreadable
 from logqueue.events import split_block
 from logqueue.events.block import BlockView, cut, pack
@@ -402,3 +403,45 @@ def test_only_who_reads_on_has_the_system_read_ahead(monkeypatch: pytest.MonkeyP
     assert asked[0][0] == 9200 and len(asked) == 4
     ends = [offset + length for offset, length in asked]
     assert [offset for offset, _ in asked[1:]] == ends[:-1], "nothing is asked for twice"
+
+
+def lagging_router(world: World, dest: str) -> RouterState:
+    """A router that has all of the queue still to copy."""
+    world.put_router("r", "q", dest, create_dest=False)
+    router: RouterState = world.state.routers["r"]
+    router.cursor = 0
+    world.engine._note_routers(world.queue())
+    return router
+
+
+def test_a_router_waits_at_a_record_that_cannot_be_read() -> None:
+    world = filled(each=1)
+    world.put("all", type="log", durability="fsync")
+    offload(world)
+    refused_by_the_disk(world, 5)
+    router = lagging_router(world, "all")
+    world.forward()
+    assert router.cursor < 5 and world.seqs("all") == [*range(1, router.cursor + 1)]
+    world.fs.fail_when(lambda op: None)
+    world.engine.retry_stalled()
+    world.forward()
+    assert [t[0] for _, _, t in world.records("all")] == [job(text(n))[0] for n in range(1, 61)]
+    check(world.state)
+
+
+def test_applying_a_copy_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled(each=1)
+    world.put("some", type="log", durability="fsync")
+    offload(world)
+    lagging_router(world, "some")
+    payloads = world.engine.journal.payloads
+    decided: list[int] = []
+    append = type(world.engine.journal).append
+
+    def counted(self: Any, *args: Any) -> Any:
+        decided.append(payloads.reads)
+        return append(self, *args)
+
+    monkeypatch.setattr(type(world.engine.journal), "append", counted)
+    world.forward()
+    assert payloads.reads and decided[-1] == payloads.reads

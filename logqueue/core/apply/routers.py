@@ -11,6 +11,7 @@ from logqueue.core.apply.records import take_in
 from logqueue.core.batch import Batch
 from logqueue.core.routers import RouterState, copies, origin
 from logqueue.core.state import State
+from logqueue.events.split_block import Block
 
 
 def _router_created(state: State, event: ev.RouterCreated, segment: int) -> None:
@@ -46,7 +47,11 @@ def _records_forwarded(state: State, event: ev.RecordsForwarded, segment: int) -
     if source is not None:
         replacing.finish(state, source)
     seqs = event.source_seqs
-    block = copies(router, source, seqs) if source is not None else None
+    made, router.made = router.made, None
+    if made is not None and [*made[0]] == [*seqs]:
+        block: Block | None = made[1]
+    else:
+        block = copies(router, source, seqs) if source is not None else None
     batch = None
     if block is not None and source is not None:
         hops, oldest = origin(source, seqs)

@@ -209,6 +209,7 @@ def _copy(
 ) -> list[ev.Event]:
     block = copies(router, source, seqs)
     assert block is not None, "only live records are picked"
+    router.made = seqs, block
     count = len(seqs)
     *evictions, appended = write(state, dest, joined(block), count, now, hops=found.hops + 1)
     assert isinstance(appended, ev.RecordsAppended)

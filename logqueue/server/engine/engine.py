@@ -434,11 +434,11 @@ class Engine:
         replacing.finish(self.state, self.state.instances[router.dest])
         self._advance_time(self.state.instances[router.source], now)
         self._advance_time(self.state.instances[router.dest], now)
-        decision = decide(self.state, cmd.Forward(number), now)
         try:
+            decision = decide(self.state, cmd.Forward(number), now)
             for topic in self._commit(decision.events):
                 self._fed[topic.number] = topic
-        except StorageFull:
+        except (StorageFull, StorageUnreadable):
             self._stalled.add(number)
             return 0
         except StorageReadOnly:
