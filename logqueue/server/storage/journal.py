@@ -118,6 +118,8 @@ class Journal:
         self.refused_noted = 0
         self._sets_damage_aside = sets_damage_aside
         self._checkpointed: set[int] = set()
+        # The segment that replay has come to.
+        self._reached = 0
         self._under_way: JobsCheckpoint | None = None
 
     @classmethod
@@ -331,7 +333,9 @@ class Journal:
         """The events of a frame of the jobs log come next. Data of the segments before it leaves
         memory, so that a log of any size is replayed in the memory of one segment."""
         self.payloads.in_frame(frame.segment, frame.offset, (frame.payload,))
-        if not self.jobs.losses:
+        is_first = frame.segment != self._reached
+        self._reached = frame.segment
+        if is_first and not self.jobs.losses:
             # Where damage is set aside, files are as they were read once the log has begun.
             for segment in self.payloads.waiting:
                 if segment < frame.segment:
