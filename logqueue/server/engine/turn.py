@@ -133,7 +133,13 @@ class Turn:
             del self._groups[place]
         else:
             group, self._groups[place] = group[:taken], group[taken:]
-        self._decide(group, now)
+        try:
+            self._decide(group, now)
+        except Exception as error:
+            # A fault of the server: who is not answered yet gets to know, and the others go on.
+            for _, pending in group:
+                if not pending.is_decided and pending.leave is None:
+                    pending.refuse(error)
         return cost
 
 
