@@ -12,6 +12,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TextIO
 
@@ -150,11 +151,17 @@ def for_machine(figures: list[Figure], tolerance: float, about: dict[str, object
                 figure.new,
                 found.middle if found else None,
                 found.low if found else None,
-                found.high if found and len(figure.old) > 1 else None,
+                found.high if found and found.high != inf else None,
                 found.verdict(tolerance) if found else "",
             )
         )
     return msgspec.json.format(msgspec.json.encode({**about, "figures": reports}), indent=2)
+
+
+def _interval(found: Ratio | None) -> str:
+    if found is None:
+        return "not positive: no ratio"
+    return "too few pairs" if found.high == inf else f"{found.low:.2f} .. {found.high:.2f}"
 
 
 def render(figures: list[Figure], tolerance: float, about: dict[str, object], out: TextIO) -> None:
@@ -175,7 +182,7 @@ def render(figures: list[Figure], tolerance: float, about: dict[str, object], ou
             f"{number(statistics.median(figure.old))} {figure.unit}",
             f"{number(statistics.median(figure.new))} {figure.unit}",
             f"{found.middle:.2f}" if found else "",
-            f"{found.low:.2f} .. {found.high:.2f}" if found else "not positive: no ratio",
+            _interval(found),
             MARKS[found.verdict(tolerance)] if found else "",
         )
     console.print(table)

@@ -1,24 +1,21 @@
 """What pairs of measurements say: how many times as good the newer code is, and how surely.
 
 Owns: the ratio of paired repetitions with its confidence interval, and the verdict. Must not know:
-what was measured.
+what was measured. Ratios are judged by ranks (Wilcoxon), since a busy machine spoils single pairs by
+any factor: these count no more than others.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
-# Two-sided 95 % quantiles of Student's t, for 1 to 30 degrees of freedom; then the normal one.
-# fmt: off
-_T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)
-# fmt: on
-_NORMAL_95 = 1.960
+CONFIDENCE = 0.95
+PAIRS_MIN = 6
+"""Fewer pairs cannot say anything at this confidence."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +23,9 @@ class Ratio:
     """How many times as good the new side is: above 1 is better, whatever the unit.
 
     Attributes:
-        middle: The geometric mean over all pairs.
-        low: Lower end of its 95 % confidence interval; 0 with a single pair.
-        high: Upper end; infinite with a single pair.
+        middle: The Hodges-Lehmann median of the ratios of all pairs.
+        low: Lower end of its 95 % confidence interval; 0 with fewer than PAIRS_MIN pairs.
+        high: Upper end; infinite with fewer than PAIRS_MIN pairs.
     """
 
     middle: float
@@ -46,16 +43,41 @@ class Ratio:
         return "faster" if self.low > 1 + tolerance else ""
 
 
-def ratio(old: list[float], new: list[float], more_is_better: bool) -> Ratio | None:
-    """The ratio of paired values, None where a value is not positive and there is no ratio."""
-    if not old or min(*old, *new) <= 0:
+def ratio(old: Sequence[float], new: Sequence[float], more_is_better: bool) -> Ratio | None:
+    """The ratio of paired values; pairs with a value that is not positive have none.
+
+    Returns:
+        None where fewer than half of the pairs have a ratio.
+    """
+    pairs = [(before, after) for before, after in zip(old, new, strict=True) if before > 0 < after]
+    if not pairs or len(pairs) * 2 < len(old):
         return None
     sign = 1 if more_is_better else -1
-    logs = [sign * math.log(after / before) for before, after in zip(old, new, strict=True)]
-    middle = statistics.fmean(logs)
-    if len(logs) == 1:
-        return Ratio(math.exp(middle), 0.0, math.inf)
-    freedom = len(logs) - 1
-    quantile = _T_95[freedom - 1] if freedom <= len(_T_95) else _NORMAL_95
-    margin = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
-    return Ratio(math.exp(middle), math.exp(middle - margin), math.exp(middle + margin))
+    logs = [sign * math.log(after / before) for before, after in pairs]
+    means = sorted((a + b) / 2 for a, b in combinations_with_replacement(logs, 2))
+    middle = math.exp(statistics.median(means))
+    if len(logs) < PAIRS_MIN:
+        return Ratio(middle, 0.0, math.inf)
+    beyond = _ranks_beyond(len(logs))
+    return Ratio(middle, math.exp(means[beyond]), math.exp(means[-1 - beyond]))
+
+
+def _ranks_beyond(pairs: int) -> int:
+    """How many of the sorted means are outside the interval at each end.
+
+    It is the largest count whose tail of the signed-rank distribution is within half of what the
+    confidence leaves over.
+    """
+    sums = [1]  # how many subsets of the ranks so far have each sum
+    for rank in range(1, pairs + 1):
+        sums = [
+            (sums[total] if total < len(sums) else 0) + (sums[total - rank] if total >= rank else 0)
+            for total in range(len(sums) + rank)
+        ]
+    tail, beyond = 0, -1
+    for count in sums:
+        tail += count
+        if tail / 2**pairs > (1 - CONFIDENCE) / 2:
+            break
+        beyond += 1
+    return beyond + 1

@@ -24,26 +24,37 @@ BENCH = (sys.executable, "-m", "bench")
 
 
 def test_a_ratio_is_above_one_where_the_new_side_is_better() -> None:
-    rates = ratio([100.0, 200.0], [200.0, 400.0], more_is_better=True)
-    times = ratio([100.0, 200.0], [50.0, 100.0], more_is_better=False)
+    rates = ratio([100.0, 200.0] * 3, [200.0, 400.0] * 3, more_is_better=True)
+    times = ratio([100.0, 200.0] * 3, [50.0, 100.0] * 3, more_is_better=False)
     assert rates is not None and times is not None
     for found in (rates, times):
         assert (found.middle, found.low, found.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
-def test_the_interval_is_that_of_student() -> None:
-    found = ratio([1.0] * 3, [math.exp(x) for x in (0.1, 0.2, 0.3)], more_is_better=True)
+@pytest.mark.parametrize(("pairs", "beyond"), [(6, 0), (8, 3), (10, 8), (20, 52)])
+def test_the_interval_is_that_of_wilcoxon(pairs: int, beyond: int) -> None:
+    """The counts are those of tables of the signed-rank test, two-sided at 5 %."""
+    logs = [number**1.5 / 100 for number in range(pairs)]
+    found = ratio([1.0] * pairs, [math.exp(one) for one in logs], more_is_better=True)
+    means = sorted((a + b) / 2 for n, a in enumerate(logs) for b in logs[n:])
     assert found is not None
-    margin = 4.303 * 0.1 / math.sqrt(3)
-    ends = (math.exp(0.2 - margin), math.exp(0.2 + margin))
-    assert (found.middle, found.low, found.high) == pytest.approx((math.exp(0.2), *ends))
+    assert math.log(found.low) == pytest.approx(means[beyond])
+    assert math.log(found.high) == pytest.approx(means[-1 - beyond])
 
 
-def test_one_pair_says_nothing_for_sure_and_zero_has_no_ratio() -> None:
+def test_a_single_spoilt_pair_changes_little() -> None:
+    found = ratio([1.0] * 10, [2.0] * 9 + [0.001], more_is_better=True)
+    assert found is not None and found.middle == pytest.approx(2.0)
+    assert found.verdict(0.05) == "faster"
+
+
+def test_few_pairs_say_nothing_for_sure_and_zero_has_no_ratio() -> None:
     alone = ratio([10.0], [1.0], more_is_better=True)
     assert alone is not None and (alone.low, alone.high) == (0.0, math.inf)
     assert alone.middle == pytest.approx(0.1) and alone.verdict(0.05) == ""
-    assert ratio([0.0, 1.0], [1.0, 1.0], more_is_better=False) is None
+    most = ratio([1.0, 1.0, 0.0], [3.0, 3.0, 1.0], more_is_better=True)
+    assert most is not None and most.middle == pytest.approx(3.0)
+    assert ratio([0.0, 0.0, 1.0], [1.0, 1.0, 1.0], more_is_better=False) is None
     assert ratio([], [], more_is_better=True) is None
 
 
@@ -72,20 +83,20 @@ def test_both_versions_take_turns_and_what_got_worse_is_named(tmp_path: Path) ->
         delay.values.append((8 if is_old else 4) * noise)
         return [rate, delay]
 
-    progress = Progress(io.StringIO(), 4)
+    progress = Progress(io.StringIO(), 6)
     session = Session(QUICK, tmp_path / "results", progress)
     by_name: dict[str, compare.Figure] = {}
     try:
-        compare.compare([("it", measured)], old, 4, session, progress, by_name)
+        compare.compare([("it", measured)], old, 6, session, progress, by_name)
     finally:
         session.close()
     figures = [*by_name.values()]
-    assert turns == [True, False, False, True] * 2, "each goes first as often as the other"
+    assert turns == [True, False, False, True] * 3, "each goes first as often as the other"
     assert session.code_dir is None
     assert {figure.name: len(figure.old) for figure in figures} == {
-        "rate": 4,
-        "rate:cpu": 4,
-        "delay": 4,
+        "rate": 6,
+        "rate:cpu": 6,
+        "delay": 6,
     }
     assert compare.slower(figures, 0.05) == ["rate", "rate:cpu"]
     verdicts = {
