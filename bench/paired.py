@@ -1,8 +1,8 @@
 """What pairs of measurements say: how many times as good the newer code is, and how surely.
 
 Owns: the ratio of paired repetitions with its confidence interval, and the verdict. Must not know:
-what was measured. Ratios are judged by ranks (Wilcoxon), since a busy machine spoils single pairs by
-any factor: these count no more than others.
+what was measured. Ratios are judged by ranks (Wilcoxon), since a busy machine spoils single pairs
+by any factor: these count no more than others.
 """
 
 from __future__ import annotations
@@ -80,4 +80,4 @@ def _ranks_beyond(pairs: int) -> int:
         if tail / 2**pairs > (1 - CONFIDENCE) / 2:
             break
         beyond += 1
-    return beyond + 1
+    return beyond
