@@ -39,8 +39,10 @@ PICTURE = Path("docs/performance-peers.svg")
 def main() -> int:
     """Measure all peers in turns, then report."""
     options = _read_options()
+    # An exception of a handler would end in whichever callback runs, as a failure of the peer.
+    stopped_by: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda caught, _frame: sys.exit(128 + caught))
+        signal.signal(number, lambda caught, _frame: stopped_by.append(caught))
     chosen = [PEERS[name] for name in options.peers]
     peers = [peer for peer in chosen if peer.version()]
     missing = [peer for peer in chosen if peer not in peers]
@@ -55,6 +57,8 @@ def main() -> int:
                 _take_turn(
                     comparison, peer, QUICK if options.quick else FULL, options.dir, progress
                 )
+    if stopped_by:
+        return 128 + stopped_by[0]
     about = {"rounds": rounds, **describe()}
     if options.json:
         sys.stdout.write(for_machine(comparison, about).decode() + "\n")
