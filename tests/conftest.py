@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.effort import IS_THOROUGH
 
@@ -23,6 +24,11 @@ LONG = (
     "examples/",
 )
 """What takes long begins first, and of that what mostly waits; so processes end together."""
+
+
+# On a busy machine an example takes as long as it takes.
+settings.register_profile("logqueue", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("logqueue")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -76,7 +76,8 @@ def check_refusals(world: World) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_one_failed_operation(seed: int) -> None:
     poisoned = 0
-    for bad in swept(1, ops_of(seed) + 1, offset=2 * seed, every=7):
+    failing = swept(1, ops_of(seed) + 1, offset=2 * seed, every=7)
+    for bad in failing:
         fs = SimFileSystem(Random(seed))
 
         def fail(op: Op, bad: int = bad) -> OSError | None:
@@ -102,7 +103,7 @@ def test_one_failed_operation(seed: int) -> None:
         except BaseException:
             print(f"seed {seed}, failure of operation {bad}: {fs.history[bad - 1]}")
             raise
-    assert poisoned > 20, "most failures must be heard of"
+    assert poisoned > len(failing) / 6, "too few failures were heard of"
 
 
 def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
