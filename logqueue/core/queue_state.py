@@ -439,22 +439,26 @@ class QueueState:
             self._end_together(seqs, found, grant)
             return
         for seq, job in zip(seqs, found, strict=True):
-            if job is not None:
-                if not job.live:
-                    self.orphans -= 1
+            if job is None:
+                continue
+            if job.grant is not None:
+                self._end_together((seq,), (job,), job.grant)
+            else:
                 self._leave(seq, job)
 
     def _end_together(
         self, seqs: Sequence[int], jobs: Sequence[JobEntry | None], grant: Grant
     ) -> None:
-        """All leases of a grant have ended, of jobs that are no longer in `jobs`."""
-        orphans = 0
+        """Leases of a grant have ended, of jobs that are no longer in `jobs`."""
+        ended = len(seqs)
+        self.leased -= ended
         if self.orphans:
             orphans = sum(job is not None and not job.live for job in jobs)
-        self.orphans -= orphans
-        self.leased -= len(seqs) - orphans
-        self._leave_stream(seqs, grant)
-        self._spend(grant, len(seqs))
+            self.orphans -= orphans
+            self.leased += orphans
+        if grant.stream:
+            self._leave_stream(seqs, grant)
+        self._spend(grant, ended)
 
     def forget(self, seqs: Sequence[int]) -> None:
         """Records were removed by eviction or delete. Leased ones stay as orphans."""
