@@ -96,7 +96,9 @@ def prepared(config: dict[str, Any]) -> Memory:
     """A server with a queue of eight jobs, six of them leased to two nodes."""
     server = Memory()
     server.queue(lease_ms=1000, **config)
-    server.call("PUT", "topics/log", {"type": "log"})
+    for name in ("log", "letters", "archive"):
+        # How far seqs are promised ahead, where they are not synced, depends on the writes.
+        server.call("PUT", f"topics/{name}", {"type": "log", "durability": "fsync"})
     server.append(*range(8))
     server.take("v", max=3)
     server.take("w", max=3)
