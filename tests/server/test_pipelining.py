@@ -237,6 +237,25 @@ def _id(server: Stepped) -> str:
     return key.id
 
 
+def test_requests_behind_a_refusal_count_for_their_own_key() -> None:
+    """The refused one was counted for another key, and no longer is."""
+
+    async def scenario(server: Stepped, line: Line) -> None:
+        other = server.connect()
+        other.send(append(key="k"))
+        await turns()
+        line.send(append(key="r") + append(key="k") + append(key="r"))
+        await turns()
+        assert begun(line) == 0
+        assert statuses(line.read()) == [403, 429, 403]
+        await server.rest()
+        assert statuses(other.read()) == [200]
+        assert statuses(await server.talk(line, append(key="k"))) == [200]
+        other.hang_up()
+
+    run(scenario, keys="k:rw+admin,r:read", max_inflight_per_key=1)
+
+
 def test_requests_with_different_keys_do_not_overlap() -> None:
     async def scenario(server: Stepped, line: Line) -> None:
         await server.talk(line, append(key="other"))

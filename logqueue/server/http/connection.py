@@ -418,8 +418,8 @@ class HttpConnection(asyncio.Protocol):
         return (
             known.route.pipelined
             and begin + size <= len(data)
-            and key is self._key
             and not first.is_complete
+            and key is first.request.key
             and (key is None or first.request.is_counted)
             and self._is_observed_by(known)
             and self.api.service.memory.has_room("" if key is None else key.id, held)
