@@ -15,6 +15,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from logqueue.core.batch import Batch, Run
+from logqueue.core.reading import ReadPage, readable
+from logqueue.core.topic import Topic
 from logqueue.errors import StorageUnreadable
 from logqueue.events.block import DATA, META, NODE, TAG, BlockView, size_before, size_between
 from logqueue.events.split_block import head_of
@@ -58,6 +60,19 @@ class RecordTexts:
         self._bytes_max = bytes_max
         self._sections: OrderedDict[_Key, _Section] = OrderedDict()
         self.bytes_kept = 0
+
+    def of_page(self, topic: Topic, page: ReadPage, show: int) -> tuple[ReadPage, bytes]:
+        """`join` for a page of a topic. The page ends before the first record whose data is wanted
+        and cannot be read.
+
+        Raises:
+            StorageUnreadable: The first record cannot be read.
+        """
+        try:
+            return page, self.join(topic.number, page.runs, show)
+        except StorageUnreadable:
+            page = readable(topic, page)
+            return page, self.join(topic.number, page.runs, show)
 
     def join(self, topic: int, runs: Sequence[Run], show: int) -> bytes:
         """The JSON objects of a page's records, separated by commas.

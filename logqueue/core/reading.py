@@ -73,7 +73,6 @@ def read(
     records_max: int,
     bytes_max: int,
     nodes: Collection[bytes] = (),
-    with_data: bool = True,
 ) -> ReadPage:
     """Read the records behind a cursor.
 
@@ -84,11 +83,9 @@ def read(
         records_max: Delivered records at most.
         bytes_max: Stop before the record that would exceed this; one is always delivered.
         nodes: JSON strings; records written by these nodes are passed over.
-        with_data: Whether the reader wants data. The page then ends before the first record whose
-            data cannot be read.
 
-    Raises:
-        StorageUnreadable: The first record cannot be read.
+    Returns:
+        The page. No data was read for it: see `readable` for what to do when that fails.
     """
     tombstone = _tombstone(topic, from_seq)
     start = from_seq + 1
@@ -107,15 +104,17 @@ def read(
             )
             examined = scan.over(last + 1, _hole_behind(topic, last + 1)[1])
     scanned = scan.count + scan.skipped
-    page = ReadPage(scan.runs, examined, topic.head, topic.earliest_seq, tombstone, scanned)
-    return _readable(topic, page) if with_data else page
+    return ReadPage(scan.runs, examined, topic.head, topic.earliest_seq, tombstone, scanned)
 
 
-def _readable(topic: Topic, page: ReadPage) -> ReadPage:
-    """A page without what cannot be read and all behind it.
+def readable(topic: Topic, page: ReadPage) -> ReadPage:
+    """A page that ends before the first record whose data cannot be read.
+
+    Only for a page whose encoding failed: looking at the data of each page first would cost readers
+    of data in memory more than the rest of the read.
 
     Raises:
-        StorageUnreadable: Nothing is left.
+        StorageUnreadable: The first record cannot be read.
     """
     for place, (batch, start, end) in enumerate(page.runs):
         if isinstance(batch.block, bytes):
@@ -171,7 +170,7 @@ class _Scan:
         self._bytes_max = bytes_max
         self._size = 0
         # Blocks are larger than the records in them. While whole blocks fit the budget, there is
-        # no need needs to look up how large the records are.
+        # no need to look up how large the records are.
         self._is_exact = False
         self.runs: list[Run] = []
         self.count = 0

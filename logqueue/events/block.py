@@ -262,10 +262,12 @@ class BlockView:
         base = self._columns[column][1]
         return self.head[base + first : base + last]
 
-    def with_data(self, head: bytes, first: int) -> Block:
-        """The block of some records: `head`, and the data from an offset on if it lacks that."""
+    def with_data(self, head: bytes, first: int, last: int) -> Block:
+        """The block of some records: `head`, and the data between two offsets if it lacks that."""
         split = self._split
-        return head if split is None else SplitBlock(head, split.data, split.start + first)
+        if split is None:
+            return head
+        return SplitBlock(head, split.data, split.start + first, split.start + last)
 
     def number_bytes(self, column: int, start: int, end: int) -> bytes | None:
         """A number column from place `start` to `end` as a block has it, None when it has not."""
@@ -447,7 +449,7 @@ def cut(view: BlockView, start: int, end: int) -> Block:
     arrays: list[bytes] = []
     ends: list[bytes] = []
     values: list[bytes] = []
-    data_from = 0
+    data_from = data_to = 0
     for column in range(len(NUMBER_COLUMNS)):
         array = view.number_bytes(column, start, end)
         if array is not None:
@@ -459,13 +461,13 @@ def cut(view: BlockView, start: int, end: int) -> Block:
             continue
         packed, first, last = part
         if column == DATA:
-            data_from = first
+            data_from, data_to = first, last
         if first < last or column == DATA:
             text_bits |= 1 << column
             ends.append(packed)
             values.append(view.column_bytes(column, first, last))
     header = _HEADER.pack(_VERSION, text_bits, number_bits, count)
-    return view.with_data(b"".join((header, *arrays, *ends, *values)), data_from)
+    return view.with_data(b"".join((header, *arrays, *ends, *values)), data_from, data_to)
 
 
 def read_string(fragment: bytes) -> str:

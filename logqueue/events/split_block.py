@@ -87,16 +87,19 @@ class SplitBlock:
         start: Offset in `data` of the first.
     """
 
-    __slots__ = ("data", "head", "start")
+    __slots__ = ("_length", "data", "head", "start")
 
-    def __init__(self, head: bytes, data: BlockData, start: int) -> None:
+    def __init__(self, head: bytes, data: BlockData, start: int, end: int) -> None:
+        """Values from `start` to `end` in `data`, and the rest of their block."""
         self.head = head
         self.data = data
         self.start = start
+        # Every read asks for it.
+        self._length = len(head) + end - start
 
     def __len__(self) -> int:
         """Bytes of the block in one piece."""
-        return len(self.head) + data_bounds(self.head)[1]
+        return self._length
 
     def locate(self, start: int, end: int) -> tuple[bytes, int]:
         """See BlockData; offsets are counted from the first value of this block.
@@ -132,7 +135,7 @@ def split(block: bytes) -> SplitBlock:
     """A block in two parts, its data still in memory."""
     base, length = data_bounds(block)
     head = block[:base] + block[base + length :]
-    return SplitBlock(head, BlockData(block, base, length), 0)
+    return SplitBlock(head, BlockData(block, base, length), 0, length)
 
 
 def joined(block: Block) -> bytes:

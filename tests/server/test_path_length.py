@@ -22,6 +22,9 @@ END = "HttpConnection.on_response_complete"
 KNOWN_HEAD_CALLS_MAX = 13
 """From the bytes to the handler: head, key, body."""
 
+CALLS_PER_WARM_BATCH_MAX = 4.2
+"""Of a page that was encoded before: what the batch is and has, and where its text is."""
+
 NOT_ON_THE_WAY = (
     "logqueue/testing/",
     "wal/testing/",
@@ -139,3 +142,18 @@ def test_a_further_request_of_a_turn_passes_fewer(
     one, many = ([("POST", path, bodies[what]()) for _ in range(count)] for count in (1, 11))
     more = (-calls_of(memory, one) + calls_of(memory, many)) / 10
     assert more <= more_max
+
+
+@pytest.mark.parametrize("records", [1, 100])
+def test_a_further_batch_of_a_warm_page_passes_few_functions(memory: Memory, records: int) -> None:
+    """Also when its data may leave memory: of what is encoded already, no data is looked at."""
+    counts: list[int] = []
+    for batches in (1, 11):
+        topic = f"t{batches}"
+        memory.call("PUT", f"topics/{topic}", {})
+        for _ in range(batches):
+            memory.append(*["x" * (2000 // records)] * records, topic=topic)
+        wanted = [("POST", f"topics/{topic}/diff", {"from_seq": 0, "limit": 2000})]
+        # The first encodes the records.
+        counts.append([calls_of(memory, [*wanted]) for _ in range(2)][-1])
+    assert counts[1] - counts[0] <= 10 * CALLS_PER_WARM_BATCH_MAX

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from logqueue.api import record_texts
+from logqueue.server.handlers import topics
 from logqueue.server.storage import payload_store
 from logqueue.testing import core as testing_core
 from tests.server.memory import Memory, claimed, pushed, seqs
@@ -51,6 +53,19 @@ def test_a_diff_ends_before_it_and_names_it(server: Memory) -> None:
     assert (error["detail"]["topic"], error["detail"]["seq"]) == ("q", BAD)
     page = server.call("POST", "topics/q/diff", {"from_seq": BAD})
     assert seqs(page["records"]) == [*range(6, 21)]
+
+
+def test_a_large_diff_ends_before_it_as_well(
+    server: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "DIFF_BYTES_DEFAULT", 3000)
+    monkeypatch.setattr(record_texts, "PART_BYTES", 2000)
+    large = {"from_seq": 0, "max_batch_bytes": 1 << 20}
+    page = server.call("POST", "topics/q/diff", large)
+    assert seqs(page["records"]) == [1, 2, 3, 4] and page["next_from_seq"] == 4
+    assert server.begin("POST", "topics/q/diff", {**large, "from_seq": 4}).status == 500
+    page = server.call("POST", "topics/q/diff", {**large, "from_seq": BAD})
+    assert seqs(page["records"]) == [*range(6, 21)] and page["caught_up"]
 
 
 def test_claims_and_work_streams_pass_it_by(server: Memory) -> None:

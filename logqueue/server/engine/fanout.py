@@ -386,13 +386,13 @@ class Subscriptions:
             bytes_max=options.bytes_max,
             nodes=options.nodes,
         )
+        page, records = self._texts.of_page(topic, page, options.show)
         events: list[StreamEvent] = []
         if page.tombstone is not None:
             from_seq = _behind_the_gap(page)
             reason = "from_seq_too_old" if hides else page.tombstone.reason
             events.append(frames.tombstone_event(topic.name, page.tombstone, reason, from_seq))
         if page.runs:
-            records = self._texts.join(topic.number, page.runs, options.show)
             events.append(frames.record_event(topic.name, page, records, from_seq))
         is_at_head = page.next_from_seq == page.head_seq
         if is_at_head and (is_behind or events):

@@ -15,12 +15,11 @@ from logqueue.api.bodies import topics as topic_bodies
 from logqueue.api.paging import names_from, page_size, read_cursor, write_cursor
 from logqueue.api.record_texts import bytes_of, encode_in_parts, shown
 from logqueue.core import commands as cmd
-from logqueue.core.reading import ReadPage
+from logqueue.core.reading import ReadPage, readable
 from logqueue.core.seq_at import seek
 from logqueue.core.topic import Topic
-from logqueue.errors import InvalidRequest
+from logqueue.errors import InvalidRequest, StorageUnreadable
 from logqueue.model.limits import DIFF_BYTES_DEFAULT, DIFF_WAIT_MS_MAX, U64_MAX
-from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
 from logqueue.server.handlers.appends import (
@@ -202,8 +201,8 @@ class TopicRoutes:
             return long_poll(self._service, request, self._diff_when_there_is(request, body))
         if _is_large(page, body):
             return request.unless_gone(self._large_page(request, topic, page, body))
-        records = _join(dispatcher, topic, page, body)
-        return dispatcher.show((page, records), topic, _paged, request)
+        found = dispatcher.record_texts.of_page(topic, page, _shown(body))
+        return dispatcher.show(found, topic, _paged, request)
 
     async def _large_page(
         self, request: HttpRequest, topic: Topic, page: ReadPage, body: read_bodies.DiffBody
@@ -212,15 +211,16 @@ class TopicRoutes:
         a part of it in each step."""
         written, durable = topic.mark_written, topic.mark_durable
         request.hold(bytes_of(page.runs))
-        parts = [b""]
         async with self._service.large_pages:
-            for part in encode_in_parts(page.runs, _shown(body)):
-                parts.append(part)
-                await asyncio.sleep(0)
+            try:
+                parts = await _in_steps(page, body)
+            except StorageUnreadable:
+                page = readable(topic, page)
+                parts = await _in_steps(page, body)
         await self._service.require_serving().barrier.wait(written, durable)
-        parts[0], back = replies.page_around(request.name, page, request.timings())
+        front, back = replies.page_around(request.name, page, request.timings())
         reply = Reply(b"")
-        reply.parts = [*parts, back]
+        reply.parts = [front, *parts, back]
         return reply
 
     @serves("seq_at")
@@ -263,7 +263,7 @@ class TopicRoutes:
                 changed.cancel()
             if _is_large(page, body):
                 return await self._large_page(request, topic, page, body)
-            records = _join(dispatcher, topic, page, body)
+            page, records = dispatcher.record_texts.of_page(topic, page, _shown(body))
             await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
             return Reply(replies.encode_page(request.name, page, records, request.timings()))
 
@@ -284,11 +284,13 @@ def _read(
     return topic, read_bodies.read_page(topic, body, now)
 
 
-def _join(
-    dispatcher: Dispatcher, topic: Topic, page: ReadPage, body: read_bodies.DiffBody
-) -> bytes:
-    """A page's records as JSON, encoded in one step."""
-    return dispatcher.record_texts.join(topic.number, page.runs, _shown(body))
+async def _in_steps(page: ReadPage, body: read_bodies.DiffBody) -> list[bytes]:
+    """The parts of a page's records as JSON, each encoded in a step of its own."""
+    parts: list[bytes] = []
+    for part in encode_in_parts(page.runs, _shown(body)):
+        parts.append(part)
+        await asyncio.sleep(0)
+    return parts
 
 
 def _shown(body: read_bodies.DiffBody) -> int:
