@@ -124,9 +124,7 @@ class Batch:
         seqs = [self.seq_at(place) for place in places]
         block = blocks.select(BlockView(self.block), places)
         batch = Batch(block, seqs[0], len(seqs), self.ts, self.segment, self.hops)
-        if seqs[-1] - seqs[0] >= len(seqs):
-            batch.last_seq = seqs[-1]
-            batch._seqs = array("Q", seqs)
+        batch._take_seqs(array("Q", seqs))
         if self._times is not None:
             batch._take_times(array("Q", [self._times[place] for place in places]))
         return batch
@@ -146,6 +144,11 @@ class Batch:
             and blocks.has_same_numbers(self.block, before.block)
             and not blocks.is_moved(self.block)
         )
+
+    def _take_seqs(self, seqs: array[int]) -> None:
+        if seqs[-1] - seqs[0] >= len(seqs):
+            self.last_seq = seqs[-1]
+            self._seqs = seqs
 
     def _take_times(self, times: array[int]) -> None:
         self._times = times
@@ -323,14 +326,13 @@ class Batch:
         live = end - start - (gone.count(1) if gone is not None else 0)
         if not live:
             return None
-        block = blocks.cut(view, start, end)
+        block, first_seq = blocks.cut(view, start, end), self.seq_at(start)
+        part = Batch(block, first_seq, end - start, self.ts, self.segment, self.hops)
+        # Of its own seqs the block may know nothing: it may be a part of what was logged.
         if self._seqs is not None:
-            part = Batch.moved(block, self.segment)
-        else:
-            part = Batch(block, self.first_seq + start, end - start, self.ts, self.segment)
-            if self._times is not None:
-                part._take_times(self._times[start:end])
-        part.hops = self.hops
+            part._take_seqs(self._seqs[start:end])
+        if self._times is not None:
+            part._take_times(self._times[start:end])
         part.live = live
         part._gone = gone if live < end - start else None
         return part

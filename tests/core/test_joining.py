@@ -122,6 +122,30 @@ def test_one_that_stays_does_not_keep_its_neighbours() -> None:
     assert world.seqs() == [*range(1, jobs, THINNED_FROM)]
 
 
+@pytest.mark.parametrize("durability", ["ephemeral", "disk"])
+def test_what_was_made_smaller_can_be_cut_and_made_smaller_again(durability: str) -> None:
+    """Its seqs have gaps, of which the block knows nothing. Live, and after a restart."""
+    world = World()
+    world.put("q", durability=durability)
+    first, gaps = [*range(1, 5)], [*range(10, 10 + 2 * (THINNED_FROM - 4), 2)]
+    world.write("q", *range(4 * THINNED_FROM))
+    taken = world.take(4 * THINNED_FROM)
+    world.ack(*[seq for seq in taken if seq not in {*first, *gaps}])
+    (batch,) = world.topic("q").batches
+    assert batch.count == THINNED_FROM
+    rest = [seq for part in batch.behind(3) for seq, _, _ in part.records()]
+    assert rest == [4, *gaps]
+    around = [[seq for seq, _, _ in part.records()] for part in batch.around([2, gaps[1]])]
+    assert around == [[1], [3, 4, gaps[0]], gaps[2:]]
+    world.ack(*gaps)
+    for _ in range(2):
+        check(world.state)
+        assert world.seqs() == first
+        assert world.values() == [seq - 1 for seq in first]
+        if durability == "disk":
+            world.kill()
+
+
 @pytest.fixture(params=[2, 3])
 def _eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Neighbours are joined as soon as there are two or three."""
