@@ -37,7 +37,6 @@ from wal.format import (
     Frame,
     SegmentHeader,
     Walk,
-    frame_bytes,
 )
 from wal.head import Head
 from wal.opening import Opening
@@ -73,7 +72,14 @@ class Progress(Protocol):
 
 
 class Log:
-    """A segmented write-ahead log in a directory of its own. Made by `Log.open`."""
+    """A segmented write-ahead log in a directory of its own. Made by `Log.open`.
+
+    Attributes:
+        latest: Where the payload of the most recent append begins: the id of its segment, and the
+            offset in there, in bytes.
+        is_short_of_space: Whether `reserve_ahead` is due, as of the most recent append, so that
+            appends need not allocate by themselves.
+    """
 
     def __init__(
         self,
@@ -97,6 +103,8 @@ class Log:
         self._segment_bytes_max = segment_bytes_max
         self._frame_bytes_max = frame_bytes_max
         self._closed = False
+        self.latest = 0, 0
+        self.is_short_of_space = False
         if opening.is_examined:
             self._take_over(opening.segments)
 
@@ -239,11 +247,6 @@ class Log:
         return self._active.id
 
     @property
-    def end(self) -> int:
-        """Where the most recent frame ends in its segment, in bytes."""
-        return self._active.end
-
-    @property
     def bytes_total(self) -> int:
         """Bytes in use in all segments, preallocation not counted."""
         return self._sealed_bytes + self._active.end
@@ -303,6 +306,11 @@ class Log:
             # From here on nothing can fail.
             segment.end = end
             segment.last = self.appended = number
+            self.latest = segment.id, offset + FRAME_HEADER_BYTES
+            self.is_short_of_space = (
+                segment.allocated - end < SPACE_AHEAD_BYTES
+                and segment.allocated < self._segment_bytes_max
+            )
             committer.add(segment, offset, parts, size, number, sync, late)
             if wake:
                 committer.release()
@@ -321,15 +329,6 @@ class Log:
         """Whether the next `step` may wait for the disk, and not only hand bytes over."""
         with self._lock:
             return self.failure is None and self._committer.syncs_next()
-
-    @property
-    def is_short_of_space(self) -> bool:
-        """Whether `reserve_ahead` is due, so that appends need not allocate by themselves."""
-        active = self._active
-        return (
-            active.allocated - active.end < SPACE_AHEAD_BYTES
-            and active.allocated < self._segment_bytes_max
-        )
 
     def reserve_ahead(self) -> None:
         """Allocate space for appends to come, in any thread. Never raises for want of it."""
@@ -353,7 +352,10 @@ class Log:
     def will_roll(self, nbytes: int) -> bool:
         """Whether appending a payload of `nbytes` bytes would begin a new segment."""
         assert nbytes >= 0
-        return self._over(frame_bytes(nbytes))
+        active = self._active
+        is_empty = active.last < active.first
+        size = (FRAME_HEADER_BYTES + nbytes + 7) & -8
+        return not is_empty and active.end + size > self._segment_bytes_max
 
     def roll(self) -> None:
         """Seal the active segment, so that the next frame begins a new one. Not if it is empty.
@@ -375,17 +377,13 @@ class Log:
         with self._lock:
             self._committer.ask_sync()
 
-    def _over(self, size: int) -> bool:
-        active = self._active
-        return not active.empty and active.end + size > self._segment_bytes_max
-
     def _make_room(self, size: int, spare_bytes: int) -> LogSegment:
         """The segment for a frame of `size` bytes, with space for it. Raises as append does."""
         assert spare_bytes >= 0
         active = self._active
         needed = active.end + size + spare_bytes
         try:
-            if not self._over(size):
+            if active.empty or active.end + size <= self._segment_bytes_max:
                 active.reserve(needed, self._wished(active, needed))
             else:
                 try:

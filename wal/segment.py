@@ -68,7 +68,11 @@ def read_whole(fs: FileSystem, path: str) -> bytes:
 
 
 class LogSegment:
-    """A segment that can be appended to, or was until it was sealed."""
+    """A segment that can be appended to, or was until it was sealed.
+
+    Attributes:
+        id: Its number among the segments, from 1.
+    """
 
     __slots__ = (
         "_file",
@@ -78,6 +82,7 @@ class LogSegment:
         "first",
         "header",
         "header_durable",
+        "id",
         "last",
         "path",
         "salt",
@@ -86,6 +91,7 @@ class LogSegment:
     def __init__(self, header: SegmentHeader, path: str, file: File | None) -> None:
         """An empty segment of which not even the header is written. `file` is None if sealed."""
         self.header = header
+        self.id = header.id
         self.path = path
         self.first = header.first
         self.last = header.first - 1
@@ -111,11 +117,6 @@ class LogSegment:
         segment.end = segment.allocated = end
         segment.header_durable = True
         return segment
-
-    @property
-    def id(self) -> int:
-        """Its number among the segments, from 1."""
-        return self.header.id
 
     @property
     def empty(self) -> bool:
@@ -228,7 +229,8 @@ class LogSegment:
         assert self.header_durable
         assert offset >= HEADER_BYTES
         assert offset + len(data) <= self.end
-        self.file.pwrite(data, offset)
+        assert self._file is not None, "the segment is sealed"
+        self._file.pwrite(data, offset)
 
     def sync(self) -> None:
         """Make everything written so far durable."""

@@ -42,8 +42,7 @@ def encode_appended(
     topic: str, reply: cmd.AppendResult, return_seqs: bool, timings: dict[str, float]
 ) -> bytes:
     """The reply to a write."""
-    seqs = b'"seqs":%b,' % _seqs(reply) if return_seqs else b""
-    return b"{%b}" % _appended(topic, reply, seqs, timings)
+    return b"{%b" % _appended(topic, reply, return_seqs, b"", timings)
 
 
 def encode_ack(
@@ -54,19 +53,24 @@ def encode_ack(
     timings: dict[str, float],
 ) -> bytes:
     """The reply to a write over a WebSocket; `request_id` is JSON."""
-    seqs = b'"seqs":%b,' % (_seqs(reply) if return_seqs else b"null")
-    members = _appended(topic, reply, seqs, timings)
-    return b'{"op":"ack","request_id":%b,%b}' % (request_id, members)
+    members = _appended(topic, reply, return_seqs, b'"seqs":null,', timings)
+    return b'{"op":"ack","request_id":%b,%b' % (request_id, members)
 
 
-def _seqs(reply: cmd.AppendResult) -> bytes:
-    if reply.results is not None:
-        return _encode([seq for seq, _ in reply.results])
-    return _encode([*range(reply.first_seq, reply.first_seq + reply.records)])
-
-
-def _appended(topic: str, reply: cmd.AppendResult, seqs: bytes, timings: dict[str, float]) -> bytes:
-    results = b""
+def _appended(
+    topic: str,
+    reply: cmd.AppendResult,
+    return_seqs: bool,
+    no_seqs: bytes,
+    timings: dict[str, float],
+) -> bytes:
+    """The members of the reply to a write, and the brace behind them."""
+    results, seqs = b"", no_seqs
+    if return_seqs:
+        each = [*range(reply.first_seq, reply.first_seq + reply.records)]
+        if reply.results is not None:
+            each = [seq for seq, _ in reply.results]
+        seqs = b'"seqs":%b,' % _encode(each)
     if reply.results is not None:
         results = b'"created_count":%d,"results":%b,' % (
             reply.created_count,
@@ -74,7 +78,7 @@ def _appended(topic: str, reply: cmd.AppendResult, seqs: bytes, timings: dict[st
         )
     return (
         b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
-        b'%b"deduped":%b,"performance":%b'
+        b'%b"deduped":%b,"performance":%b}'
         % (
             topic.encode(),
             reply.first_seq,
@@ -124,7 +128,7 @@ def _members_of(jobs: cmd.ClaimedJobs) -> list[bytes]:
         b'"$seq":%%d,"lease_id":"lease_%%x","deadline":%d,"$ts":%%d%%b,"deliveries":%%d%%b,'
         b'"data":%%b%%b' % jobs.deadline
     )
-    return [form % row for row in rows]
+    return [*map(form.__mod__, rows)]
 
 
 def _named(name: bytes, texts: list[bytes]) -> list[bytes]:

@@ -193,6 +193,9 @@ class Batch:
 
     def live_seqs(self, start: int = 0, last: int | None = None) -> Sequence[int]:
         """Seqs of live records that are not below `start` nor above `last`, ascending."""
+        if self._gone is None and self._seqs is None:
+            end = self.last_seq if last is None else min(last, self.last_seq)
+            return range(max(start, self.first_seq), end + 1)
         at = self.place_from(start)
         end = self.count if last is None else self.place_from(last + 1)
         if self._gone is None:

@@ -25,6 +25,7 @@ JOINED_BELOW = (16, 64)
 fewer than the second. So a record written alone is copied twice, and larger batches stay as they
 are."""
 
+_batches = attrgetter("batches")
 _first_seq = attrgetter("first_seq")
 
 
@@ -167,13 +168,11 @@ class Batches:
         index = max(bisect_right(chunk.firsts, seq) - 1, 0)
         if chunk.batches[index].last_seq < seq:
             index += 1
-        later = chunks[place + 1 :]
-        return chain(chunk.batches[index:], chain.from_iterable(c.batches for c in later))
+        later = map(_batches, chunks[place + 1 :])
+        return chain(chunk.batches[index:], chain.from_iterable(later))
 
     def younger_from(self, seq: int, time: int) -> Iterator[Batch]:
         """The same without most of those in which all records are from before a time."""
-        if not time:
-            return self.since(seq)
         chunks = (chunk for chunk in self.chunks_from(seq) if chunk.newest >= time)
         batches = chain.from_iterable(chunk.batches for chunk in chunks)
         return (batch for batch in batches if batch.last_seq >= seq and batch.newest >= time)

@@ -241,7 +241,7 @@ class Cohort(Command[list[Any]], frozen=True):
     """Commands of one type on one topic, decided as if one after the other, in one step.
 
     The result has what each command resulted in, in their order: its own result, or the
-    `LogqueueError` that refused it. `core/decide/cohorts.py` knows which commands may be members.
+    `LogqueueError` that refused it. `core/decide/dispatch.py` knows which commands may be members.
     """
 
     topic: str

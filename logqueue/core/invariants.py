@@ -340,3 +340,8 @@ def _check_grants(where: str, queue: QueueState, used: Counter[int]) -> None:
     soonest = min((grant.deadline for grant in grants if grant.live), default=None)
     if (first.deadline if first is not None else None) != soonest:
         raise Contradiction(f"{where}: deadlines")
+    next_due = queue.next_due()
+    if next_due is not None and queue.rests_to >= next_due:
+        raise Contradiction(
+            f"{where}: time has something to do at {next_due}, which it passes over"
+        )

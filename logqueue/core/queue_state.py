@@ -59,6 +59,8 @@ class QueueState:
         finished: Jobs that came to an end over this instance's life, by outcome.
         has_overdue: Whether the cursor may have passed jobs beyond their TTL that found no room
             where they are to go.
+        rests_to: Up to this time, ms since the epoch, `elapse` has nothing to do; it may be earlier
+            than it need be.
         returning: From which seq on, up to the cursor, jobs are still to be found that the cursor
             has passed and that may be handed out by now; 0 when there are none. They are ready.
         has_errors: Whether any job has ever had an error.
@@ -71,8 +73,8 @@ class QueueState:
     __slots__ = (
         "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
         "delayed", "finished", "has_errors", "has_given_back", "has_overdue", "has_timed",
-        "held", "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "reclaim", "returning",
-        "streams", "timed_runs",
+        "held", "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "reclaim", "rests_to",
+        "returning", "streams", "timed_runs",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -102,6 +104,7 @@ class QueueState:
         self.streams: dict[int, set[int]] = {}
         self.leased = 0
         self.orphans = 0
+        self.rests_to = 0
         self._grants = Deadlines()
 
     # -- queries ---------------------------------------------------------------------------------
@@ -198,18 +201,21 @@ class QueueState:
             grant = self._grants.first()
         if self._rules and (grant is None or grant.deadline >= self._rules[-1][0]):
             self._rules.clear()
-        if not self.delayed or time_of(self.delayed[0]) > now:
-            return False
-        due = self.delayed.bisect_left(moment(now + 1, 0))
-        some = min(due, max(left, 1))
-        seqs = [seq_of(packed) for packed in self.delayed[:some]]
-        del self.delayed[:some]
-        for seq in seqs:
-            job = self.jobs.get(seq)
-            if job is not None:
-                job.ready_at = 0
-        self.reclaim.update(seqs)
-        return bool(some < due)
+        if self.delayed and time_of(self.delayed[0]) <= now:
+            due = self.delayed.bisect_left(moment(now + 1, 0))
+            some = min(due, max(left, 1))
+            seqs = [seq_of(packed) for packed in self.delayed[:some]]
+            del self.delayed[:some]
+            for seq in seqs:
+                job = self.jobs.get(seq)
+                if job is not None:
+                    job.ready_at = 0
+            self.reclaim.update(seqs)
+            if some < due:
+                return True
+        next_due = self.next_due()
+        self.rests_to = limits.U64_MAX if next_due is None else next_due - 1
+        return False
 
     def _lapse(self, grant: Grant, now: int, backoff: BackoffOptions | None) -> None:
         """The leases of a grant have run out."""
@@ -237,6 +243,7 @@ class QueueState:
         # In order, also when the clock was set back.
         until = max(now, self._rules[-1][0]) if self._rules else now
         self._rules.append((until, before))
+        self.rests_to = 0
 
     def _rule_at(self, deadline: int, backoff: BackoffOptions | None) -> BackoffOptions | None:
         """The rule that was in force when a lease ran out."""
@@ -310,7 +317,7 @@ class QueueState:
                 assert job.grant is not None
                 self._spend(job.grant)
                 job.grant = grant
-            self._grants.add(grant)
+            self._keep(grant)
 
     def release(
         self,
@@ -401,6 +408,7 @@ class QueueState:
     def schedule(self, delayed: Iterable[int], ready: Iterable[int]) -> None:
         """Jobs without an entry become due by their own time."""
         self.has_timed = True
+        self.rests_to = 0
         self.delayed.update(delayed)
         self.reclaim.update(ready)
 
@@ -579,6 +587,7 @@ class QueueState:
         leases ran out."""
         self._rate_spent_until = other._rate_spent_until
         self._rules = other._rules
+        self.rests_to = 0
         self._rate_spent_at = other._rate_spent_at
         self.lapsed = other.lapsed
         self.lapses = other.lapses
@@ -604,6 +613,8 @@ class QueueState:
 
     def _keep(self, grant: Grant) -> None:
         self._grants.add(grant)
+        if grant.deadline < self.rests_to:
+            self.rests_to = grant.deadline
         if grant.stream:
             self.streams.setdefault(grant.stream, set()).update(grant.seqs)
 
@@ -649,6 +660,7 @@ class QueueState:
         if ready_at:
             job.ready_at = ready_at
             self.delayed.add(moment(ready_at, seq))
+            self.rests_to = min(self.rests_to, ready_at - 1)
         else:
             self.reclaim.add(seq)
         if self.keys is not None:

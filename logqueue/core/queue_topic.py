@@ -41,7 +41,7 @@ class QueueTopic(Topic):
     def ready(self) -> int:
         """Jobs claimable now, as of the last `elapse`."""
         queue = self.queue
-        ready = self.live - queue.leased - len(queue.delayed) - len(queue.held)
+        ready = self.batches.live - queue.leased - len(queue.delayed) - len(queue.held)
         assert ready >= 0, "more jobs leased, delayed or held than there are"
         return ready
 

@@ -100,10 +100,12 @@ class State:
             TopicNotFound: There is no such topic.
             NotAQueue: It is a log.
         """
-        topic = self.topic(name)
-        if not isinstance(topic, QueueTopic):
-            raise NotAQueue.named(name)
-        return topic
+        topic: Topic | None = self.topics.get(name)
+        if isinstance(topic, QueueTopic):
+            return topic
+        if topic is None:
+            raise TopicNotFound.named(name, by_writing=self.quotas.auto_create)
+        raise NotAQueue.named(name)
 
     def queue_instance(self, number: int) -> QueueTopic | None:
         """A queue by instance number; None when there is none, or it is a log."""

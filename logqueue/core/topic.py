@@ -25,6 +25,7 @@ from logqueue.events.block import (
     TAG,
     BlockView,
     has_tags,
+    is_bare,
     is_plain,
     size_total,
     tags_of,
@@ -183,7 +184,7 @@ class Topic:
         """Where the live records among ascending seqs are; the rest is passed over."""
         at = 0
         while at < len(seqs):
-            batch = self.batch_of(seqs[at])
+            batch = self.batches.find(seqs[at])
             if batch is None:
                 at += 1
                 continue
@@ -288,7 +289,10 @@ class Topic:
     def live_seqs(self, start: int, count: int, expired_before: int = 0) -> list[int]:
         """Up to `count` live seqs from `start` on, leaving out records older than a time."""
         taken: list[int] = []
-        for batch in self.batches.younger_from(start, expired_before):
+        batches = self.batches.since(start)
+        if expired_before:
+            batches = self.batches.younger_from(start, expired_before)
+        for batch in batches:
             seqs = batch.live_seqs(start)
             if expired_before and not batch.is_younger_than(expired_before):
                 seqs = [s for s in seqs if batch.ts_at(batch.index_of(s)) >= expired_before]
@@ -368,6 +372,8 @@ class Topic:
         assert batch.live == batch.count
         assert size > 0
         self.batches.add(batch, size)
+        if is_bare(batch.block):
+            return
         if has_tags(batch.block) and not is_indexed:
             self._index(batch.live_seqs(), tags_of(batch.block))
         if not is_plain(batch.block):

@@ -50,6 +50,7 @@ _encoder = msgspec.json.Encoder()
 
 _BEFORE_META = (1 << META) - 1
 _MOVED = 1 << SEQ | 1 << TS
+_INDEXED = 1 << TAG | 1 << KEY
 _BARE_ONE = _HEADER.pack(_VERSION, 1 << DATA, 0, 1)
 
 _BITS = {mask: tuple(i for i in range(8) if mask >> i & 1) for mask in range(256)}
@@ -146,9 +147,10 @@ class BlockView:
 
     Attributes:
         head: The block; without the data values when it is split.
+        has_data_only: Whether no record has any other text.
     """
 
-    __slots__ = ("_columns", "_split", "count", "head", "number_bits")
+    __slots__ = ("_columns", "_split", "count", "has_data_only", "head", "number_bits")
 
     def __init__(self, block: Block) -> None:
         """Look at a block.
@@ -166,6 +168,7 @@ class BlockView:
         self.head = block
         self.count: int = count
         self.number_bits: int = number_bits
+        self.has_data_only = text_bits == 1 << DATA
         present = _BITS[text_bits]
         at = 8 + 8 * count * number_bits.bit_count()
         base = at + 4 * count * len(present)
@@ -305,6 +308,12 @@ class BlockView:
         return 8 + 8 * self.count * before.bit_count()
 
 
+def is_bare(block: Block) -> bool:
+    """Whether the records of a block have nothing but data, node and meta, and consecutive seqs."""
+    head = block if isinstance(block, bytes) else block.head
+    return not head[1] & _INDEXED and not head[2] and not head[3]
+
+
 def has_tags(block: Block) -> bool:
     """Whether any record of a block has a tag."""
     return head_of(block)[1] >> TAG & 1 == 1
@@ -324,7 +333,8 @@ def tags_of(block: Block) -> list[bytes]:
 
 def size_at(block: Block, index: int) -> int:
     """Bytes of one record as the limits count them: compact data plus compact meta."""
-    block = head_of(block)
+    if not isinstance(block, bytes):
+        block = block.head
     _, text_bits, number_bits, count = _HEADER.unpack_from(block)
     at = 8 + 4 * index
     if number_bits:
@@ -348,7 +358,8 @@ def size_before(block: Block, index: int) -> int:
     """Bytes of all records in front of a place, as the limits count them."""
     if not index:
         return 0
-    block = head_of(block)
+    if not isinstance(block, bytes):
+        block = block.head
     _, text_bits, number_bits, count = _HEADER.unpack_from(block)
     at = 4 + 8 * count * number_bits.bit_count() + 4 * index
     size: int = _END.unpack_from(block, at)[0]
@@ -367,7 +378,8 @@ def size_between(block: Block, start: int, end: int) -> int:
 
 def size_total(block: Block) -> int:
     """Bytes of all records of a block as the limits count them."""
-    block = head_of(block)
+    if not isinstance(block, bytes):
+        block = block.head
     _, text_bits, number_bits, count = _HEADER.unpack_from(block)
     # The last end of a column is the length of the column.
     at = 4 + 8 * count * number_bits.bit_count() + 4 * count
@@ -381,7 +393,8 @@ def size_total(block: Block) -> int:
 def is_plain(block: Block) -> bool:
     """Whether a block has no column beyond data, tag, node, meta and its seqs and times: no record
     in it has a key, a delay or a time to live of its own."""
-    block = head_of(block)
+    if not isinstance(block, bytes):
+        block = block.head
     return block[1] < 1 << KEY and block[2] < 1 << DELAY and not block[3]
 
 

@@ -65,7 +65,10 @@ def encode(order: int, events: list[Event]) -> bytes:
 
 def encode_parts(order: int, events: list[Event]) -> list[bytes]:
     """The same in parts: the block of a large write is not copied."""
-    large = [e for e in events if type(e) is RecordsAppended and len(e.block) >= LARGE_BLOCK_BYTES]
+    large: list[RecordsAppended] = []
+    for event in events:
+        if type(event) is RecordsAppended and len(event.block) >= LARGE_BLOCK_BYTES:
+            large.append(event)
     if len(large) == 1:
         block = large[0].block
         bare = msgspec.structs.replace(large[0], block=BLOCK_PLACE)
@@ -73,7 +76,7 @@ def encode_parts(order: int, events: list[Event]) -> list[bytes]:
         around = payload.split(b"\xc4%c%b" % (len(BLOCK_PLACE), BLOCK_PLACE))
         if len(around) == 2:
             return [b"%b\xc6%b" % (around[0], len(block).to_bytes(4, "big")), block, around[1]]
-    return [encode(order, events)]
+    return [_encoder.encode(Transaction(order, events))]
 
 
 def decode(payload: bytes) -> Transaction:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 HOST = "logqueue.test"
 EPOCH_MS = 1_700_000_000_000
-SEGMENT_BYTES = 1 << 20
+SEGMENT_BYTES = 2 << 20
 
 DAY_MS = 86_400_000
 """Under virtual time no step is slow, so slow steps are not looked for."""

@@ -270,7 +270,7 @@ def test_exhausted_jobs_are_diverted_a_few_bytes_at_a_time(world: World) -> None
 def settle(world: World) -> int:
     """Let time do all it has to do; how many steps that took."""
     steps = 0
-    while world.engine.has_lagging:
+    while world.engine.lagging:
         world.engine.elapse_more()
         check(world.state)
         steps += 1

@@ -53,7 +53,7 @@ def filled(**config: Any) -> World:
 def settle(world: World) -> None:
     """Let what is done bit by bit come to its end."""
     world.topic("q")
-    while world.engine.has_lagging:
+    while world.engine.lagging:
         world.engine.elapse_more()
     world.step()
 

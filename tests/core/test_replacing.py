@@ -46,7 +46,7 @@ def test_no_end_leaves_a_part(half_way: World, end: str) -> None:
 
 def test_it_comes_to_the_same_bit_by_bit_and_at_replay(half_way: World) -> None:
     steps = 0
-    while half_way.engine.has_lagging:
+    while half_way.engine.lagging:
         half_way.engine.elapse_more()
         check(half_way.state)
         steps += 1
@@ -92,9 +92,9 @@ def test_copies_of_a_router_are_of_the_new_content(half_way: World) -> None:
     half_way.put_router("r", "q", "copies")
     half_way.write("q", *[wish(n, key=f"r{n}") for n in range(JOBS)])
     half_way.write("q", *[wish(-n, key=f"r{n}") for n in range(0, JOBS, 2)])
-    assert half_way.state.replacing and half_way.engine.has_behind
+    assert half_way.state.replacing and half_way.engine.behind
     half_way.engine.forward()
-    while half_way.engine.has_lagging:
+    while half_way.engine.lagging:
         half_way.engine.elapse_more()
     half_way.forward()
     copied = half_way.values("copies")

@@ -171,7 +171,7 @@ def test_deleted_and_expired_records_are_passed_over(world: World) -> None:
     world.delete("a", before=2)
     world.wait(60)
     world.write("a", 3)
-    world.engine._behind.clear()
+    world.engine.behind.clear()
     world.wait(60)
     world.write("a", 4)
     world.forward()
@@ -227,13 +227,13 @@ def test_a_full_destination_stalls_and_resumes_in_order(world: World) -> None:
     world.write("a", *range(8))
     world.forward()
     assert world.values("b") == [0, 1, 2] and world.values("other") == [*range(8)]
-    assert world.engine.has_stalled
+    assert world.engine.stalled
     got = []
     while jobs := world.claim(2, topic="b"):
         got += [int(j.data) for j in jobs]
         world.ack(*[j.seq for j in jobs], topic="b")
         world.forward()
-    assert got == [*range(8)] and not world.engine.has_stalled
+    assert got == [*range(8)] and not world.engine.stalled
 
 
 def test_a_record_that_never_fits_waits_for_ever(world: World) -> None:
@@ -242,7 +242,7 @@ def test_a_record_that_never_fits_waits_for_ever(world: World) -> None:
     world.write("a", 1, "x" * 20, 2)
     world.forward()
     world.forward()
-    assert world.values("b") == [1] and world.engine.has_stalled
+    assert world.values("b") == [1] and world.engine.stalled
     world.put("b", cap_bytes=100, discard="reject")
     world.forward()
     assert world.values("b") == [1, "x" * 20, 2]

@@ -344,7 +344,7 @@ class World:
     def forward(self) -> None:
         """Let every router copy all it can."""
         self.engine.retry_stalled()
-        while self.engine.has_behind:
+        while self.engine.behind:
             self.engine.forward()
 
     def values(self, name: str = "q") -> list[Any]:

@@ -226,7 +226,7 @@ class Scene:
 
 def leaders(scene: Scene) -> int:
     """How many readers are marked when `l` changes."""
-    return len(scene.subscriptions._channels[scene.world.topic("l").number].subscriptions)
+    return len(scene.subscriptions.channels[scene.world.topic("l").number].subscriptions)
 
 
 # -- groups --------------------------------------------------------------------------------------
@@ -473,7 +473,7 @@ def test_data_that_cannot_be_read_ends_all_readers_that_would_get_it(
     scene.append("l", 2)
     scene.settle()
     assert all(isinstance(f.reader.ended_by, StorageUnreadable) for f in followers)
-    assert other.reader.ended_by is None and len(scene.subscriptions._channels) == 1
+    assert other.reader.ended_by is None and len(scene.subscriptions.channels) == 1
     assert {(f.reader.seqs["l"][-1], f.reader.reserved) for f in followers} == {(1, 0)}
 
 

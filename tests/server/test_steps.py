@@ -111,7 +111,7 @@ def elapsing(world: World) -> Steps:
     """Looks at the queue, then what time has left to do."""
     world.engine.topic_now("q")
     yield None
-    while world.engine.has_lagging:
+    while world.engine.lagging:
         world.engine.elapse_more()
         yield None
 
@@ -239,7 +239,7 @@ def routers(world: World, n: int) -> Steps:
             yield None
         world.engine.topic_now("d4")
         yield None
-        while world.engine.has_behind:
+        while world.engine.behind:
             world.engine.forward()
             yield None
 
@@ -302,7 +302,7 @@ def replaced(world: World, n: int) -> Steps:
     for start in range(0, n, 100):
         world.write("q", *[wish(k, key=f"k{start + k}") for k in range(100)])
     world.engine.execute(keyed_write(range(0, n, 2)))
-    while world.engine.has_lagging:
+    while world.engine.lagging:
         world.engine.elapse_more()
     world.engine.execute(keyed_write(range(n)))
     return elapsing_more(world)
@@ -322,7 +322,7 @@ def keyed_write(keys: range) -> cmd.Append:
 def elapsing_more(world: World) -> Steps:
     """What is left of a write, and what time has left to do."""
     assert world.state.replacing
-    while world.engine.has_lagging:
+    while world.engine.lagging:
         world.engine.elapse_more()
         yield None
     assert not world.state.replacing
@@ -394,7 +394,7 @@ def test_claims_wait_for_jobs_that_are_still_to_come_back() -> None:
         world.engine.catch_up("q")
     assert world.take(300) == [*range(1, 101)]
     check(world.state)
-    while world.engine.has_lagging:
+    while world.engine.lagging:
         world.engine.elapse_more()
     taken = [*range(1, 101)]
     for _ in range(25):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
@@ -311,7 +311,8 @@ def test_a_step_decides_a_bounded_number(memory: Memory, monkeypatch: pytest.Mon
 class _Behind:
     """An engine whose topic must catch up a few times before."""
 
-    has_arrears = True
+    behind: ClassVar[dict[int, None]] = {1: None}
+    lagging: ClassVar[dict[int, None]] = {}
     clock = SimpleNamespace(now_ms=lambda: 7)
 
     def __init__(self, steps: int) -> None:

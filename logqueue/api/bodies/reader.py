@@ -32,7 +32,7 @@ class BodyReader:
         kind: Any,
         *strict_kinds: Any,
         strips_blanks: bool = False,
-        is_open: Callable[[Any], bool] | None = None,
+        is_open: Callable[[Any], object] | None = None,
         what: str = "body",
     ) -> None:
         """Learn a kind of body.
@@ -45,8 +45,8 @@ class BodyReader:
             strips_blanks: Take out the blanks between tokens first. Payloads go to the log and to
                 readers as they are: without blanks their length is the one that limits count, and
                 no line break can reach an event stream.
-            is_open: Whether a body that fits a strict form may have unknown members all the same,
-                inside a struct that allows them.
+            is_open: What is true of a body that fits a strict form and may have unknown members all
+                the same, inside a struct that allows them.
             what: What messages call it.
         """
         if not strict_kinds and isinstance(kind, type) and is_flat(kind):
@@ -76,14 +76,6 @@ class BodyReader:
             require_utf8(body, self._what)
         if self._strips_blanks and len(body.translate(None, _BLANKS)) != len(body):
             body = self._without_blanks(body)
-        decoded = self._decode(body, ignore)
-        for name in self._u64_fields:
-            value = getattr(decoded, name)
-            if isinstance(value, int) and value > limits.U64_MAX:
-                raise InvalidRequest(f"`{name}` must be at most {limits.U64_MAX}")
-        return decoded
-
-    def _decode(self, body: bytes, ignore: Ignore | None) -> Any:
         decoded = None
         for decoder in self._strict:
             try:
@@ -94,11 +86,15 @@ class BodyReader:
             except (msgspec.DecodeError, RecursionError):
                 break
         if decoded is None:
-            decoded = decode(self._decoder, body, self._what)
-        elif self._is_open is None or not self._is_open(decoded):
-            return decoded
-        if ignore is not None:
+            decoded, is_open = decode(self._decoder, body, self._what), True
+        else:
+            is_open = self._is_open is not None and bool(self._is_open(decoded))
+        if is_open and ignore is not None:
             note_unknown(self._kind or type(decoded), body, ignore)
+        for name in self._u64_fields:
+            value = getattr(decoded, name)
+            if isinstance(value, int) and value > limits.U64_MAX:
+                raise InvalidRequest(f"`{name}` must be at most {limits.U64_MAX}")
         return decoded
 
     def _without_blanks(self, body: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from io import BytesIO
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -126,7 +127,7 @@ read_append_body = BodyReader(
     _PlainAppend,
     _StrictAppend,
     strips_blanks=True,
-    is_open=lambda body: body.config is not None,
+    is_open=attrgetter("config"),
 ).read
 """Bytes to an `AppendBody`. One of plain records pays nothing for what its records do not say."""
 

@@ -71,14 +71,15 @@ def append_event(
         Throttled: The server holds all the bytes it may hold.
     """
     size = size_total(block)
-    require_room(state, topic, count, size)
     config = topic.config
+    if config.discard == "reject" or state.quotas.total_bytes_max:
+        require_room(state, topic, count, size)
     first_seq = topic.head + 1
     last_seq = topic.head + count
     cap_floor = dropped = 0
     if config.discard == "old" and (config.cap_records or config.cap_bytes):
         cap_floor, dropped = _floor_with(topic, [BlockView(block)], first_seq)
-    reserved = seqs_reserved(topic, last_seq)
+    reserved = seqs_reserved(topic, last_seq) if last_seq > topic.seqs_reserved else 0
     return ev.RecordsAppended(
         now,
         topic.number,

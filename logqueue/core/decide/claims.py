@@ -7,7 +7,9 @@ as `elapse` gets to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
+from operator import attrgetter
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
@@ -29,22 +31,27 @@ SEQS_SCANNED_AGAIN_MAX = 1000
 Share = Callable[[Sequence[int], list[int]], list[list[int]]]
 """Deals jobs to claimers, by how many each wants."""
 
+_claimers = attrgetter("claimers")
+_jobs_max = attrgetter("jobs_max")
+_deliveries = attrgetter("deliveries")
+
 
 def claim(state: State, command: cmd.ClaimJobs, now: int) -> Decision[cmd.ClaimResult]:
     """One pass: pick jobs, take the exhausted out, share the rest evenly."""
-    return _pass(state, command, now, share_evenly)
+    events, result = _pass(state, command, now, share_evenly)
+    return Decision(events, AfterApply(result))
 
 
 def claim_in_turn(
     state: State, members: Sequence[cmd.ClaimJobs], now: int
 ) -> Decision[list[cmd.ClaimResult]]:
     """Several claims as if one after the other: who comes first gets all it wants."""
-    claimers = tuple([claimer for command in members for claimer in command.claimers])
+    claimers = (*chain.from_iterable(map(_claimers, members)),)
     together = cmd.ClaimJobs(members[0].topic, claimers)
-    decision = _pass(state, together, now, share_in_turn)
+    events, result = _pass(state, together, now, share_in_turn)
 
     def results() -> list[cmd.ClaimResult]:
-        found = decision.settle()
+        found = result()
         ready = found.ready
         each: list[cmd.ClaimResult] = []
         for jobs in reversed(found.jobs):
@@ -56,15 +63,16 @@ def claim_in_turn(
         each.reverse()
         return each
 
-    return Decision(decision.events, AfterApply(results))
+    return Decision(events, AfterApply(results))
 
 
 def _pass(
     state: State, command: cmd.ClaimJobs, now: int, share: Share
-) -> Decision[cmd.ClaimResult]:
+) -> tuple[list[ev.Event], Callable[[], cmd.ClaimResult]]:
+    """The events of a claim, and what reads its result once they are applied."""
     topic = state.queue(command.topic)
     queue = topic.queue
-    demands = [claimer.jobs_max for claimer in command.claimers]
+    demands = [*map(_jobs_max, command.claimers)]
     wanted = sum(demands)
     allowed, limit = _allowed(topic, now)
     wanted = min(wanted, allowed)
@@ -87,21 +95,15 @@ def _pass(
         picked = [seq for seq in picked if seq in found]
         is_cut = True
         jobs = _leased(state, topic, command, share(demands, picked), now)
-    grants = [
-        (claimer.node, leased.deadline, claimer.stream, [*leased.seqs])
-        for claimer, leased in zip(command.claimers, jobs, strict=True)
-        if leased.seqs
-    ]
+    grants = []
+    for claimer, leased in zip(command.claimers, jobs, strict=True):
+        if leased.seqs:
+            grants.append((claimer.node, leased.deadline, claimer.stream, [*leased.seqs]))
     if grants or cursor - queue.cursor > SEQS_SCANNED_AGAIN_MAX:
         overdue = cursor > queue.cursor and topic.is_due(now)
         events.append(ev.JobsClaimed(now, topic.number, state.next_lease, cursor, grants, overdue))
     stopped_by = limit if len(picked) == allowed else None
-
-    def result() -> cmd.ClaimResult:
-        claimed = _claimed(topic, jobs, stopped_by, now)
-        return claimed._replace(is_cut=True) if is_cut else claimed
-
-    return Decision(events, AfterApply(result))
+    return events, partial(_claimed, topic, jobs, stopped_by, is_cut, now)
 
 
 def _allowed(topic: QueueTopic, now: int) -> tuple[int, cmd.NoneReason | None]:
@@ -140,19 +142,25 @@ def _leased(
 
 
 def _claimed(
-    topic: QueueTopic, jobs: list[cmd.ClaimedJobs], stopped_by: cmd.NoneReason | None, now: int
+    topic: QueueTopic,
+    jobs: list[cmd.ClaimedJobs],
+    stopped_by: cmd.NoneReason | None,
+    is_cut: bool,
+    now: int,
 ) -> cmd.ClaimResult:
     queue = topic.queue
-    held = queue.jobs
+    job_of = queue.jobs.__getitem__
     has_fates = queue.has_errors or queue.has_given_back or topic.attributes is not None
+    has_none = False
     for claimed in jobs:
-        claimed.deliveries = [held[seq].deliveries for seq in claimed.seqs]
+        claimed.deliveries = [*map(_deliveries, map(job_of, claimed.seqs))]
         if has_fates:
             claimed.fates = [_fate(topic, seq) for seq in claimed.seqs]
-    if all(map(len, jobs)):
-        return cmd.ClaimResult(jobs, topic.ready)
+        has_none = has_none or not claimed.seqs
+    if not has_none:
+        return cmd.ClaimResult(jobs, topic.ready, is_cut=is_cut)
     reason = _why_none(topic, stopped_by)
-    return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, reason, now))
+    return cmd.ClaimResult(jobs, topic.ready, reason, _retry_after(topic, reason, now), is_cut)
 
 
 def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
@@ -162,6 +170,8 @@ def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
         before = len(jobs.data)
         jobs.times.extend(batch.times_at(start, end))
         jobs.data.extend(view.column(blocks.DATA, start, end) or ())
+        if view.has_data_only and jobs.tags is None and jobs.metas is None:
+            continue
         tags = view.column(blocks.TAG, start, end)
         if tags is not None or jobs.tags is not None:
             jobs.tags = _longer(jobs.tags, before, tags, end - start)
@@ -225,7 +235,7 @@ def _pick(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], int, lis
     """Claimable jobs, lowest seq first; the cursor behind them; those met on the way that were
     delivered too often; and whether jobs were left for their size."""
     queue = topic.queue
-    reclaimed, exhausted = _reclaimed(topic, wanted, now)
+    reclaimed, exhausted = _reclaimed(topic, wanted, now) if queue.reclaim else ([], [])
     if reclaimed and reclaimed[-1] >= queue.cursor:
         # Timed jobs have no place before the fresh ones: both come in the order of their seqs.
         fresh = _fresh(topic, wanted, now)
@@ -300,7 +310,7 @@ def _fresh(topic: QueueTopic, wanted: int, now: int, looked_max: int | None = No
     queue = topic.queue
     if wanted <= 0:
         return []
-    expired_before = topic.expired_before(now)
+    expired_before = topic.expired_before(now) if topic.config.ttl_ms else 0
     if topic.attributes is None and not queue.held:
         return topic.live_seqs(queue.cursor, wanted, expired_before)
     is_gone, held = _passed_over(topic, now), queue.held

@@ -1,24 +1,31 @@
 """The one door: a command becomes events, or is refused.
 
-Owns: the table of which function decides which command. `decide` changes nothing; its caller
-it lets time act first (`elapse`, and `Expire` while something is due), then logs the events,
-applies them, lets what has become due by them act, and then settles the result.
+Owns: the tables of which function decides which command, and which commands together. `decide`
+changes nothing; its caller lets time act first (`elapse`, and `Expire` while something is due),
+then logs the events, applies them, lets what has become due by them act, and then settles the
+result. Must not know: who sent commands, in which turn of the event loop they came.
+
+Several commands of one kind on one topic may be decided together, as a cohort: one decision, one
+frame of the log. A cohort has the outcome that its members would have had one after the other, in
+their order, at the same time. A member that must be refused is refused by itself. What cannot be
+distinguished in one event, or could fail for the sake of another topic (copies, idempotency keys,
+keyed records, topics that do not exist yet), is decided one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from logqueue.core import commands as cmd
 from logqueue.core.decide import job_admin, routers, staging, topics
 from logqueue.core.decide import leases as queues
-from logqueue.core.decide.claims import claim
-from logqueue.core.decide.cohorts import decide_cohort
+from logqueue.core.decide.claims import claim, claim_in_turn
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.expiry import expire
 from logqueue.core.decide.redrive import redrive
 from logqueue.core.state import State
+from logqueue.core.topic import Topic
 
 C = TypeVar("C", bound=cmd.Command[Any])
 R = TypeVar("R")
@@ -38,9 +45,34 @@ def decide(state: State, command: cmd.Command[R], now: int) -> Decision[R]:
         The events and the result.
 
     Raises:
-        LogqueueError: The command is refused.
+        LogqueueError: The command is refused; a cohort, as a whole: one by one, some of its
+            members might not be.
     """
+    if isinstance(command, cmd.Cohort):
+        together: Decision[Any] = _TOGETHER[type(command.members[0])](state, command.members, now)
+        return together
     return _DECIDE[type(command)](state, command, now)
+
+
+def joining(state: State, commands: Sequence[cmd.Command[Any]]) -> int:
+    """How many of some commands of one type on one topic, from the first on, may be decided
+    together, as things are now; 0 when the first must be decided by itself."""
+    kind = type(commands[0])
+    topic: Topic | None = state.topics.get(commands[0].topic)
+    if topic is None or kind not in _TOGETHER:
+        return 0
+    if kind is cmd.Append:
+        for count, command in enumerate(commands):
+            assert isinstance(command, cmd.Append)
+            has_numbers = command.block[2] or command.block[3]
+            if command.key is not None or command.keyed or has_numbers:
+                return count
+    elif kind is cmd.AckJobs and topic.config.archive is not None:
+        return 0
+    elif kind is cmd.NackJobs and topic.attributes is not None:
+        # A job that comes back to a key that another one has taken ends at once.
+        return 0
+    return len(commands)
 
 
 def _row(command: type[C], decided: Callable[[State, C, int], Decision[Any]]) -> _Row:
@@ -66,7 +98,6 @@ _DECIDE = dict(
         _row(cmd.CommitEpoch, staging.commit),
         _row(cmd.ExpireStaged, staging.expire),
         _row(cmd.ClaimJobs, claim),
-        _row(cmd.Cohort, decide_cohort),
         _row(cmd.AckJobs, queues.ack),
         _row(cmd.NackJobs, queues.nack),
         _row(cmd.RejectJobs, queues.reject),
@@ -79,3 +110,11 @@ _DECIDE = dict(
         _row(cmd.RedriveLetters, redrive),
     )
 )
+
+_TOGETHER: dict[type[Any], Callable[[State, Any, int], Decision[Any]]] = {
+    cmd.Append: topics.append_together,
+    cmd.ClaimJobs: claim_in_turn,
+    cmd.AckJobs: queues.ack_together,
+    cmd.NackJobs: queues.nack_together,
+    cmd.ExtendLeases: queues.extend_together,
+}

@@ -190,7 +190,7 @@ def append_together(
 ) -> Decision[list[cmd.AppendResult | LogqueueError]]:
     """Write the records of several plain appends as one batch; what there is no room for is
     refused by itself."""
-    topic = state.topic(members[0].topic)
+    topic: Topic = state.topics[members[0].topic]
     answers: list[cmd.AppendResult | LogqueueError] = []
     taken: list[bytes] = []
     head = topic.head

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, NoReturn, TypeVar
 
 from logqueue import events as ev
 from logqueue.api.record_texts import RecordTexts
 from logqueue.core import commands as cmd
-from logqueue.core.decide.cohorts import joining
+from logqueue.core.decide.dispatch import joining
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -200,27 +201,29 @@ class Dispatcher:
         if type(entries[0][0]) is cmd.ClaimJobs:
             entries = self._claims_to_serve(entries, now)
         while entries:
-            may = joining(self.engine.state, [command for command, _ in entries])
+            commands = [*map(_command_of, entries)]
+            may = joining(self.engine.state, commands)
             if may:
-                self._decide_cohort(entries[:may], now)
+                self._decide_cohort(entries[:may], commands[:may], now)
             else:
                 self._decide_alone(*entries[0], now)
             entries = entries[may or 1 :]
 
-    def _decide_cohort(self, cohort: list[Entry], now: int) -> None:
+    def _decide_cohort(
+        self, cohort: list[Entry], members: list[cmd.Command[Any]], now: int
+    ) -> None:
         """Decide commands together. What is refused as a whole is decided one by one, so that
         each of them gets what it deserves."""
         began = time.perf_counter()
-        name = cohort[0][0].topic
+        name = members[0].topic
         try:
-            members = [command for command, _ in cohort]
             executed = self.engine.execute_one(cmd.Cohort(name, members), now)
         except LogqueueError:
             for command, pending in cohort:
                 self._decide_alone(command, pending, now)
             return
         executed_ms = (time.perf_counter() - began) * 1000
-        self._wake_if_any(executed.topics)
+        self._wake(executed.topics)
         decided: list[tuple[Pending[Any], object]] = []
         for (command, pending), result in zip(cohort, executed.result, strict=True):
             pending.executed_ms = executed_ms
@@ -255,7 +258,7 @@ class Dispatcher:
             self._refuse(command.topic, pending, refusal)
             return None
         pending.executed_ms = (time.perf_counter() - began) * 1000
-        self._wake_if_any(executed.topics)
+        self._wake(executed.topics)
         return executed
 
     def _conclude(
@@ -329,12 +332,13 @@ class Dispatcher:
         """The claims of a queue that are to be served now, behind those who wait already; the
         others begin to wait for the passes to come."""
         topic: Topic | None = self.engine.state.topics.get(entries[0][0].topic)
-        entries = [entry for entry in entries if not entry[1].has_left]
         if not isinstance(topic, QueueTopic):
             return entries
         served: list[Entry] = []
         may_not = self.engine.is_settling(topic)
         for command, pending in entries:
+            if pending.has_left:
+                continue
             self.workers.seen(topic.number, command.claimers[0].node, now)
             if topic.config.claim_jitter_ms or (may_not and command.wait_ms > 0):
                 self._wait(command, pending, topic)
@@ -501,12 +505,10 @@ class Dispatcher:
         self._next_ticket += 1
         return self._next_ticket
 
-    def _wake_if_any(self, topics: Iterable[Topic]) -> None:
-        if self._waitlists or self.waiting_reads.by_topic or self.subscriptions:
-            self._wake(topics)
-
     def _wake(self, topics: Iterable[Topic]) -> None:
         """Something changed: serve the waitlists that may gain from it, and those who follow."""
+        if not (self._waitlists or self.waiting_reads.by_topic or self.subscriptions.channels):
+            return
         for topic in topics:
             self.subscriptions.changed(topic)
             self.waiting_reads.wake(topic.name)
@@ -664,9 +666,9 @@ class Dispatcher:
         self._forwarding = False
         engine = self.engine
         self._wake(engine.forward())
-        if engine.has_behind:
+        if engine.behind:
             self.forward_soon()
-        if engine.has_stalled and self._stall_timer is None:
+        if engine.stalled and self._stall_timer is None:
             self._stall_timer = self.loop.call_later(self._stall_retry_s, self._retry_stalled)
 
     def _retry_stalled(self) -> None:
@@ -683,7 +685,7 @@ class Dispatcher:
         if topic is None or not event.wakes_readers:
             return
         is_read = topic.name in self.waiting_reads.by_topic
-        if is_read or topic.number in self._waitlists or self.subscriptions:
+        if is_read or topic.number in self._waitlists or self.subscriptions.channels:
             if not self._changed:
                 self.loop.call_soon(self._wake_changed)
             self._changed[topic.number] = topic
@@ -704,7 +706,7 @@ class Dispatcher:
     def _elapse_more(self) -> None:
         self._elapsing = False
         self._wake(self.engine.elapse_more())
-        if self.engine.has_lagging:
+        if self.engine.lagging:
             self.elapse_soon()
 
     def _arm(self, topic: Topic) -> None:
@@ -747,6 +749,9 @@ class Dispatcher:
                 next_due = due
         if next_due is not None:
             self._set_timer(next_due)
+
+
+_command_of = itemgetter(0)
 
 
 def _nothing(context: object, result: object, spent: Spent) -> NoReturn:

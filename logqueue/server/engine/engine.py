@@ -78,6 +78,10 @@ class Engine:
 
     Attributes:
         segments: All segments of the logs, and of the archive.
+        behind: The routers that have something to copy and are not stalled, by number.
+        stalled: Those that wait for room in their destination.
+        lagging: The topics on which time has more to do than one look has let it do. While there
+            are none, and no router is behind, no read has anything to wait for.
         control_mark: Position of the latest change of which topics and routers there are: what
             "there is no such topic" may have been computed from.
     """
@@ -110,9 +114,9 @@ class Engine:
         self._listeners = tuple(listeners)
         self._on_expired = on_expired
         self._scheduler: BacklogScheduler | None = None
-        self._behind: dict[int, None] = {}
-        self._lagging: dict[int, None] = {}
-        self._stalled: set[int] = set()
+        self.behind: dict[int, None] = {}
+        self.lagging: dict[int, None] = {}
+        self.stalled: set[int] = set()
         self._fed: dict[int, Topic] = {}
         self._settling: frozenset[int] = frozenset()
         if state.routers:
@@ -126,9 +130,9 @@ class Engine:
     def schedule_backlog(self, scheduler: BacklogScheduler) -> None:
         """Register what is called when commands leave work to be done."""
         self._scheduler = scheduler
-        if self._behind:
+        if self.behind:
             scheduler.forward_soon()
-        if self._lagging:
+        if self.lagging:
             scheduler.elapse_soon()
 
     def execute(self, command: cmd.Command[R], now: int | None = None) -> Executed[R]:
@@ -179,7 +183,7 @@ class Engine:
                     if target is not None and target in state.topics:
                         replacing.finish(state, state.topics[target])
                         self._advance_time(state.topics[target], now)
-            if kind is cmd.ClaimJobs and self._behind:
+            if kind is cmd.ClaimJobs and self.behind:
                 self._catch_up(topic, now)
         if isinstance(command, cmd.CommitEpoch):
             for part in restaged_ahead(state, command):
@@ -241,7 +245,7 @@ class Engine:
         replacing.finish(self.state, topic)
         if now is None:
             now = self.clock.now_ms()
-        if self._behind:
+        if self.behind:
             self._catch_up(topic, now)
         self._advance_time(topic, now)
 
@@ -249,8 +253,7 @@ class Engine:
         """Let time act on leases and delays only."""
         if topic.replacing or self.is_settling(topic):
             return
-        if self._elapse(topic, now):
-            self._note_lagging(topic)
+        self._elapse(topic, now)
 
     def _advance_time(self, topic: Topic, now: int) -> None:
         """A portion of what is due; the rest is noted, for `elapse_more`. What a write has left
@@ -261,21 +264,22 @@ class Engine:
             replacing.go_on(self.state, topic)
             self._note_lagging(topic)
             return
-        if self._elapse(topic, now):
-            self._note_lagging(topic)
-        if topic.is_due(now):
+        if isinstance(topic, QueueTopic) and (topic.queue.returning or topic.queue.rests_to < now):
+            self._elapse(topic, now)
+        # Nothing else is ever due.
+        if topic.attributes is not None or topic.config.ttl_ms or topic.is_trimming:
             self._take_due(topic, now)
 
-    def _elapse(self, topic: Topic, now: int) -> bool:
+    def _elapse(self, topic: Topic, now: int) -> None:
         """Let time act on leases and delays, and count the leases that have expired."""
         if not isinstance(topic, QueueTopic):
-            return False
+            return
         queue = topic.queue
         before = queue.lapses
-        is_more = elapse(topic, now)
+        if elapse(topic, now):
+            self._note_lagging(topic)
         if queue.lapses != before and self._on_expired is not None:
             self._on_expired(topic, queue.lapses - before)
-        return is_more
 
     def _take_due(self, topic: Topic, now: int) -> None:
         is_there = self.state.instances.get(topic.number) is topic
@@ -296,21 +300,16 @@ class Engine:
             self._note_lagging(topic)
 
     def _note_lagging(self, topic: Topic) -> None:
-        was_lagging = bool(self._lagging)
-        self._lagging[topic.number] = None
+        was_lagging = bool(self.lagging)
+        self.lagging[topic.number] = None
         if not was_lagging and self._scheduler is not None:
             self._scheduler.elapse_soon()
 
-    @property
-    def has_lagging(self) -> bool:
-        """Whether time has more to do on some topic than one look has let it do."""
-        return bool(self._lagging)
-
     def elapse_more(self) -> tuple[Topic, ...]:
         """Let time act on, a portion on one topic; the topic, when it is still there."""
-        while self._lagging:
-            number = next(iter(self._lagging))
-            del self._lagging[number]
+        while self.lagging:
+            number = next(iter(self.lagging))
+            del self.lagging[number]
             topic = self.state.instances.get(number)
             if topic is not None:
                 self._advance_time(topic, self.clock.now_ms())
@@ -355,41 +354,26 @@ class Engine:
 
     # -- routers ---------------------------------------------------------------------------------
 
-    @property
-    def has_behind(self) -> bool:
-        """Whether a router has something to copy and is not stalled."""
-        return bool(self._behind)
-
-    @property
-    def has_arrears(self) -> bool:
-        """Whether routers or time have more to do than one read waits for."""
-        return bool(self._behind or self._lagging)
-
-    @property
-    def has_stalled(self) -> bool:
-        """Whether a router waits for room in its destination."""
-        return bool(self._stalled)
-
     def _note_routers(self, topic: Topic) -> None:
         """A topic has changed: routers from it may have work, routers into it may find room."""
         state = self.state
-        was_behind = bool(self._behind)
+        was_behind = bool(self.behind)
         for router in state.routers_out.get(topic.number, ()):
-            if router.cursor < topic.head and router.number not in self._stalled:
-                self._behind[router.number] = None
-        if self._stalled:
+            if router.cursor < topic.head and router.number not in self.stalled:
+                self.behind[router.number] = None
+        if self.stalled:
             for router in state.routers_in.get(topic.number, ()):
-                if router.number in self._stalled:
-                    self._stalled.discard(router.number)
-                    self._behind[router.number] = None
-        if self._behind and not was_behind and self._scheduler is not None:
+                if router.number in self.stalled:
+                    self.stalled.discard(router.number)
+                    self.behind[router.number] = None
+        if self.behind and not was_behind and self._scheduler is not None:
             self._scheduler.forward_soon()
 
     def retry_stalled(self) -> None:
         """Time may have made room where a router found none."""
-        stalled, self._stalled = self._stalled, set()
+        stalled, self.stalled = self.stalled, set()
         for number in stalled:
-            self._behind[number] = None
+            self.behind[number] = None
 
     def forward(self, passes_max: int = FORWARD_PASSES_PER_TURN) -> tuple[Topic, ...]:
         """Let routers that are behind copy, in turn, one decision each.
@@ -404,7 +388,7 @@ class Engine:
         for _ in range(passes_max):
             if left <= 0:
                 break
-            number = next((n for n in self._behind if not self._replacing_before(n)), None)
+            number = next((n for n in self.behind if not self._replacing_before(n)), None)
             if number is None:
                 break
             left -= self._forward_one(number, self.clock.now_ms())
@@ -425,7 +409,7 @@ class Engine:
         Returns:
             How many seqs of its source it has examined.
         """
-        self._behind.pop(number, None)
+        self.behind.pop(number, None)
         router = self.state.routers_by_number.get(number)
         if router is None:
             return 0
@@ -439,16 +423,16 @@ class Engine:
             for topic in self._commit(decision.events):
                 self._fed[topic.number] = topic
         except (StorageFull, StorageUnreadable):
-            self._stalled.add(number)
+            self.stalled.add(number)
             return 0
         except StorageReadOnly:
             return 0
         forwarded = decision.settle()
         if forwarded.is_stalled:
-            self._behind.pop(number, None)
-            self._stalled.add(number)
+            self.behind.pop(number, None)
+            self.stalled.add(number)
         elif forwarded.is_behind:
-            self._behind[number] = None
+            self.behind[number] = None
         return router.cursor - before
 
     def _feeding(self, topic: Topic) -> list[int]:
@@ -461,7 +445,7 @@ class Engine:
                 if router.number not in upstream:
                     upstream[router.number] = None
                     pending.append(router.source)
-        return [number for number in reversed(upstream) if number in self._behind]
+        return [number for number in reversed(upstream) if number in self.behind]
 
     def is_far_behind(self, name: str) -> bool:
         """Whether what feeds a topic has more to copy than one read should wait for in one step, or
@@ -540,8 +524,8 @@ class Engine:
         restore_memory(self.state, promised, log.written, log.durable)
         self.state = promised
         self.control_mark = 0
-        self._behind.clear()
-        self._stalled.clear()
+        self.behind.clear()
+        self.stalled.clear()
         now = self.clock.now_ms()
         for topic in promised.instances.values():
             self.lapse(topic, now)

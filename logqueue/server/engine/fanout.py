@@ -99,7 +99,11 @@ class _Pass:
 
 
 class Subscriptions:
-    """Every reader that follows a topic on one server."""
+    """Every reader that follows a topic on one server.
+
+    Attributes:
+        channels: The topics that are followed, by number.
+    """
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class Subscriptions:
         self._loop = loop
         self._texts = texts
         self._groups = ReaderGroups()
-        self._channels = self._groups.channels
+        self.channels = self._groups.channels
         self._subscribers: dict[Subscriber, None] = {}
         self._changed: set[Channel] = set()
         self._due: dict[Subscriber, None] = {}
@@ -122,10 +126,6 @@ class Subscriptions:
         # Those that the last turn has completed.
         self._sent: list[_Delivery] = []
         self._is_sending = False
-
-    def __bool__(self) -> bool:
-        """Whether there are subscriptions."""
-        return bool(self._channels)
 
     # -- subscribe and unsubscribe ---------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Subscriptions:
 
     def changed(self, topic: Topic) -> None:
         """A topic has changed: its readers get their turn, soon."""
-        channel = self._channels.get(topic.number)
+        channel = self.channels.get(topic.number)
         if channel is None or channel.is_changed:
             return
         channel.is_changed = True
@@ -206,7 +206,7 @@ class Subscriptions:
         """The state was rebuilt, by topic number: readers go on from what it says."""
         for subscriber in self._subscribers:
             self._leave(subscriber)
-        for number, channel in [*self._channels.items()]:
+        for number, channel in [*self.channels.items()]:
             for subscription in channel.subscriptions:
                 subscription.topic = topics.get(number, subscription.topic)
                 subscription.subscriber.news.add(subscription)
@@ -338,7 +338,7 @@ class Subscriptions:
             delivery.groups.append(subscriber.group)
         for before in subscriber.held:
             topic = before.subscription.topic
-            channel = self._channels.get(topic.number) if topic is not None else None
+            channel = self.channels.get(topic.number) if topic is not None else None
             if channel is not None and channel in turn.changed and channel not in delivery.channels:
                 channel.on_way += 1
                 delivery.channels.add(channel)

@@ -97,7 +97,7 @@ class Turn:
             return
         now = self._engine.clock.now_ms()
         left = COST_MAX
-        may_lag = self._engine.has_arrears
+        may_lag = bool(self._engine.behind or self._engine.lagging)
         for place in [*self._groups]:
             if may_lag and self._is_put_off(place[1]):
                 continue

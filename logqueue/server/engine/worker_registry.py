@@ -64,23 +64,19 @@ class Workers:
     def event(self, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """Count what one applied event says of nodes."""
         for change in changes:
-            if change.node:
-                self._note(event, change)
+            if not change.node or (change.kind == "released" and change.reason != "nack"):
+                continue
+            observed = self.seen(event.topic, change.node, event.at)
+            if change.kind == "claimed":
+                observed.claimed += change.count
+                continue
+            observed.worked += not change.uncounted
+            if change.kind == "acked":
+                observed.acked += change.count
+            elif change.kind == "released":
+                observed.nacked += change.count
+            elif change.kind != "extended":
+                observed.rejected += len(change.seqs)
         if event.ends_topic:
             for place in [place for place in self._nodes if place[0] == event.topic]:
                 del self._nodes[place]
-
-    def _note(self, event: ev.Event, change: ev.JobChange) -> None:
-        if change.kind == "released" and change.reason != "nack":
-            return
-        observed = self.seen(event.topic, change.node, event.at)
-        if change.kind == "claimed":
-            observed.claimed += change.count
-            return
-        observed.worked += not change.uncounted
-        if change.kind == "acked":
-            observed.acked += change.count
-        elif change.kind == "released":
-            observed.nacked += change.count
-        elif change.kind != "extended":
-            observed.rejected += len(change.seqs)

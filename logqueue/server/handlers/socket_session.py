@@ -161,7 +161,7 @@ class SocketSession(Subscriber):
         engine = self._dispatcher.engine
         if (
             isinstance(message, feed_bodies.Publish)
-            and engine.has_arrears
+            and (engine.behind or engine.lagging)
             and engine.is_far_behind(message.topic)
         ):
             late = self._execute_late(slot, message, ignored)

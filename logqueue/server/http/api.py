@@ -112,9 +112,10 @@ class HttpApi:
             request.wait()
             return self._answer_large(request, route, request.body)
         dispatcher = self.service.lifecycle.dispatcher
-        engine = dispatcher.engine if dispatcher is not None else None
-        if engine is not None and engine.has_arrears and engine.is_far_behind(request.name):
-            return self._answer_behind(request, route)
+        if dispatcher is not None:
+            engine = dispatcher.engine
+            if (engine.behind or engine.lagging) and engine.is_far_behind(request.name):
+                return self._answer_behind(request, route)
         return self._handle(request, route)
 
     async def _answer_large(self, request: HttpRequest, route: Route, body: bytes) -> Reply:

@@ -33,7 +33,6 @@ from logqueue.server.storage.housework import Housework
 from logqueue.server.storage.payload_store import PayloadStore
 from logqueue.server.storage.reserve import Reserve
 from wal import (
-    FRAME_HEADER_BYTES,
     FileSystem,
     Frame,
     FrameTooLarge,
@@ -42,7 +41,6 @@ from wal import (
     WalCorrupt,
     WalError,
     WalFull,
-    frame_bytes,
     segment_path,
 )
 
@@ -381,8 +379,13 @@ class Journal:
         spare = 0
         for event in events:
             kind = type(event)
-            if not _is_logged(state, event, events):
-                continue
+            if kind.logged != "always":
+                topic = state.instances.get(event.topic)
+                if topic is None:
+                    if not _created_config(event, events).is_logged:
+                        continue
+                elif not is_kept(topic, event):
+                    continue
             if kind.log & ev.JOBS:
                 jobs.append(event)
                 sync = sync or _must_sync(state, event, events)
@@ -405,11 +408,15 @@ class Journal:
         return position
 
     def _append_leases(self, state: State, events: list[ev.Event]) -> None:
-        payload = ev.encode(self._next_order(), events)
+        order = self.order
+        self.order = order + 1
+        payload = ev.encode(order, events)
         try:
             self.leases.append(payload, sync=False)
-            if any(state.instances[event.topic].config.leases_durable for event in events):
-                self.flush_leases()
+            for event in events:
+                if state.instances[event.topic].config.leases_durable:
+                    self.flush_leases()
+                    break
         except WalError:
             # Best effort by design: what is lost here comes back as a redelivery.
             self.leases_lost += 1
@@ -458,7 +465,8 @@ class Journal:
         self, state: State, events: list[ev.Event], sync: bool, spare: int
     ) -> JournalPosition:
         log = self.jobs
-        order = self._next_order()
+        order = self.order
+        self.order = order + 1
         parts = ev.encode_parts(order, events)
         size = sum(map(len, parts))
         try:
@@ -473,8 +481,8 @@ class Journal:
             number = log.append(parts, sync=sync, spare_bytes=spare, wake=wake)
             if log.is_short_of_space and self.housework.has_thread:
                 self.housework.begin_task(RESERVE, log.reserve_ahead)
-            begin = log.end - frame_bytes(sum(map(len, parts)))
-            self.payloads.in_frame(log.segment, begin + FRAME_HEADER_BYTES, parts)
+            segment, offset = log.latest
+            self.payloads.in_frame(segment, offset, parts)
         except WalFull as full:
             raise StorageFull.because(full) from full
         except FrameTooLarge as large:
@@ -484,7 +492,7 @@ class Journal:
             ) from large
         except WalError as failure:
             raise StorageReadOnly.because(failure) from failure
-        return JournalPosition(number, log.segment, sync)
+        return JournalPosition(number, segment, sync)
 
     def checkpoint(self, state: State, at: int, *, clean: bool = False) -> None:
         """Begin a new jobs-log segment with everything that no live record says.
@@ -557,19 +565,10 @@ class Journal:
         return order
 
 
-def _is_logged(state: State, event: ev.Event, events: list[ev.Event]) -> bool:
-    if event.logged == "always":
-        return True
-    topic = state.instances.get(event.topic)
-    if topic is None:
-        return _created_config(event, events).is_logged
-    return is_kept(topic, event)
-
-
 def is_kept(topic: Topic, event: ev.Event) -> bool:
     """Whether an event about the records or the leases of a topic is logged."""
     if event.logged == "topic_logged":
-        return topic.config.is_logged
+        return topic.config.durability != "ephemeral"
     # Whatever the class is by now, of records that were logged once all else is logged, too: their
     # removal, and who has them.
     return topic.is_on_disk
