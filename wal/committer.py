@@ -215,8 +215,11 @@ class Committer:
             assert self._current is not None
             self._timed(self._current.sync)
             self.durable = self.written
+            # Before the wake-up: work behind it would compete with those who were woken.
+            self._note(self.written)
             self._call_notify()
-        self._note(self.written)
+        else:
+            self._note(self.written)
 
     def _note(self, written: int, *, sync: bool = False) -> None:
         """Keep the note of the log up to date. An older one is as true, so a failure is none."""

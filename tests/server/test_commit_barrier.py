@@ -144,3 +144,41 @@ def test_nobody_overtakes_who_waited_for_what_is_reached(is_told: bool) -> None:
 
     assert sorted(order := asyncio.run(scene())) == [1, 2, 3, 4]
     assert order.index(3) == 2 and order[3] == 4
+
+
+def test_who_is_ahead_is_first_of_those_that_are_released_together() -> None:
+    async def scene() -> list[int]:
+        log = Positions()
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        order: list[int] = []
+        barrier.when(0, 1, lambda failure: order.append(1))
+        barrier.when(0, 2, lambda failure: order.append(4))
+        barrier.when(0, 2, lambda failure: order.append(2), is_ahead=True)
+        barrier.when(0, 1, lambda failure: order.append(3), is_ahead=True)
+        log.written = log.durable = 2
+        barrier.notify()
+        await asyncio.sleep(0)
+        return order
+
+    assert asyncio.run(scene()) == [2, 3, 1, 4]
+
+
+@pytest.mark.parametrize(("written", "rounds"), [(0, 1), (1, 1), (2, 0)])
+def test_the_log_is_woken_once_and_only_for_what_it_has_not_written(
+    written: int, rounds: int
+) -> None:
+    """What is written is being synced already, or is not going to be."""
+
+    async def scene() -> int:
+        woken: list[int] = []
+        log = Positions(written)
+        log.wake = lambda: woken.append(1)  # type: ignore[method-assign]
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        barrier.when(0, 2, lambda failure: None)
+        barrier.when(2, 0, lambda failure: None)
+        barrier.wake_log()
+        assert len(woken) == rounds, "at once, and not in the next turn of the loop"
+        await asyncio.sleep(0)
+        return len(woken)
+
+    assert asyncio.run(scene()) == rounds

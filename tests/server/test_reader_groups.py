@@ -192,7 +192,7 @@ class Scene:
         return Follower(reader, dict(reader.places), options)
 
     def append(self, name: str, *records: Any) -> None:
-        """Append; the promise is not kept yet."""
+        """Append, and write; the promise is not kept yet."""
         texts = [r if isinstance(r, tuple) else job(r) for r in records]
         self.run(cmd.Append(name, pack(texts), len(texts)))
 
@@ -200,6 +200,9 @@ class Scene:
         """Execute a command and wake the readers."""
         for topic in self.world.engine.execute(command).topics:
             self.subscriptions.changed(topic)
+        self.world.hand_over()
+        self.barrier.notify()
+        self.turn()
 
     def commit(self) -> None:
         """Keep all promises."""
@@ -330,7 +333,7 @@ def test_when_the_leader_goes_another_one_leads() -> None:
         scene.settle()
     assert [f.reader.seqs.get("l", []) for f in followers] == [[], [1], [1, 2]]
     scene.subscriptions.close(followers[2].reader)
-    assert not scene.subscriptions and not scene.subscriptions._groups._open
+    assert not scene.subscriptions.channels and not scene.subscriptions._groups._open
 
 
 def test_a_group_takes_so_many_readers(monkeypatch: pytest.MonkeyPatch) -> None:

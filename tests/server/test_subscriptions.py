@@ -31,6 +31,7 @@ class Reader(Subscriber):
         super().__init__()
         self.is_slow = False
         self.sent: list[bytes] = []
+        self.encoded = 0
         self.has_run_out = False
 
     @property
@@ -45,6 +46,7 @@ class Reader(Subscriber):
 
     def encode(self, subscription: Subscription, events: list[StreamEvent]) -> bytes:
         """See Subscriber."""
+        self.encoded += 1
         return b"".join([frames.encode_message(event) + b"\n" for event in events])
 
     def deliver(self, wire: bytes, at: float) -> None:
@@ -80,11 +82,21 @@ class Scene:
         return reader
 
     async def append(self, *data: object) -> None:
-        """Append one record per value; its promise is not kept yet."""
+        """Append one record per value, and write them; their promise is not kept yet."""
+        self.run(*data)
+        await self.hand_over()
+
+    def run(self, *data: object) -> None:
+        """Append only."""
         records = [[str(value).encode() for value in data], None, None, None]
         command = cmd.Append("l", blocks.pack(records), len(data))
         for topic in self.world.engine.execute(command).topics:
             self.subscriptions.changed(topic)
+
+    async def hand_over(self) -> None:
+        """Have written what was appended."""
+        self.world.hand_over()
+        self.barrier.notify()
         await self.settle()
 
     async def commit(self) -> None:
@@ -125,6 +137,24 @@ def test_nothing_leaves_before_its_promise() -> None:
         await s.commit()
         await s.commit()
         assert seqs(reader.sent) == [1, 2]
+
+    play(scene)
+
+
+def test_a_frame_is_made_while_the_log_syncs() -> None:
+    """Not before it has written the records, so that it never waits for readers; and only sending
+    is left to be done behind the sync."""
+
+    async def scene(s: Scene) -> None:
+        reader = s.open()
+        await s.commit()
+        s.run(1)
+        await s.settle()
+        assert reader.encoded == 1, "the loop is idle, and the log has written nothing"
+        await s.hand_over()
+        assert (reader.encoded, seqs(reader.sent)) == (2, [])
+        await s.commit()
+        assert (reader.encoded, seqs(reader.sent)) == (2, [1])
 
     play(scene)
 

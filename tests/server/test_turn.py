@@ -336,6 +336,7 @@ def test_a_topic_that_is_behind_catches_up_first(
         passed = 0
         waiting = turn.Turn(
             cast(Any, _Behind(behind)),
+            cast(Any, SimpleNamespace(wake_log=lambda: None)),
             asyncio.get_running_loop(),
             lambda entries, now: decided.append(passed),
         )
@@ -369,3 +370,32 @@ def test_a_fault_is_an_error_for_its_group_alone(memory: Memory) -> None:
     assert [status for status, _ in answers] == [200, 500, 500, 200]
     del vars(engine)["execute_one"]
     assert memory.settle("ack", 1, 2)["acked"] == 2
+
+
+@pytest.mark.parametrize("has_behind", [False, True])
+def test_the_log_is_woken_at_the_end_of_the_step_or_behind_the_copies_of_routers(
+    has_behind: bool,
+) -> None:
+    async def scene() -> list[str]:
+        done: list[str] = []
+        barrier = SimpleNamespace(wakes_soon=False, wake_log=lambda: done.append("woken"))
+        engine = _Behind(0)
+        vars(engine)["behind"] = {}
+        loop = asyncio.get_running_loop()
+
+        def decide(entries: list[turn.Entry], now: int) -> None:
+            assert barrier.wakes_soon, "what waits for the log now need not see to its waking"
+            done.append("decided")
+            loop.call_soon(done.append, "copied or read")
+            vars(engine)["behind"] = {1: None} if has_behind else {}
+
+        waiting = turn.Turn(cast(Any, engine), cast(Any, barrier), loop, decide)
+        for topic in ("q", "r"):
+            waiting.add(cmd.AckJobs(topic, "w", (1,)), cast(Any, None))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return done
+
+    behind = ["copied or read", "copied or read"]
+    expected = [*behind, "woken"] if has_behind else ["woken", *behind]
+    assert asyncio.run(scene()) == ["decided", "decided", *expected]

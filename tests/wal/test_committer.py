@@ -48,6 +48,21 @@ def test_one_write_and_one_sync_carry_many_frames() -> None:
     assert (log.stats.rounds, log.stats.syncs, log.stats.frames) == (1, 1, 100)
 
 
+def test_the_note_of_the_log_is_written_before_those_who_wait_for_a_sync_are_woken() -> None:
+    """Behind that the thread rests: it does not compete with those who go on."""
+    fs, log = sim()
+    heard: list[tuple[int, int, int]] = []
+
+    def hear() -> None:
+        heard.append((log.written, log.durable, len(fs.history)))
+
+    log._committer._on_advance = hear
+    log.append(b"x", sync=True)
+    assert log.step()
+    assert [(written, durable) for written, durable, _ in heard] == [(1, 0), (1, 1)]
+    assert len(fs.history) == heard[-1][2]
+
+
 def test_frames_are_synced_only_when_someone_asks() -> None:
     fs, log = sim()
     transcript: list[tuple[Callable[[], object], list[str], tuple[int, int, int]]] = [

@@ -20,7 +20,11 @@ NEVER = 1 << 64
 
 
 class CommitBarrier:
-    """Waiters by position; opened by the committer's advance, in the event loop."""
+    """Waiters by position; opened by the committer's advance, in the event loop.
+
+    Attributes:
+        wakes_soon: `wake_log` is sure to be called in this turn of the loop.
+    """
 
     def __init__(self, log: Log, loop: asyncio.AbstractEventLoop) -> None:
         self._log = log
@@ -32,7 +36,8 @@ class CommitBarrier:
         self._next_written = self._next_durable = NEVER
         self._ticket = 0
         self._scheduled = False
-        self._waking = False
+        self.wakes_soon = False
+        self._is_log_wanted = False
         self._opening = False
 
     @property
@@ -59,27 +64,35 @@ class CommitBarrier:
         log = self._progress
         return durable <= log.durable and written <= log.written
 
-    def when(self, written: int, durable: int, release: Release) -> None:
+    def when(self, written: int, durable: int, release: Release, *, is_ahead: bool = False) -> None:
         """Call `release(None)` once both positions are reached, or with the failure.
 
         At once when they are reached already; otherwise from the event loop.
+
+        Args:
+            written, durable: Frame numbers.
+            release: Called once.
+            is_ahead: Whether it comes before others that are released together with it.
         """
         log = self._progress
-        if not self._waking:
-            # Once per turn of the loop: everything that arrived in it rides one sync.
-            self._waking = True
-            self._loop.call_soon(self._wake_log)
+        if written > log.written or durable > log.written:
+            self._is_log_wanted = True
+            if not self.wakes_soon:
+                # Once per turn of the loop: everything that arrived in it rides one sync.
+                self.wakes_soon = True
+                self._loop.call_soon(self.wake_log)
         if durable <= log.durable and written <= log.written:
             if (self._written or self._durable) and not self._opening and self._may_open():
                 self._open()  # who waited for it comes first: a stream has its jobs in order
             release(None)
             return
         self._ticket += 1
+        ticket = self._ticket - NEVER if is_ahead else self._ticket
         if durable > log.durable:
-            heappush(self._durable, (durable, self._ticket, written, release))
+            heappush(self._durable, (durable, ticket, written, release))
             self._next_durable = self._durable[0][0]
         else:
-            heappush(self._written, (written, self._ticket, release))
+            heappush(self._written, (written, ticket, release))
             self._next_written = self._written[0][0]
         if (durable <= log.durable and written <= log.written) or log.failure is not None:
             self._open()
@@ -107,9 +120,12 @@ class CommitBarrier:
         await future
         return (time.perf_counter() - began) * 1000
 
-    def _wake_log(self) -> None:
-        self._waking = False
-        self._log.wake()
+    def wake_log(self) -> None:
+        """Let the log begin with what is waited for, if anything is."""
+        self.wakes_soon = False
+        if self._is_log_wanted:
+            self._is_log_wanted = False
+            self._log.wake()
 
     def _note_next(self) -> None:
         self._next_durable = self._durable[0][0] if self._durable else NEVER

@@ -93,7 +93,7 @@ class Dispatcher:
         self._portioned: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self.workers = Workers()
-        self.turn = Turn(engine, self.loop, self._decide_together)
+        self.turn = Turn(engine, barrier, self.loop, self._decide_together)
         engine.listen(self.note)
         engine.schedule_backlog(self)
 

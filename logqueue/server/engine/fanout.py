@@ -199,6 +199,7 @@ class Subscriptions:
         if channel is None or channel.is_changed:
             return
         channel.is_changed = True
+        channel.changed_at = max(topic.mark_written, topic.mark_durable)
         if not channel.on_way:
             self._rouse(channel)
 
@@ -221,6 +222,15 @@ class Subscriptions:
             self._rested(channel)
 
     def _rested(self, channel: Channel) -> None:
+        """Make a pass once the change is written: the log does not wait for the pass, and syncs
+        during it."""
+        if self._barrier.reached(channel.changed_at, 0):
+            self._is_written(channel, None)
+        else:
+            self._barrier.when(channel.changed_at, 0, partial(self._is_written, channel))
+
+    def _is_written(self, channel: Channel, failure: LogqueueError | None) -> None:
+        """What is read of a log that has failed is taken back: see `_release`."""
         self._changed.add(channel)
         self._schedule()
 
@@ -243,7 +253,8 @@ class Subscriptions:
                 self._schedule()
                 break
         for (written, durable), delivery in turn.deliveries.items():
-            self._barrier.when(written, durable, partial(self._release, delivery))
+            # Frames are ready when the log is, acks are still to be made: these come second.
+            self._barrier.when(written, durable, partial(self._release, delivery), is_ahead=True)
 
     def _note_changes(self) -> set[Channel]:
         changed, self._changed = self._changed, set()

@@ -27,15 +27,17 @@ class Channel:
     Attributes:
         subscriptions: Those that are marked when it changes.
         is_changed: It has changed, and they are not marked yet.
+        changed_at: The position of the jobs log that has the first of these changes.
         on_way: Deliveries that its last change caused and that are not complete.
         rests_until: They are not marked again before, by the loop's time.
     """
 
-    __slots__ = ("is_changed", "on_way", "rests_until", "subscriptions")
+    __slots__ = ("changed_at", "is_changed", "on_way", "rests_until", "subscriptions")
 
     def __init__(self) -> None:
         self.subscriptions: dict[Subscription, None] = {}
         self.is_changed = False
+        self.changed_at = 0
         self.on_way = 0
         self.rests_until = 0.0
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logqueue.core import commands as cmd
+from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Pending
 
@@ -39,6 +40,7 @@ class Turn:
     def __init__(
         self,
         engine: Engine,
+        barrier: CommitBarrier,
         loop: asyncio.AbstractEventLoop,
         decide: Callable[[list[Entry], int], None],
     ) -> None:
@@ -46,10 +48,12 @@ class Turn:
 
         Args:
             engine: Has the clock, and knows which topics are behind.
+            barrier: Wakes the log.
             loop: The event loop.
             decide: Called with commands of one type on one topic, one at least, and the time.
         """
         self._engine = engine
+        self._barrier = barrier
         self._loop = loop
         self._decide = decide
         self._groups: dict[tuple[type[Any], str], list[Entry]] = {}
@@ -91,18 +95,28 @@ class Turn:
                 self._next(next(iter(self._groups)), now)
 
     def _end(self) -> None:
-        """Decide what one step may; the rest is for the next."""
+        """Decide what one step may, and have the log begin; the rest is for the next step."""
         self._is_scheduled = False
         if not self._groups:
             return
         now = self._engine.clock.now_ms()
         left = COST_MAX
         may_lag = bool(self._engine.behind or self._engine.lagging)
-        for place in [*self._groups]:
-            if may_lag and self._is_put_off(place[1]):
-                continue
-            while left > 0 and place in self._groups:
-                left -= self._next(place, now)
+        barrier = self._barrier
+        barrier.wakes_soon = True
+        try:
+            for place in [*self._groups]:
+                if may_lag and self._is_put_off(place[1]):
+                    continue
+                while left > 0 and place in self._groups:
+                    left -= self._next(place, now)
+        finally:
+            if self._engine.behind:
+                # Copies of routers, which come at the end of this turn, ride the same sync.
+                self._loop.call_soon(barrier.wake_log)
+            else:
+                # What has changed is read for its readers while the log works.
+                barrier.wake_log()
         if self._groups:
             self._is_scheduled = True
             self._loop.call_soon(self._end)

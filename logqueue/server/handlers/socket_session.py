@@ -366,8 +366,10 @@ class SocketSession(Subscriber):
             if not outbox:
                 self._socket.close(CloseCode.GOING_AWAY, self._farewell)
             return
-        self._work()
-        self._dispatcher.subscriptions.resume(self)
+        if self._inbox or self._inbox_bytes:
+            self._work()
+        if self.news:
+            self._dispatcher.subscriptions.resume(self)
 
 
 class _Published(NamedTuple):
