@@ -38,11 +38,24 @@ def encode_error(error: LogqueueError) -> bytes:
     return _encode({"error": fields})
 
 
+def performance(total_ms: float, further: bytes = b"") -> bytes:
+    """The performance block of a reply; see `further_timings`."""
+    return b'{"server_total_ms":%.3f%b}' % (total_ms, further)
+
+
+def further_timings(**timings: float) -> bytes:
+    """More members of a performance block, in ms."""
+    text = b""
+    for name, ms in timings.items():
+        text += b',"%b":%.3f' % (name.encode(), ms)
+    return text
+
+
 def encode_appended(
-    topic: str, reply: cmd.AppendResult, return_seqs: bool, timings: dict[str, float]
+    topic: str, reply: cmd.AppendResult, return_seqs: bool, performance: bytes
 ) -> bytes:
     """The reply to a write."""
-    return b"{%b" % _appended(topic, reply, return_seqs, b"", timings)
+    return b"{%b" % _appended(topic, reply, return_seqs, b"", performance)
 
 
 def encode_ack(
@@ -50,46 +63,41 @@ def encode_ack(
     topic: str,
     reply: cmd.AppendResult,
     return_seqs: bool,
-    timings: dict[str, float],
+    performance: bytes,
 ) -> bytes:
     """The reply to a write over a WebSocket; `request_id` is JSON."""
-    members = _appended(topic, reply, return_seqs, b'"seqs":null,', timings)
+    members = _appended(topic, reply, return_seqs, b'"seqs":null,', performance)
     return b'{"op":"ack","request_id":%b,%b' % (request_id, members)
 
 
 def _appended(
-    topic: str,
-    reply: cmd.AppendResult,
-    return_seqs: bool,
-    no_seqs: bytes,
-    timings: dict[str, float],
+    topic: str, reply: cmd.AppendResult, return_seqs: bool, no_seqs: bytes, performance: bytes
 ) -> bytes:
     """The members of the reply to a write, and the brace behind them."""
-    results, seqs = b"", no_seqs
-    if return_seqs:
-        each = [*range(reply.first_seq, reply.first_seq + reply.records)]
-        if reply.results is not None:
-            each = [seq for seq, _ in reply.results]
-        seqs = b'"seqs":%b,' % _encode(each)
-    if reply.results is not None:
+    first, count, head, created, deduped, fates = reply
+    seqs, results = no_seqs, b""
+    if fates is not None:
         results = b'"created_count":%d,"results":%b,' % (
             reply.created_count,
-            _encode([{"seq": seq, "result": result} for seq, result in reply.results]),
+            _encode([{"seq": seq, "result": result} for seq, result in fates]),
         )
+    if return_seqs:
+        all_seqs = range(first, first + count) if fates is None else [seq for seq, _ in fates]
+        seqs = b'"seqs":%b,' % _encode([*all_seqs])
     return (
         b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
         b'%b"deduped":%b,"performance":%b}'
         % (
             topic.encode(),
-            reply.first_seq,
-            reply.first_seq + reply.records - 1,
+            first,
+            first + count - 1,
             seqs,
-            reply.head_seq,
-            reply.records,
-            b"true" if reply.created else b"false",
+            head,
+            count,
+            b"true" if created else b"false",
             results,
-            b"true" if reply.deduped else b"false",
-            _timings(timings),
+            b"true" if deduped else b"false",
+            performance,
         )
     )
 
@@ -99,19 +107,6 @@ def encode_socket_error(request_id: bytes | None, code: str, message: str) -> by
     asked = b"" if request_id is None else b'"request_id":%b,' % request_id
     members = _encode({"code": code, "message": message})
     return b'{"op":"error",%b%b' % (asked, members[1:])
-
-
-def _timings(timings: dict[str, float]) -> bytes:
-    form = _FORMS.get(tuple(timings))
-    if form is None:
-        # There are as many as kinds of replies.
-        form = b"{%b}" % b",".join([b'"%b":%%.3f' % name.encode() for name in timings])
-        _FORMS[tuple(timings)] = form
-    return form % tuple(timings.values())
-
-
-_FORMS: dict[tuple[str, ...], bytes] = {}
-"""How timings are written, by their names."""
 
 
 def _members_of(jobs: cmd.ClaimedJobs) -> list[bytes]:
@@ -146,7 +141,7 @@ def _fate(job: cmd.JobFate | JobSummary) -> bytes:
 
 
 def encode_claimed(
-    topic: str, jobs: cmd.ClaimedJobs, claimed: cmd.ClaimResult, timings: dict[str, float]
+    topic: str, jobs: cmd.ClaimedJobs, claimed: cmd.ClaimResult, performance: bytes
 ) -> bytes:
     """The reply to a claim. An empty one says why it is, and when that may change."""
     why = b""
@@ -161,7 +156,7 @@ def encode_claimed(
         count,
         claimed.ready,
         why,
-        _timings(timings),
+        performance,
     )
 
 
@@ -172,9 +167,7 @@ def encode_job_frames(topic: str, jobs: cmd.ClaimedJobs) -> bytes:
     return b"".join([b"id: %d\n%b%b}\n\n" % (seq, head, text) for seq, text in members])
 
 
-def encode_settled(
-    topic: str, verb: str, reply: cmd.SettleResult, timings: dict[str, float]
-) -> bytes:
+def encode_settled(topic: str, verb: str, reply: cmd.SettleResult, performance: bytes) -> bytes:
     """The reply to an ack, nack or reject; `verb` is the counting member's name."""
     return b'{"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d,"performance":%b}' % (
         topic.encode(),
@@ -183,18 +176,18 @@ def encode_settled(
         _encode(reply.skipped),
         reply.ready,
         reply.in_flight,
-        _timings(timings),
+        performance,
     )
 
 
-def encode_extended(topic: str, reply: cmd.ExtendResult, timings: dict[str, float]) -> bytes:
+def encode_extended(topic: str, reply: cmd.ExtendResult, performance: bytes) -> bytes:
     """The reply to an extend."""
     return b'{"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"performance":%b}' % (
         topic.encode(),
         len(reply.seqs),
         _encode(reply.skipped),
         _encode({str(seq): reply.deadline for seq in reply.seqs}),
-        _timings(timings),
+        performance,
     )
 
 
@@ -275,13 +268,13 @@ def queue_counters(topic: Topic, now: int) -> dict[str, int | bool] | None:
     }
 
 
-def encode_page(topic: str, page: ReadPage, records: bytes, timings: dict[str, float]) -> bytes:
+def encode_page(topic: str, page: ReadPage, records: bytes, performance: bytes) -> bytes:
     """The reply to a diff; `records` are the page's, as JSON objects separated by commas."""
-    front, back = page_around(topic, page, timings)
+    front, back = page_around(topic, page, performance)
     return b"%b%b%b" % (front, records, back)
 
 
-def page_around(topic: str, page: ReadPage, timings: dict[str, float]) -> tuple[bytes, bytes]:
+def page_around(topic: str, page: ReadPage, performance: bytes) -> tuple[bytes, bytes]:
     """What the reply to a diff says before and behind the records."""
     at = page.next_from_seq
     front = b'{"topic":"%b","records":[' % topic.encode()
@@ -295,7 +288,7 @@ def page_around(topic: str, page: ReadPage, timings: dict[str, float]) -> tuple[
             b"true" if at == page.head_seq else b"false",
             _encode(page.tombstone._asdict()) if page.tombstone is not None else b"null",
             page.head_seq - at,
-            _timings(timings)[:-1],
+            performance[:-1],
             page.scanned,
         )
     )
@@ -389,7 +382,7 @@ def encode_jobs(
     page: JobListing,
     now: int,
     data: bool,
-    timings: dict[str, float],
+    performance: bytes,
     earlier: Sequence[bytes] = (),
 ) -> bytes:
     """A page of jobs; `earlier` has the `job_views` of those in front of it."""
@@ -400,7 +393,7 @@ def encode_jobs(
         b",".join(views),
         following,
         page.scanned,
-        _timings(timings),
+        performance,
     )
 
 
@@ -410,7 +403,7 @@ def encode_job_history(
     history: Sequence[dict[str, Any]],
     is_whole: bool,
     now: int,
-    timings: dict[str, float],
+    performance: bytes,
 ) -> bytes:
     """One job with what is known of its past, oldest first."""
     return b'{"topic":"%b","job":%b,"history":%b,"history_complete":%b,"performance":%b}' % (
@@ -418,5 +411,5 @@ def encode_job_history(
         _job_view(job, now, data=True),
         _encode(history),
         b"true" if is_whole else b"false",
-        _timings(timings),
+        performance,
     )

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import add
 from platform import python_version
 from shutil import disk_usage
 from typing import Any, get_args
@@ -58,6 +59,11 @@ class Histogram:
         """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
+
+    def add(self, other: Histogram) -> None:
+        """Count what another one with the same bounds has counted."""
+        self.counts = [*map(add, self.counts, other.counts)]
+        self.sum += other.sum
 
     @property
     def total(self) -> int:
@@ -126,8 +132,7 @@ class Metrics(ev.RecordVisitor):
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._latency: dict[tuple[str, str], Histogram] = {}
+        self._requests: dict[tuple[str, str, int], Histogram] = {}
         self.fsync_us = Histogram(FSYNC_BUCKETS_US)
         self.sync_s = Histogram(tuple(bound / 1e6 for bound in FSYNC_BUCKETS_US))
         self.records_appended = 0
@@ -148,15 +153,15 @@ class Metrics(ev.RecordVisitor):
 
     # -- counting --------------------------------------------------------------------------------
 
-    def request(self, method: str, route: str, status: int, took_ms: float) -> None:
+    def request(self, method: str, route: str, status: int, took_s: float) -> None:
         """Count one answered request; `route` is a pattern, so its values are bounded."""
-        if method not in _METHODS:
-            method = "OTHER"
-        self._requests[method, route, status] += 1
-        latency = self._latency.get((method, route))
+        latency = self._requests.get((method, route, status))
         if latency is None:
-            latency = self._latency[method, route] = Histogram(REQUEST_BUCKETS_S)
-        took_s = took_ms / 1000
+            if method not in _METHODS:
+                method = "OTHER"
+            latency = self._requests.setdefault(
+                (method, route, status), Histogram(REQUEST_BUCKETS_S)
+            )
         latency.counts[bisect_left(REQUEST_BUCKETS_S, took_s)] += 1
         latency.sum += took_s
 
@@ -472,8 +477,10 @@ class Metrics(ev.RecordVisitor):
             "Requests answered.",
             labels=["method", "route", "status"],
         )
-        for (method, route, status), count in sorted(self._requests.items()):
-            requests.add_metric([method, route, str(status)], count)
+        latencies: dict[tuple[str, str], Histogram] = {}
+        for (method, route, status), observed in sorted(self._requests.items()):
+            requests.add_metric([method, route, str(status)], observed.total)
+            latencies.setdefault((method, route), Histogram(REQUEST_BUCKETS_S)).add(observed)
         yield requests
         memory = self._service.memory
         refused = CounterMetricFamily(
@@ -494,7 +501,7 @@ class Metrics(ev.RecordVisitor):
             "Seconds from the head of a request to its reply.",
             labels=["method", "route"],
         )
-        for labels, histogram in sorted(self._latency.items()):
+        for labels, histogram in latencies.items():
             latency.add_metric(list(labels), histogram.buckets(), histogram.sum)
         yield latency
 

@@ -40,7 +40,7 @@ def _cycle(world: World, jobs: int) -> tuple[int, int]:
 
     def claimed() -> None:
         result = world.engine.execute(claim).result
-        replies.encode_claimed("q", result.jobs[0], result, {})
+        replies.encode_claimed("q", result.jobs[0], result, b"{}")
         found.append(result)
 
     calls = _calls(claimed)

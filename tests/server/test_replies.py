@@ -36,7 +36,7 @@ JSON = st.recursive(
 ).map(msgspec.json.encode)
 META = st.dictionaries(WORDS, WORDS, max_size=2).map(msgspec.json.encode)
 TEXT = WORDS.map(msgspec.json.encode)
-TIMINGS = st.just({"server_total_ms": 0.125})
+TIMINGS = st.just(b'{"server_total_ms":0.125}')
 FATE = {
     "key": st.just(b"") | TEXT,
     "error": st.none() | WORDS,
@@ -247,7 +247,7 @@ def test_bytes_made_by_hand_have_their_shape(
 def test_a_claimed_job_says_what_it_is(
     jobs: results.ClaimedJobs, claim: results.ClaimResult
 ) -> None:
-    made = replies.encode_claimed("q", jobs, claim, {})
+    made = replies.encode_claimed("q", jobs, claim, b"{}")
     claimed = msgspec.json.decode(made, type=shapes.Claimed)
     for job, read in zip(jobs, claimed.jobs, strict=True):
         assert (read.seq, read.lease_id, read.deadline) == (

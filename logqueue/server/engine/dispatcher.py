@@ -222,50 +222,41 @@ class Dispatcher:
             for command, pending in cohort:
                 self._decide_alone(command, pending, now)
             return
-        executed_ms = (time.perf_counter() - began) * 1000
+        spent = Spent((time.perf_counter() - began) * 1000)
         self._wake(executed.topics)
         decided: list[tuple[Pending[Any], object]] = []
         for (command, pending), result in zip(cohort, executed.result, strict=True):
-            pending.executed_ms = executed_ms
             if isinstance(result, LogqueueError):
                 self._refuse(name, pending, result)
             elif type(command) is not cmd.ClaimJobs or self._is_served(command, pending, result):
                 decided.append((pending, result))
-        decide_all(self.barrier, decided, executed.written, executed.durable)
+        decide_all(self.barrier, decided, executed.written, executed.durable, spent)
 
     def _decide_alone(self, command: cmd.Command[Any], pending: Pending[Any], now: int) -> None:
         """Decide a command by itself, or begin to carry it out in portions."""
         if has_portions(self.engine, command):
             self._begin_portions(command, pending)
             return
-        executed = self._execute(command, pending, now)
-        if executed is None:
-            return
-        if isinstance(command, cmd.ClaimJobs):
-            result = executed.result
-            if not self._is_served(command, pending, result):
-                return
-        self._conclude(command, executed, pending, now)
-
-    def _execute(
-        self, command: cmd.Command[R], pending: Pending[Any], now: int
-    ) -> Executed[R] | None:
-        """Execute a command that is one decision; None when it is refused, and so its answer."""
         began = time.perf_counter()
         try:
             executed = self.engine.execute_one(command, now)
         except LogqueueError as refusal:
             self._refuse(command.topic, pending, refusal)
-            return None
-        pending.executed_ms = (time.perf_counter() - began) * 1000
+            return
+        spent = Spent((time.perf_counter() - began) * 1000)
         self._wake(executed.topics)
-        return executed
+        if isinstance(command, cmd.ClaimJobs):
+            result = executed.result
+            if not self._is_served(command, pending, result):
+                return
+        self._conclude(command, executed, pending, spent, now)
 
     def _conclude(
         self,
         command: cmd.Command[Any],
         executed: Executed[Any],
         pending: Pending[Any],
+        spent: Spent,
         now: int,
     ) -> None:
         if isinstance(command, cmd.RejectJobs) and executed.result.settled:
@@ -273,7 +264,7 @@ class Dispatcher:
             queue: Topic | None = self.engine.state.topics.get(command.topic)
             if queue is not None:
                 self.workers.seen(queue.number, command.node, now).worked += 1
-        pending.decide(executed.result, executed.written, executed.durable)
+        pending.decide(executed.result, executed.written, executed.durable, spent)
 
     def _refuse(self, name: str, pending: Pending[Any], refusal: LogqueueError) -> None:
         # What the refusal was computed from may not be durable yet.
@@ -314,7 +305,7 @@ class Dispatcher:
         except StopIteration as end:
             executed: Executed[Any] = end.value
             self._wake(executed.topics)
-            self._conclude(command, executed, pending, self.engine.clock.now_ms())
+            self._conclude(command, executed, pending, Spent(), self.engine.clock.now_ms())
             return True
         except LogqueueError as refusal:
             self._refuse(command.topic, pending, refusal)

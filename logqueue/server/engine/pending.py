@@ -39,21 +39,25 @@ class Executed(NamedTuple, Generic[R]):
 
 
 class Spent:
-    """Where the time of a command went.
+    """Where the time of a command went, or of several that were decided together.
 
     Attributes:
-        waited_ms: Waiting, for jobs or for the end of a coalescing window.
         executed_ms: Deciding, logging and applying.
+        waited_ms: Waiting, for jobs or for the end of a coalescing window.
         held_ms: Waiting for the log.
+        shown: What replies say of it; None before the first.
     """
 
-    __slots__ = ("executed_ms", "held_ms", "waited_ms")
+    __slots__ = ("executed_ms", "held_ms", "shown", "waited_ms")
 
-    def __init__(self) -> None:
-        self.waited_ms = self.executed_ms = self.held_ms = 0.0
+    def __init__(self, executed_ms: float = 0.0, waited_ms: float = 0.0) -> None:
+        self.executed_ms = executed_ms
+        self.waited_ms = waited_ms
+        self.held_ms = 0.0
+        self.shown: bytes | None = None
 
 
-class Pending(Spent, Generic[T]):
+class Pending(Generic[T]):
     """An answer that is given later: its command may still wait, its result may still be held.
 
     Attributes:
@@ -66,7 +70,7 @@ class Pending(Spent, Generic[T]):
 
     __slots__ = (
         "_barrier", "_context", "_durable", "_encode", "_on_wait", "_refusal", "_result", "_sink",
-        "_written", "has_left", "is_decided", "leave", "on_undelivered",
+        "_spent", "_written", "has_left", "is_decided", "leave", "on_undelivered",
     )  # fmt: skip
 
     def __init__(
@@ -79,7 +83,6 @@ class Pending(Spent, Generic[T]):
             encode: Makes the answer from the context and the result; called once, at the end.
             context: Whatever `encode` needs beside the result.
         """
-        self.waited_ms = self.executed_ms = self.held_ms = 0.0
         self._barrier = barrier
         self._encode: Callable[[Any, Any, Spent], T] = encode
         self._context: Any = context
@@ -94,9 +97,12 @@ class Pending(Spent, Generic[T]):
 
     # -- for the engine --------------------------------------------------------------------------
 
-    def decide(self, result: object, written: int, durable: int) -> None:
+    def decide(
+        self, result: object, written: int, durable: int, spent: Spent | None = None
+    ) -> None:
         """There is a result; it leaves once the log has reached both positions."""
         self._result = result
+        self._spent = spent or Spent()
         self._written, self._durable = written, durable
         self.is_decided = True
         self.leave = self._on_wait = None
@@ -150,12 +156,12 @@ class Pending(Spent, Generic[T]):
         if barrier.reached(self._written, self._durable):
             self._release(None)
         else:
-            self.held_ms = -time.perf_counter() * 1000
+            self._spent.held_ms = -time.perf_counter() * 1000
             barrier.when(self._written, self._durable, self._release)
 
     def _release(self, failure: LogqueueError | None) -> None:
-        if self.held_ms:
-            self.held_ms += time.perf_counter() * 1000
+        if self._spent.held_ms:
+            self._spent.held_ms += time.perf_counter() * 1000
         if failure is not None:
             self._refusal = failure
         sink, self._sink = self._sink, None
@@ -198,7 +204,7 @@ class Pending(Spent, Generic[T]):
         if refusal is not None:
             self._refusal = None
             raise refusal
-        return self._encode(self._context, self._result, self)
+        return self._encode(self._context, self._result, self._spent)
 
 
 def decide_all(
@@ -206,11 +212,10 @@ def decide_all(
     decided: Iterable[tuple[Pending[Any], object]],
     written: int,
     durable: int,
+    spent: Spent,
 ) -> None:
     """Decide several answers that wait for the same: as `Pending.decide` for each, but the barrier
     is entered once for all of them."""
-    is_reached = barrier.reached(written, durable)
-    held_ms = 0.0 if is_reached else -time.perf_counter() * 1000
     waiting: list[Pending[Any]] = []
     for pending, result in decided:
         pending._result = result
@@ -218,19 +223,24 @@ def decide_all(
         pending.is_decided = True
         pending.leave = pending._on_wait = None
         if pending._sink is not None:
-            pending.held_ms = held_ms
+            pending._spent = spent
             waiting.append(pending)
-    if is_reached:
-        _release_all(waiting, None)
-    elif waiting:
-        barrier.when(written, durable, partial(_release_all, waiting))
+        else:
+            # It will wait by itself.
+            pending._spent = Spent(spent.executed_ms)
+    if not waiting:
+        return
+    if barrier.reached(written, durable):
+        _release_all(waiting, spent, None)
+    else:
+        spent.held_ms = -time.perf_counter() * 1000
+        barrier.when(written, durable, partial(_release_all, waiting, spent))
 
 
-def _release_all(waiting: list[Pending[Any]], failure: LogqueueError | None) -> None:
-    now_ms = time.perf_counter() * 1000
+def _release_all(waiting: list[Pending[Any]], spent: Spent, failure: LogqueueError | None) -> None:
+    if spent.held_ms:
+        spent.held_ms += time.perf_counter() * 1000
     for pending in waiting:
-        if pending.held_ms:
-            pending.held_ms += now_ms
         if failure is not None:
             pending._refusal = failure
         sink, pending._sink = pending._sink, None

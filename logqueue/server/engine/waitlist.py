@@ -17,7 +17,7 @@ from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import LogqueueError
 from logqueue.model import limits
 from logqueue.server.auth import Key
-from logqueue.server.engine.pending import Pending
+from logqueue.server.engine.pending import Pending, Spent
 from logqueue.server.engine.worker_registry import Observed
 
 WAITING_PER_PASS_MAX = 100
@@ -124,8 +124,8 @@ class Waiting:
     def decide(self, claimed: cmd.ClaimResult, written: int, durable: int) -> None:
         """A pass had this for it."""
         self.end()
-        self.pending.waited_ms = (time.perf_counter() - self._began) * 1000
-        self.pending.decide(claimed, written, durable)
+        spent = Spent(waited_ms=(time.perf_counter() - self._began) * 1000)
+        self.pending.decide(claimed, written, durable, spent)
 
     def refuse(self, refusal: LogqueueError, written: int = 0, durable: int = 0) -> None:
         """It is over without a pass."""

@@ -7,6 +7,7 @@ write came, how its reply looks.
 from __future__ import annotations
 
 from logqueue.api.bodies import records as record_bodies
+from logqueue.api.replies import further_timings
 from logqueue.core import commands as cmd
 from logqueue.errors import Forbidden
 from logqueue.model.scopes import Scope
@@ -52,15 +53,15 @@ def _is_there(dispatcher: Dispatcher, topic: str) -> bool:
     return topic in topics
 
 
-def note_append_timings(
-    timings: dict[str, float], engine: Engine, topic: str, result: cmd.AppendResult, spent: Spent
-) -> None:
-    """Add to the performance block of a write where its time went."""
-    if not result.deduped:
+def append_timings(engine: Engine, topic: str, result: cmd.AppendResult, spent: Spent) -> bytes:
+    """What the performance block of a write says of where its time went."""
+    if result.deduped:
+        return b""
+    if spent.shown is None:
         written = engine.state.topics.get(topic)
-        synced = written is not None and written.config.durable
-        timings["wal_append_ms"] = spent.executed_ms
-        timings["fsync_ms"] = spent.held_ms if synced else 0.0
+        held_ms = spent.held_ms if written is not None and written.config.durable else 0.0
+        spent.shown = further_timings(wal_append_ms=spent.executed_ms, fsync_ms=held_ms)
+    return spent.shown
 
 
 def require_targets_allowed(key: Key | None, *targets: object) -> None:

@@ -78,7 +78,9 @@ class JobRoutes:
             )
         await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
         page = page._replace(jobs=part.jobs)
-        return Reply(replies.encode_jobs(request.name, page, now, data, request.timings(), earlier))
+        return Reply(
+            replies.encode_jobs(request.name, page, now, data, request.performance(), earlier)
+        )
 
     @serves("get_job")
     def get(self, request: HttpRequest) -> Answer:
@@ -105,7 +107,7 @@ class JobRoutes:
                 None, read_history, engine.journal.leases, topic.number, seq, job.deliveries
             )
         body = replies.encode_job_history(
-            request.name, job, history.entries, history.is_whole, now, request.timings()
+            request.name, job, history.entries, history.is_whole, now, request.performance()
         )
         return Reply(body)
 
@@ -218,7 +220,7 @@ def _goes_on(page: JobListing, count: int, limit: int) -> bool:
 
 def _jobs_listed(request: HttpRequest, found: tuple[JobListing, int, bool], spent: Spent) -> Reply:
     page, now, data = found
-    return Reply(replies.encode_jobs(request.name, page, now, data, request.timings()))
+    return Reply(replies.encode_jobs(request.name, page, now, data, request.performance()))
 
 
 def _cancelled(request: HttpRequest, result: cmd.CancelResult, spent: Spent) -> Reply:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from logqueue.api import replies
 from logqueue.api.paging import page_size, read_cursor, write_cursor
 from logqueue.errors import (
@@ -72,7 +74,7 @@ class LogRoutes:
         steps = list_segments(segments, query, ground.places, ground.through)
         page = await stepping.run(steps)
         members = {"log": query.log, "log_id": segments.log_id, "order": ground.order}
-        rest: dict[str, object] = {"performance": request.timings()}
+        rest: dict[str, object] = {"performance": msgspec.Raw(request.performance())}
         if page.next_after is not None:
             rest = {"next_cursor": write_cursor(str(page.next_after)), **rest}
         body = b'%b,"segments":[%b],%b' % (

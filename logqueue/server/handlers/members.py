@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from logqueue.api import replies
 from logqueue.server.engine.pending import Spent
 from logqueue.server.http.requests import HttpRequest, Reply
@@ -15,7 +17,7 @@ from logqueue.server.http.requests import HttpRequest, Reply
 
 def reply_with(request: HttpRequest, members: Mapping[str, Any], status: int = 200) -> Reply:
     """The reply that has these members."""
-    body = {**members, "performance": request.timings()}
+    body = {**members, "performance": msgspec.Raw(request.performance())}
     return Reply(replies.encode(body), status)
 
 

@@ -82,26 +82,29 @@ class QueueRoutes:
 
 
 def _claimed(request: HttpRequest, result: cmd.ClaimResult, spent: Spent) -> Reply:
-    timings = {"server_total_ms": request.total_ms, "throttle_wait_ms": spent.waited_ms}
-    return Reply(replies.encode_claimed(request.name, result.jobs[0], result, timings))
+    if spent.shown is None:
+        spent.shown = replies.further_timings(throttle_wait_ms=spent.waited_ms)
+    performance = request.performance(spent.shown)
+    return Reply(replies.encode_claimed(request.name, result.jobs[0], result, performance))
 
 
 def _acked(context: tuple[HttpRequest, Engine], result: cmd.SettleResult, spent: Spent) -> Reply:
     request, engine = context
-    timings = request.timings()
-    topic: Topic | None = engine.state.topics.get(request.name)
-    if spent.held_ms > 0 and topic is not None and topic.config.durable:
-        timings["fsync_ms"] = spent.held_ms
-    return Reply(replies.encode_settled(request.name, "acked", result, timings))
+    if spent.shown is None:
+        topic: Topic | None = engine.state.topics.get(request.name)
+        was_synced = spent.held_ms > 0 and topic is not None and topic.config.durable
+        spent.shown = replies.further_timings(fsync_ms=spent.held_ms) if was_synced else b""
+    performance = request.performance(spent.shown)
+    return Reply(replies.encode_settled(request.name, "acked", result, performance))
 
 
 def _nacked(request: HttpRequest, result: cmd.SettleResult, spent: Spent) -> Reply:
-    return Reply(replies.encode_settled(request.name, "nacked", result, request.timings()))
+    return Reply(replies.encode_settled(request.name, "nacked", result, request.performance()))
 
 
 def _rejected(request: HttpRequest, result: cmd.SettleResult, spent: Spent) -> Reply:
-    return Reply(replies.encode_settled(request.name, "rejected", result, request.timings()))
+    return Reply(replies.encode_settled(request.name, "rejected", result, request.performance()))
 
 
 def _extended(request: HttpRequest, result: cmd.ExtendResult, spent: Spent) -> Reply:
-    return Reply(replies.encode_extended(request.name, result, request.timings()))
+    return Reply(replies.encode_extended(request.name, result, request.performance()))

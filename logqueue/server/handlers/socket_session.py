@@ -38,7 +38,7 @@ from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Pending, Spent
 from logqueue.server.engine.subscribers import Cursor, Subscriber, Subscription
 from logqueue.server.engine.watch_sessions import FOLLOWED_BYTES
-from logqueue.server.handlers.appends import append_command, note_append_timings
+from logqueue.server.handlers.appends import append_command, append_timings
 from logqueue.server.handlers.watch import (
     find_topics,
     marks_of,
@@ -383,9 +383,11 @@ class _Published(NamedTuple):
 
 def _acked(write: _Published, result: cmd.AppendResult, spent: Spent) -> bytes:
     message = write.message
-    timings = {"server_total_ms": (time.perf_counter() - write.began) * 1000}
-    note_append_timings(timings, write.engine, message.topic, result, spent)
-    return replies.encode_ack(write.request_id, message.topic, result, message.return_seqs, timings)
+    total_ms = (time.perf_counter() - write.began) * 1000
+    further = append_timings(write.engine, message.topic, result, spent)
+    performance = replies.performance(total_ms, further)
+    return_seqs = message.return_seqs
+    return replies.encode_ack(write.request_id, message.topic, result, return_seqs, performance)
 
 
 def _as_it_is(_: None, text: bytes, spent: Spent) -> bytes:

@@ -24,7 +24,7 @@ from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
 from logqueue.server.handlers.appends import (
     append_command,
-    note_append_timings,
+    append_timings,
     require_targets_allowed,
 )
 from logqueue.server.handlers.members import reply_with, show_members
@@ -218,7 +218,7 @@ class TopicRoutes:
                 page = readable(topic, page)
                 parts = await _in_steps(page, body)
         await self._service.require_serving().barrier.wait(written, durable)
-        front, back = replies.page_around(request.name, page, request.timings())
+        front, back = replies.page_around(request.name, page, request.performance())
         reply = Reply(b"")
         reply.parts = [front, *parts, back]
         return reply
@@ -265,7 +265,7 @@ class TopicRoutes:
                 return await self._large_page(request, topic, page, body)
             page, records = dispatcher.record_texts.of_page(topic, page, _shown(body))
             await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
-            return Reply(replies.encode_page(request.name, page, records, request.timings()))
+            return Reply(replies.encode_page(request.name, page, records, request.performance()))
 
     @serves("delete_records")
     def delete(self, request: HttpRequest) -> Answer:
@@ -304,7 +304,7 @@ def _is_large(page: ReadPage, body: read_bodies.DiffBody) -> bool:
 
 def _paged(request: HttpRequest, found: tuple[ReadPage, bytes], spent: Spent) -> Reply:
     page, records = found
-    return Reply(replies.encode_page(request.name, page, records, request.timings()))
+    return Reply(replies.encode_page(request.name, page, records, request.performance()))
 
 
 def _configured(request: HttpRequest, result: cmd.PutResult, spent: Spent) -> Reply:
@@ -345,10 +345,9 @@ def _dropped(request: HttpRequest, result: cmd.DropResult, spent: Spent) -> Repl
 
 def _appended(context: tuple[HttpRequest, Engine], result: cmd.AppendResult, spent: Spent) -> Reply:
     request, engine = context
-    timings = {"server_total_ms": request.total_ms}
-    note_append_timings(timings, engine, request.name, result, spent)
+    performance = request.performance(append_timings(engine, request.name, result, spent))
     return_seqs = not request.query_string or request.flag("return_seqs", True)
-    encoded = replies.encode_appended(request.name, result, return_seqs, timings)
+    encoded = replies.encode_appended(request.name, result, return_seqs, performance)
     return Reply(encoded, 201 if result.created else 200)
 
 

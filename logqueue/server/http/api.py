@@ -197,7 +197,8 @@ class HttpApi:
             self.service.leave(request.key)
             request.is_counted = False
         if status:
-            self.metrics.request(request.method, request.route, status, request.total_ms)
+            took_s = time.perf_counter() - request.began
+            self.metrics.request(request.method, request.route, status, took_s)
 
     def begin(self, request: HttpRequest, route: Route) -> Begin | PendingReply:
         """The checks of an endless reply, and the count of open streams.

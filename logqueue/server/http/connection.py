@@ -553,7 +553,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle_since = self.loop.time()
         if not exchange.keep_alive:
             self._end()
-        elif self._joined is None:
+        elif self._joined is None and (line or self._backlog or self._saw_end):
             self._go_on_behind_replies()
 
     def reply_due(self, exchange: HttpExchange) -> None:
@@ -824,9 +824,13 @@ def encode_head(status: int, fields: Fields, keep_alive: bool) -> bytes:
     """The head of a reply in HTTP/1.1."""
     return b"%b%b%b\r\n" % (
         _STATUS_LINES[status],
-        b"".join([b"%b: %b\r\n" % header for header in fields]),
+        _encode_fields(fields),
         b"" if keep_alive else b"connection: close\r\n",
     )
+
+
+def _encode_fields(fields: Fields) -> bytes:
+    return b"".join([b"%b: %b\r\n" % field for field in fields])
 
 
 def encode_reply(reply: Reply, keep_alive: bool, *, is_head: bool = False) -> bytes:
@@ -835,7 +839,7 @@ def encode_reply(reply: Reply, keep_alive: bool, *, is_head: bool = False) -> by
         _STATUS_LINES[reply.status],
         reply.content_type[1],
         len(reply.body),
-        b"".join([b"%b: %b\r\n" % header for header in reply.extra_headers]),
+        _encode_fields(reply.extra_headers) if reply.extra_headers else b"",
         b"" if keep_alive else b"connection: close\r\n",
         b"" if is_head else reply.body,
     )

@@ -63,7 +63,7 @@ class HeadMemo:
     """The known heads of one server."""
 
     def __init__(self) -> None:
-        self._secret = os.urandom(32)
+        self._keyed = blake2b(digest_size=DIGEST_BYTES, key=os.urandom(32))
         self._ring: KeyRing | None = None
         self._young: dict[bytes, KnownHead] = {}
         self._old: dict[bytes, KnownHead] = {}
@@ -148,12 +148,13 @@ class HeadMemo:
     def _digest(self, data: bytes, at: int, end: int, length: re.Match[bytes] | None) -> bytes:
         """What a head is known by. Two heads have the same only if they differ in nothing but the
         digits of their one length."""
+        digest = self._keyed.copy()
         if length is None:
-            return blake2b(data[at:end], digest_size=DIGEST_BYTES, key=self._secret).digest()
-        start, stop = length.span(1)
-        rest = blake2b(data[at:start], digest_size=DIGEST_BYTES, key=self._secret)
-        rest.update(data[stop:end])
-        return rest.digest()
+            digest.update(data[at:end])
+        else:
+            start, stop = length.span(1)
+            digest.update(data[at:start] + data[stop:end])
+        return digest.digest()
 
     def _put(self, digest: bytes, known: KnownHead) -> None:
         if len(self._young) >= HEADS_MAX:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from logqueue.api.bodies.unknown_members import header_text
+from logqueue.api.replies import performance
 from logqueue.errors import InvalidRequest, NotAcceptable
 from logqueue.server.auth import Key
 from logqueue.server.engine.pending import Pending
@@ -167,14 +168,9 @@ class HttpRequest:
             return True
         return False if value in ("false", "0") else default
 
-    @property
-    def total_ms(self) -> float:
-        """Time spent on this request so far."""
-        return (time.perf_counter() - self.began) * 1000
-
-    def timings(self) -> dict[str, float]:
-        """The part of the performance block that every reply has."""
-        return {"server_total_ms": self.total_ms}
+    def performance(self, further: bytes = b"") -> bytes:
+        """The performance block of the reply; see `further_timings`."""
+        return performance((time.perf_counter() - self.began) * 1000, further)
 
     async def gone(self) -> None:
         """Return once the client has hung up."""
