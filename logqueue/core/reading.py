@@ -188,7 +188,7 @@ class _Scan:
         for batch in self._topic.batches_from(start):
             if batch.first_seq > stop:
                 break
-            is_simple = not own and batch.is_whole and batch.ts >= before
+            is_simple = not own and batch.live == batch.count and batch.ts >= before
             if self._now and is_simple:
                 is_simple = batch.is_plain
             if is_simple and batch.first_seq >= start and batch.last_seq <= stop:

@@ -22,8 +22,8 @@ END = "HttpConnection.on_response_complete"
 KNOWN_HEAD_CALLS_MAX = 13
 """From the bytes to the handler: head, key, body."""
 
-CALLS_PER_WARM_BATCH_MAX = 4.2
-"""Of a page that was encoded before: what the batch is and has, and where its text is."""
+CALLS_PER_WARM_BATCH_MAX = 3.2
+"""Of a page that was encoded before: how large the batch is, and where its text is."""
 
 NOT_ON_THE_WAY = (
     "logqueue/testing/",
@@ -157,3 +157,20 @@ def test_a_further_batch_of_a_warm_page_passes_few_functions(memory: Memory, rec
         # The first encodes the records.
         counts.append([calls_of(memory, [*wanted]) for _ in range(2)][-1])
     assert counts[1] - counts[0] <= 10 * CALLS_PER_WARM_BATCH_MAX
+
+
+@pytest.mark.parametrize(
+    ("path", "calls_max"), [("health", 29), ("topics/q", 90), ("topics/q/stats", 86)]
+)
+def test_a_small_read_passes_few_functions(memory: Memory, path: str, calls_max: int) -> None:
+    way = _Way()
+    for _ in range(2):
+        memory.call("GET", path)
+    memory.core._run(lambda: sys.setprofile(way.note))
+    try:
+        memory.call("GET", path)
+    finally:
+        memory.core._run(lambda: sys.setprofile(None))
+    names = [name for _, name in way.passed]
+    assert names.count("HttpConnection._write") == 1
+    assert len(names) <= calls_max, "\n".join(names)

@@ -605,12 +605,13 @@ class HttpConnection(asyncio.Protocol):
     def _write(self, wire: bytes) -> None:
         """Send bytes, together with others of this step if there are any."""
         self._sent_bytes += len(wire)
-        if self._joined is None:
-            self._writing_bytes = len(wire)
-            self.transport.write(wire)
-            self._writing_bytes = 0
+        joined = self._joined
+        if joined is None:
+            self._joined = [wire]
+            self._flush()
+            self._joined = None
             return
-        self._joined.append(wire)
+        joined.append(wire)
         self._joined_bytes += len(wire)
         if self._joined_bytes >= JOINED_BYTES_MAX:
             self._flush()
@@ -619,10 +620,12 @@ class HttpConnection(asyncio.Protocol):
         """Send what waits for the end of this step."""
         parts = self._joined
         if parts:
-            self._joined, self._joined_bytes = None, 0
+            self._joined, self._joined_bytes = [], 0
             if not self.transport.is_closing():
-                self._write(parts[0] if len(parts) == 1 else b"".join(parts))
-            self._joined = []
+                wire = parts[0] if len(parts) == 1 else b"".join(parts)
+                self._writing_bytes = len(wire)
+                self.transport.write(wire)
+                self._writing_bytes = 0
 
     async def drained(self) -> None:
         """See `ReplyWriter`."""

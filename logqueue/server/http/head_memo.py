@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from logqueue.server.auth import Key, KeyRing
 from logqueue.server.http.head import RequestHead
@@ -37,7 +38,8 @@ _NOT_SIMPLE: Final = (b"expect", b"idempotency-key", b"transfer-encoding", b"upg
 """What makes two requests with the same head differ, or is too rare to be worth a thought."""
 
 
-class KnownHead(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class KnownHead:
     """What an admitted head came to.
 
     Attributes:
