@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from logqueue.errors import ShuttingDown as ShuttingDown
     from logqueue.errors import StorageFull as StorageFull
     from logqueue.errors import StorageReadOnly as StorageReadOnly
+    from logqueue.errors import StorageUnreadable as StorageUnreadable
     from logqueue.errors import Throttled as Throttled
     from logqueue.errors import TopicExistsIncompatible as TopicExistsIncompatible
     from logqueue.errors import TopicFull as TopicFull
@@ -106,6 +107,7 @@ _HOMES = {
         "SegmentNotFound",
         "ShuttingDown",
         "StorageFull",
+        "StorageUnreadable",
         "StorageReadOnly",
         "Throttled",
         "TopicExistsIncompatible",

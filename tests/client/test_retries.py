@@ -234,6 +234,7 @@ def test_every_refusal_comes_back_as_its_class(kind: type[LogqueueError]) -> Non
     reasons: dict[type[LogqueueError], str] = {
         errors.StorageReadOnly: "storage_read_only",
         errors.StorageFull: "storage_full",
+        errors.StorageUnreadable: "storage_unreadable",
     }
     detail = {"reason": reasons.get(kind, "other")}
     body = httpx.Response(

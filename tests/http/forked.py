@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.http.forked", "tests.http.preloaded"])
@@ -65,6 +66,19 @@ class Forked:
             raise subprocess.TimeoutExpired("logqueue", timeout or 0.0)
         self._process.close()
         return status
+
+
+def started(
+    arguments: Sequence[str], env: Mapping[str, str], output: str
+) -> Forked | subprocess.Popen[bytes]:
+    """A server forked, or in an interpreter of its own where a `sitecustomize` on the path wants to
+    change how an interpreter begins. Arguments: see `Forked`."""
+    paths = env.get("PYTHONPATH", "").split(os.pathsep)
+    if not any(Path(path, "sitecustomize.py").exists() for path in paths if path):
+        return Forked(arguments, env, output)
+    with open(output, "ab") as file:
+        command = [sys.executable, "-m", "logqueue", *arguments]
+        return subprocess.Popen(command, env=dict(env), stdout=file, stderr=file)
 
 
 def _run(arguments: list[str], env: dict[str, str], output: str) -> None:

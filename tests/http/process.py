@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.http.forked import Forked
+from tests.http.forked import Forked, started
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -49,7 +49,7 @@ class ServerProcess:
         self.port = 0
         self._port_file = data_dir.with_name(data_dir.name + ".port")
         self._log_path = data_dir.with_name(data_dir.name + ".log")
-        self._process: Forked | None = None
+        self._process: Forked | subprocess.Popen[bytes] | None = None
 
     # -- life -------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ class ServerProcess:
         """Start the process without waiting for anything."""
         assert self._process is None, "already running"
         self._port_file.unlink(missing_ok=True)
-        self._process = Forked(self._arguments(), environment(self.settings), str(self._log_path))
+        self._process = started(self._arguments(), environment(self.settings), str(self._log_path))
 
     def start(self) -> ServerProcess:
         """Start the process and wait until it says that it is ready."""

@@ -168,7 +168,7 @@ def test_refusals_say_what_to_do(spark: SparkSession, target: Target, source: Pa
         ({"slices": 0}, "slices is 0"),
         ({"write_id": "not a name"}, "writeId is 'not a name'"),
         ({"map_sql": "nosuch AS data"}, "which has the columns n, who"),
-        ({"map_sql": "n AS data, who AS whom"}, "column whom is none of a record's"),
+        ({"map_sql": "n AS data, who AS whom"}, "column whom is not a field of records"),
         ({"order_by": "when"}, "cannot be ordered by when"),
         ({"source": str(source / "nowhere")}, "(?i)path does not exist"),
         ({"url": "nonsense"}, "url or token"),

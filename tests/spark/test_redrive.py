@@ -118,7 +118,7 @@ def test_another_target_and_letters_that_can_not_move(
 
 def test_refusals_say_what_to_do(spark: SparkSession, target: Target, queue: str) -> None:
     for changes, says in (
-        ({"where": "nosuch = 1"}, "the condition 'nosuch = 1' does not work.*columns are seq"),
+        ({"where": "nosuch = 1"}, "invalid condition 'nosuch = 1'.*columns are seq"),
         ({"limit": 0}, "limit is 0"),
         ({"to_topic": "nowhere"}, "were not moved"),
         ({"dead_topic": "nowhere"}, "nowhere"),

@@ -216,7 +216,8 @@ def test_pages_tell_of_records_that_went_by_a_cap(shared: Written) -> None:
         end = reader.latestOffset(start, ReadAllAvailable())
         client.append("capped", range(5), create=True)
         with pytest.raises(
-            DataLossError, match=r"seqs 1 to 5 of topic 'capped' are gone: they went by a cap"
+            DataLossError,
+            match=r"seqs 1 to 5 of topic 'capped' are gone: they were removed by a cap",
         ):
             read(reader, reader.partitions(start, end))
         going_on = stream({**given, "failOnDataLoss": "false"})
