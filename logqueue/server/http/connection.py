@@ -605,13 +605,12 @@ class HttpConnection(asyncio.Protocol):
     def _write(self, wire: bytes) -> None:
         """Send bytes, together with others of this step if there are any."""
         self._sent_bytes += len(wire)
-        joined = self._joined
-        if joined is None:
-            self._joined = [wire]
-            self._flush()
-            self._joined = None
+        if self._joined is None:
+            self._writing_bytes = len(wire)
+            self.transport.write(wire)
+            self._writing_bytes = 0
             return
-        joined.append(wire)
+        self._joined.append(wire)
         self._joined_bytes += len(wire)
         if self._joined_bytes >= JOINED_BYTES_MAX:
             self._flush()
