@@ -52,6 +52,7 @@ def cold_backlog(session: Session) -> list[Row]:
             time.sleep(session.scale.settle_s)
             resident = rss_bytes(server.pid) - empty
             server.kill()
+            _forget_pages(server.data_dir)
             ready_s = server.start()
             values = (
                 resident / 2**20,
@@ -114,7 +115,7 @@ def _rate(server: DemoServer, records: int, ask: Callable[[int], bytes]) -> floa
 
 
 def _forget_pages(directory: Path) -> None:
-    for path in directory.rglob("*.wal"):
+    for path in directory.rglob("*.wal*"):
         fd = os.open(path, os.O_RDONLY)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -15,7 +15,7 @@ no field is used before it was checked.
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -48,12 +48,14 @@ assert _SEGMENT_PAGE_USED <= HEADER_BYTES
 
 class Frame(NamedTuple):
     """One payload with its place: `number` counts from 1, `segment` is the id of its file, and
-    `offset` is where the payload begins in there, in bytes."""
+    `offset` is where the payload begins in there, in bytes. `left_out` is what the owner of the log
+    needs to know of a payload that was shortened (see `ShortSegment`); None when it is whole."""
 
     number: int
     segment: int
     payload: bytes
     offset: int = 0
+    left_out: object = None
 
 
 class SegmentHeader(NamedTuple):
@@ -142,6 +144,27 @@ def is_zero(data: bytes) -> bool:
     return data == bytes(len(data))
 
 
+class ShortSegment:
+    """The frames of a sealed segment with shorter payloads, from a file that its owner wrote.
+
+    It counts as a walk over the segment: the attributes are those of a `Walk` that has ended.
+    """
+
+    end = End.CLEAN
+    problem = ""
+
+    def __init__(self, frames: Sequence[Frame], offset: int, number: int, watermark: int) -> None:
+        """All frames, checked by the owner; the rest as the attributes of `Walk`."""
+        self.offset = offset
+        self.number = number
+        self.watermark = watermark
+        self._frames = frames
+
+    def __iter__(self) -> Iterator[Frame]:
+        """The frames in order."""
+        return iter(self._frames)
+
+
 class Walk:
     """Iterates the frames of one segment and then says where and why it stopped.
 
@@ -154,11 +177,19 @@ class Walk:
     """
 
     def __init__(
-        self, data: bytes, salt: int, first: int, segment: int, frame_bytes_max: int
+        self,
+        data: bytes,
+        salt: int,
+        first: int,
+        segment: int,
+        frame_bytes_max: int,
+        start: int = HEADER_BYTES,
     ) -> None:
+        """Over a whole segment; or over a part of one, when `start`, the place of the frame number
+        `first` in `data`, is another. Offsets are those in `data`."""
         assert first >= 1
         self.end = End.BAD
-        self.offset = HEADER_BYTES
+        self.offset = start
         self.number = first
         self.problem = "not walked"
         self.watermark = 0
@@ -195,7 +226,7 @@ class Walk:
                 self.end = End.MISNUMBERED
                 break
             payload = body if stop == start + length else body[:length]
-            yield new(Frame, (number, segment, payload, start))
+            yield new(Frame, (number, segment, payload, start, None))
             offset = stop
             number += 1
             known = watermark

@@ -40,6 +40,7 @@ from wal.format import (
 )
 from wal.head import Head
 from wal.opening import Opening
+from wal.recovery import ReadShort
 from wal.segment import LogSegment, SegmentInfo, read_whole, segment_path
 
 SEGMENT_BYTES_MAX: Final = 64 << 20
@@ -132,6 +133,7 @@ class Log:
         random_bytes: Callable[[int], bytes] = os.urandom,
         begin: bool = True,
         on_sync: Callable[[float], None] | None = None,
+        read_short: ReadShort | None = None,
     ) -> "Log":
         """Open a log, creating it if need be, and recover it.
 
@@ -149,6 +151,8 @@ class Log:
                 called; for owners who may still find a reason to refuse it. Where the log ends, and
                 whether it is sound, is known when `read` has come to its end, or after `examine`.
             on_sync: called by the committer with the seconds each sync took.
+            read_short: finds the short forms of sealed segments. The first `read` takes those
+                in place of the segments, and does not examine what they leave out.
 
         Raises:
             WalLocked: the directory is in use.
@@ -171,6 +175,7 @@ class Log:
                 set_damage_aside=set_damage_aside,
                 lost_payload=lost_payload,
                 random_bytes=random_bytes,
+                read_short=read_short,
             )
         except BaseException:
             lock.take_back()

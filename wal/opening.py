@@ -23,6 +23,7 @@ from wal.head import Head, HeadFile, head_path, read_head
 from wal.recovery import (
     ADVICE,
     LogSurvey,
+    ReadShort,
     RecoveryOutcome,
     SegmentFinding,
     ran_on,
@@ -59,6 +60,7 @@ class Opening:
         set_damage_aside: bool,
         lost_payload: bytes,
         random_bytes: Callable[[int], bytes],
+        read_short: ReadShort | None,
     ) -> None:
         """Look at the first page of each segment. Reads only.
 
@@ -81,7 +83,12 @@ class Opening:
         self.segments: list[LogSegment] = []
         self.head, self.losses = _head(fs, directory, set_damage_aside)
         self._survey = LogSurvey(
-            fs, directory, self.head, same_boot=self._same_boot, frame_bytes_max=frame_bytes_max
+            fs,
+            directory,
+            self.head,
+            same_boot=self._same_boot,
+            frame_bytes_max=frame_bytes_max,
+            read_short=read_short,
         )
         self.identity = self._survey.identity or b""
         if set_damage_aside or not self.identity:

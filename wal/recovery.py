@@ -26,6 +26,7 @@ from wal.format import (
     Frame,
     HeaderState,
     SegmentHeader,
+    ShortSegment,
     Walk,
     decode_header,
     frames_behind,
@@ -285,6 +286,11 @@ def survey(
     ).run()
 
 
+ReadShort = Callable[[SegmentHeader, str, int], ShortSegment | None]
+"""Finds the short form of a sealed segment by its header, its path and the size of its file. None
+when there is none, or when it is not certainly that of this very file."""
+
+
 class LogSurvey:
     """Examines the segments of a log, oldest first, each read once. Reads only.
 
@@ -300,6 +306,7 @@ class LogSurvey:
         *,
         same_boot: bool,
         frame_bytes_max: int,
+        read_short: ReadShort | None = None,
     ) -> None:
         """Looks at the first page of each segment. Arguments as of `survey`; `head` is its note."""
         self.findings: list[SegmentFinding] = []
@@ -307,6 +314,7 @@ class LogSurvey:
         self._directory = directory
         self._same_boot = same_boot
         self._frame_bytes_max = frame_bytes_max
+        self._read_short = read_short
         self._pages = _first_pass(fs, directory, head)
         self._promised = head.promised(same_boot=same_boot) if head else 0
         self._newest = head.newest if head else 0
@@ -322,10 +330,13 @@ class LogSurvey:
         for index, page in enumerate(self._pages):
             data = self._read(page)
             walk = self._walk(page, data)
-            yield self._judge(index, data, walk.run() if walk is not None else None)
+            walked = walk.run() if walk is not None else None
+            yield self._judge(index, data, walked, len(data))
 
     def frames(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Frame]:
         """The frames of every segment while it is examined. Stops at the first damage.
+
+        A sealed segment of which there is a short form is not read, and counts as sound.
 
         Args:
             progress: called after each segment with bytes done and bytes in all.
@@ -340,16 +351,29 @@ class LogSurvey:
         sizes = [0 if page.lost else self._size(page) for page in self._pages]
         done = 0
         for index, page in enumerate(self._pages):
-            data = self._read(page)
-            walk = self._walk(page, data)
-            if walk is not None and self._is_joined(page):
-                yield from walk
-            elif walk is not None:
-                walk.run()
-            require_sound([self._judge(index, data, walk)])
+            short = self._short(index, sizes[index])
+            if short is not None:
+                yield from short
+                require_sound([self._judge(index, b"", short, sizes[index])])
+            else:
+                data = self._read(page)
+                walk = self._walk(page, data)
+                if walk is not None and self._is_joined(page):
+                    yield from walk
+                elif walk is not None:
+                    walk.run()
+                require_sound([self._judge(index, data, walk, len(data))])
             done += sizes[index]
             if progress is not None:
                 progress(done, max(sum(sizes), 1))
+
+    def _short(self, index: int, size: int) -> ShortSegment | None:
+        page = self._pages[index]
+        if self._read_short is None or page.header is None or not self._is_joined(page):
+            return None
+        if _position(index, self._pages) not in _INNER:
+            return None
+        return self._read_short(page.header, self._path(page), size)
 
     def _path(self, page: _Page) -> str:
         return segment_path(self._directory, page.id)
@@ -378,7 +402,9 @@ class LogSurvey:
             return False
         return page.header is None or before.last + 1 == page.header.first
 
-    def _judge(self, index: int, data: bytes, walk: Walk | None) -> SegmentFinding:
+    def _judge(
+        self, index: int, data: bytes, walk: Walk | ShortSegment | None, size: int
+    ) -> SegmentFinding:
         """The finding about a segment, whose frames were all walked over."""
         page = self._pages[index]
         before = self.findings[-1] if self.findings else None
@@ -419,7 +445,7 @@ class LogSurvey:
         finding = SegmentFinding(
             page.id,
             self._path(page),
-            len(data),
+            size,
             page.header,
             facts,
             decide(facts),

@@ -21,7 +21,7 @@ from logqueue.model.limits import Quotas
 class BlockKeeper(Protocol):
     """Decides in what form a block is held."""
 
-    def keep(self, block: bytes, segment: int) -> Block:
+    def keep(self, block: Block, segment: int) -> Block:
         """The block to hold; `segment` is the log segment of its frame, 0 when it has none."""
         ...
 
@@ -29,7 +29,7 @@ class BlockKeeper(Protocol):
 class InMemory:
     """Holds every block as it is."""
 
-    def keep(self, block: bytes, segment: int) -> Block:
+    def keep(self, block: Block, segment: int) -> Block:
         """See BlockKeeper."""
         return block
 

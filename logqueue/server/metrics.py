@@ -336,6 +336,11 @@ class Metrics(ev.RecordVisitor):
                 payloads.waiting_bytes + payloads.cached_bytes if payloads else 0,
                 "Record data in memory until its segment is sealed, and in the cache.",
             ),
+            (
+                "heads_bytes",
+                sum([*engine.journal.heads.sizes.values()]) if engine is not None else 0,
+                "Size of all heads files.",
+            ),
             ("queue_topics", totals.queues, "Topics of type queue."),
             ("queue_leases_in_flight", totals.leased, "Jobs under a lease."),
             ("queue_jobs_delayed", totals.delayed, "Jobs before their time."),

@@ -97,6 +97,7 @@ def open_core(
         segment_bytes_max=settings.segment_max_bytes,
         fs=fs,
         set_damage_aside=set_damage_aside,
+        read_everything=settings.verify_at_start,
         random_bytes=random_bytes,
         on_sync=on_sync,
     )
@@ -136,7 +137,12 @@ def read_state(settings: Settings, fs: FileSystem) -> State:
         WalLocked: A server has the directory.
         WalCorrupt: The logs must be refused.
     """
-    journal = Journal.open(settings.data_dir, segment_bytes_max=settings.segment_max_bytes, fs=fs)
+    journal = Journal.open(
+        settings.data_dir,
+        segment_bytes_max=settings.segment_max_bytes,
+        fs=fs,
+        read_everything=True,
+    )
     state = State(_quotas(settings), journal.payloads)
     try:
         journal.replay(state)

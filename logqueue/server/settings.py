@@ -84,6 +84,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         SEGMENT_BYTES_MIN,
         SEGMENT_BYTES_MAX,
     ),
+    Option("verify_at_start", "read every byte of all segments at the start, before ready"),
     Option("archive_dir", "log archive: directory for segments that the logs drop", "DIR"),
     Option(
         "archive_max_age_ms",
@@ -144,6 +145,7 @@ class Settings:
     max_body_bytes: int = 67_108_864
     data_dir: str = "logqueue-data"
     segment_max_bytes: int = 67_108_864
+    verify_at_start: bool = False
     archive_dir: str | None = None
     archive_max_age_ms: int = 0
     archive_max_bytes: int = 0

@@ -417,6 +417,13 @@ class World:
         """Give disk space back."""
         for _ in self.engine.tidy():
             self.step()
+        self.write_heads()
+
+    def write_heads(self) -> None:
+        """Move data of sealed segments out of memory, and write their heads files."""
+        for steps in (self.engine.journal.offload(), self.engine.journal.write_heads()):
+            for _ in steps:
+                pass
 
     @property
     def archive(self) -> LogArchive:

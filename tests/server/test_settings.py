@@ -35,6 +35,7 @@ def test_the_defaults() -> None:
         "max_body_bytes": 67_108_864,
         "data_dir": "logqueue-data",
         "segment_max_bytes": 67_108_864,
+        "verify_at_start": False,
         "archive_dir": None,
         "archive_max_age_ms": 0,
         "archive_max_bytes": 0,

@@ -56,8 +56,8 @@ class AppendRun:
         """Take in an event, if it is an append like those before."""
         if type(event) is not ev.RecordsAppended:
             return False
+        # Not bytes but as long as them, where a replay left the data in its file.
         block = event.block
-        form = block[1:4]
         left = self._records_left - event.count
         room = self._room - len(block)
         if (
@@ -70,6 +70,7 @@ class AppendRun:
             or event.hops
         ):
             return False
+        form = block[1:4]
         if not self.events:
             self.topic, self.segment, self._form = event.topic, segment, form
         elif (

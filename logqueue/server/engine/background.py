@@ -56,16 +56,17 @@ async def flush_forever(engine: Engine) -> None:
 
 
 async def offload_forever(journal: Journal, executor: CooperativeExecutor) -> None:
-    """Free the memory of record data once its segment is sealed.
+    """Free the memory of record data once its segment is sealed, and write its heads file.
 
     Args:
         journal: Has both.
-        executor: Where the checksums are made, beside the event loop.
+        executor: Where checksums are made and files are written, beside the event loop.
     """
     while True:
         await asyncio.sleep(OFFLOAD_INTERVAL_S)
         try:
             await executor.run(journal.offload())
+            await executor.run(journal.write_heads())
         except Exception:
             logger.exception("record data stays in memory; moving it is tried again later")
 

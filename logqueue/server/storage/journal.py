@@ -29,6 +29,7 @@ from logqueue.server.storage import data_directory
 from logqueue.server.storage.checkpoint import JobsCheckpoint, leases_parts
 from logqueue.server.storage.data_directory import log_directory
 from logqueue.server.storage.gaps import Gaps
+from logqueue.server.storage.heads_files import HeadsFiles, put_in_blocks
 from logqueue.server.storage.housework import Housework
 from logqueue.server.storage.payload_store import PayloadStore
 from logqueue.server.storage.reserve import Reserve
@@ -93,12 +94,20 @@ class Journal:
             they alone said has been rewritten, durably.
         leases_kept_from: The same of the leases log.
         payloads: Record data in segment files instead of in memory.
+        heads: The files that a start reads in place of sealed segments.
         reserve: Space kept back for moving live data on a full disk.
         lent_bytes: What of it is in use for that: producers must leave as much more.
     """
 
     def __init__(
-        self, jobs: Log, leases: Log, *, data_dir: str, fs: FileSystem, sets_damage_aside: bool
+        self,
+        jobs: Log,
+        leases: Log,
+        *,
+        data_dir: str,
+        fs: FileSystem,
+        sets_damage_aside: bool,
+        heads: HeadsFiles,
     ) -> None:
         """Not for callers: use `open`."""
         self._data_dir = data_dir
@@ -110,6 +119,7 @@ class Journal:
         self.housework = Housework()
         self.reserve = Reserve(self.fs, jobs.directory)
         self.payloads = PayloadStore(fs, jobs.directory)
+        self.heads = heads
         self.lent_bytes = 0
         self.order = 1
         self.leases_lost = 0
@@ -119,6 +129,8 @@ class Journal:
         # The segment that replay has come to.
         self._reached = 0
         self._under_way: JobsCheckpoint | None = None
+        # How much data is in the segments that may get a heads file, by their ids.
+        self._heads_due: dict[int, int] = {}
 
     @classmethod
     def open(
@@ -128,6 +140,7 @@ class Journal:
         segment_bytes_max: int,
         fs: FileSystem | None = None,
         set_damage_aside: bool = False,
+        read_everything: bool = False,
         random_bytes: Callable[[str, int], bytes] = lambda log, length: os.urandom(length),
         on_sync: Callable[[float], None] | None = None,
     ) -> Journal:
@@ -140,6 +153,7 @@ class Journal:
             segment_bytes_max: Size at which a new segment is started, in bytes.
             fs: Where it is.
             set_damage_aside: Go on without what is damaged or missing.
+            read_everything: Read every byte of all segments, also of those with a heads file.
             random_bytes: Where the identities of new logs come from, by name.
             on_sync: Called with the seconds that each sync of the jobs log took, in the thread of
                 its committer.
@@ -149,6 +163,7 @@ class Journal:
             WalCorrupt: Damage outside the unsynced tail, or something is missing.
         """
         fs = fs or OsFileSystem()
+        heads = HeadsFiles(fs, log_directory(data_dir, "jobs"))
 
         def log(name: str, segment_bytes_max: int) -> Log:
             return Log.open(
@@ -160,6 +175,7 @@ class Journal:
                 random_bytes=partial(random_bytes, name),
                 begin=False,
                 on_sync=on_sync if name == "jobs" else None,
+                read_short=heads.read if name == "jobs" and not read_everything else None,
             )
 
         known = {} if set_damage_aside else data_directory.read(fs, data_dir)
@@ -178,7 +194,14 @@ class Journal:
             if leases is not None:
                 leases.close()
             raise
-        return cls(jobs, leases, data_dir=data_dir, fs=fs, sets_damage_aside=set_damage_aside)
+        return cls(
+            jobs,
+            leases,
+            data_dir=data_dir,
+            fs=fs,
+            sets_damage_aside=set_damage_aside,
+            heads=heads,
+        )
 
     def begin(self) -> None:
         """Repair what a crash has left, and take transactions from now on. After `replay`, which
@@ -188,6 +211,9 @@ class Journal:
             WalFull: No disk space for it.
             OSError: The directory cannot be changed.
         """
+        if self._sets_damage_aside:
+            # Segments may change.
+            self.heads.remove_all()
         self.jobs.begin()
         self.leases.begin()
         data_directory.write(self.fs, self._data_dir, self.logs)
@@ -268,13 +294,13 @@ class Journal:
     ) -> Iterator[_Entry]:
         """Both logs in the order of decisions. The topics of the checkpoint that the jobs log
         begins with are made known first of all, whatever lease events are older."""
-        jobs = _transactions(self.jobs, 0, progress)
+        jobs = _transactions(self.jobs, 0, progress, self.payloads)
         opening = _opening(jobs)
         for _, _, _, transaction, _ in opening:
             for event in transaction.events:
                 if type(event) is ev.Checkpointed:
                     introduce(state, event)
-        leases = _transactions(self.leases, 1, None)
+        leases = _transactions(self.leases, 1, None, self.payloads)
         return _merged(chain(opening, jobs), leases)
 
     def _require_whole(self, kept_from: int) -> None:
@@ -337,7 +363,7 @@ class Journal:
             # Where damage is set aside, files are as they were read once the log has begun.
             for segment in self.payloads.waiting:
                 if segment < frame.segment:
-                    for _ in self.payloads.offload(segment):
+                    for _ in self._offload(segment):
                         pass
 
     def offload(self) -> Generator[None, None, None]:
@@ -350,7 +376,27 @@ class Journal:
         sealed = {info.id for info, successor in pairs if successor.header_durable}
         for segment in self.payloads.waiting:
             if segment in sealed:
-                yield from self.payloads.offload(segment)
+                yield from self._offload(segment)
+
+    def _offload(self, segment: int) -> Generator[None, None, None]:
+        self._heads_due[segment] = self.payloads.data_bytes(segment)
+        yield from self.payloads.offload(segment)
+
+    def write_heads(self) -> Generator[None, None, None]:
+        """Write heads files of the segments whose data has left memory.
+
+        Yields:
+            After about a millisecond of work each. The steps wait for the disk, and may be made in
+            any thread.
+        """
+        segments = {info.id: info for info in self.jobs.segments()}
+        for segment, data_bytes in [*self._heads_due.items()]:
+            if self.jobs.failure is not None:
+                return
+            del self._heads_due[segment]
+            info = segments.get(segment)
+            if info is not None:
+                yield from self.heads.write(info, data_bytes)
 
     # -- append ----------------------------------------------------------------------------------
 
@@ -460,6 +506,9 @@ class Journal:
         if log is self.jobs:
             self.payloads.pin_before(segment)
         log.drop_before(segment)
+        if log is self.jobs:
+            with suppress(OSError):
+                self.heads.remove_before(log.segments()[0].id)
 
     def _append_jobs(
         self, state: State, events: list[ev.Event], sync: bool, spare: int
@@ -604,7 +653,7 @@ _Entry = tuple[int, int, int, ev.Transaction, Frame]
 
 
 def _transactions(
-    log: Log, place: int, progress: Callable[[int, int], None] | None
+    log: Log, place: int, progress: Callable[[int, int], None] | None, payloads: PayloadStore
 ) -> Iterator[_Entry]:
     for frame in log.read(progress):
         try:
@@ -616,6 +665,8 @@ def _transactions(
                 f"frame {frame.number} is whole but is not a transaction of this version: {error}; "
                 "nothing was changed. Start the version that wrote it",
             ) from error
+        if frame.left_out:
+            put_in_blocks(frame, transaction, payloads)
         yield transaction.order, place, frame.segment, transaction, frame
 
 

@@ -144,6 +144,24 @@ class _StoredData:
         return b"".join((pages[0][start:], *pages[1:-1], pages[-1][:end]))
 
 
+def page_sums(data: memoryview) -> tuple[int, ...]:
+    """The checksum of each page of a block's data."""
+    return tuple(crc32(data[at : at + PAGE_BYTES]) for at in range(0, len(data), PAGE_BYTES))
+
+
+def find_block(payload: bytes, block: bytes, start: int) -> int:
+    """Where a block begins in a payload, looked for from `start` on and then from the beginning; -1
+    when it is not there."""
+    needle = block[:64]
+    for begin in (start, 0) if start else (0,):
+        at = payload.find(needle, begin)
+        while at >= 0:
+            if payload.startswith(block, at):
+                return at
+            at = payload.find(needle, at + 1)
+    return -1
+
+
 class PayloadStore:
     """The data of one server's records, as far as it is in segment files.
 
@@ -183,8 +201,10 @@ class PayloadStore:
         self._frame = segment, offset, parts
         self._searched = 0
 
-    def keep(self, block: bytes, segment: int) -> Block:
+    def keep(self, block: Block, segment: int) -> Block:
         """See BlockKeeper."""
+        if not isinstance(block, bytes):
+            return block
         smallest = split_block.SPLIT_FROM_BYTES
         if len(block) < smallest or not segment:
             return block
@@ -209,23 +229,35 @@ class PayloadStore:
             if part is block:
                 return offset
             if len(part) > len(block):
-                at = self._look_in(part, block)
+                # Blocks are asked for in the order of the frame, so the search continues there.
+                at = find_block(part, block, self._searched)
                 if at >= 0:
+                    self._searched = at + len(block)
                     return offset + at
             offset += len(part)
         return None
 
-    def _look_in(self, part: bytes, block: bytes) -> int:
-        # Blocks are asked for in the order of the frame, so the search continues after the last.
-        needle = block[:64]
-        for start in (self._searched, 0) if self._searched else (0,):
-            at = part.find(needle, start)
-            while at >= 0:
-                if part.startswith(block, at):
-                    self._searched = at + len(block)
-                    return at
-                at = part.find(needle, at + 1)
-        return -1
+    def data_bytes(self, segment: int) -> int:
+        """How much data was found in a segment that is waiting; 0 of others."""
+        return self._sizes.get(segment, 0)
+
+    def stored(self, segment: int, offset: int, length: int, sums: tuple[int, ...]) -> BlockData:
+        """Data that is in a sealed segment, and was not read.
+
+        Args:
+            segment: Its id.
+            offset: Where the data begins in its file.
+            length: Of the data, in bytes.
+            sums: The checksum of each page.
+        """
+        with self._lock:
+            file = self._files.get(segment)
+            if file is None:
+                path = segment_path(self._directory, segment)
+                file = self._files[segment] = PayloadFile(self._fs, path, segment)
+        data = BlockData(b"", 0, length)
+        data.move_to(_StoredData(self, file, offset, length, sums))
+        return data
 
     @property
     def waiting(self) -> list[int]:
@@ -263,10 +295,7 @@ class PayloadStore:
             held = data.in_memory if data is not None else None
             if data is None or held is None:
                 continue
-            sums = tuple(
-                crc32(held[at : at + PAGE_BYTES]) for at in range(0, data.length, PAGE_BYTES)
-            )
-            data.move_to(_StoredData(self, file, offset, data.length, sums))
+            data.move_to(_StoredData(self, file, offset, data.length, page_sums(held)))
             size += data.length
             del data, held
             if size >= STEP_BYTES or number % STEP_BLOCKS == 0:
@@ -358,7 +387,7 @@ class PayloadStore:
             self._complained.add(file.id)
             logger.error(
                 "data in segment jobs-%d at byte %d cannot be read: %s; only records there are "
-                "refused. Check the disk, then restart: the log is examined as a whole then",
+                "refused. Check the disk, then stop the server and run `logqueue check`",
                 file.id,
                 offset,
                 problem,
