@@ -10,10 +10,11 @@ import pytest
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.events import split_block
-from logqueue.server.runtime import read_state
+from logqueue.server.runtime import open_core, read_state
 from logqueue.server.settings import Settings
 from logqueue.server.storage import compaction, heads_files, payload_store
-from tests.core.world import World, job, pack, wish
+from tests.clock import ManualClock
+from tests.core.world import START_MS, World, job, pack, wish
 from tests.effort import IS_THOROUGH, scaled
 from tests.portrait import portrait
 from tests.sim.ledger import Ledger
@@ -272,6 +273,9 @@ def test_whoever_reads_everything_is_told_at_once() -> None:
     disk = damaged(world, 20)
     with pytest.raises(WalCorrupt, match="checksum"):
         read_state(Settings(data_dir="data"), disk.kill_clone())
+    with pytest.raises(WalCorrupt, match="checksum"):
+        settings = Settings(data_dir="data", verify_at_start=True)
+        open_core(settings, ManualClock(START_MS), fs=disk.kill_clone())
 
 
 # -- writing and removing --------------------------------------------------------------------------
