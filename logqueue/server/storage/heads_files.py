@@ -414,7 +414,8 @@ def put_in_blocks(frame: Frame, transaction: ev.Transaction, payloads: PayloadSt
                 continue
             offset, packed = found
             sums = Struct(f"<{len(packed) // _U32.size}I").unpack(packed)
-            data = payloads.stored(frame.segment, offset, data_bounds(head)[1], sums)
-            blocks.append(SplitBlock(head, data, 0))
+            length = data_bounds(head)[1]
+            data = payloads.stored(frame.segment, offset, length, sums)
+            blocks.append(SplitBlock(head, data, 0, length))
         if any(isinstance(block, SplitBlock) for block in blocks):
             events[index] = _with_blocks(event, blocks)
