@@ -214,3 +214,29 @@ def test_large_chunks_and_messages_are_packed_in_small_steps(kind: str) -> None:
     assert isinstance(message.records, record_bodies.PackedRecords)
     assert command(lambda: message) == command(lambda: feed_bodies.read_message(text))
     assert steps - run(large_bodies.read_socket_message(text, ignored))[1] >= bool(records) * 6
+
+
+@pytest.mark.parametrize(
+    ("members", "are_jobs", "unknown"),
+    [
+        (b'"records":[{"data":1}]', False, []),
+        (b'"node":"n","records":[{"data":1,"tag":"t","node":"m","meta":{}}]', False, []),
+        (b'"config":{"type":"log","early":1},"records":[{"data":1}]', False, ["config.early"]),
+        (b'"records":[{"data":1},{"data":2,"key":"k"}]', True, []),
+        (b'"records":[{"data":1,"early":1}]', True, ["records[].early"]),
+        (b'"records":[{"data":1}],"early":1', True, ["early"]),
+    ],
+)
+def test_a_published_write_pays_only_for_what_its_records_say(
+    members: bytes, are_jobs: bool, unknown: list[str]
+) -> None:
+    """As the same write by POST does."""
+    found: list[str] = []
+    posted: list[str] = []
+    text = b'{"op":"publish","topic":"t",%b}' % members
+    message = feed_bodies.read_message(text, found.extend)
+    body = record_bodies.read_append_body(b"{%b}" % members, posted.extend)
+    assert isinstance(message, feed_bodies.Publish)
+    assert (message.are_jobs, found) == (are_jobs, unknown) == (body.are_jobs, posted)
+    commands = [record_bodies.append_command("t", write, None) for write in (message, body)]
+    assert commands[0] == commands[1]

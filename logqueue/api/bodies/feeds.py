@@ -6,12 +6,12 @@ Owns: which members there are, their types and bounds. Must not know: sessions, 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from logqueue.api.bodies.reader import U32, BodyReader, note_unknown
-from logqueue.api.bodies.records import JobsBody, StrictJobBody
+from logqueue.api.bodies.records import AppendBody, JobBody, StrictJobBody
 from logqueue.api.bodies.unknown_members import Ignore, strict
 from logqueue.errors import InvalidRequest
 from logqueue.events.block import write_string
@@ -131,8 +131,8 @@ class Unsubscribe(msgspec.Struct, tag="unsubscribe", tag_field="op"):
         return names
 
 
-class Publish(JobsBody, tag="publish", tag_field="op", kw_only=True):
-    """Write records."""
+class Publish(AppendBody, tag="publish", tag_field="op", kw_only=True):
+    """Write records, as most do."""
 
     topic: str
     return_seqs: bool = True
@@ -145,13 +145,27 @@ class Ping(msgspec.Struct, tag="ping", tag_field="op"):
     request_id: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class PublishJobs(Publish, tag="publish", tag_field="op", kw_only=True):
+    """Write records that say more than most, or have unknown members."""
+
+    are_jobs: ClassVar[bool] = True
+
+    records: Sequence[JobBody]
+
+
 Message = Subscribe | Unsubscribe | Publish | Ping
 
 
-class _StrictPublish(
+class _PlainPublish(
     Publish, tag="publish", tag_field="op", kw_only=True, forbid_unknown_fields=True
 ):
-    """A write without unknown members."""
+    """The write of most producers."""
+
+
+class _StrictPublish(
+    PublishJobs, tag="publish", tag_field="op", kw_only=True, forbid_unknown_fields=True
+):
+    """Every write without unknown members."""
 
     records: Sequence[StrictJobBody]
 
@@ -164,7 +178,8 @@ def _is_open(message: Message) -> bool:
 
 
 _read_message = BodyReader(
-    Message,
+    Subscribe | Unsubscribe | PublishJobs | Ping,
+    Subscribe | strict(Unsubscribe) | _PlainPublish | strict(Ping),
     Subscribe | strict(Unsubscribe) | _StrictPublish | strict(Ping),
     strips_blanks=True,
     is_open=_is_open,

@@ -79,7 +79,7 @@ def read_append(body: bytes, ignore: Ignore) -> Generator[None, None, AppendBody
 def read_packed_append(body: bytes, ignore: Ignore) -> Generator[None, None, AppendBody]:
     """The same, with its records packed."""
     read = yield from read_append(body, ignore)
-    read.records = yield from packing(read.records, read.node, are_jobs=isinstance(read, JobsBody))
+    read.records = yield from packing(read.records, read.node, are_jobs=read.are_jobs)
     return read
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from io import BytesIO
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 
@@ -44,8 +44,11 @@ class AppendBody(msgspec.Struct):
     """`POST /v0/topics/:topic`.
 
     Attributes:
+        are_jobs: Whether its records are `JobBody`.
         disable_backpressure: Checked, and nothing more: the API has it, no write waits here.
     """
+
+    are_jobs: ClassVar[bool] = False
 
     records: Sequence[RecordBody]
     node: str | None = None
@@ -68,6 +71,8 @@ class JobBody(RecordBody, forbid_unknown_fields=False):
 
 class JobsBody(AppendBody):
     """A write whose records say more than most, or have unknown members."""
+
+    are_jobs: ClassVar[bool] = True
 
     records: Sequence[JobBody]
 
@@ -146,7 +151,7 @@ def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.
     if key is not None and len(key.encode("utf-8", "surrogatepass")) > limits.KEY_BYTES_MAX:
         raise InvalidRequest(f"the idempotency key is over {limits.KEY_BYTES_MAX} bytes")
     config = body.config.resolved() if body.config is not None else None
-    block, keyed = content_of(body.records, body.node, are_jobs=isinstance(body, JobsBody))
+    block, keyed = content_of(body.records, body.node, are_jobs=body.are_jobs)
     return cmd.Append(topic, block, count, key, body.create, config, keyed)
 
 
