@@ -52,28 +52,13 @@ def further_timings(**timings: float) -> bytes:
 
 
 def encode_appended(
-    topic: str, reply: cmd.AppendResult, return_seqs: bool, performance: bytes
-) -> bytes:
-    """The reply to a write."""
-    return b"{%b" % _appended(topic, reply, return_seqs, b"", performance)
-
-
-def encode_ack(
-    request_id: bytes,
     topic: str,
     reply: cmd.AppendResult,
     return_seqs: bool,
     performance: bytes,
+    no_seqs: bytes = b"",
 ) -> bytes:
-    """The reply to a write over a WebSocket; `request_id` is JSON."""
-    members = _appended(topic, reply, return_seqs, b'"seqs":null,', performance)
-    return b'{"op":"ack","request_id":%b,%b' % (request_id, members)
-
-
-def _appended(
-    topic: str, reply: cmd.AppendResult, return_seqs: bool, no_seqs: bytes, performance: bytes
-) -> bytes:
-    """The members of the reply to a write, and the brace behind them."""
+    """The reply to a write; `no_seqs` is in the place of seqs that are not wanted."""
     first, count, head, created, deduped, fates = reply
     seqs, results = no_seqs, b""
     if fates is not None:
@@ -85,7 +70,7 @@ def _appended(
         all_seqs = range(first, first + count) if fates is None else [seq for seq, _ in fates]
         seqs = b'"seqs":%b,' % _encode([*all_seqs])
     return (
-        b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
+        b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,'
         b'%b"deduped":%b,"performance":%b}'
         % (
             topic.encode(),
@@ -100,6 +85,18 @@ def _appended(
             performance,
         )
     )
+
+
+def encode_ack(
+    request_id: bytes,
+    topic: str,
+    reply: cmd.AppendResult,
+    return_seqs: bool,
+    performance: bytes,
+) -> bytes:
+    """The reply to a write over a WebSocket; `request_id` is JSON."""
+    members = encode_appended(topic, reply, return_seqs, performance, b'"seqs":null,')
+    return b'{"op":"ack","request_id":%b,%b' % (request_id, members[1:])
 
 
 def encode_socket_error(request_id: bytes | None, code: str, message: str) -> bytes:

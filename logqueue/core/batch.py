@@ -352,9 +352,11 @@ class Batch:
         """The place of the live record with one of ascending seqs, -1 when it is not here; and how
         many of the seqs from there on are those of the places that follow, all of them live."""
         seq = seqs[at]
-        place = self.index_of(seq)
-        if place < 0 or self._seqs is not None:
-            return place, 1
+        if self._seqs is not None:
+            return self.index_of(seq), 1
+        place = seq - self.first_seq
+        if not 0 <= place < self.count or (self._gone is not None and self._gone[place]):
+            return -1, 1
         count = bisect_right(seqs, self.last_seq, at) - at
         if seqs[at + count - 1] - seq != count - 1:
             # Not all are neighbours; where the first gap is takes a search.

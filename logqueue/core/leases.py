@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 
-class Grant:
+class Grant(msgspec.Struct, eq=False, gc=False):
     """The leases one claimer got in one pass: one holder, one deadline.
 
     Attributes:
@@ -19,14 +19,11 @@ class Grant:
         live: How many of `seqs` are still under this grant.
     """
 
-    __slots__ = ("deadline", "live", "node", "seqs", "stream")
-
-    def __init__(self, node: str, deadline: int, stream: int, seqs: Sequence[int]) -> None:
-        self.node = node
-        self.deadline = deadline
-        self.stream = stream
-        self.seqs = seqs
-        self.live = len(seqs)
+    node: str
+    deadline: int
+    stream: int
+    seqs: Sequence[int]
+    live: int = 0
 
     def __lt__(self, other: Grant) -> bool:
         return self.deadline < other.deadline

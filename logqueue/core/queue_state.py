@@ -311,7 +311,7 @@ class QueueState:
             if job is not None and job.grant is not None:
                 by_stream.setdefault(job.grant.stream, []).append(seq)
         for stream, held in by_stream.items():
-            grant = Grant(node, deadline, stream, held)
+            grant = Grant(node, deadline, stream, held, len(held))
             for seq in held:
                 job = self.jobs[seq]
                 assert job.grant is not None

@@ -18,7 +18,7 @@ from logqueue.api.bodies.records import (
     RecordBody,
     StrictJobBody,
     content_of,
-    require_count,
+    wrong_count,
 )
 from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
@@ -100,7 +100,8 @@ def stage_command(producer: str, epoch: str, body: PlainStageBody) -> cmd.StageC
     if body.chunk >= limits.CHUNKS_PER_EPOCH_MAX:
         raise InvalidRequest(f"`chunk` must be below {limits.CHUNKS_PER_EPOCH_MAX}")
     count = len(body.records)
-    require_count(count)
+    if not 0 < count <= limits.RECORDS_PER_WRITE_MAX:
+        raise wrong_count(count)
     require_no_keys(body)
     block, _ = content_of(body.records, body.node, are_jobs=isinstance(body, StageBody))
     return cmd.StageChunk(

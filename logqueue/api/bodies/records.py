@@ -146,7 +146,8 @@ def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.
         InvalidRequest, BatchTooLarge, RecordTooLarge: A bound is exceeded; nothing was changed.
     """
     count = len(body.records)
-    require_count(count)
+    if not 0 < count <= limits.RECORDS_PER_WRITE_MAX:
+        raise wrong_count(count)
     key = body.idempotency_key if body.idempotency_key is not None else header_key
     if key is not None and len(key.encode("utf-8", "surrogatepass")) > limits.KEY_BYTES_MAX:
         raise InvalidRequest(f"the idempotency key is over {limits.KEY_BYTES_MAX} bytes")
@@ -156,7 +157,8 @@ def append_command(topic: str, body: AppendBody, header_key: str | None) -> cmd.
 
 
 def content_of(records: Sequence[RecordBody], batch_node: str | None, *, are_jobs: bool) -> Content:
-    """What becomes of the records of a body, packed before or not.
+    """What becomes of the records of a body, packed before or not; `batch_node` is the producer of
+    those that name none.
 
     Raises:
         InvalidRequest, RecordTooLarge: A record is out of bounds.
@@ -165,29 +167,6 @@ def content_of(records: Sequence[RecordBody], batch_node: str | None, *, are_job
         return records.content
     if are_jobs:
         return pack_jobs(cast("Sequence[JobBody]", records), batch_node)
-    return pack_records(records, batch_node), ()
-
-
-def require_count(count: int) -> None:
-    """Refuse a write of no records, or of too many.
-
-    Raises:
-        InvalidRequest, BatchTooLarge: It is one.
-    """
-    if not count:
-        raise InvalidRequest("`records` must hold at least one record")
-    if count > limits.RECORDS_PER_WRITE_MAX:
-        raise BatchTooLarge(
-            f"{count} records in one write; send at most {limits.RECORDS_PER_WRITE_MAX}"
-        )
-
-
-def pack_records(records: Sequence[RecordBody], batch_node: str | None) -> bytes:
-    """The block of plain records; `batch_node` is the producer of those that name none.
-
-    Raises:
-        InvalidRequest, RecordTooLarge: A record is out of bounds.
-    """
     data: list[bytes] = []
     for record in records:
         is_bare = record.tag is None and record.node is None and record.meta is _ABSENT
@@ -195,10 +174,19 @@ def pack_records(records: Sequence[RecordBody], batch_node: str | None) -> bytes
             break
         data.append(record.data)
     if batch_node is None and len(data) == len(records):
-        return blocks.pack_bare(data)
+        return blocks.pack_bare(data), ()
     texts = _Texts()
     texts.add(records, 0, batch_node)
-    return blocks.pack(texts.used())
+    return blocks.pack(texts.used()), ()
+
+
+def wrong_count(count: int) -> LogqueueError:
+    """The refusal of a write of no records, or of too many."""
+    if not count:
+        return InvalidRequest("`records` must hold at least one record")
+    return BatchTooLarge(
+        f"{count} records in one write; send at most {limits.RECORDS_PER_WRITE_MAX}"
+    )
 
 
 def pack_jobs(records: Sequence[JobBody], batch_node: str | None) -> Content:

@@ -8,18 +8,19 @@ from typing import Any
 
 from logqueue import events as ev
 from logqueue.core.leases import Grant
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 
 
 def _jobs_claimed(state: State, event: ev.JobsClaimed, segment: int) -> None:
     lease = event.first_lease
-    topic = state.queue_instance(event.topic)
-    if topic is not None:
+    topic = state.instances.get(event.topic)
+    if isinstance(topic, QueueTopic):
         queue = topic.queue
         queue.cursor = max(queue.cursor, event.cursor)
         queue.has_overdue = queue.has_overdue or event.overdue
         for node, deadline, stream, seqs in event.grants:
-            queue.claim(Grant(node, deadline, stream, seqs), lease)
+            queue.claim(Grant(node, deadline, stream, seqs, len(seqs)), lease)
             lease += len(seqs)
         if topic.config.claim_rate is not None:
             queue.spend_rate(topic.config.claim_rate, lease - event.first_lease, event.at)

@@ -127,37 +127,34 @@ class CommitBarrier:
             self._is_log_wanted = False
             self._log.wake()
 
-    def _note_next(self) -> None:
-        self._next_durable = self._durable[0][0] if self._durable else NEVER
-        self._next_written = self._written[0][0] if self._written else NEVER
-
     def _open(self) -> None:
         self._scheduled = False
         self._opening = True
         try:
             while self._written or self._durable:
-                self._release_reached()
-                self._note_next()
+                log = self._progress
+                durable, written = log.durable, log.written
+                while self._durable and self._durable[0][0] <= durable:
+                    _, ticket, also_written, waiter = heappop(self._durable)
+                    # A position that is synced says nothing of a later one that need only be
+                    # written.
+                    heappush(self._written, (also_written, ticket, waiter))
+                while self._written and self._written[0][0] <= written:
+                    heappop(self._written)[2](None)
+                if log.failure is not None and (self._durable or self._written):
+                    self._release_all(StorageReadOnly.because(log.failure))
+                self._next_durable = self._durable[0][0] if self._durable else NEVER
+                self._next_written = self._written[0][0] if self._written else NEVER
                 # While a waiter is between the two heaps, `notify` sees it in neither.
                 if not self._may_open():
                     return
         finally:
             self._opening = False
 
-    def _release_reached(self) -> None:
-        log = self._progress
-        durable, written = log.durable, log.written
-        while self._durable and self._durable[0][0] <= durable:
-            _, ticket, also_written, waiter = heappop(self._durable)
-            # A position that is synced says nothing of a later one that need only be written.
-            heappush(self._written, (also_written, ticket, waiter))
-        while self._written and self._written[0][0] <= written:
-            heappop(self._written)[2](None)
-        if log.failure is not None and (self._durable or self._written):
-            waiting = [waiter for *_, waiter in self._durable]
-            waiting += [waiter for *_, waiter in self._written]
-            self._durable.clear()
-            self._written.clear()
-            failure = StorageReadOnly.because(log.failure)
-            for release in waiting:
-                release(failure)
+    def _release_all(self, failure: LogqueueError) -> None:
+        waiting = [waiter for *_, waiter in self._durable]
+        waiting += [waiter for *_, waiter in self._written]
+        self._durable.clear()
+        self._written.clear()
+        for release in waiting:
+            release(failure)

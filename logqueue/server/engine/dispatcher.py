@@ -326,7 +326,7 @@ class Dispatcher:
         if not isinstance(topic, QueueTopic):
             return entries
         served: list[Entry] = []
-        may_not = self.engine.is_settling(topic)
+        may_not = topic.number in self.engine.settling
         for command, pending in entries:
             if pending.has_left:
                 continue

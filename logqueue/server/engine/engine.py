@@ -82,6 +82,7 @@ class Engine:
         stalled: Those that wait for room in their destination.
         lagging: The topics on which time has more to do than one look has let it do. While there
             are none, and no router is behind, no read has anything to wait for.
+        settling: Queues whose leases must not change now, by number: see `is_settling`.
         control_mark: Position of the latest change of which topics and routers there are: what
             "there is no such topic" may have been computed from.
     """
@@ -118,7 +119,7 @@ class Engine:
         self.lagging: dict[int, None] = {}
         self.stalled: set[int] = set()
         self._fed: dict[int, Topic] = {}
-        self._settling: frozenset[int] = frozenset()
+        self.settling: frozenset[int] = frozenset()
         if state.routers:
             for topic in state.instances.values():
                 self._note_routers(topic)
@@ -169,7 +170,7 @@ class Engine:
         topic: Topic | None = state.topics.get(command.topic)
         kind = type(command if not isinstance(command, cmd.Cohort) else command.members[0])
         if topic is not None:
-            if self._settling and kind.leases_only and self.is_settling(topic):
+            if self.settling and kind.leases_only and self.is_settling(topic):
                 raise NotReady(
                     f"leases of '{topic.name}' cannot change while they are brought in line with "
                     "the durable content of the failed log; nothing was done: try again in a second"
@@ -258,7 +259,7 @@ class Engine:
     def _advance_time(self, topic: Topic, now: int) -> None:
         """A portion of what is due; the rest is noted, for `elapse_more`. What a write has left
         comes first."""
-        if self._settling and self.is_settling(topic):
+        if self.settling and self.is_settling(topic):
             return
         if topic.replacing:
             replacing.go_on(self.state, topic)
@@ -323,7 +324,7 @@ class Engine:
         state = self.state
         if not events:
             return ()
-        if self._settling and any(event.topic in self._settling for event in events):
+        if self.settling and any(event.topic in self.settling for event in events):
             raise StorageReadOnly.because(self.journal.jobs.failure)
         position = self.journal.append(state, events, may_use_spare)
         changed: dict[int, Topic] = {}
@@ -506,18 +507,18 @@ class Engine:
             replacing.finish(self.state, topic)
         promised = State(self.state.quotas, self.journal.payloads)
         yield partial(self.journal.replay_promised, promised)
-        self._settling = queues_to_restore(self.state, promised)
+        self.settling = queues_to_restore(self.state, promised)
         try:
             yield partial(restore_leases, self.state, promised)
         finally:
-            self._settling = frozenset()
+            self.settling = frozenset()
         self._adopt(promised)
 
     def is_settling(self, topic: Topic) -> bool:
         """Whether the leases of a queue must not change now, for a second or so: they move to
         the durable content of the failed log. Claims wait or are refused meanwhile, and time
         rests."""
-        return topic.number in self._settling
+        return topic.number in self.settling
 
     def _adopt(self, promised: State) -> None:
         log = self.journal.jobs

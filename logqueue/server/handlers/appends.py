@@ -1,15 +1,15 @@
-"""One way to write, for requests and for WebSocket messages.
+"""What requests and WebSocket messages that write have in common.
 
-Owns: which key may write what, the order of checks, the timings of a write. Must not know: how the
-write came, how its reply looks.
+Owns: which key may write with what config, the timings of a write. Must not know: how the write
+came, how its reply looks.
 """
 
 from __future__ import annotations
 
-from logqueue.api.bodies import records as record_bodies
 from logqueue.api.replies import further_timings
 from logqueue.core import commands as cmd
 from logqueue.errors import Forbidden
+from logqueue.model.config import TopicOptions
 from logqueue.model.scopes import Scope
 from logqueue.server.auth import Key
 from logqueue.server.engine.dispatcher import Dispatcher
@@ -17,32 +17,27 @@ from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
 
 
-def append_command(
-    dispatcher: Dispatcher,
-    key: Key | None,
-    topic: str,
-    body: record_bodies.AppendBody | record_bodies.JobsBody,
-    header_key: str | None = None,
-) -> cmd.Append:
-    """Check a write, and make the command of it.
+def require_config_allowed(
+    dispatcher: Dispatcher, key: Key | None, topic: str, config: TopicOptions
+) -> None:
+    """Check a write that brings a config for the topic that it may create.
 
     Args:
         dispatcher: Knows which topics there are.
         key: Who writes; may write to this topic.
         topic: Its name.
-        body: Decoded.
-        header_key: The idempotency key when the body has none.
+        config: What the topic is created with, if it is not there.
 
     Raises:
-        LogqueueError: Refused.
+        Forbidden: The key may not create it so.
     """
-    if body.config is not None and not _is_there(dispatcher, topic):
-        if key is not None and not key.has(Scope.ADMIN):
-            raise Forbidden(
-                "creating a topic with a config needs a key with the admin scope", {"topic": topic}
-            )
-        require_targets_allowed(key, body.config.dead_letter, body.config.archive)
-    return record_bodies.append_command(topic, body, header_key)
+    if _is_there(dispatcher, topic):
+        return
+    if key is not None and not key.has(Scope.ADMIN):
+        raise Forbidden(
+            "creating a topic with a config needs a key with the admin scope", {"topic": topic}
+        )
+    require_targets_allowed(key, config.dead_letter, config.archive)
 
 
 def _is_there(dispatcher: Dispatcher, topic: str) -> bool:

@@ -20,6 +20,7 @@ from websockets.frames import CloseCode
 
 from logqueue.api import frames, replies
 from logqueue.api.bodies import feeds as feed_bodies
+from logqueue.api.bodies import records as record_bodies
 from logqueue.api.bodies.large import LARGE_BYTES, read_packed_message
 from logqueue.api.bodies.unknown_members import NAME_CHARS_MAX
 from logqueue.api.frames import StreamEvent
@@ -38,7 +39,7 @@ from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Pending, Spent
 from logqueue.server.engine.subscribers import Cursor, Subscriber, Subscription
 from logqueue.server.engine.watch_sessions import FOLLOWED_BYTES
-from logqueue.server.handlers.appends import append_command, append_timings
+from logqueue.server.handlers.appends import append_timings, require_config_allowed
 from logqueue.server.handlers.watch import (
     find_topics,
     marks_of,
@@ -297,7 +298,9 @@ class SocketSession(Subscriber):
         require_topics_allowed(self.key, {message.topic: None})
         engine = self._dispatcher.engine
         published = _Published(engine, message, request_id, time.perf_counter())
-        command = append_command(self._dispatcher, self.key, message.topic, message)
+        if message.config is not None:
+            require_config_allowed(self._dispatcher, self.key, message.topic, message.config)
+        command = record_bodies.append_command(message.topic, message, None)
         return self._dispatcher.submit(command, _acked, published)
 
     def _require(self, scope: Scope) -> None:

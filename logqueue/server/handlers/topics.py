@@ -23,8 +23,8 @@ from logqueue.model.limits import DIFF_BYTES_DEFAULT, DIFF_WAIT_MS_MAX, U64_MAX
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Spent
 from logqueue.server.handlers.appends import (
-    append_command,
     append_timings,
+    require_config_allowed,
     require_targets_allowed,
 )
 from logqueue.server.handlers.members import reply_with, show_members
@@ -188,7 +188,9 @@ class TopicRoutes:
             sent = request.header(b"idempotency-key")
             header_key = sent.decode("utf-8", "replace") if sent is not None else None
         engine = dispatcher.engine
-        command = append_command(dispatcher, request.key, request.name, body, header_key)
+        if body.config is not None:
+            require_config_allowed(dispatcher, request.key, request.name, body.config)
+        command = record_bodies.append_command(request.name, body, header_key)
         return dispatcher.submit(command, _appended, (request, engine))
 
     @serves("read_records")

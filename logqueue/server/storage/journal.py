@@ -23,6 +23,7 @@ from logqueue.core.apply.replay import Replay, count_leases, end_alone, finish_r
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
+from logqueue.events import split_block
 from logqueue.model.config import TopicOptions
 from logqueue.segments.index import LogName
 from logqueue.server.storage import data_directory
@@ -531,7 +532,8 @@ class Journal:
             if log.is_short_of_space and self.housework.has_thread:
                 self.housework.begin_task(RESERVE, log.reserve_ahead)
             segment, offset = log.latest
-            self.payloads.in_frame(segment, offset, parts)
+            if size >= split_block.SPLIT_FROM_BYTES:
+                self.payloads.in_frame(segment, offset, parts)
         except WalFull as full:
             raise StorageFull.because(full) from full
         except FrameTooLarge as large:
