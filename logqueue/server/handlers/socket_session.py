@@ -51,7 +51,7 @@ from logqueue.server.http.api import catch_up, in_steps
 from logqueue.server.http.websocket import WebSocket, frame
 from logqueue.server.service import Service
 
-OUTBOX_MAX = 4
+OUTBOX_MAX = 16
 """Replies and deliveries that wait to be sent. Commands behind them wait, too."""
 
 MESSAGE_BYTES = 100
@@ -83,6 +83,7 @@ class SocketSession(Subscriber):
         self._outbox: deque[_Slot] = deque()
         self._delivery: _Slot | None = None
         self._is_working = False
+        self._is_flushing = False
         self._is_ending = False
         self._farewell = "the server is shutting down"
         self._reading: asyncio.Task[None] | None = None
@@ -354,15 +355,25 @@ class SocketSession(Subscriber):
 
     def _fill(self, slot: _Slot, text: bytes) -> None:
         slot.wire = frame(text)
+        if self._outbox and self._outbox[-1].wire is None:
+            # More is to come, likely now: answers of one turn leave in one write.
+            if not self._is_flushing:
+                self._is_flushing = True
+                self._dispatcher.loop.call_soon(self._flush)
+            return
         self._flush()
 
     def _flush(self) -> None:
         """Send what is known, up to the first place of which it is not."""
+        self._is_flushing = False
         outbox = self._outbox
+        wires: list[bytes] = []
         while outbox and (wire := outbox[0].wire) is not None:
             outbox.popleft()
             if wire:
-                self._socket.send(wire)
+                wires.append(wire)
+        if wires:
+            self._socket.send(wires[0] if len(wires) == 1 else b"".join(wires))
         if self.is_closed:
             return
         if self._is_ending:
