@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from logqueue.server.http.connection import BACKLOG_BYTES_MAX, PIPELINED_MAX
+from logqueue.server.engine import turn
+from logqueue.server.http.connection import BACKLOG_BYTES_MAX, BYTES_PER_STEP, PIPELINED_MAX
 from logqueue.testing.virtual import VirtualLoop, VirtualTime
 from tests.effort import scaled
 from tests.server.lines import Line, turns
@@ -266,6 +267,53 @@ def test_requests_with_different_keys_do_not_overlap() -> None:
         assert statuses(line.read()) == [200] * 3
 
     run(scenario, keys="k,other")
+
+
+def test_clients_that_send_ahead_begin_no_more_than_a_step_may_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So whatever must be decided at once is as short as a step. All of it is decided in the end,
+    and replies share the log as before."""
+    monkeypatch.setattr(turn, "COST_MAX", 8)
+
+    async def scenario(server: Stepped, line: Line) -> None:
+        lines = [line, server.connect(), server.connect()]
+        waiting = server.dispatcher.turn
+        sizes: list[int] = []
+        decide = waiting.run
+
+        def run_counted() -> None:
+            sizes.append(sum(len(group) for group in waiting._groups.values()))
+            decide()
+
+        vars(waiting)["run"] = run_counted
+        syncs = server.syncs
+        for one in lines:
+            one.send((append() * 20 + claim()) * 2)
+        await turns(100)
+        assert [begun(one) for one in lines] == [42, 42, 42]
+        await server.rest()
+        assert [statuses(one.read()) for one in lines] == [[200] * 42] * 3
+        # Each costs two; and each connection may have begun one in any case.
+        assert sizes
+        assert max(sizes) <= 8 // 2 + len(lines)
+        assert server.syncs == syncs + 1
+        for one in lines[1:]:
+            one.hang_up()
+
+    run(scenario)
+
+
+def test_a_step_takes_requests_of_a_bounded_length() -> None:
+    async def scenario(server: Stepped, line: Line) -> None:
+        line.send(append(data=b'"%b"' % (b"x" * (BYTES_PER_STEP // 4))) * 12)
+        assert begun(line) == 4
+        await turns()
+        assert begun(line) == 12
+        await server.rest()
+        assert statuses(line.read()) == [200] * 12
+
+    run(scenario)
 
 
 def test_nothing_follows_a_claim_that_waits() -> None:

@@ -59,6 +59,13 @@ class Turn:
         self._groups: dict[tuple[type[Any], str], list[Entry]] = {}
         self._is_scheduled = False
         self._put_off = 0
+        self._cost = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits is enough for one step. `run` is as short as a step only if clients
+        that send ahead begin nothing more then."""
+        return self._cost >= COST_MAX
 
     def add(self, command: cmd.Command[Any], pending: Pending[Any]) -> bool:
         """Have a command decided at the end of this turn of the loop; False, and not so, for one
@@ -66,6 +73,7 @@ class Turn:
         kind = type(command)
         if kind not in _COST:
             return False
+        self._cost += 1 + _COST[kind](command)
         place = (kind, command.topic)
         group = self._groups.get(place)
         if group is None:
@@ -147,6 +155,7 @@ class Turn:
             del self._groups[place]
         else:
             group, self._groups[place] = group[:taken], group[taken:]
+        self._cost -= cost
         try:
             self._decide(group, now)
         except Exception as error:

@@ -163,6 +163,12 @@ class HttpApi:
             pending.cancel()
             raise
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether what was submitted in this turn of the loop is enough for one step."""
+        dispatcher = self.service.lifecycle.dispatcher
+        return dispatcher is not None and dispatcher.turn.is_full
+
     def decide_now(self) -> None:
         """Decide what was submitted in this turn of the loop: what waits must be known now."""
         dispatcher = self.service.lifecycle.dispatcher

@@ -47,6 +47,8 @@ KEEP_ALIVE_S = 75.0
 HEAD_SECONDS_MAX = 60.0
 BACKLOG_BYTES_MAX = 256 << 10
 REQUESTS_PER_STEP = 64
+BYTES_PER_STEP = 64 << 10
+"""Behind so many bytes of requests a step ends: decoding them is what takes time."""
 PIPELINED_MAX = 128
 """So many requests of one connection are in progress at most."""
 PIPELINED_BYTES = 2 << 10
@@ -287,6 +289,8 @@ class HttpConnection(asyncio.Protocol):
                     return
                 if at == len(data) or at == before or self._is_lingering or self._is_busy:
                     break
+                if at >= BYTES_PER_STEP:
+                    break
                 if body is not None and body is self._body:
                     # It had its share of this step.
                     break
@@ -327,6 +331,10 @@ class HttpConnection(asyncio.Protocol):
         if self._body is not None:
             return len(data) - len(self._take_body(self._body, data[at:] if at else data))
         if not self._head:
+            if self._line and self.api.has_enough:
+                # What waits is decided first, a step in each turn of the loop.
+                self._missing_bytes = 0
+                return at
             found = self.api.heads.find(data, at, self.api.service.keys)
             if self._line and (found is None or not self._may_follow(found, data, at)):
                 if self._line[0].due is not None:
