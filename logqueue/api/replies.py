@@ -66,7 +66,9 @@ def encode_appended(
             reply.created_count,
             _encode([{"seq": seq, "result": result} for seq, result in fates]),
         )
-    if return_seqs:
+    if return_seqs and count == 1:
+        seqs = b'"seqs":[%d],' % first
+    elif return_seqs:
         all_seqs = range(first, first + count) if fates is None else [seq for seq, _ in fates]
         seqs = b'"seqs":%b,' % _encode([*all_seqs])
     return (
