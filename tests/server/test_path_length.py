@@ -127,7 +127,7 @@ def calls_of(memory: Memory, wanted: list[tuple[str, str, object]]) -> int:
     return calls
 
 
-@pytest.mark.parametrize(("what", "more_max"), [("append", 21.5), ("claim", 36.5), ("ack", 18.0)])
+@pytest.mark.parametrize(("what", "more_max"), [("append", 17.5), ("claim", 25.5), ("ack", 18.0)])
 def test_a_further_request_of_a_turn_passes_fewer(
     memory: Memory, what: str, more_max: float
 ) -> None:

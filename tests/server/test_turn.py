@@ -217,6 +217,26 @@ def test_claims_and_acks_of_several_nodes_are_one_event_each(memory: Memory) -> 
     assert acked == {"u": 1, "v": 1, "w": 1}
 
 
+def test_claims_of_a_turn_say_of_each_job_what_it_has_and_no_other(memory: Memory) -> None:
+    written: list[dict[str, Any]] = [
+        {"data": 1}, {"data": 2, "tag": "a"}, {"data": 3, "meta": {"k": 1}}, {"data": 4},
+        {"data": 5, "tag": "b", "meta": {"k": 2}}, {"data": 6},
+    ]  # fmt: skip
+    memory.take(max=3)
+    for part in (written[:3], written[3:5], written[5:]):
+        memory.call("POST", "topics/q", {"records": part})
+    wanted = [claim("a"), claim("b", max=2), claim("c", max=2), claim("d", max=5), claim("e")]
+    found = [claimed(exchange) for exchange in memory.begin_together(*wanted)[:4]]
+    assert [len(jobs) for jobs in found] == [1, 2, 2, 1]
+    shown = [
+        {name.lstrip("$"): job[name] for name in ("data", "$tag", "meta") if name in job}
+        for jobs in found
+        for job in jobs
+    ]
+    assert shown == written
+    assert [job["$seq"] for jobs in found for job in jobs] == [*range(4, 10)]
+
+
 def test_one_bad_request_fails_alone(memory: Memory) -> None:
     memory.queue("full", cap_records=2, discard="reject")
     wanted = [

@@ -134,10 +134,17 @@ def _leased(
     jobs: list[cmd.ClaimedJobs] = []
     lease = state.next_lease
     for claimer, seqs in zip(command.claimers, shares, strict=True):
-        leased = cmd.ClaimedJobs(seqs, lease, now + (claimer.lease_ms or topic.config.lease_ms))
-        _fill(topic, leased)
-        jobs.append(leased)
+        deadline = now + (claimer.lease_ms or topic.config.lease_ms)
+        jobs.append(cmd.ClaimedJobs(seqs, lease, deadline))
         lease += len(seqs)
+    together = [*chain.from_iterable(shares)]
+    if len(jobs) > 1 and together == sorted(together):
+        whole = cmd.ClaimedJobs(together, 0, 0)
+        _fill(topic, whole)
+        _deal(whole, jobs)
+    else:
+        for leased in jobs:
+            _fill(topic, leased)
     return jobs
 
 
@@ -179,6 +186,18 @@ def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
         if metas is not None or jobs.metas is not None:
             jobs.metas = _longer(jobs.metas, before, metas, end - start)
     assert len(jobs.data) == len(jobs.seqs), "what is handed out is live"
+
+
+def _deal(whole: cmd.ClaimedJobs, jobs: Sequence[cmd.ClaimedJobs]) -> None:
+    """Give each claimer what was read for all of them, one after the other."""
+    end = 0
+    for leased in jobs:
+        start, end = end, end + len(leased.seqs)
+        leased.times, leased.data = whole.times[start:end], whole.data[start:end]
+        if whole.tags is not None and any(tags := whole.tags[start:end]):
+            leased.tags = tags
+        if whole.metas is not None and any(metas := whole.metas[start:end]):
+            leased.metas = metas
 
 
 def _longer(
