@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
+from logqueue.api import openapi
 from logqueue.api.operations import BY_NAME, GROUPS, OPERATIONS, Body, Kind, Operation
 from logqueue.core import commands as cmd
 from logqueue.server.app import routes
@@ -12,6 +15,7 @@ from logqueue.server.http.routing import routes_of, serves
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
 from logqueue.server.settings import Settings
+from tests.server.memory import Memory
 
 BESIDE = {
     cmd.RemoveRecords,
@@ -76,3 +80,19 @@ def test_a_missing_handler_or_row_is_found_at_the_start() -> None:
         routes_of([health, ready], [_Sample()])
     with pytest.raises(ValueError, match=r"no row: .*health"):
         routes_of([], [_Sample()])
+
+
+def test_the_description_for_machines_is_made_when_it_is_first_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[bytes] = []
+
+    def encoded() -> bytes:
+        made.append(b"{}")
+        return b"{}"
+
+    monkeypatch.setattr(openapi, "encoded", encoded)
+    with closing(Memory()) as server:
+        assert not made
+        assert server.begin("GET", "openapi.json").take() == b"{}"
+        assert made

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from h2.config import H2Configuration
@@ -36,6 +37,14 @@ class Clock:
         return False
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
+
+    def create_task(self, work: Coroutine[Any, Any, None]) -> Mock:
+        """Carry out what waits for nothing, at once."""
+        with pytest.raises(StopIteration):
+            work.send(None)
+        task = Mock()
+        task.add_done_callback = lambda over: over(task)
+        return task
 
     def call_later(
         self, delay: float, call: Callable[..., object], *args: Any

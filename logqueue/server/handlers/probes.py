@@ -17,7 +17,6 @@ class OperationRoutes:
     def __init__(self, service: Service, metrics: Metrics) -> None:
         self._service = service
         self._metrics = metrics
-        self._openapi = openapi.encoded()
 
     @serves("health")
     def health(self, request: HttpRequest) -> Reply:
@@ -47,9 +46,13 @@ class OperationRoutes:
         return self.ready(request)
 
     @serves("openapi")
-    def openapi(self, request: HttpRequest) -> Reply:
+    def openapi(self, request: HttpRequest) -> Answer:
         """`GET /v0/openapi.json`: the API described for machines."""
-        return Reply(self._openapi)
+        return self._describe()
+
+    async def _describe(self) -> Reply:
+        """The description is made when it is first asked for, which takes a tenth of a second."""
+        return Reply(await self._service.stepping.call(openapi.encoded))
 
     @serves("metrics")
     def metrics(self, request: HttpRequest) -> Answer:
