@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 from random import Random
 
+import msgspec
 import pytest
 
+from logqueue import events as ev
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from logqueue.events import split_block
@@ -19,7 +21,7 @@ from tests.effort import IS_THOROUGH, scaled
 from tests.portrait import portrait
 from tests.sim.ledger import Ledger
 from tests.sim.workload import Workload
-from wal import WalCorrupt
+from wal import Frame, WalCorrupt
 from wal.testing.simfs import Op, SimFileSystem
 
 
@@ -141,6 +143,27 @@ def test_every_event_with_blocks() -> None:
         bare.remove(path)
     without, _ = started(bare)
     assert portrait(started(world.fs)[0].state) == portrait(without.state)
+
+
+def test_what_a_later_version_has_added_is_kept() -> None:
+    """Fields are added at the end of events; this version passes over those it does not know."""
+    block = pack([job(text(n)) for n in range(40)])
+    event = ev.RecordsAppended(7, 1, 1, 40, block, key="k")
+    order, events = msgspec.msgpack.decode(ev.encode(3, [event, event]))
+    for fields in events:
+        fields.append("later")
+    payload = msgspec.msgpack.encode([order, events])
+    for each in (payload, ev.encode(3, [event, event])):
+        short = heads_files._shortened(Frame(1, 1, each, 100))
+        head = split_block.split(block).head
+        assert [fields[5] for fields in msgspec.msgpack.decode(short.payload)[1]] == [head, head]
+        # The length of a head takes one byte, that of the block two.
+        assert len(short.payload) == len(each) - 2 * (len(block) - len(head) + 1)
+        first, second = (offset - 100 for _, offset, _ in short.left_out)
+        for at in (first, second):
+            assert each[at:].startswith(job(text(0))[0])
+        assert second > first
+    assert b"later" in heads_files._shortened(Frame(1, 1, payload, 100)).payload
 
 
 def test_staged_chunks_are_needed_whole() -> None:

@@ -364,38 +364,51 @@ def _with_blocks(event: ev.Event, blocks: Sequence[bytes | SplitBlock]) -> ev.Ev
 
 
 def _shortened(frame: Frame) -> _HeadsFrame:
-    """A frame without the data of its blocks.
+    """A frame without the data of its blocks. All else of the payload stays as it is, byte by byte:
+    a field that only a later version knows is not lost.
 
     Raises:
         _Unusable: A block of it is needed whole.
     """
     payload, smallest = frame.payload, split_block.SPLIT_FROM_BYTES
-    left_out: list[tuple[int, int, bytes]] = []
     if len(payload) < smallest:
-        return _HeadsFrame(frame.offset, payload, left_out)
+        return _HeadsFrame(frame.offset, payload, [])
+    left_out: list[tuple[int, int, bytes]] = []
+    parts: list[bytes] = []
+    expected: list[ev.Event] = []
+    place = done = 0
     transaction = ev.decode(payload)
-    events = transaction.events
-    place = searched = 0
-    for index, event in enumerate(events):
+    for event in transaction.events:
         if isinstance(event, ev.ChunkStaged) and data_bounds(event.block)[1] >= smallest:
             raise _Unusable("a staged chunk is compared with its repetition as a whole")
-        heads: list[bytes] = []
-        for block in _blocks(event):
+        blocks = [*_blocks(event)]
+        for index, block in enumerate(blocks):
             base, length = data_bounds(block)
             if length >= smallest:
-                at = find_block(payload, block, searched)
-                searched = at + len(block)
+                at = find_block(payload, block, done)
+                begin = at - len(_bin_header(len(block)))
+                if begin < done or payload[begin:at] != _bin_header(len(block)):
+                    raise _Unusable("a block of it was not found")
+                head = blocks[index] = split(block).head
+                parts += (payload[done:begin], _bin_header(len(head)), head)
+                done = at + len(block)
                 sums = page_sums(memoryview(block)[base : base + length])
                 packed = Struct(f"<{len(sums)}I").pack(*sums)
                 left_out.append((place, frame.offset + at + base, packed))
-                block = split(block).head
-            heads.append(block)
             place += 1
-        if heads:
-            events[index] = _with_blocks(event, heads)
-    if not left_out:
-        return _HeadsFrame(frame.offset, payload, left_out)
-    return _HeadsFrame(frame.offset, ev.encode(transaction.order, events), left_out)
+        expected.append(_with_blocks(event, blocks) if blocks else event)
+    short = b"".join((*parts, payload[done:]))
+    if left_out and ev.decode(short) != ev.Transaction(transaction.order, expected):
+        raise _Unusable("a block of it was not found")
+    return _HeadsFrame(frame.offset, short, left_out)
+
+
+def _bin_header(length: int) -> bytes:
+    """What msgpack writes in front of so many bytes."""
+    for kind, width in ((b"\xc4", 1), (b"\xc5", 2)):
+        if length < 1 << 8 * width:
+            return kind + length.to_bytes(width, "big")
+    return b"\xc6" + length.to_bytes(4, "big")
 
 
 def put_in_blocks(frame: Frame, transaction: ev.Transaction, payloads: PayloadStore) -> None:
