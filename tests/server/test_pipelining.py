@@ -269,12 +269,12 @@ def test_requests_with_different_keys_do_not_overlap() -> None:
     run(scenario, keys="k,other")
 
 
-def test_clients_that_send_ahead_begin_no_more_than_a_step_may_decide(
+def test_clients_that_send_ahead_begin_a_bounded_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So whatever must be decided at once is as short as a step. All of it is decided in the end,
+    """So whatever must be decided at once is short. All of it is decided in the end,
     and replies share the log as before."""
-    monkeypatch.setattr(turn, "COST_MAX", 8)
+    monkeypatch.setattr(turn, "AHEAD_COST_MAX", 8)
 
     async def scenario(server: Stepped, line: Line) -> None:
         lines = [line, server.connect(), server.connect()]

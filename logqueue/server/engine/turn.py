@@ -9,8 +9,8 @@ decided at the end of the turn as one cohort: one decision, one frame of the log
 barrier. A caller of a command that must see the effect of an earlier one without waiting for its
 answer calls `run` in between; commands of one type on one topic keep their order anyway.
 
-No step takes long: a step of the loop decides about `COST_MAX` jobs or records, and the next step
-continues.
+No step takes long: a step of the loop decides about `COST_MAX` jobs, or twice as many
+records, and the next step continues.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Pending
 
 COST_MAX = 500
-"""Jobs or records, and requests, after which a step of the loop ends."""
-BYTES_PER_COST = 1 << 10
+"""Jobs and requests after which a step of the loop ends."""
+AHEAD_COST_MAX = 8 * COST_MAX
+"""The same, after which clients that send ahead begin nothing more: all that waits is decided at
+once when something must observe it, in a few milliseconds."""
+RECORDS_PER_COST = 2
+"""Records are taken as a block, and jobs one by one."""
+BYTES_PER_COST = 2 << 10
 CATCH_UP_STEPS_MAX = 1000
 """Steps that commands wait for what their topic is behind with: producers may be faster."""
 
@@ -63,9 +68,9 @@ class Turn:
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits is enough for one step. `run` is as short as a step only if clients
-        that send ahead begin nothing more then."""
-        return self._cost >= COST_MAX
+        """Whether so much waits that clients that send ahead begin nothing more: else `run` would
+        take long."""
+        return self._cost >= AHEAD_COST_MAX
 
     def add(self, command: cmd.Command[Any], pending: Pending[Any]) -> bool:
         """Have a command decided at the end of this turn of the loop; False, and not so, for one
@@ -167,7 +172,7 @@ class Turn:
 
 
 def _cost_of_append(command: cmd.Append) -> int:
-    return command.count + len(command.block) // BYTES_PER_COST
+    return -(-command.count // RECORDS_PER_COST) + len(command.block) // BYTES_PER_COST
 
 
 def _cost_of_claim(command: cmd.ClaimJobs) -> int:

@@ -165,7 +165,8 @@ class HttpApi:
 
     @property
     def has_enough(self) -> bool:
-        """Whether what was submitted in this turn of the loop is enough for one step."""
+        """Whether so much was submitted in this turn of the loop that nothing more is begun ahead
+        of a reply."""
         dispatcher = self.service.lifecycle.dispatcher
         return dispatcher is not None and dispatcher.turn.is_full
 

@@ -265,6 +265,9 @@ class HttpConnection(asyncio.Protocol):
         self._is_going_on = False
         if self._is_busy or self._is_lingering or self.transport.is_closing():
             return
+        if self._line and self._line[-1].is_whole and self.api.has_enough:
+            self._go_on_soon()
+            return
         data = bytes(self._backlog)
         self._backlog.clear()
         self._missing_bytes = 0
