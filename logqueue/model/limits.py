@@ -31,6 +31,9 @@ DIVERTED_PER_PASS_MAX = 500
 RECLAIMED_SCANNED_MAX = 5000
 """Jobs on their way back that one pass looks at: those that are to end are passed over."""
 
+FRESH_SCANNED_MAX = 2000
+"""The same of jobs that were never handed out. The next pass continues behind them."""
+
 READY_SCANNED_MAX = 1000
 """Jobs at which a look for the oldest claimable job stops: all of them are to end."""
 

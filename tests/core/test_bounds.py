@@ -443,3 +443,35 @@ def test_what_a_topic_held_is_freed_bit_by_bit(
     world.drop()
     steps = sum(1 for _ in compaction.free(world.state))
     assert steps > 20 and not world.state.discarded
+
+
+def test_a_pass_looks_at_so_many_jobs_that_are_to_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cannot end while their archive is full. Claims go on behind them, a pass after the
+    other, and get what is fresh."""
+    monkeypatch.setattr(limits, "FRESH_SCANNED_MAX", 1100)
+    world.put("full", type="log", durability="ephemeral", cap_records=1, discard="reject")
+    world.write("full", 1)
+    world.put("q", archive="full")
+    world.write("q", *[wish(k, ttl_ms=1000) for k in range(4000)])
+    world.wait(2000)
+    world.write("q", "fresh")
+    looked: list[int] = []
+    is_past = Topic.is_past_its_own
+
+    def counted(topic: Topic, seq: int, now: int) -> bool:
+        looked[-1] += 1
+        return is_past(topic, seq, now)
+
+    monkeypatch.setattr(Topic, "is_past_its_own", counted)
+    got: list[int] = []
+    while not got:
+        looked.append(0)
+        claimed = world.engine.execute(cmd.ClaimJobs("q", (cmd.Claimer("w", 1),))).result
+        got = [*claimed.jobs[0].seqs]
+        assert got or claimed.is_cut
+    assert got == [4001] and len(looked) == 4 and max(looked) <= 1100
+    looked.append(0)
+    claimed = world.engine.execute(cmd.ClaimJobs("q", (cmd.Claimer("w", 1),))).result
+    assert not claimed.jobs[0].seqs and not claimed.is_cut and looked[-1] == 0

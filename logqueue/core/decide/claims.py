@@ -26,6 +26,7 @@ from logqueue.model import limits
 
 SEQS_SCANNED_AGAIN_MAX = 1000
 """An empty pass that looked at more than this leaves the cursor behind them all the same."""
+assert limits.FRESH_SCANNED_MAX > SEQS_SCANNED_AGAIN_MAX, "a pass that is cut must get on"
 
 
 Share = Callable[[Sequence[int], list[int]], list[list[int]]]
@@ -252,18 +253,18 @@ def _retry_after(topic: QueueTopic, reason: cmd.NoneReason, now: int) -> int | N
 
 def _pick(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], int, list[int], bool]:
     """Claimable jobs, lowest seq first; the cursor behind them; those met on the way that were
-    delivered too often; and whether jobs were left for their size."""
+    delivered too often; and whether jobs were left for their size, or not looked at."""
     queue = topic.queue
     reclaimed, exhausted = _reclaimed(topic, wanted, now) if queue.reclaim else ([], [])
     if reclaimed and reclaimed[-1] >= queue.cursor:
         # Timed jobs have no place before the fresh ones: both come in the order of their seqs.
-        fresh = _fresh(topic, wanted, now)
+        fresh, stop = _fresh(topic, wanted, now)
         picked = sorted(reclaimed + fresh)[:wanted]
         known = set(reclaimed)
         taken = [seq for seq in picked if seq not in known]
         more = len(taken) < len(fresh) or len(fresh) == wanted
     else:
-        taken = _fresh(topic, wanted - len(reclaimed), now)
+        taken, stop = _fresh(topic, wanted - len(reclaimed), now)
         picked = reclaimed + taken
         more = len(picked) == wanted
     fitting = topic.fitting(picked, limits.CLAIM_BYTES_MAX) if len(picked) > 1 else len(picked)
@@ -273,9 +274,10 @@ def _pick(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], int, lis
         picked = picked[:fitting]
         taken = [seq for seq in picked if seq not in known]
         more = True
-    # Every fresh job from the cursor on was taken, unless the demand was met first.
+    # Every fresh job from the cursor on was taken, unless the demand was met first, or there were
+    # so many to look at.
     if not more:
-        return picked, topic.head + 1, exhausted, is_cut
+        return picked, stop or topic.head + 1, exhausted, is_cut or stop > 0
     return picked, taken[-1] + 1 if taken else queue.cursor, exhausted, is_cut
 
 
@@ -324,17 +326,20 @@ def _is_expired(topic: Topic, seq: int, expired_before: int) -> bool:
     return batch is not None and batch.ts_at(batch.index_of(seq)) < expired_before
 
 
-def _fresh(topic: QueueTopic, wanted: int, now: int, looked_max: int | None = None) -> list[int]:
-    """Jobs that were never handed out, lowest seq first; at most so many are looked at."""
+def _fresh(
+    topic: QueueTopic, wanted: int, now: int, looked_max: int | None = None
+) -> tuple[list[int], int]:
+    """Jobs that were never handed out, lowest seq first. Where some are passed over, so many are
+    looked at, by default `FRESH_SCANNED_MAX`; then the seq where to go on comes second, else 0."""
     queue = topic.queue
     if wanted <= 0:
-        return []
+        return [], 0
     expired_before = topic.expired_before(now) if topic.config.ttl_ms else 0
     if topic.attributes is None and not queue.held:
-        return topic.live_seqs(queue.cursor, wanted, expired_before)
+        return topic.live_seqs(queue.cursor, wanted, expired_before), 0
+    left = limits.FRESH_SCANNED_MAX if looked_max is None else looked_max
     is_gone, held = _passed_over(topic, now), queue.held
     taken: list[int] = []
-    looked = 0
     start = queue.cursor
     while len(taken) < wanted and start <= topic.head:
         start = queue.timed_runs.behind(start)
@@ -346,12 +351,8 @@ def _fresh(topic: QueueTopic, wanted: int, now: int, looked_max: int | None = No
             if past > batch.last_seq:
                 start = past
                 break
-            if looked_max is not None and looked >= looked_max:
-                return taken
-            live = batch.live_seqs(start)
-            if looked_max is not None:
-                live = live[: looked_max - looked]
-            looked += len(live)
+            live = batch.live_seqs(start)[:left]
+            left -= len(live)
             seqs = _untimed(batch, live)
             taken.extend(
                 seq
@@ -361,10 +362,12 @@ def _fresh(topic: QueueTopic, wanted: int, now: int, looked_max: int | None = No
                 and not (expired_before and batch.ts_at(batch.index_of(seq)) < expired_before)
             )
             if len(taken) >= wanted:
-                break
+                return taken[:wanted], 0
+            if not left:
+                return taken, live[-1] + 1
         else:
             break
-    return taken[:wanted]
+    return taken, 0
 
 
 def _untimed(batch: Batch, seqs: Sequence[int]) -> Sequence[int]:
@@ -431,7 +434,7 @@ def oldest_ready_ms(topic: QueueTopic, now: int) -> int:
     queue = topic.queue
     if not topic.ready:
         return 0
-    seqs = [*islice(queue.reclaim, 1), *_fresh(topic, 1, now, limits.READY_SCANNED_MAX)]
+    seqs = [*islice(queue.reclaim, 1), *_fresh(topic, 1, now, limits.READY_SCANNED_MAX)[0]]
     if not seqs:
         return 0
     seq = min(seqs)
