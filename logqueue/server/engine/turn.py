@@ -61,7 +61,8 @@ class Turn:
         self._barrier = barrier
         self._loop = loop
         self._decide = decide
-        self._groups: dict[tuple[type[Any], str], list[Entry]] = {}
+        # Commands, and what each of them costs.
+        self._groups: dict[tuple[type[Any], str], tuple[list[Entry], list[int]]] = {}
         self._is_scheduled = False
         self._put_off = 0
         self._cost = 0
@@ -78,16 +79,19 @@ class Turn:
         kind = type(command)
         if kind not in _COST:
             return False
-        self._cost += 1 + _COST[kind](command)
+        cost = 1 + _COST[kind](command)
+        self._cost += cost
         place = (kind, command.topic)
         group = self._groups.get(place)
         if group is None:
-            self._groups[place] = [(command, pending)]
+            self._groups[place] = [(command, pending)], [cost]
             if not self._is_scheduled:
                 self._is_scheduled = True
                 self._loop.call_soon(self._end)
         else:
-            group.append((command, pending))
+            entries, costs = group
+            entries.append((command, pending))
+            costs.append(cost)
         return True
 
     def command_of(self, pending: Pending[Any], topic: str) -> cmd.Command[Any] | None:
@@ -95,8 +99,8 @@ class Turn:
         end of the turn."""
         for kind in _COST:
             group = self._groups.get((kind, topic))
-            if group is not None and group[-1][1] is pending:
-                command: cmd.Command[Any] = group[-1][0]
+            if group is not None and group[0][-1][1] is pending:
+                command: cmd.Command[Any] = group[0][-1][0]
                 return command
         return None
 
@@ -147,11 +151,9 @@ class Turn:
 
     def _next(self, place: tuple[type[Any], str], now: int) -> int:
         """Decide the first of a group, as many as one step may; what they cost."""
-        group = self._groups[place]
-        cost_of = _COST[place[0]]
+        group, costs = self._groups[place]
         cost = taken = 0
-        for command, _ in group:
-            more = 1 + cost_of(command)
+        for more in costs:
             if taken and cost + more > COST_MAX:
                 break
             cost += more
@@ -159,7 +161,8 @@ class Turn:
         if taken == len(group):
             del self._groups[place]
         else:
-            group, self._groups[place] = group[:taken], group[taken:]
+            self._groups[place] = group[taken:], costs[taken:]
+            group = group[:taken]
         self._cost -= cost
         try:
             self._decide(group, now)
