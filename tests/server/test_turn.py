@@ -345,7 +345,7 @@ class _Behind:
         self.left -= 1
 
 
-@pytest.mark.parametrize(("behind", "turns"), [(0, 1), (3, 4), (99, 6)])
+@pytest.mark.parametrize(("behind", "turns"), [(0, 2), (3, 5), (99, 7)])
 def test_a_topic_that_is_behind_catches_up_first(
     behind: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

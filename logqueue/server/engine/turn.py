@@ -87,7 +87,9 @@ class Turn:
             self._groups[place] = [(command, pending)], [cost]
             if not self._is_scheduled:
                 self._is_scheduled = True
-                self._loop.call_soon(self._end)
+                # The loop looks at its sockets once more: requests that come a little later than
+                # the first, such as those of clients that were answered together, ride along.
+                self._loop.call_soon(self._loop.call_soon, self._end)
         else:
             entries, costs = group
             entries.append((command, pending))
