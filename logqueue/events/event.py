@@ -18,6 +18,7 @@ from logqueue.model.config import RouterOptions, TopicOptions
 
 if TYPE_CHECKING:
     from logqueue.events.checkpoints import Checkpointed
+    from logqueue.events.split_block import SplitBlock
     from logqueue.events.staging import EpochCommitted, StagedDropped
 
 JOBS = 1
@@ -104,6 +105,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
         ends_topic: Whether the instance and all it held is gone.
         holds_records: Whether it says that records exist, or holds what becomes records: readers of
             records pass over all other events without decoding them.
+        keeps_blocks_whole: Whether a restart needs its blocks with the data of their records.
         keeps_first_time: Whether `at` may be earlier than that of events before it.
         at: The dispatcher's clock when it was decided, ms since the epoch.
         topic: Number of the topic instance it is about.
@@ -118,6 +120,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     changes_topology: ClassVar[bool] = False
     ends_topic: ClassVar[bool] = False
     holds_records: ClassVar[bool] = False
+    keeps_blocks_whole: ClassVar[bool] = False
     keeps_first_time: ClassVar[bool] = False
 
     at: int
@@ -132,6 +135,14 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     def job_changes(self) -> Iterable[JobChange]:
         """What it means for jobs, if the topic is a queue. Nothing by default."""
         return ()
+
+    def record_blocks(self) -> Sequence[bytes]:
+        """The blocks of records in it (see `logqueue.events.block`). None by default."""
+        return ()
+
+    def with_blocks(self, blocks: Sequence[bytes | SplitBlock]) -> Event:
+        """The same event with other blocks in place of its `record_blocks`, as many of them."""
+        return self
 
     def needed_from(self) -> int:
         """First segment of the jobs log that is still needed; 0 when it does not say."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import msgspec
 
@@ -18,6 +18,9 @@ from logqueue.events.event import (
     SpaceEffect,
     SyncedWhen,
 )
+
+if TYPE_CHECKING:
+    from logqueue.events.split_block import SplitBlock
 
 
 def evicted(cap_floor: int, dropped: int) -> Sequence[JobChange]:
@@ -54,6 +57,14 @@ class RecordsAppended(Event, frozen=True, array_like=True, tag=4, gc=False):
     hops: int = 0
     dropped: int = 0
 
+    def record_blocks(self) -> Sequence[bytes]:
+        """See `Event.record_blocks`."""
+        return (self.block,)
+
+    def with_blocks(self, blocks: Sequence[bytes | SplitBlock]) -> Event:
+        """See `Event.with_blocks`."""
+        return msgspec.structs.replace(self, block=blocks[0])
+
     def visit_records(self, to: RecordVisitor) -> None:
         """See `Event.visit_records`."""
         size = self.size or size_total(self.block)
@@ -86,6 +97,14 @@ class RecordsMoved(Event, frozen=True, array_like=True, tag=5):
     block: bytes
     span: tuple[int, int]
     hops: int = 0
+
+    def record_blocks(self) -> Sequence[bytes]:
+        """See `Event.record_blocks`."""
+        return (self.block,)
+
+    def with_blocks(self, blocks: Sequence[bytes | SplitBlock]) -> Event:
+        """See `Event.with_blocks`."""
+        return msgspec.structs.replace(self, block=blocks[0])
 
     def visit_records(self, to: RecordVisitor) -> None:
         """See `Event.visit_records`."""
@@ -210,6 +229,14 @@ class RecordsReplaced(Event, frozen=True, array_like=True, tag=23):
     key: str | None
     results: list[tuple[int, int]]
     head: int
+
+    def record_blocks(self) -> Sequence[bytes]:
+        """See `Event.record_blocks`."""
+        return self.blocks
+
+    def with_blocks(self, blocks: Sequence[bytes | SplitBlock]) -> Event:
+        """See `Event.with_blocks`."""
+        return msgspec.structs.replace(self, blocks=[*blocks])
 
     def visit_records(self, to: RecordVisitor) -> None:
         """See `Event.visit_records`."""

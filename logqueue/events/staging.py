@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from logqueue.events.event import (
@@ -27,6 +27,8 @@ class ChunkStaged(Event, frozen=True, array_like=True, tag=40):
     space: ClassVar[SpaceEffect] = "takes"
     wakes_readers: ClassVar[bool] = False
     holds_records: ClassVar[bool] = True
+    # A chunk that is staged again is compared with the first as a whole.
+    keeps_blocks_whole: ClassVar[bool] = True
     # Staged again, before its segment is dropped, it keeps the time of its first staging.
     keeps_first_time: ClassVar[bool] = True
 
@@ -38,6 +40,10 @@ class ChunkStaged(Event, frozen=True, array_like=True, tag=40):
     block: bytes
     count: int
     size: int
+
+    def record_blocks(self) -> Sequence[bytes]:
+        """See `Event.record_blocks`."""
+        return (self.block,)
 
     def visit_records(self, to: RecordVisitor) -> None:
         """See `Event.visit_records`."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
@@ -351,18 +351,6 @@ def _frames(file: File, segment: SegmentInfo, header: SegmentHeader) -> Iterator
 # -- transactions without data ---------------------------------------------------------------------
 
 
-def _blocks(event: ev.Event) -> Sequence[bytes]:
-    if isinstance(event, ev.RecordsAppended | ev.RecordsMoved):
-        return (event.block,)
-    return event.blocks if isinstance(event, ev.RecordsReplaced) else ()
-
-
-def _with_blocks(event: ev.Event, blocks: Sequence[bytes | SplitBlock]) -> ev.Event:
-    if isinstance(event, ev.RecordsReplaced):
-        return msgspec.structs.replace(event, blocks=[*blocks])
-    return msgspec.structs.replace(event, block=blocks[0])
-
-
 def _shortened(frame: Frame) -> _HeadsFrame:
     """A frame without the data of its blocks. All else of the payload stays as it is, byte by byte:
     a field that only a later version knows is not lost.
@@ -379,12 +367,12 @@ def _shortened(frame: Frame) -> _HeadsFrame:
     place = done = 0
     transaction = ev.decode(payload)
     for event in transaction.events:
-        if isinstance(event, ev.ChunkStaged) and data_bounds(event.block)[1] >= smallest:
-            raise _Unusable("a staged chunk is compared with its repetition as a whole")
-        blocks = [*_blocks(event)]
+        blocks = [*event.record_blocks()]
         for index, block in enumerate(blocks):
             base, length = data_bounds(block)
             if length >= smallest:
+                if event.keeps_blocks_whole:
+                    raise _Unusable("a block of it is needed with its data")
                 at = find_block(payload, block, done)
                 begin = at - len(_bin_header(len(block)))
                 if begin < done or payload[begin:at] != _bin_header(len(block)):
@@ -396,7 +384,7 @@ def _shortened(frame: Frame) -> _HeadsFrame:
                 packed = Struct(f"<{len(sums)}I").pack(*sums)
                 left_out.append((place, frame.offset + at + base, packed))
             place += 1
-        expected.append(_with_blocks(event, blocks) if blocks else event)
+        expected.append(event.with_blocks(blocks) if blocks else event)
     short = b"".join((*parts, payload[done:]))
     if left_out and ev.decode(short) != ev.Transaction(transaction.order, expected):
         raise _Unusable("a block of it was not found")
@@ -419,7 +407,7 @@ def put_in_blocks(frame: Frame, transaction: ev.Transaction, payloads: PayloadSt
     place = 0
     for index, event in enumerate(events):
         blocks: list[bytes | SplitBlock] = []
-        for head in _blocks(event):
+        for head in event.record_blocks():
             found = left_out.get(place)
             place += 1
             if found is None:
@@ -431,4 +419,4 @@ def put_in_blocks(frame: Frame, transaction: ev.Transaction, payloads: PayloadSt
             data = payloads.stored(frame.segment, offset, length, sums)
             blocks.append(SplitBlock(head, data, 0, length))
         if any(isinstance(block, SplitBlock) for block in blocks):
-            events[index] = _with_blocks(event, blocks)
+            events[index] = event.with_blocks(blocks)
