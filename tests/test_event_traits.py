@@ -67,7 +67,7 @@ def test_every_event_is_applied_and_has_a_tag_of_its_own() -> None:
     assert len(set(tags)) == len(tags)
 
 
-# -- an event that nobody else has heard of --------------------------------------------------------
+# -- an event that only this test declares ---------------------------------------------------------
 
 
 class RecordsImported(ev.Event, frozen=True, array_like=True, tag=90):
@@ -236,7 +236,7 @@ def test_metrics_and_the_registry_of_workers_count_it() -> None:
     assert (node, observed.acked, observed.worked) == ("w", 2, 1)
 
 
-# -- nobody asks which class an event is of --------------------------------------------------------
+# -- no module asks which class an event is of -----------------------------------------------------
 
 ASKS: dict[str, set[str]] = {
     # The state of a journal is its checkpoints; a topic's first event says how it is logged.

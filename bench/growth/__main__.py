@@ -19,7 +19,7 @@ from bench.growth.curves import Growth, Measure, backlog, connections, readers, 
 from bench.growth.fit import fit
 from bench.load import LoadFailed
 from bench.machine import describe
-from bench.peers.table import write_between
+from bench.page import PAGE, add_output_options, write_between
 from bench.plot import Curve, Panel, grid, short
 from bench.progress import Progress
 from bench.report import PLAIN_WIDTH
@@ -36,7 +36,6 @@ CURVES: dict[str, tuple[Measure, int, int]] = {
 """By name: how it is measured, its smallest size, its largest unless another one is given."""
 
 QUICK_MAX = {"backlog": 2000, "topics": 20, "connections": 10, "readers": 10}
-PAGE = Path("docs/performance.md")
 PICTURE = Path("docs/performance-growth.svg")
 
 
@@ -198,16 +197,7 @@ def _read_options() -> argparse.Namespace:
         "--seconds", type=float, default=1.0, help="length of a measurement (default: 1)"
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
-    parser.add_argument(
-        "--write", action="store_true", help=f"put table and plots into {PAGE} as well"
-    )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=Path("bench-results"),
-        help="data lies below this directory during the run (default: bench-results)",
-    )
+    add_output_options(parser, "table and plots")
     return parser.parse_args()
 
 

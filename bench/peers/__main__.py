@@ -13,13 +13,14 @@ from pathlib import Path
 
 from bench.load import LoadFailed
 from bench.machine import describe
+from bench.page import PAGE, add_output_options, write_between
 from bench.peers.beanstalk import Beanstalkd
 from bench.peers.jetstream import JetStream
 from bench.peers.ours import Logqueue
 from bench.peers.peer import Peer
 from bench.peers.postgres import PostgreSQL
 from bench.peers.redis_streams import RedisStreams
-from bench.peers.table import Comparison, for_machine, markdown, picture, render, write_between
+from bench.peers.table import Comparison, for_machine, markdown, picture, render
 from bench.peers.works import WORKS, Size, Work, measure
 from bench.progress import Progress
 
@@ -32,7 +33,6 @@ PEERS: dict[str, type[Peer]] = {
 }
 FULL = Size(warmup_s=0.4, seconds=1.5)
 QUICK = Size(warmup_s=0.05, seconds=0.1)
-PAGE = Path("docs/performance.md")
 PICTURE = Path("docs/performance-peers.svg")
 
 
@@ -131,16 +131,7 @@ def _read_options() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3, help="turns of each peer (default: 3)")
     parser.add_argument("--quick", action="store_true", help="tiny counts: shows that it runs")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
-    parser.add_argument(
-        "--write", action="store_true", help=f"put table and plot into {PAGE} as well"
-    )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=Path("bench-results"),
-        help="data lies below this directory during the run (default: bench-results)",
-    )
+    add_output_options(parser, "table and plot")
     return parser.parse_args()
 
 

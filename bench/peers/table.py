@@ -1,14 +1,12 @@
 """The comparison for people, for machines, and for the page on performance.
 
-Owns: ratios between peers, the three forms, the part of the page between the markers. Must not
-know: how anything was measured.
+Owns: ratios between peers, the three forms. Must not know: how anything was measured.
 """
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TextIO
 
 import msgspec
@@ -182,18 +180,3 @@ def picture(comparison: Comparison) -> str:
     ]
     title = "Records or jobs per second, everything synced"
     return bars(title, [work.what for work in works], series, "/s")
-
-
-def write_between(page: Path, name: str, text: str) -> None:
-    """Replace what stands between two markers of a page.
-
-    Raises:
-        ValueError: The page lacks the markers.
-    """
-    begin, end = f"<!-- {name} begin -->\n", f"<!-- {name} end -->"
-    old = page.read_text(encoding="utf-8")
-    before, found, rest = old.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ValueError(f"{page} has no markers {name}")
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")

@@ -12,6 +12,7 @@ import pytest
 
 from bench.load import LoadFailed, Read, job
 from bench.loops import Tally
+from bench.page import write_between
 from bench.peers import postgres
 from bench.peers.__main__ import PEERS, QUICK
 from bench.peers.beanstalk import Beanstalkd, lines, reserved
@@ -20,7 +21,7 @@ from bench.peers.jetstream import _PULLED, _STORED, JetStream, matches
 from bench.peers.ours import Logqueue
 from bench.peers.peer import Peer, family, installed_version
 from bench.peers.redis_streams import RedisStreams, entries, entry_ids, replies, whole_entries
-from bench.peers.table import Comparison, for_machine, markdown, picture, write_between
+from bench.peers.table import Comparison, for_machine, markdown, picture
 from bench.peers.works import WORKS, Measured, Work, measure
 
 ENTRY = b"*2\r\n$3\r\n%d-0\r\n*2\r\n$1\r\nd\r\n$4\r\nwork\r\n"

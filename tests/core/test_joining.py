@@ -1,4 +1,4 @@
-"""Records written one by one: neighbours become one batch, and nobody can tell.
+"""Records written one by one: neighbours become one batch, with no visible difference.
 
 Costs are counted in objects and their sizes, so the bounds do not depend on the machine.
 """

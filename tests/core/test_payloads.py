@@ -303,7 +303,7 @@ def test_expiry_into_an_archive_waits_for_a_record_that_cannot_be_read() -> None
     offload(world)
     damage(world, 1)
     world.wait(6000)
-    assert world.take(5) == [], "past its time, so nobody gets it"
+    assert world.take(5) == [], "past its time, so it is not handed out"
     assert seqs_of(page(world)) == []
 
 

@@ -57,5 +57,5 @@ def test_a_command_reads_the_clock_once(memory: Memory, name: str) -> None:
 
 
 def encode(_: None, result: object, spent: Spent) -> object:
-    """Nobody waits for it."""
+    """No request waits for it."""
     return result

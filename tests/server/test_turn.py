@@ -1,4 +1,4 @@
-"""What is read in one turn of the event loop is decided together, and nobody can tell."""
+"""What is read in one turn of the event loop is decided together, as if one by one."""
 
 from __future__ import annotations
 
