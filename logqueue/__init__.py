@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from logqueue.client import Unreachable as Unreachable
     from logqueue.errors import BatchTooLarge as BatchTooLarge
     from logqueue.errors import EpochConflict as EpochConflict
+    from logqueue.errors import Fenced as Fenced
     from logqueue.errors import Forbidden as Forbidden
     from logqueue.errors import Internal as Internal
     from logqueue.errors import InvalidRequest as InvalidRequest
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
     from logqueue.errors import NotAQueue as NotAQueue
     from logqueue.errors import NotFound as NotFound
     from logqueue.errors import NotReady as NotReady
+    from logqueue.errors import NotWriter as NotWriter
     from logqueue.errors import PayloadTooLarge as PayloadTooLarge
     from logqueue.errors import RangeNotSatisfiable as RangeNotSatisfiable
     from logqueue.errors import RecordTooLarge as RecordTooLarge
+    from logqueue.errors import ReplicaUnavailable as ReplicaUnavailable
     from logqueue.errors import RouterCycle as RouterCycle
     from logqueue.errors import RouterNotFound as RouterNotFound
     from logqueue.errors import SegmentNotFound as SegmentNotFound
@@ -91,6 +94,7 @@ _HOMES = {
         "EpochConflict",
         "Forbidden",
         "Internal",
+        "Fenced",
         "InvalidRequest",
         "KeyConflict",
         "LogqueueError",
@@ -99,9 +103,11 @@ _HOMES = {
         "NotAcceptable",
         "NotFound",
         "NotReady",
+        "NotWriter",
         "PayloadTooLarge",
         "RangeNotSatisfiable",
         "RecordTooLarge",
+        "ReplicaUnavailable",
         "RouterCycle",
         "RouterNotFound",
         "SegmentNotFound",

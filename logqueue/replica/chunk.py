@@ -1,0 +1,143 @@
+"""Chunks: immutable objects with whole frames of both logs, in a chain of numbers and digests.
+
+Owns: the bytes of a chunk and their checks. Must not know: stores, who writes when.
+
+    8   magic
+    4   length of the header, little endian
+    …   header: JSON of `ChunkHeader`
+    …   the bytes of its runs, one after the other
+    32  SHA-256 of all before: the digest of the chunk
+
+A run is bytes of one segment file, from the end of one frame to the end of another, so segments of
+the same bytes can be made of chunks again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+FORMAT = 1
+_MAGIC = b"LQCHUNK\n"
+_LENGTH = struct.Struct("<I")
+_DIGEST_BYTES = 32
+HEADER_BYTES_MAX = 16 << 20
+
+ChunkKind = Literal["frames", "takeover"]
+LogName = Literal["jobs", "leases"]
+
+
+class ChunkDamaged(Exception):
+    """The bytes are not a chunk, or not the one they should be; the message says what is wrong."""
+
+
+class ChunkRun(msgspec.Struct, frozen=True):
+    """Bytes of one segment of one log.
+
+    Attributes:
+        log: Which log.
+        segment: Id of the segment.
+        base: Number of the first frame of that segment.
+        offset: Where in the segment file the bytes belong.
+        bytes: How many there are.
+        first: Number of their first frame.
+        last: Number of their last frame.
+    """
+
+    log: LogName
+    segment: int
+    base: int
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+class ChunkHeader(msgspec.Struct, frozen=True):
+    """What a chunk says of itself.
+
+    Attributes:
+        format: `FORMAT`.
+        log_id: Identity of the jobs log, in hex.
+        leases_id: Identity of the leases log, in hex.
+        epoch: Of the writer.
+        writer: Id of the writer: of one run of one server.
+        number: Its place in the chain, from 1.
+        previous: Digest of the chunk before it, in hex; "" of the first.
+        kind: `takeover` is the first chunk of an epoch, without runs. It is never deleted: it keeps
+            the place at which the writer before it is refused.
+        runs: What it holds, in order.
+    """
+
+    format: int
+    log_id: str
+    leases_id: str
+    epoch: int
+    writer: str
+    number: int
+    previous: str
+    kind: ChunkKind
+    runs: tuple[ChunkRun, ...] = ()
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A chunk that was checked.
+
+    Attributes:
+        header: What it says of itself.
+        data: The bytes of each run.
+        digest: Of the whole object, in hex.
+    """
+
+    header: ChunkHeader
+    data: tuple[bytes, ...]
+    digest: str
+
+
+def chunk_key(number: int) -> str:
+    """Where a chunk is below the URL of the replica: keys sort as numbers do."""
+    return f"chunks/{number:020d}"
+
+
+def encode_chunk(header: ChunkHeader, data: Sequence[bytes]) -> tuple[bytes, str]:
+    """The object of a chunk, and its digest in hex."""
+    assert [run.bytes for run in header.runs] == [len(part) for part in data]
+    text = msgspec.json.encode(header)
+    body = b"".join((_MAGIC, _LENGTH.pack(len(text)), text, *data))
+    digest = hashlib.sha256(body).digest()
+    return body + digest, digest.hex()
+
+
+def decode_chunk(data: bytes, number: int) -> Chunk:
+    """Check the object that should be the chunk of a number.
+
+    Raises:
+        ChunkDamaged: It is not.
+    """
+    start = len(_MAGIC) + _LENGTH.size
+    if len(data) < start + _DIGEST_BYTES or data[: len(_MAGIC)] != _MAGIC:
+        raise ChunkDamaged("it does not begin as a chunk, or is cut short")
+    digest = hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest()
+    if digest != data[-_DIGEST_BYTES:]:
+        raise ChunkDamaged("its digest does not match its bytes: it was changed or is cut short")
+    length = _LENGTH.unpack_from(data, len(_MAGIC))[0]
+    try:
+        header = msgspec.json.decode(data[start : start + length], type=ChunkHeader)
+    except msgspec.MsgspecError as error:
+        raise ChunkDamaged(f"its header cannot be read: {error}") from error
+    if header.format != FORMAT:
+        raise ChunkDamaged(f"it has format {header.format}; this version reads {FORMAT}")
+    if header.number != number:
+        raise ChunkDamaged(f"it is chunk {header.number}")
+    parts: list[bytes] = []
+    place = start + length
+    for run in header.runs:
+        parts.append(data[place : place + run.bytes])
+        place += run.bytes
+    if place != len(data) - _DIGEST_BYTES:
+        raise ChunkDamaged("its runs do not add up to its bytes")
+    return Chunk(header, tuple(parts), digest.hex())
