@@ -84,7 +84,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "server.serve": ("version", *API, "wal", "model.clock", "replica", "server.*"),
     "client": ("version", *CLIENT),
     "worker": (*WORKER, "extras"),
-    "testing": (*API, *WORKER, "extras", "server.*", "wal", "wal.testing"),
+    "testing": (*API, *WORKER, "extras", "replica", "server.*", "wal", "wal.testing"),
     "pipeline": (*CLIENT, *SEGMENTS),
     "pipeline.rows": (*CLIENT, *SEGMENTS, "pipeline"),
     "pipeline.engines": (),
