@@ -34,4 +34,4 @@ def open_store(url: str) -> ObjectStore:
     """
     if url.startswith("memory://"):
         return _in_memory.setdefault(url, MemoryStore(url))
-    raise BadReplicaUrl(f"{url!r}: not yet")
+    raise BadReplicaUrl("not yet")

@@ -1,7 +1,7 @@
 """A data directory made of a replica: as it is now, or as it was at a moment.
 
-Owns: which objects that needs, where a cut is, and that a directory appears under its name only when
-it is whole. Must not know: what the frames mean beyond their order and time.
+Owns: which objects that needs, where a cut is, and that a directory appears under its name only
+when it is whole. Must not know: what the frames mean beyond their order and time.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ Callers share the objects (one `MemoryStore`) and have a `SimulatedStore` each: 
 and partitions are of the way between one caller and the store. The fault model:
 
     - Whatever took effect is seen by every later call of every caller.
-    - A call may be lost before it takes effect, or its reply after it has: `StoreUnavailable`, both.
+    - A call may be lost before it takes effect, or its reply after it has: `StoreUnavailable` in
+      both cases.
     - A create may arrive twice: it took effect, and the reply says that the object exists.
-    - A write may be late: the caller is told `StoreUnavailable`, and it takes effect at some later
+    - A write may be late: the caller gets `StoreUnavailable`, and it takes effect at some later
       call of any caller, or never.
     - The store may refuse to serve for now: `StoreUnavailable`, without effect.
     - A reply to a get may break off: `StoreUnavailable`.
@@ -21,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from random import Random
 from typing import Literal, NamedTuple, TypeVar
 
@@ -61,7 +64,7 @@ class StoreFaults:
         lost_before: The call never arrives.
         lost_after: The call takes effect, its reply is lost.
         repeated: A create takes effect, and its reply says that the object exists.
-        late: A write is said to be unavailable, and takes effect later.
+        late: A write fails with `StoreUnavailable`, and takes effect later.
         throttled: The store says to try again.
         torn: The reply to a get breaks off.
         latency_s: Least and greatest time that a call takes, in seconds.
@@ -180,7 +183,7 @@ class SimulatedStore:
     def list(self, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """See ObjectStore."""
         while True:
-            page = self._call("list", prefix, lambda start=after: self._page(prefix, start))
+            page = self._call("list", prefix, partial(self._page, prefix, after))
             yield from page
             if len(page) < self.faults.page:
                 return
@@ -191,17 +194,12 @@ class SimulatedStore:
         every = [*keys]
         # A request with many keys may stop half-way.
         for key in every:
-            self._write("delete", key, lambda key=key: self.shared.objects.delete((key,)))
+            self._write("delete", key, partial(self.shared.objects.delete, (key,)))
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def _page(self, prefix: str, after: str) -> list[ObjectInfo]:
-        found: list[ObjectInfo] = []
-        for info in self.shared.objects.list(prefix, after):
-            if len(found) == self.faults.page:
-                break
-            found.append(info)
-        return found
+    def _page(self, prefix: str, after: str) -> tuple[ObjectInfo, ...]:
+        return tuple(islice(self.shared.objects.list(prefix, after), self.faults.page))
 
     def _write(self, method: StoreMethod, key: str, take_effect: Callable[[], T]) -> T:
         if self._happens(self.faults.late):
