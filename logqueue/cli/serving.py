@@ -12,11 +12,15 @@ import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_address, add_json, duration_s, natural, positive
 from logqueue.cli.exits import CommandError, UsageError
 from logqueue.errors import quoted
+
+if TYPE_CHECKING:
+    from logqueue.server.settings import Option
 
 LOG_FORMATS = ("text", "json")
 
@@ -56,7 +60,7 @@ def _add_serve(commands: Commands) -> None:
         switch = option.metavar is None
         serve.add_argument(
             option.flag,
-            help=f"{option.purpose}{_default(option.name)} [{option.variable}]",
+            help=f"{option.purpose}{_default(option)} [{option.variable}]",
             **({"action": "store_const", "const": True} if switch else {"metavar": option.metavar}),
         )
     _add_log_format(serve)
@@ -68,12 +72,17 @@ def _add_serve(commands: Commands) -> None:
     )
 
 
-def _default(name: str) -> str:
+def _default(option: Option) -> str:
     """The default of a setting, for help; nothing where there is none or the text says it."""
     from logqueue.server.settings import Settings
 
-    value = getattr(Settings(), name)
-    if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
+    value = getattr(Settings(), option.name)
+    if (
+        option.is_duration
+        or isinstance(value, bool)
+        or not isinstance(value, int | float | str)
+        or value == ""
+    ):
         return ""
     return f" (default: {value})".replace("%", "%%")
 

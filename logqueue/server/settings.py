@@ -25,6 +25,10 @@ SEGMENT_BYTES_MIN: Final = 1024
 SEGMENT_BYTES_MAX: Final = 1 << 40
 QUOTA_MAX: Final = (1 << 63) - 1
 HEARTBEAT_MS_MAX: Final = 60_000
+REPLICA_MODES: Final = ("async", "sync")
+REPLICA_MS_MAX: Final = 3_600_000
+REPLICA_KEEP_MS: Final = 7 * 24 * 3_600_000
+AUTO_PROMOTE_MS_MIN: Final = 1000
 
 
 class SettingsError(ValueError):
@@ -42,6 +46,8 @@ class Option:
         low: The lowest number allowed, when the value is a number.
         high: The highest number allowed, when the value is a number.
         is_on_off: The value is on or off: a switch that is on by default.
+        is_duration: The value is a time such as 15s or 7d; the field has it in ms.
+        choices: What the value may be, where it is one of a few words.
     """
 
     name: str
@@ -50,6 +56,8 @@ class Option:
     low: int | None = None
     high: int | None = None
     is_on_off: bool = False
+    is_duration: bool = False
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -94,6 +102,57 @@ OPTIONS: Final[tuple[Option, ...]] = (
         QUOTA_MAX,
     ),
     _quota("archive_max_bytes", "size of the log archive, in bytes"),
+    Option("replica", "replica of the log: file:///DIR, s3://…, gs://… or az://…", "URL"),
+    Option(
+        "replica_mode",
+        "whether replies wait for the replica (sync) or only for the disk (async)",
+        "|".join(REPLICA_MODES),
+        choices=REPLICA_MODES,
+    ),
+    Option(
+        "replica_lag_ms",
+        "async: longest time in ms that written frames wait before they are sent to the replica",
+        "MS",
+        1,
+        REPLICA_MS_MAX,
+    ),
+    Option(
+        "replica_timeout_ms",
+        "sync: time in ms that a reply waits for the replica before it fails",
+        "MS",
+        1,
+        REPLICA_MS_MAX,
+    ),
+    Option(
+        "replica_lag_max_ms",
+        "async: lag in ms beyond which the server is not ready; 0 = never",
+        "MS",
+        0,
+        QUOTA_MAX,
+    ),
+    Option(
+        "replica_keep",
+        "how far back any moment can be restored from the replica (default: 7d)",
+        "TIME",
+        is_duration=True,
+    ),
+    Option(
+        "advertise",
+        "base URL at which clients reach this server (default: from host and port)",
+        "URL",
+    ),
+    Option(
+        "discard_local",
+        "start from the replica although the data directory has a log that differs; the log of the "
+        "directory is moved aside",
+    ),
+    Option("standby", "follow the writer of the replica, and take over when asked to"),
+    Option(
+        "auto_promote",
+        "standby: take over when the heartbeat of the writer has stopped for so long; 0 = never",
+        "TIME",
+        is_duration=True,
+    ),
     Option(
         "auto_create",
         "whether a write to a missing topic creates it (default: on)",
@@ -127,6 +186,19 @@ OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 _OPTION_BY_NAME: Final = {option.name: option for option in OPTIONS}
+_OF_REPLICA: Final = (
+    "replica_mode",
+    "replica_lag_ms",
+    "replica_timeout_ms",
+    "replica_lag_max_ms",
+    "replica_keep",
+    "discard_local",
+    "standby",
+    "auto_promote",
+)
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s]*")
+_DURATION: Final = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -149,6 +221,16 @@ class Settings:
     archive_dir: str | None = None
     archive_max_age_ms: int = 0
     archive_max_bytes: int = 0
+    replica: str | None = field(default=None, repr=False)  # may carry credentials
+    replica_mode: str = "async"
+    replica_lag_ms: int = 1000
+    replica_timeout_ms: int = 10_000
+    replica_lag_max_ms: int = 0
+    replica_keep: int = REPLICA_KEEP_MS
+    advertise: str | None = None
+    discard_local: bool = False
+    standby: bool = False
+    auto_promote: int = 0
     auto_create: bool = True
     max_topics: int = 100_000
     max_routers: int = 10_000
@@ -195,6 +277,7 @@ class Settings:
         settings._refuse_two_key_lists()
         settings._refuse_open_doors()
         settings._refuse_idle_bounds()
+        settings._refuse_idle_replica(given)
         return settings
 
     @property
@@ -230,6 +313,22 @@ class Settings:
                 "LOGQUEUE_ARCHIVE_MAX_AGE_MS and LOGQUEUE_ARCHIVE_MAX_BYTES bound an archive, but "
                 "there is none: set LOGQUEUE_ARCHIVE_DIR too, or leave them out"
             )
+
+    def _refuse_idle_replica(self, given: Mapping[str, _Given]) -> None:
+        if self.replica is None:
+            for name in _OF_REPLICA:
+                if name in given:
+                    raise SettingsError(
+                        f"{given[name].origin} is about a replica, but there is none: set "
+                        "LOGQUEUE_REPLICA too, or leave it out"
+                    )
+        if "auto_promote" in given and not self.standby:
+            raise SettingsError(
+                f"{given['auto_promote'].origin} is for a standby: set LOGQUEUE_STANDBY=1 too, or "
+                "leave it out"
+            )
+        if 0 < self.auto_promote < AUTO_PROMOTE_MS_MIN:
+            raise given["auto_promote"].refuse(f"0, or at least {AUTO_PROMOTE_MS_MIN}ms")
 
 
 def is_loopback(host: str) -> bool:
@@ -272,8 +371,16 @@ def _parse(given: _Given) -> object:
         return _parse_key_list(given)
     if option.name == "allow_host":
         return _parse_names(given)
+    if option.name == "replica":
+        return _parse_replica(given)
+    if option.name == "advertise":
+        return _parse_base_url(given)
     if option.is_on_off:
         return _parse_on_off(given)
+    if option.is_duration:
+        return _parse_duration(given)
+    if option.choices:
+        return _parse_choice(given, option.choices)
     if option.metavar is None:
         return _parse_switch(given)
     if option.low is not None and option.high is not None:
@@ -314,6 +421,47 @@ def _parse_on_off(given: _Given) -> bool:
     if not isinstance(value, bool):
         raise given.refuse("on or off")
     return value
+
+
+def _parse_duration(given: _Given) -> int:
+    value = given.value
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if match is not None:
+            value = int(match[1]) * _UNIT_MS[match[2]]
+        elif value.strip() == "0":
+            value = 0
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= QUOTA_MAX:
+        raise given.refuse("a time such as 500ms, 15s, 5m, 2h or 7d, or 0")
+    return value
+
+
+def _parse_choice(given: _Given, choices: tuple[str, ...]) -> str:
+    text = str(given.value).strip().lower()
+    if text not in choices:
+        raise given.refuse(" or ".join(choices))
+    return text
+
+
+def _parse_replica(given: _Given) -> str:
+    # Nothing here may quote the value: it may carry credentials.
+    text = str(given.value).strip()
+    if not _URL.fullmatch(text):
+        raise SettingsError(
+            f"{given.origin} is not the URL of a replica; expected file:///DIR, s3://BUCKET/PREFIX,"
+            " gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+        )
+    return text
+
+
+def _parse_base_url(given: _Given) -> str:
+    text = str(given.value).strip().rstrip("/")
+    if not re.fullmatch(r"https?://[^\s/@?#]+", text):
+        raise SettingsError(
+            f"{given.origin} is not the base URL of a server; expected http://HOST:PORT or "
+            "https://HOST, without path and credentials"
+        )
+    return text
 
 
 def _parse_key_list(given: _Given) -> KeyRing:

@@ -39,6 +39,16 @@ def test_the_defaults() -> None:
         "archive_dir": None,
         "archive_max_age_ms": 0,
         "archive_max_bytes": 0,
+        "replica": None,
+        "replica_mode": "async",
+        "replica_lag_ms": 1000,
+        "replica_timeout_ms": 10_000,
+        "replica_lag_max_ms": 0,
+        "replica_keep": 604_800_000,
+        "advertise": None,
+        "discard_local": False,
+        "standby": False,
+        "auto_promote": 0,
         "auto_create": True,
         "max_topics": 100_000,
         "metrics_topics_max": 1000,
@@ -295,3 +305,74 @@ def test_a_bad_key_list_is_refused_without_printing_it(text: str, message: str) 
 def test_settings_can_not_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Settings().port = 1  # type: ignore[misc]
+
+
+# -- replica -------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_replica() -> None:
+    settings = from_env(
+        REPLICA="s3://bucket/logs",
+        REPLICA_MODE="Sync",
+        REPLICA_LAG_MS="20",
+        REPLICA_TIMEOUT_MS="500",
+        REPLICA_LAG_MAX_MS="60000",
+        REPLICA_KEEP="36h",
+        ADVERTISE="http://a.example:4000/",
+        DISCARD_LOCAL="1",
+        STANDBY="1",
+        AUTO_PROMOTE="15s",
+    )
+    assert settings == Settings(
+        replica="s3://bucket/logs",
+        replica_mode="sync",
+        replica_lag_ms=20,
+        replica_timeout_ms=500,
+        replica_lag_max_ms=60_000,
+        replica_keep=36 * 3_600_000,
+        advertise="http://a.example:4000",
+        discard_local=True,
+        standby=True,
+        auto_promote=15_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500ms", 500), ("15s", 15_000), (" 5m ", 300_000), ("2h", 7_200_000), ("7d", 604_800_000)],
+)
+def test_times(text: str, ms: int) -> None:
+    assert from_env(REPLICA="file:///r", REPLICA_KEEP=text).replica_keep == ms
+
+
+@pytest.mark.parametrize("text", ["7", "d", "-1s", "1.5h", "7 d", "1w", "9" * 20 + "s", "٧d"])
+def test_times_that_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"LOGQUEUE_REPLICA_KEEP is .*expected a time such as"):
+        from_env(REPLICA="file:///r", REPLICA_KEEP=text)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"REPLICA_MODE": "sync"}, "LOGQUEUE_REPLICA_MODE is about a replica, but there is none"),
+        ({"STANDBY": "1"}, "LOGQUEUE_STANDBY is about a replica"),
+        ({"REPLICA": "file:///r", "REPLICA_MODE": "both"}, "'both'; expected async or sync"),
+        ({"REPLICA": "file:///r", "AUTO_PROMOTE": "15s"}, "AUTO_PROMOTE is for a standby"),
+        ({"REPLICA": "file:///r", "STANDBY": "1", "AUTO_PROMOTE": "5ms"}, "at least 1000ms"),
+        ({"REPLICA": "file:///r", "REPLICA_LAG_MS": "0"}, "expected an integer from 1 to"),
+        ({"ADVERTISE": "a.example:4000"}, "LOGQUEUE_ADVERTISE is not the base URL of a server"),
+        ({"ADVERTISE": "http://u:secret@a.example"}, "without path and credentials"),
+    ],
+)
+def test_settings_of_a_replica_that_are_refused(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as refused:
+        from_env(**variables)
+    assert "secret" not in str(refused.value)
+
+
+def test_credentials_in_the_url_of_a_replica_are_not_shown() -> None:
+    with pytest.raises(SettingsError) as refused:
+        from_env(REPLICA="key:secret@bucket")
+    assert "secret" not in str(refused.value)
+    settings = from_env(REPLICA="s3://key:secret@bucket")
+    assert "secret" not in repr(settings)
