@@ -23,7 +23,7 @@ COPY logqueue ./logqueue
 # The lock also pins what builds the project: the image gets the project and what the server needs.
 RUN pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
  && python -m venv --without-pip /opt/logqueue \
- && pip --python /opt/logqueue/bin/python install --quiet --no-index --find-links /wheels 'logqueue[server]'
+ && pip --python /opt/logqueue/bin/python install --quiet --no-index --find-links /wheels 'logqueue[server,replica]'
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin logqueue \

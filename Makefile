@@ -102,7 +102,7 @@ lock: environment ## write both locks anew; UPGRADE=1 to move every pin to its n
 	@$(LOCK_VENV)/bin/python -m piptools compile --all-extras $(if $(UPGRADE),--upgrade) \
 	  $(COMPILE) --output-file $(LOCK) pyproject.toml
 	@cp $(LOCK) $(SERVER_LOCK)  # pip-compile keeps the pins that are there
-	@$(LOCK_VENV)/bin/python -m piptools compile --extra server $(COMPILE) --output-file $(SERVER_LOCK) pyproject.toml
+	@$(LOCK_VENV)/bin/python -m piptools compile --extra server --extra replica $(COMPILE) --output-file $(SERVER_LOCK) pyproject.toml
 	@for lock in $(LOCK) $(SERVER_LOCK); do echo "lock: $$(grep -c == $$lock) packages in $$lock"; done
 
 clean: ## remove the environment, caches and builds; data stays

@@ -42,7 +42,7 @@ def test_every_pin_has_a_hash(lock: str) -> None:
 def test_it_answers_every_requirement_of_the_project(lock: str) -> None:
     pyproject = tomllib.loads(page("pyproject.toml"))
     extras = pyproject["project"]["optional-dependencies"]
-    chosen = extras if lock == "requirements.lock" else ["server"]
+    chosen = extras if lock == "requirements.lock" else ["server", "replica"]
     wanted = [
         *pyproject["project"]["dependencies"],
         *(requirement for name in chosen for requirement in extras[name]),
