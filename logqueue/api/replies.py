@@ -6,6 +6,7 @@ how a command is decided, routes, sockets. Records go out as joins of the slices
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
@@ -38,9 +39,10 @@ def encode_error(error: LogqueueError) -> bytes:
     return _encode({"error": fields})
 
 
-def performance(total_ms: float, further: bytes = b"") -> bytes:
-    """The performance block of a reply; see `further_timings`."""
-    return b'{"server_total_ms":%.3f%b}' % (total_ms, further)
+def performance(began: float, further: bytes = b"") -> bytes:
+    """The performance block of a reply to what began at this `time.perf_counter()`; see
+    `further_timings`."""
+    return b'{"server_total_ms":%.3f%b}' % ((time.perf_counter() - began) * 1000, further)
 
 
 def further_timings(**timings: float) -> bytes:

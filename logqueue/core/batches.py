@@ -14,7 +14,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
-from logqueue.core.batch import JOINED_BYTES_MAX, JOINED_RECORDS_MAX, Batch
+from logqueue.core.batch import JOINED_BYTES_MAX, JOINED_RECORDS_MAX, Batch, Run
 from logqueue.events.block import size_at, size_between, size_total
 
 CHUNK_BATCHES_MAX = 512
@@ -176,6 +176,36 @@ class Batches:
         chunks = (chunk for chunk in self.chunks_from(seq) if chunk.newest >= time)
         batches = chain.from_iterable(chunk.batches for chunk in chunks)
         return (batch for batch in batches if batch.last_seq >= seq and batch.newest >= time)
+
+    def live_seqs(self, start: int, count: int, accepted_from: int = 0) -> list[int]:
+        """Up to `count` live seqs from `start` on, leaving out records from before a time."""
+        taken: list[int] = []
+        batches = self.younger_from(start, accepted_from) if accepted_from else self.since(start)
+        for batch in batches:
+            seqs = batch.live_seqs(start)
+            if accepted_from and not batch.is_younger_than(accepted_from):
+                seqs = [s for s in seqs if batch.ts_at(batch.index_of(s)) >= accepted_from]
+            taken.extend(seqs[: count - len(taken)])
+            if len(taken) == count:
+                break
+        return taken
+
+    def runs(self, seqs: Sequence[int]) -> list[Run]:
+        """Where the live records among ascending seqs are; the rest is passed over."""
+        runs: list[Run] = []
+        at = 0
+        while at < len(seqs):
+            batch = self.find(seqs[at])
+            if batch is None:
+                at += 1
+                continue
+            end = bisect_right(seqs, batch.last_seq, at)
+            while at < end:
+                start, count = batch.run_of(seqs, at)
+                if start >= 0:
+                    runs.append((batch, start, start + count))
+                at += count
+        return runs
 
     def live_among(self, seqs: Sequence[int]) -> list[int]:
         """Those of ascending seqs, without repeats, that belong to live records."""

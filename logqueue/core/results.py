@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat, starmap
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from logqueue.model.config import TopicOptions
 
@@ -115,9 +117,8 @@ class JobFate(NamedTuple):
     given_back: int = 0
 
 
-class ClaimedJobs(Sequence[ClaimedJob]):
-    """The jobs of one claimer, ascending, column by column. As a sequence it makes each when it is
-    asked for.
+class ClaimedJobs(msgspec.Struct, eq=False):
+    """The jobs of one claimer, ascending, column by column. Each is made when it is asked for.
 
     Attributes:
         seqs, leases, times, deliveries, data: As of `ClaimedJob`, one for each job.
@@ -126,20 +127,15 @@ class ClaimedJobs(Sequence[ClaimedJob]):
         fates: One for each job; None when no job has one.
     """
 
-    __slots__ = (
-        "data", "deadline", "deliveries", "fates", "leases", "metas", "seqs", "tags", "times",
-    )  # fmt: skip
-
-    def __init__(self, seqs: Sequence[int], first_lease: int, deadline: int) -> None:
-        self.seqs = seqs
-        self.leases = range(first_lease, first_lease + len(seqs))
-        self.deadline = deadline
-        self.times: list[int] = []
-        self.deliveries: Sequence[int] = ()
-        self.data: list[bytes] = []
-        self.tags: list[bytes] | None = None
-        self.metas: list[bytes] | None = None
-        self.fates: Sequence[JobFate] | None = None
+    seqs: Sequence[int]
+    leases: Sequence[int]
+    deadline: int
+    times: list[int] = []
+    deliveries: Sequence[int] = ()
+    data: list[bytes] = []
+    tags: list[bytes] | None = None
+    metas: list[bytes] | None = None
+    fates: Sequence[JobFate] | None = None
 
     def __len__(self) -> int:
         return len(self.seqs)
@@ -161,13 +157,6 @@ class ClaimedJobs(Sequence[ClaimedJob]):
             return starmap(ClaimedJob, columns)
         pairs = zip(starmap(ClaimedJob, columns), self.fates, strict=True)
         return (job._replace(**fate._asdict()) for job, fate in pairs)
-
-    @overload
-    def __getitem__(self, place: int) -> ClaimedJob: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[ClaimedJob]: ...
-    def __getitem__(self, place: int | slice) -> ClaimedJob | list[ClaimedJob]:
-        return [*self][place]
 
 
 NoneReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]

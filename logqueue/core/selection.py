@@ -21,7 +21,7 @@ def live_parts(topic: Topic, before: int) -> Iterator[list[int]]:
     """Live seqs below one, ascending."""
     start = 1
     while start < before:
-        part = topic.live_seqs(start, limits.SCANNED_PER_PASS_MAX)
+        part = topic.batches.live_seqs(start, limits.SCANNED_PER_PASS_MAX)
         if not part:
             return
         start = part[-1] + 1

@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
-from logqueue.core.batch import Batch, Record, Run
+from logqueue.core.batch import Batch, Record
 from logqueue.core.batches import Batches, live_size
 from logqueue.core.record_attributes import RecordAttributeIndex
 from logqueue.core.record_times import due_at, expires_at, is_timed, time_of, written_at
@@ -180,24 +180,9 @@ class Topic:
                 return seqs[0] > last
         return True
 
-    def runs(self, seqs: Sequence[int]) -> Iterator[Run]:
-        """Where the live records among ascending seqs are; the rest is passed over."""
-        at = 0
-        while at < len(seqs):
-            batch = self.batches.find(seqs[at])
-            if batch is None:
-                at += 1
-                continue
-            end = bisect_right(seqs, batch.last_seq, at)
-            while at < end:
-                start, count = batch.run_of(seqs, at)
-                if start >= 0:
-                    yield batch, start, start + count
-                at += count
-
     def records(self, seqs: Sequence[int]) -> Iterator[Record]:
         """Live records among ascending seqs; the rest is passed over."""
-        for batch, start, end in self.runs(seqs):
+        for batch, start, end in self.batches.runs(seqs):
             yield from batch.at(range(start, end))
 
     def readable(self, seqs: Sequence[int]) -> dict[int, Record]:
@@ -285,21 +270,6 @@ class Topic:
                 if own:
                     return own
         return self.config.max_deliveries
-
-    def live_seqs(self, start: int, count: int, expired_before: int = 0) -> list[int]:
-        """Up to `count` live seqs from `start` on, leaving out records older than a time."""
-        taken: list[int] = []
-        batches = self.batches.since(start)
-        if expired_before:
-            batches = self.batches.younger_from(start, expired_before)
-        for batch in batches:
-            seqs = batch.live_seqs(start)
-            if expired_before and not batch.is_younger_than(expired_before):
-                seqs = [s for s in seqs if batch.ts_at(batch.index_of(s)) >= expired_before]
-            taken.extend(seqs[: count - len(taken)])
-            if len(taken) == count:
-                break
-        return taken
 
     def is_due(self, now: int) -> bool:
         """Whether records are past their TTL or over tightened caps, or jobs superseded."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import accumulate, chain, repeat
 from operator import or_
 from struct import Struct
 from struct import pack as struct_pack
@@ -224,7 +224,13 @@ class BlockView:
         if not column and self._split is not None:
             block, base = self._split.locate(before, ends[-1] if count else before)
             base -= before
-        return [block[base + a : base + b] for a, b in pairwise((before, *ends))]
+        texts = []
+        at = base + before
+        for end in ends:
+            end += base
+            texts.append(block[at:end])
+            at = end
+        return texts
 
     def text_column(self, column: int) -> tuple[Sequence[int], bytes]:
         """One whole column as it is: where its fragments end, and all of them."""

@@ -172,7 +172,8 @@ class Metrics(ev.RecordVisitor):
 
     def event(self, topic: Topic | None, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """Count what one applied event says of records and jobs."""
-        event.visit_records(self)
+        if type(event).visit_records is not ev.Event.visit_records:
+            event.visit_records(self)
         for change in changes:
             count = _COUNT_JOBS.get(change.kind)
             if count is not None:

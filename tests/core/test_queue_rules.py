@@ -407,4 +407,4 @@ def test_each_claimer_of_a_cohort_has_its_own_lease_time(world: World) -> None:
     world.fill(2)
     cohort = (cmd.Claimer("a", 1, 200), cmd.Claimer("b", 1, None))
     reply: cmd.ClaimResult = world.run(cmd.ClaimJobs("q", cohort))
-    assert [jobs[0].deadline - START_MS for jobs in reply.jobs] == [200, 1000]
+    assert [jobs.deadline - START_MS for jobs in reply.jobs] == [200, 1000]

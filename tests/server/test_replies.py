@@ -121,7 +121,8 @@ def together(rows: list[results.ClaimedJob]) -> results.ClaimedJobs:
     """Some jobs as those of one claimer: the first one's deadline, and leases that count up."""
     first = rows[0] if rows else None
     lease, deadline = (first.lease, first.deadline) if first is not None else (0, 0)
-    jobs = results.ClaimedJobs([row.seq for row in rows], lease, deadline)
+    leases = range(lease, lease + len(rows))
+    jobs = results.ClaimedJobs([row.seq for row in rows], leases, deadline)
     jobs.times = [row.ts for row in rows]
     jobs.deliveries = [row.deliveries for row in rows]
     jobs.data = [row.data for row in rows]

@@ -167,7 +167,7 @@ def _front_over(
     floor, records_left, bytes_left = topic.batches.front_over(records_over, bytes_over, limit)
     gone = records_over - records_left
     if is_copied and gone > 1:
-        seqs = topic.live_seqs(1, gone)
+        seqs = topic.batches.live_seqs(1, gone)
         fitting = topic.fitting(seqs, limits.COPIED_BYTES_MAX)
         if fitting < gone:
             records_left = records_over - fitting

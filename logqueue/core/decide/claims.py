@@ -101,7 +101,9 @@ def _pass(
         if leased.seqs:
             grants.append((claimer.node, leased.deadline, claimer.stream, [*leased.seqs]))
     if grants or cursor - queue.cursor > SEQS_SCANNED_AGAIN_MAX:
-        overdue = cursor > queue.cursor and topic.is_due(now)
+        # Without a time to live, none is passed over for it.
+        may_be_overdue = topic.config.ttl_ms > 0 or topic.attributes is not None
+        overdue = may_be_overdue and cursor > queue.cursor and topic.is_due(now)
         events.append(ev.JobsClaimed(now, topic.number, state.next_lease, cursor, grants, overdue))
     stopped_by = limit if len(picked) == allowed else None
     return events, partial(_claimed, topic, jobs, stopped_by, is_cut, now)
@@ -136,11 +138,11 @@ def _leased(
     lease = state.next_lease
     for claimer, seqs in zip(command.claimers, shares, strict=True):
         deadline = now + (claimer.lease_ms or topic.config.lease_ms)
-        jobs.append(cmd.ClaimedJobs(seqs, lease, deadline))
-        lease += len(seqs)
+        first, lease = lease, lease + len(seqs)
+        jobs.append(cmd.ClaimedJobs(seqs, range(first, lease), deadline))
     together = [*chain.from_iterable(shares)]
     if len(jobs) > 1 and together == sorted(together):
-        whole = cmd.ClaimedJobs(together, 0, 0)
+        whole = cmd.ClaimedJobs(together, (), 0)
         _fill(topic, whole)
         _deal(whole, jobs)
     else:
@@ -173,7 +175,7 @@ def _claimed(
 
 def _fill(topic: QueueTopic, jobs: cmd.ClaimedJobs) -> None:
     """What the records of claimed jobs say."""
-    for batch, start, end in topic.runs(jobs.seqs):
+    for batch, start, end in topic.batches.runs(jobs.seqs):
         view = blocks.BlockView(batch.block)
         before = len(jobs.data)
         jobs.times.extend(batch.times_at(start, end))
@@ -336,7 +338,7 @@ def _fresh(
         return [], 0
     expired_before = topic.expired_before(now) if topic.config.ttl_ms else 0
     if topic.attributes is None and not queue.held:
-        return topic.live_seqs(queue.cursor, wanted, expired_before), 0
+        return topic.batches.live_seqs(queue.cursor, wanted, expired_before), 0
     left = limits.FRESH_SCANNED_MAX if looked_max is None else looked_max
     is_gone, held = _passed_over(topic, now), queue.held
     taken: list[int] = []

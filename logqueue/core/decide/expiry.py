@@ -71,7 +71,7 @@ def _over_caps(state: State, topic: Topic, now: int) -> list[ev.Event]:
     floor, dropped = cap_floor(topic, topic.config)
     events: list[ev.Event] = []
     if topic.config.archive is not None and isinstance(topic, QueueTopic):
-        seqs = topic.live_seqs(1, dropped)
+        seqs = topic.batches.live_seqs(1, dropped)
 
         def attempt(some: Sequence[int]) -> list[ev.Event]:
             return archive(state, topic, topic.records(some), "dropped", now)

@@ -228,7 +228,9 @@ class Dispatcher:
         for (command, pending), result in zip(cohort, executed.result, strict=True):
             if isinstance(result, LogqueueError):
                 self._refuse(name, pending, result)
-            elif type(command) is not cmd.ClaimJobs or self._is_served(command, pending, result):
+            elif type(command) is not cmd.ClaimJobs or self._is_served(
+                command, pending, result, now
+            ):
                 decided.append((pending, result))
         decide_all(self.barrier, decided, executed.written, executed.durable, spent)
 
@@ -247,7 +249,7 @@ class Dispatcher:
         self._wake(executed.topics)
         if isinstance(command, cmd.ClaimJobs):
             result = executed.result
-            if not self._is_served(command, pending, result):
+            if not self._is_served(command, pending, result, now):
                 return
         self._conclude(command, executed, pending, spent, now)
 
@@ -330,8 +332,8 @@ class Dispatcher:
         for command, pending in entries:
             if pending.has_left:
                 continue
-            self.workers.seen(topic.number, command.claimers[0].node, now)
             if topic.config.claim_jitter_ms or (may_not and command.wait_ms > 0):
+                self.workers.seen(topic.number, command.claimers[0].node, now)
                 self._wait(command, pending, topic)
             else:
                 served.append((command, pending))
@@ -341,18 +343,22 @@ class Dispatcher:
         return served
 
     def _is_served(
-        self, command: cmd.ClaimJobs, pending: Pending[Any], result: cmd.ClaimResult
+        self, command: cmd.ClaimJobs, pending: Pending[Any], result: cmd.ClaimResult, now: int
     ) -> bool:
         """Whether a claim is answered with what it got; else it waits for jobs."""
         (jobs,) = result.jobs
+        node = command.claimers[0].node
         if jobs.seqs:
-            node = command.claimers[0].node
             pending.on_undelivered = partial(
                 self.hand_back, command.topic, node, jobs.seqs, jobs.leases
             )
             return True
         topic: Topic | None = self.engine.state.topics.get(command.topic)
-        if not isinstance(topic, QueueTopic) or not (command.wait_ms or result.is_cut):
+        if not isinstance(topic, QueueTopic):
+            return True
+        # What a claim got is an event, by which its node is seen.
+        self.workers.seen(topic.number, node, now)
+        if not (command.wait_ms or result.is_cut):
             return True
         self._wait(command, pending, topic)
         return False

@@ -20,7 +20,7 @@ from logqueue.core.apply.dispatch import apply
 from logqueue.core.apply.elapse import elapse
 from logqueue.core.apply.rebuild import queues_to_restore, restore_leases, restore_memory
 from logqueue.core.decide.copies import NO_ROOM
-from logqueue.core.decide.decision import Decision
+from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.dispatch import decide
 from logqueue.core.decide.staging import restaged_ahead
 from logqueue.core.queue_topic import QueueTopic
@@ -200,20 +200,21 @@ class Engine:
             return self.execute_one(undiverted, now)
 
     def _carry_out(self, decision: Decision[R], topic: Topic | None, now: int) -> Executed[R]:
-        if not decision.events:
-            if topic is None:
-                return Executed(decision.settle(), 0, self.control_mark)
-            return _executed(decision.settle(), (topic,))
-        changed = self._commit(decision.events)
-        if topic is not None:
-            if topic not in changed:
-                changed = (*changed, topic)
+        events = decision.events
+        changed = self._commit(events)
+        if topic is not None and topic not in changed:
+            changed = (*changed, topic)
+        if topic is not None and events:
             if topic.replacing or (isinstance(topic, QueueTopic) and topic.queue.returning):
                 self._advance_time(topic, now)
             if topic.attributes is not None or topic.config.ttl_ms or topic.is_trimming:
                 # A job that came back to a key that a newer one has ends before it is visible.
                 self._take_due(topic, now)
-        result = decision.settle()
+        result = decision.result
+        if isinstance(result, AfterApply):
+            result = result.read()
+        if not changed:
+            return Executed(result, 0, self.control_mark)
         if len(changed) == 1:
             return Executed(result, changed[0].mark_written, changed[0].mark_durable, changed)
         return _executed(result, changed)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.server.engine.commit_barrier import CommitBarrier
@@ -38,7 +40,7 @@ class Executed(NamedTuple, Generic[R]):
     topics: tuple[Topic, ...] = ()
 
 
-class Spent:
+class Spent(msgspec.Struct, eq=False):
     """Where the time of a command went, or of several that were decided together.
 
     Attributes:
@@ -48,17 +50,17 @@ class Spent:
         shown: What replies say of it; None before the first.
     """
 
-    __slots__ = ("executed_ms", "held_ms", "shown", "waited_ms")
-
-    def __init__(self, executed_ms: float = 0.0, waited_ms: float = 0.0) -> None:
-        self.executed_ms = executed_ms
-        self.waited_ms = waited_ms
-        self.held_ms = 0.0
-        self.shown: bytes | None = None
+    executed_ms: float = 0.0
+    waited_ms: float = 0.0
+    held_ms: float = 0.0
+    shown: bytes | None = None
 
 
-class Pending(Generic[T]):
+class Pending(msgspec.Struct, Generic[T], eq=False):
     """An answer that is given later: its command may still wait, its result may still be held.
+
+    It is made of the barrier, which knows when the log has reached a position; of what makes the
+    answer from a context, the result, and where the time went; and of that context.
 
     Attributes:
         is_decided: There is a result, or a refusal.
@@ -68,32 +70,20 @@ class Pending(Generic[T]):
         on_undelivered: Called if the answer does not reach the caller; None for most.
     """
 
-    __slots__ = (
-        "_barrier", "_context", "_durable", "_encode", "_on_wait", "_refusal", "_result", "_sink",
-        "_spent", "_written", "has_left", "is_decided", "leave", "on_undelivered",
-    )  # fmt: skip
-
-    def __init__(
-        self, barrier: CommitBarrier, encode: Callable[[C, R, Spent], T], context: C
-    ) -> None:
-        """An answer to a command that is not decided yet.
-
-        Args:
-            barrier: Tells when the log has reached a position.
-            encode: Makes the answer from the context and the result; called once, at the end.
-            context: Whatever `encode` needs beside the result.
-        """
-        self._barrier = barrier
-        self._encode: Callable[[Any, Any, Spent], T] = encode
-        self._context: Any = context
-        self._result: Any = None
-        self._refusal: Exception | None = None
-        self._sink: Callable[[Pending[T]], object] | None = None
-        self._on_wait: Callable[[Pending[T]], object] | None = None
-        self._written = self._durable = 0
-        self.is_decided = self.has_left = False
-        self.leave: Callable[[], None] | None = None
-        self.on_undelivered: Callable[[], None] | None = None
+    _barrier: CommitBarrier
+    _encode: Callable[[Any, Any, Spent], T]
+    _context: Any
+    _result: Any = None
+    _refusal: Exception | None = None
+    _sink: Callable[[Pending[T]], object] | None = None
+    _on_wait: Callable[[Pending[T]], object] | None = None
+    _spent: Spent = msgspec.field(default_factory=Spent)
+    _written: int = 0
+    _durable: int = 0
+    is_decided: bool = False
+    has_left: bool = False
+    leave: Callable[[], None] | None = None
+    on_undelivered: Callable[[], None] | None = None
 
     # -- for the engine --------------------------------------------------------------------------
 
@@ -102,7 +92,8 @@ class Pending(Generic[T]):
     ) -> None:
         """There is a result; it leaves once the log has reached both positions."""
         self._result = result
-        self._spent = spent or Spent()
+        if spent is not None:
+            self._spent = spent
         self._written, self._durable = written, durable
         self.is_decided = True
         self.leave = self._on_wait = None
@@ -227,7 +218,7 @@ def decide_all(
             waiting.append(pending)
         else:
             # It will wait by itself.
-            pending._spent = Spent(spent.executed_ms)
+            pending._spent.executed_ms = spent.executed_ms
     if not waiting:
         return
     if barrier.reached(written, durable):

@@ -79,7 +79,9 @@ class JobRoutes:
         await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
         page = page._replace(jobs=part.jobs)
         return Reply(
-            replies.encode_jobs(request.name, page, now, data, request.performance(), earlier)
+            replies.encode_jobs(
+                request.name, page, now, data, replies.performance(request.began), earlier
+            )
         )
 
     @serves("get_job")
@@ -107,7 +109,12 @@ class JobRoutes:
                 None, read_history, engine.journal.leases, topic.number, seq, job.deliveries
             )
         body = replies.encode_job_history(
-            request.name, job, history.entries, history.is_whole, now, request.performance()
+            request.name,
+            job,
+            history.entries,
+            history.is_whole,
+            now,
+            replies.performance(request.began),
         )
         return Reply(body)
 
@@ -220,7 +227,9 @@ def _goes_on(page: JobListing, count: int, limit: int) -> bool:
 
 def _jobs_listed(request: HttpRequest, found: tuple[JobListing, int, bool], spent: Spent) -> Reply:
     page, now, data = found
-    return Reply(replies.encode_jobs(request.name, page, now, data, request.performance()))
+    return Reply(
+        replies.encode_jobs(request.name, page, now, data, replies.performance(request.began))
+    )
 
 
 def _cancelled(request: HttpRequest, result: cmd.CancelResult, spent: Spent) -> Reply:

@@ -74,7 +74,7 @@ class LogRoutes:
         steps = list_segments(segments, query, ground.places, ground.through)
         page = await stepping.run(steps)
         members = {"log": query.log, "log_id": segments.log_id, "order": ground.order}
-        rest: dict[str, object] = {"performance": msgspec.Raw(request.performance())}
+        rest: dict[str, object] = {"performance": msgspec.Raw(replies.performance(request.began))}
         if page.next_after is not None:
             rest = {"next_cursor": write_cursor(str(page.next_after)), **rest}
         body = b'%b,"segments":[%b],%b' % (

@@ -17,7 +17,7 @@ from logqueue.server.http.requests import HttpRequest, Reply
 
 def reply_with(request: HttpRequest, members: Mapping[str, Any], status: int = 200) -> Reply:
     """The reply that has these members."""
-    body = {**members, "performance": msgspec.Raw(request.performance())}
+    body = {**members, "performance": msgspec.Raw(replies.performance(request.began))}
     return Reply(replies.encode(body), status)
 
 

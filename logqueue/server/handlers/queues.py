@@ -81,10 +81,16 @@ class QueueRoutes:
         return dispatcher.submit(command, _extended, request)
 
 
+_AT_ONCE = replies.further_timings(throttle_wait_ms=0)
+"""What most claims show: they have not waited."""
+
+
 def _claimed(request: HttpRequest, result: cmd.ClaimResult, spent: Spent) -> Reply:
     if spent.shown is None:
-        spent.shown = replies.further_timings(throttle_wait_ms=spent.waited_ms)
-    performance = request.performance(spent.shown)
+        spent.shown = _AT_ONCE
+        if spent.waited_ms:
+            spent.shown = replies.further_timings(throttle_wait_ms=spent.waited_ms)
+    performance = replies.performance(request.began, spent.shown)
     return Reply(replies.encode_claimed(request.name, result.jobs[0], result, performance))
 
 
@@ -94,17 +100,21 @@ def _acked(context: tuple[HttpRequest, Engine], result: cmd.SettleResult, spent:
         topic: Topic | None = engine.state.topics.get(request.name)
         was_synced = spent.held_ms > 0 and topic is not None and topic.config.durable
         spent.shown = replies.further_timings(fsync_ms=spent.held_ms) if was_synced else b""
-    performance = request.performance(spent.shown)
+    performance = replies.performance(request.began, spent.shown)
     return Reply(replies.encode_settled(request.name, "acked", result, performance))
 
 
 def _nacked(request: HttpRequest, result: cmd.SettleResult, spent: Spent) -> Reply:
-    return Reply(replies.encode_settled(request.name, "nacked", result, request.performance()))
+    return Reply(
+        replies.encode_settled(request.name, "nacked", result, replies.performance(request.began))
+    )
 
 
 def _rejected(request: HttpRequest, result: cmd.SettleResult, spent: Spent) -> Reply:
-    return Reply(replies.encode_settled(request.name, "rejected", result, request.performance()))
+    return Reply(
+        replies.encode_settled(request.name, "rejected", result, replies.performance(request.began))
+    )
 
 
 def _extended(request: HttpRequest, result: cmd.ExtendResult, spent: Spent) -> Reply:
-    return Reply(replies.encode_extended(request.name, result, request.performance()))
+    return Reply(replies.encode_extended(request.name, result, replies.performance(request.began)))

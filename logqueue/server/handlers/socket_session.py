@@ -397,9 +397,8 @@ class _Published(NamedTuple):
 
 def _acked(write: _Published, result: cmd.AppendResult, spent: Spent) -> bytes:
     message = write.message
-    total_ms = (time.perf_counter() - write.began) * 1000
     further = append_timings(write.engine, message.topic, result, spent)
-    performance = replies.performance(total_ms, further)
+    performance = replies.performance(write.began, further)
     return_seqs = message.return_seqs
     return replies.encode_ack(write.request_id, message.topic, result, return_seqs, performance)
 

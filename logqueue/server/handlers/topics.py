@@ -220,7 +220,7 @@ class TopicRoutes:
                 page = readable(topic, page)
                 parts = await _in_steps(page, body)
         await self._service.require_serving().barrier.wait(written, durable)
-        front, back = replies.page_around(request.name, page, request.performance())
+        front, back = replies.page_around(request.name, page, replies.performance(request.began))
         reply = Reply(b"")
         reply.parts = [front, *parts, back]
         return reply
@@ -267,7 +267,9 @@ class TopicRoutes:
                 return await self._large_page(request, topic, page, body)
             page, records = dispatcher.record_texts.of_page(topic, page, _shown(body))
             await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
-            return Reply(replies.encode_page(request.name, page, records, request.performance()))
+            return Reply(
+                replies.encode_page(request.name, page, records, replies.performance(request.began))
+            )
 
     @serves("delete_records")
     def delete(self, request: HttpRequest) -> Answer:
@@ -306,7 +308,9 @@ def _is_large(page: ReadPage, body: read_bodies.DiffBody) -> bool:
 
 def _paged(request: HttpRequest, found: tuple[ReadPage, bytes], spent: Spent) -> Reply:
     page, records = found
-    return Reply(replies.encode_page(request.name, page, records, request.performance()))
+    return Reply(
+        replies.encode_page(request.name, page, records, replies.performance(request.began))
+    )
 
 
 def _configured(request: HttpRequest, result: cmd.PutResult, spent: Spent) -> Reply:
@@ -347,7 +351,8 @@ def _dropped(request: HttpRequest, result: cmd.DropResult, spent: Spent) -> Repl
 
 def _appended(context: tuple[HttpRequest, Engine], result: cmd.AppendResult, spent: Spent) -> Reply:
     request, engine = context
-    performance = request.performance(append_timings(engine, request.name, result, spent))
+    further = append_timings(engine, request.name, result, spent)
+    performance = replies.performance(request.began, further)
     return_seqs = not request.query_string or request.flag("return_seqs", True)
     encoded = replies.encode_appended(request.name, result, return_seqs, performance)
     return Reply(encoded, 201 if result.created else 200)

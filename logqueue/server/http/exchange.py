@@ -13,6 +13,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from logqueue.api.bodies.large import LARGE_BYTES
 from logqueue.api.operations.row import Body
 from logqueue.errors import LogqueueError, PayloadTooLarge, Throttled
@@ -23,6 +25,7 @@ from logqueue.server.http.head import RequestHead
 from logqueue.server.http.head_memo import KnownHead
 from logqueue.server.http.requests import (
     EVENT_STREAM,
+    Answer,
     Begin,
     ClientGone,
     Download,
@@ -104,10 +107,11 @@ class ReplyWriter(Protocol):
         ...
 
 
-class HttpExchange:
+class HttpExchange(msgspec.Struct, eq=False):
     """One request and its reply.
 
     Attributes:
+        writer: What carries the reply.
         request, route: Set once the request is admitted; `request` only until it is answered.
         refusal: The reply to a request that was refused before its body; None otherwise.
         keep_alive: Whether the connection continues after the reply.
@@ -122,30 +126,22 @@ class HttpExchange:
         disconnected: The client is gone.
     """
 
-    __slots__ = (
-        "_body_bytes", "_gone", "disconnected", "due", "held_bytes", "is_answered", "is_complete",
-        "is_held", "is_http_11", "is_whole", "keep_alive", "pending", "refusal", "request", "route",
-        "writer",
-    )  # fmt: skip
-
-    request: HttpRequest
-    route: Route
-
-    def __init__(self, writer: ReplyWriter, keep_alive: bool, is_http_11: bool = True) -> None:
-        self.writer = writer
-        self.keep_alive = keep_alive
-        self.is_http_11 = is_http_11
-        self.refusal: Reply | None = None
-        self.is_whole = False
-        self.is_answered = False
-        self.is_held = False
-        self.is_complete = False
-        self.disconnected = False
-        self.pending: PendingReply | None = None
-        self.due: Reply | PendingReply | None = None
-        self.held_bytes = 0
-        self._gone: asyncio.Future[None] | None = None
-        self._body_bytes = 0
+    writer: ReplyWriter
+    keep_alive: bool
+    is_http_11: bool = True
+    request: HttpRequest = None  # type: ignore[assignment]
+    route: Route = None  # type: ignore[assignment]
+    refusal: Reply | None = None
+    is_whole: bool = False
+    is_answered: bool = False
+    is_held: bool = False
+    is_complete: bool = False
+    disconnected: bool = False
+    pending: PendingReply | None = None
+    due: Reply | PendingReply | None = None
+    held_bytes: int = 0
+    _gone: asyncio.Future[None] | None = None
+    _body_bytes: int = 0
 
     def admit(self, head: RequestHead) -> int:
         """Begin with the request whose head this is.
@@ -181,13 +177,20 @@ class HttpExchange:
         Raises:
             Throttled: The key has all the requests it may have in progress.
         """
-        request = HttpRequest(known.method, known.path, b"", known.headers, self)
-        self.request = request
-        route = self.route = known.route
-        request.route = route.pattern
-        request.name, request.item, request.key = known.name, known.item, known.key
-        request.is_json = known.is_json and body_bytes > 0
-        if is_counted and request.key is not None:
+        self.route = known.route
+        self.request = HttpRequest(
+            known.method,
+            known.path,
+            b"",
+            known.headers,
+            self,
+            known.route.pattern,
+            known.name,
+            known.item,
+            known.key,
+            known.is_json and body_bytes > 0,
+        )
+        if is_counted and known.key is not None:
             self.count()
 
     def count(self) -> None:
@@ -272,6 +275,7 @@ class HttpExchange:
         """The request is whole: answer it now, or when its answer may leave."""
         api = self.writer.api
         request = self.request
+        answer: Answer | Begin
         self.is_whole = True
         if self.refusal is not None:
             self.reply(self.refusal)
@@ -279,19 +283,23 @@ class HttpExchange:
         request.body = body
         self._body_bytes = len(body)
         try:
-            if self.route.stream is not None:
-                self._begin(api.begin(request, self.route))
-                return
-            answer = api.answer(request, self.route)
+            if self.route.stream is None:
+                answer = api.answer(request, self.route)
+            else:
+                answer = api.begin(request, self.route)
         except Exception as error:
             self.reply(api.refuse(request, error))
             return
         # What waits keeps only what it needs of the body.
         request.body = b""
         if isinstance(answer, Pending):
-            self._hold(answer)
+            self.is_held = True
+            self.pending = answer
+            answer.when_ready(self.reply, self._wait_long)
         elif isinstance(answer, Reply):
             self.reply(answer)
+        elif callable(answer):
+            self._begin(answer)
         else:
             self._answer_in_task(answer)
 
@@ -311,11 +319,8 @@ class HttpExchange:
         else:
             self._answer_in_task(answer)
 
-    def _begin(self, begin: Begin | PendingReply) -> None:
+    def _begin(self, begin: Begin) -> None:
         """Begin an endless reply, which continues without this request."""
-        if isinstance(begin, Pending):
-            self._hold(begin)
-            return
         if self.request.method == "HEAD":
             self.writer.write_head(self, 200, EVENT_STREAM)
             self._complete(200)
@@ -324,11 +329,6 @@ class HttpExchange:
         over = partial(service.leave_stream, self.request.key)
         del self.request
         begin(self.writer.open_stream(self, 200, EVENT_STREAM, over))
-
-    def _hold(self, pending: PendingReply) -> None:
-        self.is_held = True
-        self.pending = pending
-        pending.when_ready(self.reply, self._wait_long)
 
     def reply(self, due: Reply | PendingReply) -> None:
         """The reply may leave, or be made and leave; it does when it is its turn."""

@@ -18,8 +18,9 @@ from collections.abc import (
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
+
 from logqueue.api.bodies.unknown_members import header_text
-from logqueue.api.replies import performance
 from logqueue.errors import InvalidRequest, NotAcceptable
 from logqueue.server.auth import Key
 from logqueue.server.engine.pending import Pending
@@ -72,7 +73,7 @@ class RequestPeer(Protocol):
         ...
 
 
-class HttpRequest:
+class HttpRequest(msgspec.Struct, eq=False):
     """What a handler may look at.
 
     Attributes:
@@ -90,36 +91,23 @@ class HttpRequest:
             to have hung up. Set by `api.long_poll`.
     """
 
-    __slots__ = (
-        "_client", "_query", "began", "body", "document", "headers", "ignored", "is_counted",
-        "is_json", "is_long", "item", "key", "method", "name", "query_string", "raw_path", "route",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        method: str,
-        raw_path: bytes,
-        query_string: bytes,
-        headers: list[tuple[bytes, bytes]],
-        client: RequestPeer,
-    ) -> None:
-        self.method = method
-        self.raw_path = raw_path
-        self.query_string = query_string
-        self.headers = headers
-        self.route = "unknown"
-        self.name = ""
-        self.item = ""
-        self.key: Key | None = None
-        self.is_counted = False
-        self.is_json = False
-        self.is_long = False
-        self.body = b""
-        self.document: Any = None
-        self.ignored: Sequence[str] = ()
-        self.began = time.perf_counter()
-        self._client = client
-        self._query: dict[str, str] | None = None
+    method: str
+    raw_path: bytes
+    query_string: bytes
+    headers: list[tuple[bytes, bytes]]
+    _client: RequestPeer
+    route: str = "unknown"
+    name: str = ""
+    item: str = ""
+    key: Key | None = None
+    is_json: bool = False
+    is_counted: bool = False
+    is_long: bool = False
+    body: bytes = b""
+    document: Any = None
+    ignored: Sequence[str] = ()
+    began: float = msgspec.field(default_factory=time.perf_counter)
+    _query: dict[str, str] | None = None
 
     def allows(self, name: str) -> bool:
         """Whether the caller may know and touch the topic or router of this name."""
@@ -167,10 +155,6 @@ class HttpRequest:
         if value in ("true", "1"):
             return True
         return False if value in ("false", "0") else default
-
-    def performance(self, further: bytes = b"") -> bytes:
-        """The performance block of the reply; see `further_timings`."""
-        return performance((time.perf_counter() - self.began) * 1000, further)
 
     async def gone(self) -> None:
         """Return once the client has hung up."""
@@ -230,7 +214,7 @@ class HttpRequest:
             await asyncio.gather(*pending, return_exceptions=True)
 
 
-class Reply:
+class Reply(msgspec.Struct, eq=False):
     """A complete answer.
 
     Attributes:
@@ -240,21 +224,12 @@ class Reply:
             default.
     """
 
-    __slots__ = ("body", "content_type", "extra_headers", "on_undelivered", "parts", "status")
-
-    def __init__(
-        self,
-        body: bytes,
-        status: int = 200,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-        content_type: tuple[bytes, bytes] = JSON_TYPE,
-    ) -> None:
-        self.body = body
-        self.status = status
-        self.content_type = content_type
-        self.extra_headers = headers
-        self.parts: Sequence[bytes] | None = None
-        self.on_undelivered: Callable[[], None] | None = None
+    body: bytes
+    status: int = 200
+    extra_headers: Fields = ()
+    content_type: tuple[bytes, bytes] = JSON_TYPE
+    parts: Sequence[bytes] | None = None
+    on_undelivered: Callable[[], None] | None = None
 
     @property
     def size(self) -> int:
