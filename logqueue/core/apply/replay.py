@@ -84,6 +84,16 @@ def finish_replay(state: State, clean: bool) -> None:
             topic.drop_reserved()
         elif topic.config.durability == "disk":
             topic.head = max(topic.head, topic.seqs_reserved)
+    settle_replay(state)
+
+
+def settle_replay(state: State) -> None:
+    """Settle what is there: leases of records that are gone, jobs that were never handed out.
+
+    It may be done in the middle, where both logs have said the same, and the replay may go on after
+    it: a writer does the same whenever it starts, and goes on.
+    """
+    for topic in state.instances.values():
         if isinstance(topic, QueueTopic):
             _settle_leases(topic)
     for router in state.routers_by_number.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
@@ -17,9 +17,6 @@ from typing import NamedTuple
 import msgspec
 
 from logqueue import events as ev
-from logqueue.core.apply.checkpoints import introduce
-from logqueue.core.apply.dispatch import apply
-from logqueue.core.apply.replay import Replay, count_leases, end_alone, finish_replay
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
@@ -29,9 +26,9 @@ from logqueue.segments.index import LogName
 from logqueue.server.storage import data_directory
 from logqueue.server.storage.checkpoint import JobsCheckpoint, leases_parts
 from logqueue.server.storage.data_directory import log_directory
-from logqueue.server.storage.gaps import Gaps
 from logqueue.server.storage.heads_files import HeadsFiles, put_in_blocks
 from logqueue.server.storage.housework import Housework
+from logqueue.server.storage.log_replay import LogEntry, LogReplay, in_order
 from logqueue.server.storage.payload_store import PayloadStore
 from logqueue.server.storage.reserve import Reserve
 from wal import (
@@ -250,59 +247,25 @@ class Journal:
             WalCorrupt: A frame holds what this version cannot read.
         """
         note = progress or (lambda share: None)
-        clean = True
-        begun = False
-        kept_from = 0
-        gaps = Gaps()
-        jobs = Replay(state)
-        last_order = self.order - 1
-        history = self._history(state, lambda done, total: note(done / total))
-        for order, place, segment, transaction, frame in history:
-            if order > last_order:
-                last_order = order
-            events = transaction.events
-            if place or not events or gaps.count:
-                jobs.catch_up()
-            if not events:
-                gaps.note(state, place)
-                continue
-            if place:
-                _replay_leases(state, events, alone=not begun)
-                continue
-            begun = True
-            self._reach(frame)
-            for event in events:
-                if gaps.count:
-                    jobs.catch_up()
-                    gaps.check(state, event)
-                clean = False
-                if jobs.apply(event, segment):
-                    kept_from = max(kept_from, event.needed_from())
-                    if isinstance(event, ev.Checkpointed):
-                        clean = event.clean
-                        if not event.more:
-                            self._checkpointed.add(event.begun or segment)
-        jobs.catch_up()
-        self.order = last_order + 1
-        self._require_whole(kept_from)
-        if gaps.count:
-            gaps.close(state)
-        finish_replay(state, clean)
+        replay = LogReplay(state, self._reach, last_order=self.order - 1)
+        for entry in self._history(replay, lambda done, total: note(done / total)):
+            replay.take(entry)
+        replay.catch_up()
+        self._checkpointed |= replay.checkpointed
+        self.order = replay.last_order + 1
+        self._require_whole(replay.kept_from)
+        replay.finish()
         note(1.0)
 
     def _history(
-        self, state: State, progress: Callable[[int, int], None] | None
-    ) -> Iterator[_Entry]:
-        """Both logs in the order of decisions. The topics of the checkpoint that the jobs log
-        begins with are made known first of all, whatever lease events are older."""
-        jobs = _transactions(self.jobs, 0, progress, self.payloads)
+        self, replay: LogReplay, progress: Callable[[int, int], None] | None
+    ) -> Iterator[LogEntry]:
+        """Both logs in the order of decisions."""
+        jobs = decoded(self.jobs.read(progress), self.jobs.directory, 0, self.payloads)
         opening = _opening(jobs)
-        for _, _, _, transaction, _ in opening:
-            for event in transaction.events:
-                if type(event) is ev.Checkpointed:
-                    introduce(state, event)
-        leases = _transactions(self.leases, 1, None, self.payloads)
-        return _merged(chain(opening, jobs), leases)
+        replay.open(opening)
+        leases = decoded(self.leases.read(), self.leases.directory, 1, self.payloads)
+        return in_order(chain(opening, jobs), leases)
 
     def _require_whole(self, kept_from: int) -> None:
         """Refuse a log whose oldest segments are missing although they were not dropped."""
@@ -333,26 +296,16 @@ class Journal:
         Args:
             state: Changed in place.
         """
-        log, jobs = self.jobs, Replay(state)
-        begun = False
-        gaps = Gaps()
-        for _, place, segment, transaction, frame in self._history(state, None):
-            events = transaction.events
-            begun = begun or not place
-            if place or not events or frame.number > log.durable:
-                jobs.catch_up()
-            if not events:
-                gaps.note(state, place)
-            elif place:
-                _replay_leases(state, events, alone=not begun)
-            elif frame.number <= log.durable or _is_valid_unsynced(state, events):
-                self._reach(frame)
-                for event in events:
-                    jobs.apply(event, segment)
-        jobs.catch_up()
-        if gaps.count:
-            gaps.close(state)
-        finish_replay(state, clean=True)
+        log, replay = self.jobs, LogReplay(state, self._reach)
+        for entry in self._history(replay, None):
+            _, place, _, transaction, frame = entry
+            if not place and transaction.events and frame.number > log.durable:
+                replay.catch_up()
+                if not _is_valid_unsynced(state, transaction.events):
+                    replay.pass_over(entry)
+                    continue
+            replay.take(entry)
+        replay.finish(is_clean=True)
 
     def _reach(self, frame: Frame) -> None:
         """The events of a frame of the jobs log come next. Data of the segments before it leaves
@@ -650,66 +603,41 @@ def _created_config(event: ev.Event, events: list[ev.Event]) -> TopicOptions:
     raise AssertionError(f"an event of topic instance {event.topic}, which does not exist")
 
 
-_Entry = tuple[int, int, int, ev.Transaction, Frame]
-"""Order, which log (0 jobs, 1 leases), segment, transaction, frame."""
+def decoded(
+    frames: Iterable[Frame], directory: str, place: int, payloads: PayloadStore
+) -> Iterator[LogEntry]:
+    """The transactions in frames of one log.
 
+    Args:
+        frames: Of the log.
+        directory: Where it is.
+        place: Which log, 0 for jobs and 1 for leases.
+        payloads: Where record data is.
 
-def _transactions(
-    log: Log, place: int, progress: Callable[[int, int], None] | None, payloads: PayloadStore
-) -> Iterator[_Entry]:
-    for frame in log.read(progress):
+    Raises:
+        WalCorrupt: A frame holds what this version cannot read.
+    """
+    for frame in frames:
         try:
             transaction = ev.decode(frame.payload)
         except msgspec.MsgspecError as error:
             raise WalCorrupt(
-                segment_path(log.directory, frame.segment),
+                segment_path(directory, frame.segment),
                 None,
                 f"frame {frame.number} is whole but is not a transaction of this version: {error}; "
                 "nothing was changed. Start the version that wrote it",
             ) from error
         if frame.left_out:
             put_in_blocks(frame, transaction, payloads)
-        yield transaction.order, place, frame.segment, transaction, frame
+        yield LogEntry(transaction.order, place, frame.segment, transaction, frame)
 
 
-def _opening(jobs: Iterator[_Entry]) -> list[_Entry]:
+def _opening(jobs: Iterator[LogEntry]) -> list[LogEntry]:
     """The first frames of the jobs log, up to the end of the checkpoint it begins with."""
-    opening: list[_Entry] = []
+    opening: list[LogEntry] = []
     for entry in jobs:
         opening.append(entry)
-        parts = [e for e in entry[3].events if type(e) is ev.Checkpointed]
+        parts = [e for e in entry.transaction.events if type(e) is ev.Checkpointed]
         if (parts and not parts[-1].more) or (len(opening) == 1 and not parts):
             break
     return opening
-
-
-def _merged(jobs: Iterator[_Entry], leases: Iterator[_Entry]) -> Iterator[_Entry]:
-    """Both logs in the order of decisions; of the same decision, the jobs log first."""
-    lease = next(leases, None)
-    for entry in jobs:
-        while lease is not None and lease[0] < entry[0]:
-            yield lease
-            lease = next(leases, None)
-        yield entry
-    if lease is not None:
-        yield lease
-        yield from leases
-
-
-def _replay_leases(state: State, events: list[ev.Event], *, alone: bool) -> None:
-    """Replay one transaction of the leases log.
-
-    Args:
-        state: Changed in place.
-        events: What the leases log says.
-        alone: The jobs log begins later, so it no longer says which of these jobs ended.
-    """
-    for event in events:
-        topic = state.instances.get(event.topic)
-        if topic is None:
-            count_leases(state, event)
-        elif not type(event).log & ev.JOBS:
-            apply(state, event)
-        elif alone:
-            # Otherwise the jobs log says which jobs are done or held; here that is history only.
-            end_alone(topic, event)
