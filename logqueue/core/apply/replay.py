@@ -91,7 +91,7 @@ def settle_replay(state: State) -> None:
     """Settle what is there: leases of records that are gone, jobs that were never handed out.
 
     It may be done in the middle, where both logs have said the same, and the replay may go on after
-    it: a writer does the same whenever it starts, and goes on.
+    it: a writer does the same whenever it starts, and continues.
     """
     for topic in state.instances.values():
         if isinstance(topic, QueueTopic):

@@ -2,7 +2,7 @@
 
 Owns: what a transaction of either log changes, the order in which transactions of two logs that
 grow apart from each other are taken, and what is settled before the state is read. A start takes
-all there is and is done; a standby goes on with what comes. Must not know: files, who asks.
+all there is and is done; a standby continues with what comes. Must not know: files, who asks.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class TransactionOrder:
 
     Every transaction of both logs has a number of its own, so a gap in the numbers is one of the
     other log that is still to come: what follows waits for it. It may also be lost for ever, with
-    the unwritten end of a leases log; whoever calls `take` decides how long to wait.
+    the unwritten end of a leases log; the caller of `take` decides how long to wait.
     """
 
     def __init__(self) -> None:
