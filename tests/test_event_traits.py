@@ -16,7 +16,7 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.core.apply import dispatch
-from logqueue.core.apply.records import AppendRun
+from logqueue.core.apply.append_runs import AppendRun
 from logqueue.events import block as blocks
 from logqueue.events import encoding
 from logqueue.pipeline.audit import log as audit_log

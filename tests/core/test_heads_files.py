@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from zlib import crc32
 
 import msgspec
 import pytest
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
+from logqueue.core.apply.append_runs import RUN_BELOW
+from logqueue.core.batch import JOINED_RECORDS_MAX
 from logqueue.core.invariants import check
 from logqueue.events import split_block
 from logqueue.server.runtime import open_core, read_state
 from logqueue.server.settings import Settings
-from logqueue.server.storage import compaction, heads_files, payload_store
+from logqueue.server.storage import compaction, heads_files, heads_frames, payload_store
+from logqueue.server.storage.heads_frames import HeadsFrame
 from tests.clock import ManualClock
 from tests.core.world import START_MS, World, job, pack, wish
 from tests.effort import IS_THOROUGH, scaled
@@ -154,7 +158,7 @@ def test_what_a_later_version_has_added_is_kept() -> None:
         fields.append("later")
     payload = msgspec.msgpack.encode([order, events])
     for each in (payload, ev.encode(3, [event, event])):
-        short = heads_files._shortened(Frame(1, 1, each, 100))
+        short = heads_frames.shortened(Frame(1, 1, each, 100))
         head = split_block.split(block).head
         assert [fields[5] for fields in msgspec.msgpack.decode(short.payload)[1]] == [head, head]
         # The length of a head takes one byte, that of the block two.
@@ -163,7 +167,21 @@ def test_what_a_later_version_has_added_is_kept() -> None:
         for at in (first, second):
             assert each[at:].startswith(job(text(0))[0])
         assert second > first
-    assert b"later" in heads_files._shortened(Frame(1, 1, payload, 100)).payload
+    assert b"later" in heads_frames.shortened(Frame(1, 1, payload, 100)).payload
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_what_a_later_version_has_added_to_small_appends_is_kept(later: int) -> None:
+    shortening = heads_frames.Shortening()
+    entries: list[HeadsFrame] = []
+    for number in (1, 2, 3):
+        event = ev.RecordsAppended(7, 1, number, 1, pack([job(number)]))
+        order, ((*fields,),) = msgspec.msgpack.decode(ev.encode(number, [event]))
+        payload = msgspec.msgpack.encode([order, [[*fields, *["later"] * later]]])
+        entries += shortening.take(Frame(number, 1, payload, 100 * number))
+    entries += shortening.rest()
+    assert [entry.frames for entry in entries] == ([1, 1, 1] if later else [3])
+    assert all(b"later" in entry.payload for entry in entries) is bool(later)
 
 
 def test_staged_chunks_are_needed_whole() -> None:
@@ -180,6 +198,121 @@ def test_staged_chunks_are_needed_whole() -> None:
     again.run(cmd.StageChunk("p", 1, "s", 0, "a", 7, block, 1))
     again.run(cmd.CommitEpoch("p", 1, (cmd.StagedAttempt(0, "a", 30, 30),)))
     assert [texts[0] for _, _, texts in again.records("s")] == [job(text(n))[0] for n in range(30)]
+
+
+# -- records written one by one --------------------------------------------------------------------
+
+
+def entries_of(fs: SimFileSystem, path: str) -> list[HeadsFrame]:
+    return heads_files._decode(fs.contents()[path])[1]
+
+
+def alone(records: int, topics: str = "q", *, fs: SimFileSystem | None = None) -> World:
+    """Records written one by one to topics in turn, at times of their own."""
+    world = World(fs, segment_bytes=4096 * 12)
+    for topic in topics:
+        world.put(topic, durability="fsync")
+    for n in range(records):
+        world.write(topics[n % len(topics)], job(text(n), tag=f"t{n % 7}" if n % 3 else None))
+        world.wait(n % 5)
+    world.step()
+    world.write_heads()
+    return world
+
+
+@pytest.mark.parametrize("topics", ["q", "qr"])
+@pytest.mark.parametrize("split_from", [200, 1 << 20])
+def test_appends_of_one_record_are_read_as_few(
+    topics: str, split_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their data is gathered from their frames; or it is in the heads file, where it is little."""
+    monkeypatch.setattr(split_block, "SPLIT_FROM_BYTES", split_from)
+    world = alone(1500, topics)
+    infos = world.engine.journal.jobs.segments()
+    assert len(heads_of(world.fs)) == len(infos) - 1 > 2
+    for info, path in zip(infos, heads_of(world.fs), strict=False):
+        entries = entries_of(world.fs, path)
+        assert sum(entry.frames for entry in entries) == info.last - info.first + 1
+        # A tag or none is one form of records or another, so runs are short here.
+        assert max(entry.frames for entry in entries) > 1
+        assert all(
+            entry.run is None or bool(entry.run.spans) is (split_from == 200 and entry.frames > 2)
+            for entry in entries
+        )
+    again, read = started(world.fs)
+    assert read == {infos[-1].path}
+    assert portrait(again.state) == portrait(world.state)
+    for topic in topics:
+        assert again.records(topic) == world.records(topic)
+
+
+def test_records_alike_are_read_256_at_a_time() -> None:
+    world = World(segment_bytes=4096 * 30)
+    world.put(durability="fsync")
+    for n in range(3000):
+        world.write("q", job(n))
+        world.wait(n % 2)
+    world.step()
+    world.write_heads()
+    (first, *_) = heads_of(world.fs)
+    runs = [entry.frames for entry in entries_of(world.fs, first)]
+    # First the topic, last what was appended since the last run that is full.
+    assert runs[0] == 1 and set(runs[1:-1]) == {JOINED_RECORDS_MAX}
+    again, _ = started(world.fs)
+    assert again.records() == world.records()
+
+
+def test_what_comes_between_two_appends_comes_between_them_at_a_start() -> None:
+    """A claim is in the other log: what it has leased must not be appended with what follows."""
+    world = World(segment_bytes=4096 * 4)
+    world.put(durability="fsync", leases_durable=True)
+    for n in range(300):
+        world.write("q", job(n))
+        if n % 7 == 0:
+            world.claim(2)
+        if n % 9 == 0:
+            world.cancel(world.seqs()[-1])
+    world.step()
+    world.write_heads()
+    again, read = started(world.fs)
+    assert len(read) == 1 and portrait(again.state) == portrait(world.state)
+    orders = [
+        entry.run.order
+        for path in heads_of(world.fs)
+        for entry in entries_of(world.fs, path)
+        if entry.run is not None
+    ]
+    assert orders == sorted(orders) and len(orders) > 20
+
+
+def test_damage_costs_one_record_of_those_written_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(split_block, "SPLIT_FROM_BYTES", 200)
+    world = filled(each=1)
+    again, _ = started(damaged(world, 20))
+    topic = again.topic("q")
+    assert topic.batch_of(20) is topic.batch_of(21)
+    assert [seq for seq in range(1, 61) if seq not in topic.readable([seq])] == [20]
+    assert topic.readable([19, 21]).keys() == {19, 21}
+
+
+def test_a_file_of_the_version_before_is_read() -> None:
+    """It has no runs."""
+    world = filled(120, each=RUN_BELOW)
+    before = portrait(world.state)
+    for path in heads_of(world.fs):
+        data = world.fs.contents()[path]
+        header, entries = heads_files._decode(data)
+        assert all(entry.run is None for entry in entries)
+        body = msgspec.msgpack.encode([[e.offset, e.payload, e.left_out] for e in entries])
+        body = b"\xdd" + len(entries).to_bytes(4, "big") + body[1 if len(entries) < 16 else 3 :]
+        header = header._replace(body_bytes=len(body), body_sum=crc32(body))
+        fields = bytearray(header.encode()[: heads_files._HEADER.size])
+        fields[8:12] = (1).to_bytes(4, "little")
+        overwrite(world.fs, path, bytes(fields) + crc32(fields).to_bytes(4, "little") + body)
+    again, read = started(world.fs)
+    assert len(read) == 1 and portrait(again.state) == before
 
 
 # -- heads files that must not be used -------------------------------------------------------------
@@ -309,7 +442,7 @@ def test_hardly_any_data_gets_no_heads_file(monkeypatch: pytest.MonkeyPatch) -> 
     world = World(segment_bytes=4096 * 4)
     world.put(durability="fsync")
     for n in range(200):
-        world.write("q", job(text(n)), *(job(m) for m in range(30)))
+        world.write("q", *(job(m) for m in range(60)), key=f"k{n}")
     world.put("large", durability="fsync")
     for n in range(30):
         world.write("large", job(text(n) * 40))

@@ -31,13 +31,12 @@ _APPLY: dict[type[Any], Callable[[State, Any, int], None]] = {
     **staging.APPLY,
     **jobs.APPLY,
     **checkpoints.APPLY,
-    records.AppendRun: records.run_appended,
 }
 
 
 def apply(
     state: State,
-    event: ev.Event | records.AppendRun,
+    event: ev.Event,
     segment: int = 0,
     *,
     at_once: bool = True,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain, repeat
 from typing import Any
 
 from logqueue import events as ev
 from logqueue.core.apply import replacing
-from logqueue.core.batch import JOINED_BYTES_MAX, JOINED_RECORDS_MAX, Batch
-from logqueue.core.batches import JOINED_BELOW
+from logqueue.core.apply.append_runs import AppendRun
+from logqueue.core.batch import Batch
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
-from logqueue.events import split_block
-from logqueue.events.block import BlockView, join, size_total
+from logqueue.events.block import BlockView, size_total
 
 
 def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> None:
@@ -29,85 +27,23 @@ def _records_appended(state: State, event: ev.RecordsAppended, segment: int) -> 
         topic.remember(event.key, write)
 
 
-RUN_BELOW = JOINED_BELOW[-1]
-"""Appends of so many records are large enough as they are."""
-
-
-class AppendRun:
-    """Neighbouring appends to one topic, to be applied as one: replay has many of them where
-    producers did not batch. At first it is empty.
-
-    Attributes:
-        topic: Number of the topic instance.
-        segment: The jobs-log segment that holds their frames.
-        events: The appends; the seqs of each are right behind those of the one before.
-    """
-
-    __slots__ = ("_form", "_next", "_records_left", "_room", "events", "segment", "topic")
-
-    def __init__(self) -> None:
-        self.topic = self.segment = self._next = 0
-        self.events: list[ev.RecordsAppended] = []
-        self._form = b""
-        self._records_left = JOINED_RECORDS_MAX
-        self._room = JOINED_BYTES_MAX
-
-    def take(self, event: ev.Event, segment: int) -> bool:
-        """Take in an event, if it is an append like those before."""
-        if type(event) is not ev.RecordsAppended:
-            return False
-        # Not bytes but as long as them, where a replay left the data in its file.
-        block = event.block
-        left = self._records_left - event.count
-        room = self._room - len(block)
-        if (
-            left < 0
-            or room < 0
-            or len(block) >= split_block.SPLIT_FROM_BYTES
-            or event.count >= RUN_BELOW
-            or event.cap_floor
-            or event.key is not None
-            or event.hops
-        ):
-            return False
-        form = block[1:4]
-        if not self.events:
-            self.topic, self.segment, self._form = event.topic, segment, form
-        elif (
-            event.first_seq != self._next
-            or event.topic != self.topic
-            or segment != self.segment
-            or form != self._form
-        ):
-            return False
-        self._next = event.first_seq + event.count
-        self._records_left = left
-        self._room = room
-        self.events.append(event)
-        return True
-
-
-def run_appended(state: State, run: AppendRun, segment: int) -> None:
-    """Apply a run of appends."""
+def _run_appended(state: State, run: AppendRun, segment: int) -> None:
     topic = state.instances.get(run.topic)
-    events = run.events
     if topic is None:
         return
-    if len(events) == 1 or events[0].first_seq <= topic.head:
-        for event in events:
-            _records_appended(state, event, segment)
-        return
-    first_seq = events[0].first_seq
-    block = join([event.block for event in events])
-    times = [*chain.from_iterable(repeat(event.at, event.count) for event in events)]
-    batch = Batch.timed(block, first_seq, times, segment)
-    reserved = max(event.seqs_reserved for event in events)
-    # Logs from before an append had its size are still read.
-    size = size_total(block)
-    whole = ev.RecordsAppended(
-        times[-1], run.topic, first_seq, batch.count, block, seqs_reserved=reserved, size=size
-    )
-    take_in(state, topic, whole, batch)
+    times = [run.at - age for age in run.ages]
+    whole = Batch.timed(run.block, run.first_seq, times, segment)
+    for batch in whole.behind(topic.head):
+        event = ev.RecordsAppended(
+            run.at,
+            run.topic,
+            batch.first_seq,
+            batch.count,
+            run.block,
+            seqs_reserved=run.seqs_reserved,
+            size=run.size if batch is whole else size_total(batch.block),
+        )
+        take_in(state, topic, event, batch)
 
 
 def take_in(
@@ -215,6 +151,7 @@ def _keys_remembered(state: State, event: ev.KeysRemembered, segment: int) -> No
 
 APPLY: dict[type[ev.Event], Callable[[State, Any, int], None]] = {
     ev.RecordsAppended: _records_appended,
+    AppendRun: _run_appended,
     ev.RecordsMoved: _records_moved,
     ev.RecordsTrimmed: _records_trimmed,
     ev.RecordsRemoved: _records_removed,

@@ -26,7 +26,8 @@ from logqueue.segments.index import LogName
 from logqueue.server.storage import data_directory
 from logqueue.server.storage.checkpoint import JobsCheckpoint, leases_parts
 from logqueue.server.storage.data_directory import log_directory
-from logqueue.server.storage.heads_files import HeadsFiles, put_in_blocks
+from logqueue.server.storage.heads_files import HeadsFiles
+from logqueue.server.storage.heads_frames import restored
 from logqueue.server.storage.housework import Housework
 from logqueue.server.storage.log_replay import LogEntry, LogReplay, in_order
 from logqueue.server.storage.payload_store import PayloadStore
@@ -37,6 +38,7 @@ from wal import (
     FrameTooLarge,
     Log,
     OsFileSystem,
+    SegmentInfo,
     WalCorrupt,
     WalError,
     WalFull,
@@ -127,8 +129,6 @@ class Journal:
         # The segment that replay has come to.
         self._reached = 0
         self._under_way: JobsCheckpoint | None = None
-        # How much data is in the segments that may get a heads file, by their ids.
-        self._heads_due: dict[int, int] = {}
 
     @classmethod
     def open(
@@ -317,7 +317,7 @@ class Journal:
             # Where damage is set aside, files are as they were read once the log has begun.
             for segment in self.payloads.waiting:
                 if segment < frame.segment:
-                    for _ in self._offload(segment):
+                    for _ in self.payloads.offload(segment):
                         pass
 
     def offload(self) -> Generator[None, None, None]:
@@ -326,31 +326,27 @@ class Journal:
         Yields:
             After about a millisecond of work each. The steps may be made in any thread.
         """
-        pairs = pairwise(self.jobs.segments())
-        sealed = {info.id for info, successor in pairs if successor.header_durable}
+        sealed = {info.id for info in self._sealed()}
         for segment in self.payloads.waiting:
             if segment in sealed:
-                yield from self._offload(segment)
-
-    def _offload(self, segment: int) -> Generator[None, None, None]:
-        self._heads_due[segment] = self.payloads.data_bytes(segment)
-        yield from self.payloads.offload(segment)
+                yield from self.payloads.offload(segment)
 
     def write_heads(self) -> Generator[None, None, None]:
-        """Write heads files of the segments whose data has left memory.
+        """Write heads files of the segments that are sealed by now.
 
         Yields:
             After about a millisecond of work each. The steps wait for the disk, and may be made in
             any thread.
         """
-        segments = {info.id: info for info in self.jobs.segments()}
-        for segment, data_bytes in [*self._heads_due.items()]:
+        for info in self._sealed():
             if self.jobs.failure is not None:
                 return
-            del self._heads_due[segment]
-            info = segments.get(segment)
-            if info is not None:
-                yield from self.heads.write(info, data_bytes)
+            yield from self.heads.write(info)
+
+    def _sealed(self) -> list[SegmentInfo]:
+        """The segments of the jobs log that never change again."""
+        pairs = pairwise(self.jobs.segments())
+        return [info for info, successor in pairs if successor.header_durable]
 
     # -- append ----------------------------------------------------------------------------------
 
@@ -619,7 +615,8 @@ def decoded(
     """
     for frame in frames:
         try:
-            transaction = ev.decode(frame.payload)
+            left_out = frame.left_out
+            transaction = restored(frame, payloads) if left_out else ev.decode(frame.payload)
         except msgspec.MsgspecError as error:
             raise WalCorrupt(
                 segment_path(directory, frame.segment),
@@ -627,8 +624,6 @@ def decoded(
                 f"frame {frame.number} is whole but is not a transaction of this version: {error}; "
                 "nothing was changed. Start the version that wrote it",
             ) from error
-        if frame.left_out:
-            put_in_blocks(frame, transaction, payloads)
         yield LogEntry(transaction.order, place, frame.segment, transaction, frame)
 
 

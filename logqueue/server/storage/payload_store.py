@@ -20,6 +20,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
+from itertools import accumulate
+from struct import Struct
 from threading import Lock
 from typing import NamedTuple
 from weakref import ref
@@ -27,7 +29,7 @@ from zlib import crc32
 
 from logqueue.errors import StorageUnreadable
 from logqueue.events import split_block
-from logqueue.events.split_block import Block, BlockData, data_bounds, split
+from logqueue.events.split_block import Block, BlockData, DataSource, data_bounds, split
 from wal import File, FileSystem, segment_path
 
 PAGE_BYTES = 64 << 10
@@ -144,6 +146,34 @@ class _StoredData:
         return b"".join((pages[0][start:], *pages[1:-1], pages[-1][:end]))
 
 
+class _GatheredData:
+    """The data of one block, in several places of a segment file."""
+
+    __slots__ = ("_file", "_offset", "_spans", "_store", "_sums")
+
+    def __init__(
+        self, store: PayloadStore, file: PayloadFile, offset: int, spans: bytes, sums: bytes
+    ) -> None:
+        self._store = store
+        self._file = file
+        self._offset = offset
+        self._spans = spans
+        self._sums = sums
+
+    def read(self, start: int, end: int) -> bytes:
+        """See DataSource."""
+        if start >= end:
+            return b""
+        return self._store.gather(self._file, self._offset, self._spans, self._sums, start, end)
+
+
+def _elsewhere(length: int, source: DataSource) -> BlockData:
+    """Data that was never in memory."""
+    data = BlockData(b"", 0, length)
+    data.move_to(source)
+    return data
+
+
 def page_sums(data: memoryview) -> tuple[int, ...]:
     """The checksum of each page of a block's data."""
     return tuple(crc32(data[at : at + PAGE_BYTES]) for at in range(0, len(data), PAGE_BYTES))
@@ -185,7 +215,8 @@ class PayloadStore:
         self._lock = Lock()
         self._files: dict[int, PayloadFile] = {}
         self._open: OrderedDict[int, PayloadFile] = OrderedDict()
-        # By segment and offset in it. Segments are never numbered again.
+        # By segment and offset in it: a page, or all data of a block that is in several places.
+        # Segments are never numbered again.
         self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._waiting: dict[int, list[_Unsealed]] = {}
         self._sizes: dict[int, int] = {}
@@ -237,10 +268,6 @@ class PayloadStore:
             offset += len(part)
         return None
 
-    def data_bytes(self, segment: int) -> int:
-        """How much data was found in a segment that is waiting; 0 of others."""
-        return self._sizes.get(segment, 0)
-
     def stored(self, segment: int, offset: int, length: int, sums: tuple[int, ...]) -> BlockData:
         """Data that is in a sealed segment, and was not read.
 
@@ -250,14 +277,31 @@ class PayloadStore:
             length: Of the data, in bytes.
             sums: The checksum of each page.
         """
+        file = self._file(segment)
+        return _elsewhere(length, _StoredData(self, file, offset, length, sums))
+
+    def gathered(
+        self, segment: int, offset: int, length: int, spans: bytes, sums: bytes
+    ) -> BlockData:
+        """The same of data that is in several places of a sealed segment.
+
+        Args:
+            segment: Its id.
+            offset: Where the first of these places is in its file.
+            length: Of all the data, in bytes.
+            spans: Of each place how many bytes are in front of it, and how many it has (u16 each).
+            sums: The checksum of each part (u32 each).
+        """
+        file = self._file(segment)
+        return _elsewhere(length, _GatheredData(self, file, offset, spans, sums))
+
+    def _file(self, segment: int) -> PayloadFile:
         with self._lock:
             file = self._files.get(segment)
             if file is None:
                 path = segment_path(self._directory, segment)
                 file = self._files[segment] = PayloadFile(self._fs, path, segment)
-        data = BlockData(b"", 0, length)
-        data.move_to(_StoredData(self, file, offset, length, sums))
-        return data
+            return file
 
     @property
     def waiting(self) -> list[int]:
@@ -351,6 +395,43 @@ class PayloadStore:
                     found[page - first] = part
                     self._remember((file.id, offset + begin + at), part)
         return [data for data in found if data is not None]
+
+    def gather(
+        self, file: PayloadFile, offset: int, spans: bytes, sums: bytes, start: int, end: int
+    ) -> bytes:
+        """Data of a block that is in several places, from one offset up to another, checked.
+
+        Args:
+            file, offset, spans, sums: See `gathered`.
+            start, end: Within the data.
+
+        Raises:
+            StorageUnreadable: A part cannot be read, or is damaged.
+        """
+        key = file.id, offset
+        with self._lock:
+            data = self._cache.get(key)
+            if data is not None:
+                self._cache.move_to_end(key)
+                return data[start:end]
+            bounds = [*accumulate(Struct(f"<{len(spans) // 2}H").unpack(spans))]
+            found = self._read(file, offset, bounds[-1])
+            parts = [*map(found.__getitem__, map(slice, bounds[::2], bounds[1::2]))]
+            wanted = Struct(f"<{len(sums) // 4}I").unpack(sums)
+            is_whole = True
+            at = 0
+            for place, (part, sum) in enumerate(zip(parts, wanted, strict=True)):
+                if crc32(part) != sum:
+                    is_whole = False
+                    if start < at + len(part) and end > at:
+                        raise self._unreadable(
+                            file, offset + bounds[2 * place], "its checksum is wrong"
+                        )
+                at += len(part)
+            data = b"".join(parts)
+            if is_whole:
+                self._remember(key, data)
+            return data[start:end]
 
     def _read(self, file: PayloadFile, offset: int, length: int) -> bytes:
         try:
