@@ -42,13 +42,13 @@ do differently is in `sending.py`.
     ),
     (
         """\
-A client of one server, for one event loop. The methods are those of Client.
+A client of one log, for one event loop. The methods are those of Client.
 
     Leave `watch` and `work` early through `contextlib.aclosing`, so that their connection ends
     there and then.
 """,
         """\
-A client of one server. Threads may share it.
+A client of one log. Threads may share it.
 
     Each method is documented where the call it makes is described: `help(Client.claim)` shows it.
 """,

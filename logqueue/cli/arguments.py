@@ -96,7 +96,8 @@ def add_address(parser: Flags, *, default: str | None = argparse.SUPPRESS) -> No
     parser.add_argument(
         "--url",
         default=default,
-        help="URL of the server (default: LOGQUEUE_URL, else http://127.0.0.1:4000)",
+        help="URL of the server; of a writer and its standbys, all of them with commas "
+        "(default: LOGQUEUE_URL, else http://127.0.0.1:4000)",
     )
     parser.add_argument("--token", metavar="KEY", default=default, help="API key [LOGQUEUE_TOKEN]")
 

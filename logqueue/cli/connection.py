@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import output
 from logqueue.cli.exits import UsageError, in_short
-from logqueue.errors import LogqueueError, NotReady, ShuttingDown
+from logqueue.errors import LogqueueError
 
 if TYPE_CHECKING:
     from logqueue.client import Client
@@ -29,7 +29,7 @@ SILENT_S = 1.0
 
 
 def url_of(arguments: argparse.Namespace) -> str:
-    """Where a command looks for the server."""
+    """Where a command looks for the server: one URL, or several with commas."""
     return getattr(arguments, "url", None) or os.environ.get("LOGQUEUE_URL") or URL_DEFAULT
 
 
@@ -60,11 +60,13 @@ def retry_s_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _note_once(url: str, total_s: float) -> OnRetry:
     """Says on stderr, once, what the command waits for and until when."""
+    from logqueue.client.backoff import AWAY
+
     is_noted = False
 
     def note(error: LogqueueError, tried_s: float, delay_s: float) -> None:
         nonlocal is_noted
-        is_away = error.status == 0 or isinstance(error, NotReady | ShuttingDown)
+        is_away = error.status == 0 or isinstance(error, AWAY)
         if is_noted or not is_away or tried_s + delay_s < SILENT_S:
             return
         is_noted = True

@@ -45,9 +45,9 @@ def in_short(error: LogqueueError, url: str) -> str:
     """What is wrong, without what to do about it.
 
     Args:
-        url: Where the server was looked for.
+        url: Where the server was looked for; of several, the message names each.
     """
-    if error.code != "unreachable":
+    if error.code != "unreachable" or "," in url:
         return error.message
     # The cause follows the URL: refused, an unknown host name, no reply in time.
     cause = error.message.partition(f"{url}: ")[2] or error.message

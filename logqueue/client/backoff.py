@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logqueue.errors import LogqueueError, NotReady, ShuttingDown
+from logqueue.errors import (
+    LogqueueError,
+    NotReady,
+    NotWriter,
+    ReplicaUnavailable,
+    ShuttingDown,
+)
 
 Clock = Callable[[], float]
 """Seconds that only grow."""
+
+AWAY = (NotReady, NotWriter, ReplicaUnavailable, ShuttingDown)
+"""What a server says that will take calls again, or whose place another one will take."""
 
 Chance = Callable[[], float]
 """A number from 0.0 up to, not including, 1.0."""
@@ -29,14 +38,16 @@ class Backoff:
     The delay before try n+1 is drawn from the upper half of `first_s * factor ** (n - 1)`, at most
     `cap_s`; what the server asks for in Retry-After comes on top.
 
-    A server that is away (refused, restarting, silent) is waited for until `total_s`. One that
-    answers that it has no room now gets `refusals` tries: waiting longer seldom helps.
+    A server that is away (refused, restarting, silent, or one that is to be replaced) is waited for
+    until `total_s`. One that answers that it has no room now gets `refusals` tries: waiting longer
+    seldom helps. With several servers, a try asks one after the other until the writer is found,
+    and delays are between such rounds.
 
     Attributes:
         attempts: How often a call is made at most, at least 1; None for any number.
         first_s: The first delay in seconds.
         factor: By how much delays grow, at least 1.
-        cap_s: The longest delay.
+        cap_s: The longest delay; at most a second while a standby answers that has not taken over.
         total_s: No further try begins later than this after the first; None for no bound. Must be
             longer than the client's `timeout_s`, or a call that timed out is never repeated.
         refusals: How often a running server may refuse for want of room, at least 1; None for any
@@ -64,6 +75,9 @@ class Backoff:
             raise ValueError("total_s must not be negative; None sets no bound")
 
 
+TAKEOVER_CAP_S = 1.0
+"""The longest delay while a standby answers: it may take over at any moment."""
+
 NO_RETRIES = Backoff(attempts=1)
 STREAM_BACKOFF = Backoff(first_s=0.5, cap_s=15.0, total_s=None, refusals=None)
 
@@ -87,19 +101,24 @@ class Attempts:
         self._refused = 0
         self.is_unsure = False
 
-    def delay_after(self, error: LogqueueError, is_repeatable: bool) -> float | None:
+    def delay_after(
+        self, error: LogqueueError, is_repeatable: bool, *, goes_on: bool = False
+    ) -> float | None:
         """Seconds to wait before the next try; None when there must be none.
 
         Args:
             is_repeatable: Whether doing the call twice is as good as doing it once.
+            goes_on: The next try is part of this one: it asks another server.
         """
         self.is_unsure |= not error.had_no_effect
         if not error.retryable or not (error.had_no_effect or is_repeatable):
             return None
-        return self.next_delay(error)
+        return self.next_delay(error, goes_on=goes_on)
 
-    def next_delay(self, error: LogqueueError) -> float | None:
+    def next_delay(self, error: LogqueueError, *, goes_on: bool = False) -> float | None:
         """Seconds to wait before the next try of what may be tried again; None after the last."""
+        if goes_on:
+            return None if self._is_late(0.0) else 0.0
         self._failed += 1
         self._refused += _is_refusal(error)
         backoff = self._backoff
@@ -109,19 +128,26 @@ class Attempts:
             return None
         # Beyond 64 doublings every delay is the longest one; the exponent must not overflow.
         grown = backoff.first_s * backoff.factor ** min(self._failed - 1, 64)
-        delay = min(grown, backoff.cap_s) * (0.5 + self._chance() / 2)
+        cap_s = backoff.cap_s
+        if isinstance(error, NotWriter):
+            cap_s = min(cap_s, TAKEOVER_CAP_S)
+        delay = min(grown, cap_s) * (0.5 + self._chance() / 2)
         delay += error.retry_after_s or 0
-        spent = self._clock() - self._began
-        if backoff.total_s is not None and spent + delay > backoff.total_s:
+        if self._is_late(delay):
             return None
         if backoff.on_retry is not None:
-            backoff.on_retry(error, spent, delay)
+            backoff.on_retry(error, self._clock() - self._began, delay)
         return delay
+
+    def _is_late(self, delay: float) -> bool:
+        """Whether no try may begin after so many seconds more."""
+        total_s = self._backoff.total_s
+        return total_s is not None and self._clock() - self._began + delay > total_s
 
 
 def _is_refusal(error: LogqueueError) -> bool:
     """Whether a running server said that it has no room, and will be there tomorrow to say so."""
-    return error.status > 0 and not isinstance(error, NotReady | ShuttingDown)
+    return error.status > 0 and not isinstance(error, AWAY)
 
 
 class StreamRetry:
@@ -141,6 +167,11 @@ class StreamRetry:
         self._has_delivered = False
         self.retry_ms: int | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a stream was accepted and has not failed since."""
+        return self._opened_at is not None
+
     def opened(self) -> None:
         """A stream was accepted."""
         if not self._was_open:
@@ -153,15 +184,19 @@ class StreamRetry:
         """A stream said something worth having."""
         self._has_delivered = True
 
-    def delay_after(self, error: LogqueueError) -> float | None:
-        """Seconds to wait before the next stream; None when there must be none."""
+    def delay_after(self, error: LogqueueError, *, goes_on: bool = False) -> float | None:
+        """Seconds to wait before the next stream; None when there must be none.
+
+        Args:
+            goes_on: Another server is asked for it as part of this try.
+        """
         if self._opened_at is not None:
             lived_s = self._clock() - self._opened_at
             if self._has_delivered or lived_s >= STREAM_HEALTHY_S:
                 self._attempts = self._fresh_attempts()
             self._opened_at = None
-        delay = self._attempts.next_delay(error)
-        if delay is None or self.retry_ms is None:
+        delay = self._attempts.next_delay(error, goes_on=goes_on)
+        if delay is None or goes_on or self.retry_ms is None:
             return delay
         return max(delay, self.retry_ms / 1000 * (0.5 + self._chance() / 2))
 

@@ -34,6 +34,7 @@ from logqueue.client.failures import ConnectionFailed
 from logqueue.client.following import Following, Working
 from logqueue.client.lazy import httpx
 from logqueue.client.sending import BatchSender, chunks
+from logqueue.client.servers import Servers
 from logqueue.client.sse import events_of, retry_ms_of
 from logqueue.errors import LogqueueError
 from logqueue.shapes import Appended
@@ -50,7 +51,7 @@ class BlockingCalls:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: connecting.Urls | None = None,
         token: str | None = None,
         *,
         node: str | None = None,
@@ -66,7 +67,9 @@ class BlockingCalls:
         """Nothing is sent yet.
 
         Args:
-            url: Where the server is; LOGQUEUE_URL, else http://127.0.0.1:4000.
+            url: Where the server is; LOGQUEUE_URL, else http://127.0.0.1:4000. Several, in a list
+                or with commas between them, are the servers of one log: calls go to the one that
+                is the writer, also after another one has taken over.
             token: The key to call with; LOGQUEUE_TOKEN, else none.
             node: The name under which leases are held where a call gives none; one of its own for
                 each client when not given.
@@ -80,9 +83,10 @@ class BlockingCalls:
             chance: Numbers from 0.0 to 1.0, for jitter; for tests.
 
         Raises:
-            ValueError: The URL is none, or the token cannot go into a header.
+            ValueError: A URL is none, or the token cannot go into a header.
         """
         self._address = connecting.Address.of(url, token, node, timeout_s, connect_timeout_s)
+        self._servers = Servers(self._address.urls)
         self._backoff = backoff or Backoff()
         self._reconnect = reconnect or STREAM_BACKOFF
         self._clock = clock
@@ -147,26 +151,30 @@ class BlockingCalls:
         if request.is_probe:
             backoff = NO_RETRIES
         attempts = Attempts(backoff, self._clock, self._chance)
+        search = self._servers.search()
         while True:
             try:
-                return self._try(request, attempts.is_unsure)
-            except LogqueueError as error:
-                delay = attempts.delay_after(error, request.is_repeatable)
+                return self._try(request, search.url, attempts.is_unsure)
+            except LogqueueError as failure:
+                error = search.failed(failure)
+                delay = attempts.delay_after(error, request.is_repeatable, goes_on=search.goes_on)
                 if delay is None:
-                    raise
+                    raise error from None
             self._sleep(delay)
 
-    def _try(self, request: CallRequest, is_unsure: bool) -> Answer:
+    def _try(self, request: CallRequest, url: str, is_unsure: bool) -> Answer:
         content = request.content(self.node)
-        with connecting.failures_named(self._address):
+        with connecting.failures_named(self._address, url):
             reply = self._connections().request(
                 request.method,
-                request.path,
+                url + request.path,
                 content=content,
                 headers=connecting.headers(request, content),
                 timeout=self._address.timeout(request.wait_ms),
             )
-        connecting.require_success(self._address, reply.status_code, reply.content, reply.headers)
+        connecting.require_success(
+            self._address, url, reply.status_code, reply.content, reply.headers
+        )
         return Answer(reply.status_code, reply.content, is_unsure)
 
     # -- loops ----------------------------------------------------------------------------------
@@ -181,31 +189,38 @@ class BlockingCalls:
     def follow(self, following: Following[T]) -> Generator[T, None, None]:
         """What an endless iteration brings, over as many streams as it takes."""
         retry = StreamRetry(self._backoff, self._reconnect, self._clock, self._chance)
+        search = self._servers.search()
         if isinstance(following, Working):
             self._working[id(following)] = following
         try:
             while not following.is_over():
+                url = search.url
                 try:
-                    with closing(self._bring(following, retry)) as items:
+                    with closing(self._bring(following, retry, url)) as items:
                         yield from items
                     continue
-                except LogqueueError as error:
+                except LogqueueError as failure:
+                    error = search.broke(failure) if retry.is_open else search.failed(failure)
                     yield from following.broken(error)
-                    delay = retry.delay_after(error)
+                    delay = retry.delay_after(error, goes_on=search.goes_on)
                     if delay is None:
-                        raise
+                        raise error from None
+                if search.url != url:
+                    following.moved()
                 self._sleep(delay)
         finally:
             self._working.pop(id(following), None)
 
-    def _bring(self, following: Following[T], retry: StreamRetry) -> Generator[T, None, None]:
+    def _bring(
+        self, following: Following[T], retry: StreamRetry, url: str
+    ) -> Generator[T, None, None]:
         """What one call before a stream, or one stream, brings."""
         call = following.prepare()
         if call is not None:
-            answer = self._try(call.requests[0], False)
+            answer = self._try(call.requests[0], url, False)
             yield from following.prepared(call.read([answer]))
             return
-        with closing(self._events(following, retry)) as events:
+        with closing(self._events(following, retry, url)) as events:
             for event in events:
                 items = following.take(event)
                 retry.delivered()
@@ -214,21 +229,21 @@ class BlockingCalls:
             raise ConnectionFailed("the server ended the stream")
 
     def _events(
-        self, following: Following[Any], retry: StreamRetry
+        self, following: Following[Any], retry: StreamRetry, url: str
     ) -> Generator[ServerSentEvent, None, None]:
         request, headers = following.request(self.node)
-        with connecting.failures_named(self._address, following.silence_ms_max / 1000):
+        with connecting.failures_named(self._address, url, following.silence_ms_max / 1000):
             with self._connections().stream(
                 request.method,
-                request.path,
+                url + request.path,
                 headers={**connecting.headers(request, None), **headers},
                 timeout=self._address.silence(following.silence_ms_max),
             ) as reply:
-                if reply.status_code != 200:
-                    body = reply.read()
-                    connecting.require_success(
-                        self._address, reply.status_code, body, reply.headers
-                    )
+                # The body of a success is the stream, which has no end.
+                body = b"" if reply.status_code == 200 else reply.read()
+                connecting.require_success(
+                    self._address, url, reply.status_code, body, reply.headers
+                )
                 connecting.require_stream(reply.status_code, reply.headers)
                 following.opened()
                 retry.opened()
@@ -349,7 +364,7 @@ def streaming(
 
 
 class Client(BlockingCalls):
-    """A client of one server. Threads may share it.
+    """A client of one log. Threads may share it.
 
     Each method is documented where the call it makes is described: `help(Client.claim)` shows it.
     """

@@ -11,7 +11,7 @@ import re
 import secrets
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,8 @@ from logqueue.client.failures import (
     unexpected,
 )
 from logqueue.client.lazy import httpx
-from logqueue.errors import LogqueueError, Unauthorized
+from logqueue.client.servers import Servers
+from logqueue.errors import LogqueueError, NotWriter, Unauthorized
 from logqueue.version import __version__
 
 URL_DEFAULT = "http://127.0.0.1:4000"
@@ -39,18 +40,27 @@ KEEPALIVE_EXPIRY_S = 4.0
 """Below the server's own, so that a call rarely meets a connection that is being closed."""
 IDLE_CONNECTIONS_MAX = 100
 
+BEHIND_HEADER = "logqueue-behind-ms"
+"""In replies of a standby: by how many milliseconds they may be old."""
+WRITER_HEADER = "logqueue-writer"
+"""In replies of a standby: the URL of the writer, where it is known."""
+
+Urls = str | Sequence[str]
+"""The URL of a server, or those of all servers of one log: several, or one text with commas."""
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server is and who is asking.
+    """Where the servers are and who is asking.
 
     Attributes:
+        urls: At least one; of several, one is the writer.
         node: The name under which leases are held unless a call names another.
         timeout_s: How long a reply may take beyond what its request asks to wait.
         connect_timeout_s: How long a connection may take to be made.
     """
 
-    url: str
+    urls: tuple[str, ...]
     token: str | None = field(repr=False)
     node: str
     timeout_s: float
@@ -59,7 +69,7 @@ class Address:
     @classmethod
     def of(
         cls,
-        url: str | None,
+        url: Urls | None,
         token: str | None,
         node: str | None,
         timeout_s: float,
@@ -68,7 +78,7 @@ class Address:
         """What was given, else what LOGQUEUE_URL and LOGQUEUE_TOKEN say, else the defaults.
 
         Raises:
-            ValueError: The URL, the token or a timeout is invalid.
+            ValueError: A URL, the token or a timeout is invalid.
         """
         key = os.environ.get("LOGQUEUE_TOKEN") if token is None else token
         # A key read from a file ends with a newline.
@@ -80,7 +90,7 @@ class Address:
             )
         if not (timeout_s > 0 and connect_timeout_s > 0):
             raise ValueError("timeout_s and connect_timeout_s must be above 0 seconds")
-        where = _valid_url(url or os.environ.get("LOGQUEUE_URL") or URL_DEFAULT)
+        where = urls_of(url or os.environ.get("LOGQUEUE_URL") or URL_DEFAULT)
         return cls(where, key or None, node or _own_name(), timeout_s, connect_timeout_s)
 
     def settings(self) -> dict[str, Any]:
@@ -89,7 +99,6 @@ class Address:
         if self.token is not None:
             headers["authorization"] = f"Bearer {self.token}"
         return {
-            "base_url": self.url,
             "headers": headers,
             "limits": httpx.Limits(
                 max_connections=None,
@@ -97,7 +106,7 @@ class Address:
                 keepalive_expiry=KEEPALIVE_EXPIRY_S,
             ),
             # Certificates are loaded only where they are looked at: it takes longer than a call.
-            "verify": self.url.startswith("https://"),
+            "verify": any(url.startswith("https://") for url in self.urls),
             # A queue is not reached through the proxy that the environment names for the web.
             "trust_env": False,
         }
@@ -113,6 +122,20 @@ class Address:
 
 def _own_name() -> str:
     return f"{socket.gethostname()[:80]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def urls_of(given: Urls) -> tuple[str, ...]:
+    """The URLs, each once and without a slash at its end.
+
+    Args:
+        given: One text, with a comma between URLs, or one text for each.
+
+    Raises:
+        ValueError: One is not the URL of a server.
+    """
+    texts = given.split(",") if isinstance(given, str) else given
+    urls = [_valid_url(text.strip() if isinstance(text, str) else text) for text in texts]
+    return Servers(urls).urls
 
 
 def _valid_url(text: str) -> str:
@@ -134,7 +157,7 @@ def _valid_url(text: str) -> str:
         raise ValueError(f"invalid server URL '{text}': ports go from 1 to 65535")
     if url.path.rstrip("/").endswith("/v0"):
         raise ValueError(f"invalid server URL '{text}': leave out the /v0, as in http://host:port")
-    return text.rstrip("/")
+    return text.partition("#")[0].rstrip("/")
 
 
 def headers(request: CallRequest, content: bytes | None) -> dict[str, str]:
@@ -146,36 +169,37 @@ def headers(request: CallRequest, content: bytes | None) -> dict[str, str]:
 
 
 @contextmanager
-def failures_named(address: Address, silent_s: float | None = None) -> Iterator[None]:
+def failures_named(address: Address, url: str, silent_s: float | None = None) -> Iterator[None]:
     """Turns what httpx raises into this client's errors, without its traceback.
 
     Args:
-        address: What is called.
+        url: The server that is called.
         silent_s: For a stream: after so many seconds without a byte it counts as broken.
     """
     try:
         yield
     except httpx.HTTPError as error:
-        named = _named(error, address, silent_s)
+        named = _named(error, address, url, silent_s)
         raise named from None
 
 
-def _named(error: httpx.HTTPError, address: Address, silent_s: float | None) -> LogqueueError:
+def _named(
+    error: httpx.HTTPError, address: Address, url: str, silent_s: float | None
+) -> LogqueueError:
     match error:
         case httpx.ConnectTimeout() | httpx.PoolTimeout():
             return Unreachable(
-                f"cannot connect to {address.url}: no connection within "
-                f"{address.connect_timeout_s:g} s"
+                f"cannot connect to {url}: no connection within {address.connect_timeout_s:g} s"
             )
         case httpx.ConnectError() | httpx.ProxyError():
             cause = _root(error)
             kind = TlsFailed if isinstance(cause, ssl.SSLError) else Unreachable
-            return kind(f"cannot connect to {address.url}: {_why(cause)}")
+            return kind(f"cannot connect to {url}: {_why(cause)}")
         case httpx.TimeoutException() if silent_s is not None:
-            return Silence(f"the stream from {address.url} was silent for {silent_s:g} s")
+            return Silence(f"the stream from {url} was silent for {silent_s:g} s")
         case httpx.TimeoutException():
             return LostReply(
-                f"no reply from {address.url} in time (timeout_s is {address.timeout_s:g}, plus "
+                f"no reply from {url} in time (timeout_s is {address.timeout_s:g}, plus "
                 "what the call asks to wait)"
             )
         case httpx.LocalProtocolError():
@@ -183,7 +207,7 @@ def _named(error: httpx.HTTPError, address: Address, silent_s: float | None) -> 
             return UnexpectedReply("the request cannot be sent as HTTP: check its values")
         case _:
             return LostReply(
-                f"the connection to {address.url} broke before the reply: {_why(_root(error))}"
+                f"the connection to {url} broke before the reply: {_why(_root(error))}"
             )
 
 
@@ -215,20 +239,30 @@ def _why(cause: BaseException) -> str:
             return str(cause) or type(cause).__name__
 
 
-def require_success(address: Address, status: int, body: bytes, head: Mapping[str, str]) -> None:
-    """Raise what a reply says unless it says success.
+def require_success(
+    address: Address, url: str, status: int, body: bytes, head: Mapping[str, str]
+) -> None:
+    """Raise what a reply says unless it says success, and comes from the writer.
+
+    Args:
+        url: The server that gave it.
 
     Raises:
-        LogqueueError: The refusal; UnexpectedReply when it is not a reply of this API.
+        LogqueueError: The refusal; UnexpectedReply when it is not a reply of this API; NotWriter
+            for the reply of a standby, where there are other servers to ask.
     """
+    are_several = len(address.urls) > 1
+    if are_several and BEHIND_HEADER in head:
+        raise NotWriter.because(f"{url} follows another server", head.get(WRITER_HEADER, ""))
     if 200 <= status < 300:
         return
     error = refusal(status, body, head.get("retry-after"))
     if isinstance(error, Unauthorized):
+        server = url if are_several else "the server"
         sent = (
             "no API key was sent"
             if address.token is None
-            else "the server does not accept the API key that was sent"
+            else f"{server} does not accept the API key that was sent"
         )
         hint = f"{sent}: give one with token=, --token or LOGQUEUE_TOKEN"
         raise Unauthorized(f"{error.message}; {hint}", error.detail)

@@ -76,6 +76,10 @@ class Following(ABC, Generic[T]):
     def opened(self) -> None:
         """Take in that the server has accepted the stream."""
 
+    def moved(self) -> None:
+        """Take in that another server is asked from now on: sessions of the one before are unknown
+        there."""
+
     @abstractmethod
     def take(self, event: ServerSentEvent) -> list[T]:
         """What an event means for the iteration.
@@ -186,6 +190,10 @@ class Watching(Following[WatchFrame]):
             case TopicDeleted():
                 self._starts.pop(frame.topic, None)
         return [frame]
+
+    def moved(self) -> None:
+        """See Following."""
+        self._wid = None
 
     def broken(self, error: LogqueueError) -> list[WatchFrame]:
         """See Following."""

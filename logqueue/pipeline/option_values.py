@@ -84,16 +84,17 @@ def whole(given: Mapping[str, str], name: str, default: int, least: int, most: i
 
 
 def server_url(given: Mapping[str, str]) -> str:
-    """The option `url`.
+    """The option `url`; of several servers of one log, their URLs with commas between them.
 
     Raises:
         PipelineError: It is missing, or not a URL of a server.
     """
-    url = given.get("url", "").strip().rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        what = f"is {quoted(url)}" if url else "is missing"
-        raise PipelineError(f"option url {what}: write the server's URL, http://host:port")
-    return url
+    urls = [text.strip().rstrip("/") for text in given.get("url", "").split(",")]
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            what = f"is {quoted(url)}" if any(urls) else "is missing"
+            raise PipelineError(f"option url {what}: write the server's URL, http://host:port")
+    return ",".join(urls)
 
 
 def require_topic(name: str, option: str, hint: str = "") -> None:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from logqueue.client import AsyncClient, Backoff, Client, ConfigFields
 from logqueue.client.calls import as_json
+from logqueue.client.connecting import Urls
 from logqueue.client.topic_calls import known_config
 from logqueue.shapes import Appended, TopicEnsured
 from logqueue.worker.environment import Environment, Network
@@ -47,7 +48,7 @@ class App:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: Urls | None = None,
         token: str | None = None,
         *,
         middleware: Iterable[Middleware] = (),
@@ -59,7 +60,8 @@ class App:
         """Nothing is connected yet.
 
         Args:
-            url: Where the server is; LOGQUEUE_URL, else http://127.0.0.1:4000.
+            url: Where the server is, or all servers of one log, see `Client`; LOGQUEUE_URL, else
+                http://127.0.0.1:4000.
             token: The key to call with; LOGQUEUE_TOKEN, else none.
             middleware: Around every handler, and beside every send.
             lifespan: An async context manager that makes what handlers share.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from logqueue.client import AsyncClient, Backoff, Client
-from logqueue.client.connecting import TIMEOUT_S
+from logqueue.client.connecting import TIMEOUT_S, Urls
 from logqueue.worker.leases import LeaseKeeper
 
 ONE_TRY = Backoff(attempts=1)
@@ -53,7 +53,8 @@ class Network:
     """A server somewhere, the machine's clock, a thread per keeper.
 
     Args:
-        url: Where the server is; LOGQUEUE_URL, else http://127.0.0.1:4000.
+        url: Where the server is, or all servers of one log, see `Client`; LOGQUEUE_URL, else
+            http://127.0.0.1:4000.
         token: The key to call with; LOGQUEUE_TOKEN, else none.
         timeout_s: How long a reply may take, in seconds; the client's default when not given.
         backoff: How calls of producers are retried; the client's default when not given.
@@ -61,7 +62,7 @@ class Network:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: Urls | None = None,
         token: str | None = None,
         *,
         timeout_s: float | None = None,

@@ -18,12 +18,15 @@ from typing import Any, Literal, TypeVar
 
 from logqueue import shapes
 from logqueue.client import Unreachable
+from logqueue.client.backoff import TAKEOVER_CAP_S
 from logqueue.client.following import Interrupted
 from logqueue.errors import (
     Forbidden,
     LogqueueError,
     NotAQueue,
     NotReady,
+    NotWriter,
+    ReplicaUnavailable,
     ShuttingDown,
     TopicNotFound,
     Unauthorized,
@@ -41,7 +44,7 @@ PAUSE_S_MAX = 5.0
 HELD_BACK_S_MAX = 0.5
 """Longest pause between claims while the queue has jobs but delivers none."""
 
-AWAY = (Unreachable, ShuttingDown, NotReady)
+AWAY = (Unreachable, ShuttingDown, NotReady, NotWriter, ReplicaUnavailable)
 """Failures that say nothing about whether streams get through."""
 
 HOLDING_BACK = ("paused", "rate_limited", "max_in_flight")
@@ -155,6 +158,8 @@ class JobSource:
 
     def _backoff(self, error: LogqueueError) -> float:
         longest = min(PAUSE_S_MIN * 2.0 ** min(self._failures, 16), PAUSE_S_MAX)
+        if isinstance(error, NotWriter):
+            longest = min(longest, TAKEOVER_CAP_S)
         return longest * (0.5 + self._chance.random() / 2) + (error.retry_after_s or 0)
 
     async def _pause(self, seconds: float) -> None:

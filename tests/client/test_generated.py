@@ -16,7 +16,7 @@ def test_the_committed_file_is_what_the_script_makes() -> None:
 
 
 def test_a_substitution_that_finds_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no longer says: A client of one server, for one event"):
+    with pytest.raises(ValueError, match="no longer says: A client of one log, for one event"):
         blocking(SOURCE.replace("for one event loop", "for a loop"))
     with pytest.raises(ValueError, match=r"no longer has: .*enter"):
         blocking(SOURCE.replace("__aenter__", "enter").replace("__aexit__", "exit"))
