@@ -22,7 +22,11 @@ class ObjectMissing(StoreError):
 
 
 class ObjectExists(StoreError):
-    """An object of that key is there already: nothing was written."""
+    """An object of that key is there already, and this reply wrote nothing.
+
+    Where something between the caller and the store repeats requests, it may be the object of this
+    very call: a caller that must know reads it.
+    """
 
 
 class ObjectChanged(StoreError):
@@ -34,7 +38,8 @@ class StoreUnavailable(StoreError):
 
 
 class StoreRefused(StoreError):
-    """The store refuses, and would again: credentials, permission, bucket, or what it cannot do."""
+    """The store refuses, and would again: credentials, permission, bucket, or what it cannot do.
+    Nothing was written."""
 
 
 class StoredObject(NamedTuple):

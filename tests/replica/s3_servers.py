@@ -1,0 +1,133 @@
+"""S3 servers for tests: one in this process, one that says what a test asks for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytest
+
+REGION = "us-east-1"
+
+
+class S3Server(NamedTuple):
+    """Where a server is, and who may ask it."""
+
+    endpoint: str
+    access_key: str = "tests"
+    secret_key: str = "tests-secret"
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to find it."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": REGION,
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    @contextmanager
+    def in_environment(self) -> Iterator[None]:
+        """Stores that are opened meanwhile find it."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("AWS_")]:
+                patch.delenv(name)
+            for name, value in self.environment().items():
+                patch.setenv(name, value)
+            yield
+
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket."""
+        import boto3
+
+        boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+        ).create_bucket(Bucket=name)
+
+
+@contextmanager
+def moto_server() -> Iterator[S3Server]:
+    """The wire of S3, and its conditions on writes, in a thread of this process."""
+    import logging
+
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield S3Server(f"http://{host}:{port}")
+    finally:
+        server.stop()
+
+
+class ScriptedServer:
+    """Answers every request with the next of some replies.
+
+    Attributes:
+        requests: The first lines of what was asked.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self.replies: list[Callable[[socket.socket], None]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def s3(self) -> S3Server:
+        """Where it is."""
+        return S3Server(f"http://127.0.0.1:{self._listener.getsockname()[1]}")
+
+    def says(self, status: int, code: str = "", headers: str = "", body: str = "") -> None:
+        """The next reply; with the code of an error."""
+        if code:
+            body = f"<Error><Code>{code}</Code><Message>because</Message></Error>"
+        reply = (
+            f"HTTP/1.1 {status} Said\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
+            f"{headers}\r\n{body}"
+        )
+        self.replies.append(lambda connection: connection.sendall(reply.encode()))
+
+    def hangs_up(self) -> None:
+        """The next request gets no reply, and its connection ends."""
+        self.replies.append(lambda connection: None)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                data = b""
+                while b"\r\n\r\n" not in data:
+                    if not (part := connection.recv(1 << 16)):
+                        break
+                    data += part
+                head, _, rest = data.partition(b"\r\n\r\n")
+                self.requests.append(head.split(b"\r\n")[0].decode())
+                lengths = [
+                    int(line.partition(b":")[2])
+                    for line in head.split(b"\r\n")
+                    if line.lower().startswith(b"content-length:")
+                ]
+                left = (lengths or [0])[0] - len(rest)
+                while left > 0:
+                    left -= len(connection.recv(1 << 16))
+                if self.replies:
+                    self.replies.pop(0)(connection)
