@@ -241,6 +241,7 @@ def test_metrics_and_the_registry_of_workers_count_it() -> None:
 ASKS: dict[str, set[str]] = {
     # The state of a journal is its checkpoints; a topic's first event says how it is logged.
     "logqueue.server.storage.journal": {"Checkpointed", "TopicCreated"},
+    "logqueue.server.storage.log_replay": {"Checkpointed"},
     # Whether a segment begins with a whole checkpoint; whether the log ends with a clean one.
     "logqueue.server.storage.segment_store": {"Checkpointed"},
     "logqueue.pipeline.engines.spark.formats.wal_source": {"Checkpointed"},

@@ -39,7 +39,7 @@ class Checkpointed(Event, frozen=True, array_like=True, tag=32):
 
     def visit_topics(self, to: TopicVisitor) -> None:
         """See `Event.visit_topics`."""
-        to.checkpointed(self)
+        to.checkpointed(self, self.topics, self.routers, self.producers, clean=self.clean)
 
     def needed_from(self) -> int:
         """See `Event.needed_from`."""

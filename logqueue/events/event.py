@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
+from logqueue.events.snapshots import ProducerSnapshot, RouterSnapshot, TopicSnapshot
 from logqueue.model.config import RouterOptions, TopicOptions
 
 if TYPE_CHECKING:
-    from logqueue.events.checkpoints import Checkpointed
     from logqueue.events.split_block import SplitBlock
-    from logqueue.events.staging import EpochCommitted, StagedDropped
 
 JOBS = 1
 LEASES = 2
@@ -172,14 +171,26 @@ class TopicVisitor:
     def router_configured(self, event: Event, router: int, options: RouterOptions) -> None:
         """A router has new options."""
 
-    def epoch_committed(self, event: EpochCommitted) -> None:
-        """A producer's epoch is complete."""
+    def epoch_committed(
+        self, event: Event, producer: str, epoch: int, ranges: Sequence[tuple[str, int, int]]
+    ) -> None:
+        """A producer's epoch is complete; ranges are (topic name, first seq, last seq)."""
 
-    def staged_dropped(self, event: StagedDropped) -> None:
-        """What a producer had staged was not committed in time."""
+    def staged_dropped(self, event: Event, producer: str, *, forget: bool) -> None:
+        """What a producer had staged was not committed in time; perhaps its last epoch is
+        forgotten, too."""
 
-    def checkpointed(self, event: Checkpointed) -> None:
-        """Topics, routers and producers as they are at this place in the log."""
+    def checkpointed(
+        self,
+        event: Event,
+        topics: Sequence[TopicSnapshot],
+        routers: Sequence[RouterSnapshot],
+        producers: Sequence[ProducerSnapshot],
+        *,
+        clean: bool,
+    ) -> None:
+        """Topics, routers and producers as they are at this place in the log; `clean` at an
+        orderly end."""
 
 
 class RecordVisitor:

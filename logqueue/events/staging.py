@@ -113,7 +113,7 @@ class EpochCommitted(Event, frozen=True, array_like=True, tag=42):
 
     def visit_topics(self, to: TopicVisitor) -> None:
         """See `Event.visit_topics`."""
-        to.epoch_committed(self)
+        to.epoch_committed(self, self.producer, self.epoch, self.ranges)
 
 
 class StagedDropped(Event, frozen=True, array_like=True, tag=43):
@@ -133,4 +133,4 @@ class StagedDropped(Event, frozen=True, array_like=True, tag=43):
 
     def visit_topics(self, to: TopicVisitor) -> None:
         """See `Event.visit_topics`."""
-        to.staged_dropped(self)
+        to.staged_dropped(self, self.producer, forget=self.forget)

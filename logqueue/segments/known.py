@@ -6,7 +6,7 @@ files. Names and types of topic instances never change; floors and the options o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -124,16 +124,24 @@ class KnownTopics(ev.TopicVisitor):
             known.options = options
             self.changed_routers.add(router)
 
-    def checkpointed(self, event: ev.Checkpointed) -> None:
+    def checkpointed(
+        self,
+        event: ev.Event,
+        topics: Sequence[ev.TopicSnapshot],
+        routers: Sequence[ev.RouterSnapshot],
+        producers: Sequence[ev.ProducerSnapshot],
+        *,
+        clean: bool,
+    ) -> None:
         """See `TopicVisitor`."""
-        for kept in event.topics:
+        for kept in topics:
             facts = self.topic(kept.topic)
             facts.name, facts.is_queue = kept.name, kept.config.is_queue
             facts.cap_floor = max(facts.cap_floor, kept.cap_floor)
             facts.ttl_floor = max(facts.ttl_floor, kept.ttl_floor)
             facts.head = max(facts.head, kept.head)
             self.changed.add(kept.topic)
-        for edge in event.routers:
+        for edge in routers:
             self.routers[edge.router] = RouterFacts(
                 edge.router, edge.name, edge.source, edge.dest, edge.options
             )

@@ -53,10 +53,10 @@ def test_a_dead_letter_comes_back_as_it_was(world: World) -> None:
 
 def test_redrive_moves_once_through_a_crash(world: World) -> None:
     die(world, *range(10))
-    outcome = world.engine.execute(cmd.Redrive("letters", limit=6))
+    outcome = world.execute(cmd.Redrive("letters", limit=6))
     world.kill()
     assert world.seqs("letters") == [*range(1, 11)] and world.seqs() == [], "nothing was promised"
-    outcome = world.engine.execute(cmd.Redrive("letters", limit=6))
+    outcome = world.execute(cmd.Redrive("letters", limit=6))
     world.hold(outcome)
     world.kill()
     assert world.seqs("letters") == [7, 8, 9, 10] and len(world.seqs()) == 6

@@ -29,6 +29,7 @@ from logqueue.model.limits import Quotas
 from logqueue.model.tag_predicate import Predicate
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Executed
+from logqueue.server.engine.portions import has_portions, portions
 from logqueue.server.runtime import open_core
 from logqueue.server.settings import Settings
 from logqueue.server.storage.archive import LogArchive
@@ -203,9 +204,21 @@ class World:
 
     def run(self, command: cmd.Command[Any]) -> Any:
         """Execute a command; the reply comes when its promise holds."""
-        outcome = self.engine.execute(command)
+        outcome = self.execute(command)
         self.hold(outcome)
         return outcome.result
+
+    def execute(self, command: cmd.Command[Any]) -> Executed[Any]:
+        """Execute a command, all of its portions one after the other."""
+        if not has_portions(self.engine, command):
+            return self.engine.execute(command)
+        steps = portions(self.engine, command)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                whole: Executed[Any] = end.value
+                return whole
 
     def hold(self, outcome: Executed[Any]) -> None:
         """Step the log until a reply may leave.

@@ -97,11 +97,11 @@ def test_a_queue_that_changes_between_two_steps(monkeypatch: pytest.MonkeyPatch)
     try:
         steps = Steps(monkeypatch)
         engine = memory.core._dispatcher.engine
-        steps.after_first = lambda: engine.execute_one(cmd.RemoveRecords("q", [*range(26, 51)]))
+        steps.after_first = lambda: engine.execute(cmd.RemoveRecords("q", [*range(26, 51)]))
         page = memory.call("GET", "topics/q/jobs?limit=60")
         assert [job["$seq"] for job in page["jobs"]] == [*range(1, 26), *range(51, 86)]
         steps.seen.clear()
-        steps.after_first = lambda: engine.execute_one(cmd.DropTopic("q", False))
+        steps.after_first = lambda: engine.execute(cmd.DropTopic("q", False))
         exchange = memory.begin("GET", "topics/q/jobs?limit=60")
         assert exchange.status == 404 and b"topic_not_found" in exchange.take()
     finally:

@@ -185,7 +185,7 @@ def test_a_page_is_what_it_was_when_it_was_read(monkeypatch: pytest.MonkeyPatch)
             for part in encode_in_parts(*args):
                 parts.append(part)
                 if len(parts) == 2:
-                    memory.core._dispatcher.engine.execute_one(delete)
+                    memory.core._dispatcher.engine.execute(delete)
                 yield part
 
         delete = cmd.DropTopic("log", False)

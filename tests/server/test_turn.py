@@ -377,7 +377,7 @@ def test_other_commands_see_what_was_submitted_before_them(memory: Memory) -> No
 
 def test_a_fault_is_an_error_for_its_group_alone(memory: Memory) -> None:
     engine = memory.dispatcher.engine
-    execute = engine.execute_one
+    execute = engine.execute
 
     def faulty(command: cmd.Command[Any], now: int) -> Any:
         if isinstance(command, cmd.Cohort) and isinstance(command.members[0], cmd.AckJobs):
@@ -385,10 +385,10 @@ def test_a_fault_is_an_error_for_its_group_alone(memory: Memory) -> None:
         return execute(command, now)
 
     memory.take(max=2)
-    vars(engine)["execute_one"] = faulty
+    vars(engine)["execute"] = faulty
     answers = [told(e) for e in memory.begin_together(write(), ack(1), ack(2), claim())]
     assert [status for status, _ in answers] == [200, 500, 500, 200]
-    del vars(engine)["execute_one"]
+    del vars(engine)["execute"]
     assert memory.settle("ack", 1, 2)["acked"] == 2
 
 

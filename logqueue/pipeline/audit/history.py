@@ -251,21 +251,27 @@ class AuditHistory:
             inst.missing.append((first, last, order))
 
     def _epoch(
-        self, event: ev.EpochCommitted, committed: list[tuple[str, int, int]], order: int
+        self,
+        producer: str,
+        epoch: int,
+        ranges: Sequence[tuple[str, int, int]],
+        committed: list[tuple[str, int, int]],
+        order: int,
     ) -> None:
-        epochs = self.producers.setdefault(event.producer, Epochs())
+        epochs = self.producers.setdefault(producer, Epochs())
         if epochs.last is not None:
-            if event.epoch <= epochs.last:
-                epochs.repeated.append((event.epoch, order))
-            elif event.epoch > epochs.last + 1:
-                epochs.gaps.append((epochs.last + 1, event.epoch - 1, order))
-        said = sorted((name, first, last) for name, first, last in event.ranges)
+            if epoch <= epochs.last:
+                epochs.repeated.append((epoch, order))
+            elif epoch > epochs.last + 1:
+                epochs.gaps.append((epochs.last + 1, epoch - 1, order))
+        noted = sorted((name, first, last) for name, first, last in ranges)
         # What went to topics that are in memory only is not in the log.
-        logged = [part for part in said if not any(i.was_in_memory for i in self.named(part[0]))]
-        if logged != sorted(committed) and said != sorted(committed):
-            epochs.unlike.append((event.epoch, order, f"{said} was said, {sorted(committed)} came"))
-        epochs.committed.append((event.epoch, order))
-        epochs.last = max(epochs.last or 0, event.epoch)
+        logged = [part for part in noted if not any(i.was_in_memory for i in self.named(part[0]))]
+        if logged != sorted(committed) and noted != sorted(committed):
+            unlike = f"the commit names {noted}, the log has {sorted(committed)}"
+            epochs.unlike.append((epoch, order, unlike))
+        epochs.committed.append((epoch, order))
+        epochs.last = max(epochs.last or 0, epoch)
 
 
 class _Reader(ev.TopicVisitor, ev.RecordVisitor):
@@ -305,18 +311,28 @@ class _Reader(ev.TopicVisitor, ev.RecordVisitor):
         if edge is not None:
             edge.has_filter = edge.has_filter or options.filter is not None
 
-    def epoch_committed(self, event: ev.EpochCommitted) -> None:
-        self._history._epoch(event, self._committed, self._order)
+    def epoch_committed(
+        self, event: ev.Event, producer: str, epoch: int, ranges: Sequence[tuple[str, int, int]]
+    ) -> None:
+        self._history._epoch(producer, epoch, ranges, self._committed, self._order)
 
-    def staged_dropped(self, event: ev.StagedDropped) -> None:
+    def staged_dropped(self, event: ev.Event, producer: str, *, forget: bool) -> None:
         producers = self._history.producers
-        if event.forget and event.producer in producers:
-            producers[event.producer].last = None
+        if forget and producer in producers:
+            producers[producer].last = None
 
-    def checkpointed(self, event: ev.Checkpointed) -> None:
+    def checkpointed(
+        self,
+        event: ev.Event,
+        topics: Sequence[ev.TopicSnapshot],
+        routers: Sequence[ev.RouterSnapshot],
+        producers: Sequence[ev.ProducerSnapshot],
+        *,
+        clean: bool,
+    ) -> None:
         """Says what is known already, unless older segments are gone or damaged."""
         history = self._history
-        for kept in event.topics:
+        for kept in topics:
             inst = history.instances.get(kept.topic)
             if inst is None:
                 inst = history._instance(kept.topic, kept.name)
@@ -328,17 +344,17 @@ class _Reader(ev.TopicVisitor, ev.RecordVisitor):
             for first, last in kept.holes:
                 inst.holes.append((first, last, "skipped"))
             inst.reserved = max(inst.reserved, kept.seqs_reserved)
-        if event.clean:
+        if clean:
             # From here on, nothing is promised beyond the heads.
             for inst in history.instances.values():
                 inst.reserved = min(inst.reserved, inst.head)
-        for edge in event.routers:
+        for edge in routers:
             if edge.router not in history.edges:
                 has_filter = edge.options.filter is not None
                 history.edges[edge.router] = Edge(
                     edge.router, edge.name, edge.source, edge.dest, has_filter, None, edge.cursor
                 )
-        for producer in event.producers:
+        for producer in producers:
             if producer.name not in history.producers and producer.epoch >= 0:
                 history.producers[producer.name] = Epochs(producer.epoch)
 

@@ -217,7 +217,7 @@ class Dispatcher:
         began = time.perf_counter()
         name = members[0].topic
         try:
-            executed = self.engine.execute_one(cmd.Cohort(name, members), now)
+            executed = self.engine.execute(cmd.Cohort(name, members), now)
         except LogqueueError:
             for command, pending in cohort:
                 self._decide_alone(command, pending, now)
@@ -241,7 +241,7 @@ class Dispatcher:
             return
         began = time.perf_counter()
         try:
-            executed = self.engine.execute_one(command, now)
+            executed = self.engine.execute(command, now)
         except LogqueueError as refusal:
             self._refuse(command.topic, pending, refusal)
             return
@@ -561,7 +561,7 @@ class Dispatcher:
         ready_before = topic.ready
         try:
             claim = cmd.ClaimJobs(topic.name, tuple([claimer for _, claimer in line]))
-            outcome = self.engine.execute_one(claim, now)
+            outcome = self.engine.execute(claim, now)
         except LogqueueError as refusal:
             self._fail(waitlist, refusal)
             return

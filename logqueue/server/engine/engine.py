@@ -36,7 +36,6 @@ from logqueue.errors import (
 from logqueue.model import limits
 from logqueue.model.clock import Clock
 from logqueue.server.engine.pending import Executed
-from logqueue.server.engine.portions import has_portions, portions
 from logqueue.server.storage.compaction import Compaction, free, tidy_jobs, tidy_leases
 from logqueue.server.storage.journal import Journal, is_kept
 from logqueue.server.storage.segment_store import SegmentStore
@@ -137,29 +136,14 @@ class Engine:
             scheduler.elapse_soon()
 
     def execute(self, command: cmd.Command[R], now: int | None = None) -> Executed[R]:
-        """Decide a command, log and apply what follows from it: in one step, however much it is.
+        """Decide a command, log and apply what follows from it. Commands that are carried out in
+        portions are more than one decision: see `portions`.
 
         The result must not be shown before the returned positions are reached.
 
         Args:
             command: What is wanted.
             now: The clock in ms since the epoch, where it was read for this command already.
-
-        Raises:
-            LogqueueError: The command is refused; the refusal too must wait for its topic's marks.
-        """
-        if not has_portions(self, command):
-            return self.execute_one(command, now)
-        steps = portions(self, command)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                executed: Executed[R] = end.value
-                return executed
-
-    def execute_one(self, command: cmd.Command[R], now: int | None = None) -> Executed[R]:
-        """The same for a command that is one decision.
 
         Raises:
             LogqueueError: The command is refused; the refusal too must wait for its topic's marks.
@@ -197,7 +181,7 @@ class Engine:
                 raise
             # A log that takes no dead letters must not stop other jobs from being claimed.
             undiverted = cast("cmd.Command[R]", replace(command, divert=False))
-            return self.execute_one(undiverted, now)
+            return self.execute(undiverted, now)
 
     def _carry_out(self, decision: Decision[R], topic: Topic | None, now: int) -> Executed[R]:
         events = decision.events

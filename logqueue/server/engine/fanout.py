@@ -28,8 +28,14 @@ from logqueue.errors import LogqueueError, StorageUnreadable
 from logqueue.server.auth import Key
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
-from logqueue.server.engine.reader_groups import Channel, ReaderGroup, ReaderGroups
-from logqueue.server.engine.subscribers import Before, ReadOptions, Subscriber, Subscription
+from logqueue.server.engine.reader_groups import Channel, ReaderGroups
+from logqueue.server.engine.subscribers import (
+    Before,
+    ReaderGroup,
+    ReadOptions,
+    Subscriber,
+    Subscription,
+)
 
 DELIVERIES_PER_TURN = 32
 """Readers that are written to in one turn of the event loop."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,11 +21,8 @@ from logqueue.core.decide.redrive import parts_to_redrive
 from logqueue.core.selection import matching_parts, parts_in_state
 from logqueue.core.topic import Topic
 from logqueue.model import limits
+from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.pending import Executed
-
-if TYPE_CHECKING:
-    from logqueue.server.engine.engine import Engine
-
 
 R = TypeVar("R")
 
@@ -72,7 +69,7 @@ def _delete(engine: Engine, command: cmd.DeleteRecords) -> Portions[cmd.RemoveRe
         while rest:
             if not _is_there(engine, topic):
                 break
-            outcome = engine.execute_one(cmd.RemoveRecords(topic.name, rest, command.match))
+            outcome = engine.execute(cmd.RemoveRecords(topic.name, rest, command.match))
             removed = outcome.result
             deleted += removed.deleted
             rest = removed.rest
@@ -98,7 +95,7 @@ def _purge(engine: Engine, command: cmd.Purge) -> Portions[cmd.PurgeResult]:
         for part in parts_in_state(topic, wanted, before):
             rest: Sequence[int] = part
             while rest and _is_there(engine, topic):
-                outcome = engine.execute_one(cmd.PurgeJobs(topic.name, rest, command.states))
+                outcome = engine.execute(cmd.PurgeJobs(topic.name, rest, command.states))
                 purged = outcome.result
                 counts.update(purged.counts)
                 rest = purged.rest
@@ -108,7 +105,7 @@ def _purge(engine: Engine, command: cmd.Purge) -> Portions[cmd.PurgeResult]:
 
 def _redrive(engine: Engine, command: cmd.Redrive) -> Portions[cmd.RedriveResult]:
     # Refused now, if it is.
-    engine.execute_one(cmd.RedriveLetters(command.topic, (), command))
+    engine.execute(cmd.RedriveLetters(command.topic, (), command))
     topic = engine.topic_now(command.topic)
     selected: list[int] = []
     total = 0
@@ -133,7 +130,7 @@ def _move_letters(
     for start in range(0, len(seqs), limits.COPIED_PER_PASS_MAX):
         rest = seqs[start : start + limits.COPIED_PER_PASS_MAX]
         while rest and _is_there(engine, topic):
-            outcome = engine.execute_one(cmd.RedriveLetters(topic.name, rest, command))
+            outcome = engine.execute(cmd.RedriveLetters(topic.name, rest, command))
             redriven = outcome.result
             moved += redriven.redriven
             skipped += redriven.skipped
@@ -149,7 +146,7 @@ def _settle(engine: Engine, command: cmd.AckJobs | cmd.RejectJobs) -> Portions[c
     skipped: list[int] = []
     for first, stop in _spans(engine.state.topic(command.topic), command.seqs):
         tokens = command.tokens[first:stop] if command.tokens is not None else None
-        outcome = engine.execute_one(_of(command, command.seqs[first:stop], tokens))
+        outcome = engine.execute(_of(command, command.seqs[first:stop], tokens))
         part = outcome.result
         settled += part.settled
         skipped += part.skipped

@@ -13,12 +13,10 @@ topics than before.
 
 from __future__ import annotations
 
-from logqueue.server.engine.subscribers import ReadOptions, Subscriber, Subscription
+from logqueue.server.engine.subscribers import ReaderGroup, ReaderKind, Subscriber, Subscription
 
 READERS_PER_GROUP_MAX = 1000
 """What one turn of the event loop takes along. More readers of one kind are several groups."""
-
-Kind = tuple[str, frozenset[tuple[int, ReadOptions]]]
 
 
 class Channel:
@@ -42,23 +40,6 @@ class Channel:
         self.rests_until = 0.0
 
 
-class ReaderGroup:
-    """Readers in the same state.
-
-    Attributes:
-        leader: One of the members.
-        is_on_way: Something was read for the group that some members do not have yet.
-    """
-
-    __slots__ = ("is_on_way", "kind", "leader", "members")
-
-    def __init__(self, kind: Kind, leader: Subscriber) -> None:
-        self.kind = kind
-        self.leader = leader
-        self.members = {leader: None}
-        self.is_on_way = False
-
-
 class ReaderGroups:
     """The channels and groups of one server.
 
@@ -69,7 +50,7 @@ class ReaderGroups:
     def __init__(self) -> None:
         self.channels: dict[int, Channel] = {}
         # Groups that take more members.
-        self._open: dict[Kind, ReaderGroup] = {}
+        self._open: dict[ReaderKind, ReaderGroup] = {}
 
     def mark(self, subscription: Subscription) -> None:
         """Have a subscription marked when its topic changes."""
@@ -136,7 +117,7 @@ class ReaderGroups:
         ]
 
 
-def _kind(reader: Subscriber) -> Kind | None:
+def _kind(reader: Subscriber) -> ReaderKind | None:
     """Equal for readers that may be in the same state; None for one that must be read for alone."""
     form = reader.shared_form
     if form is None or not reader.subscriptions:

@@ -1,21 +1,19 @@
 """Readers that follow topics, and how far each has come.
 
-Owns: what a reader wants, its cursors, what was read for it and waits for the log. Must not know:
-HTTP, WebSockets, how frames look, when anything is read.
+Owns: what a reader wants, its cursors, what was read for it and waits for the log, with which
+others it goes along. Must not know: HTTP, WebSockets, how frames look, when anything is read, who
+joins or leaves a group and why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from logqueue.api.frames import StreamEvent
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.server.auth import Key
-
-if TYPE_CHECKING:
-    from logqueue.server.engine.reader_groups import ReaderGroup
 
 NODE_BYTES = 100
 
@@ -37,6 +35,10 @@ class ReadOptions(NamedTuple):
     def cost(self) -> int:
         """What the filter costs in memory, in bytes."""
         return sum(len(node) + NODE_BYTES for node in self.nodes)
+
+
+ReaderKind = tuple[str, frozenset[tuple[int, ReadOptions]]]
+"""The form of what readers get, and which topic instances they read with which options."""
 
 
 class Cursor:
@@ -159,3 +161,20 @@ class Subscriber:
             if self.subscriptions.get(subscription.name) is subscription:
                 self.news.add(subscription)
         self.held = ()
+
+
+class ReaderGroup:
+    """Readers in the same state.
+
+    Attributes:
+        leader: One of the members.
+        is_on_way: Something was read for the group that some members do not have yet.
+    """
+
+    __slots__ = ("is_on_way", "kind", "leader", "members")
+
+    def __init__(self, kind: ReaderKind, leader: Subscriber) -> None:
+        self.kind = kind
+        self.leader = leader
+        self.members = {leader: None}
+        self.is_on_way = False
