@@ -38,7 +38,7 @@ from wal.format import (
     SegmentHeader,
     Walk,
 )
-from wal.head import Head
+from wal.head import Head, HeadFile
 from wal.opening import Opening
 from wal.recovery import ReadShort
 from wal.segment import LogSegment, SegmentInfo, read_whole, segment_path
@@ -255,6 +255,28 @@ class Log:
     def bytes_total(self) -> int:
         """Bytes in use in all segments, preallocation not counted."""
         return self._sealed_bytes + self._active.end
+
+    def note_growth(self, header: SegmentHeader, end: int, last: int) -> None:
+        """Before `begin`: the owner has added frames to the files by itself. They are durable.
+
+        Args:
+            header: of the segment that has them, the last one or the next.
+            end: where its last frame ends, in bytes.
+            last: number of that frame.
+        """
+        assert self._opening is not None and self._opening.is_examined
+        with self._lock:
+            old = self._active
+            if header.id == old.id:
+                old.last, old.end = last, end
+            else:
+                assert header.id == old.id + 1 and header.first == old.last + 1
+                path = segment_path(self.directory, header.id)
+                self._active = LogSegment.recovered(header, path, None, last, end)
+                self._segments.append(self._active)
+                self._sealed_bytes += old.end
+            self.appended = last
+            self._committer.written = self._committer.durable = last
 
     def append(
         self,
@@ -516,15 +538,23 @@ class Log:
                 if old.id >= segment or not successor.header_durable:
                     break
                 gone.append(old)
-        head = self._committer.head
-        if gone and head is not None:
-            head.note_removal(gone[-1].id + 1)
+        if gone:
+            self._note_removal(gone[-1].id + 1)
         for old in gone:
             with self._lock:
                 if self._closed or self.failure is not None:
                     self._refuse()
             self._remove(old)
         return sum(old.end for old in gone)
+
+    def _note_removal(self, oldest: int) -> None:
+        head = self._committer.head
+        if head is not None:
+            head.note_removal(oldest)
+        elif self._opening is not None and self.head_found is not None:
+            # Before `begin`, of a log that its owner adds to by itself.
+            self.head_found = self.head_found._replace(oldest=oldest)
+            HeadFile.take(self._fs, self.directory, self.head_found).close()
 
     def _remove(self, oldest: LogSegment) -> None:
         self._fs.remove(oldest.path)

@@ -247,27 +247,35 @@ class Journal:
             WalCorrupt: A frame holds what this version cannot read.
         """
         note = progress or (lambda share: None)
-        replay = LogReplay(state, self._reach, last_order=self.order - 1)
-        for entry in self._history(replay, lambda done, total: note(done / total)):
+        replay = LogReplay(state, self.reach, last_order=self.order - 1)
+        for entry in self.history(replay, lambda done, total: note(done / total)):
             replay.take(entry)
         replay.catch_up()
         self._checkpointed |= replay.checkpointed
         self.order = replay.last_order + 1
-        self._require_whole(replay.kept_from)
+        self.require_whole(replay.kept_from)
         replay.finish()
         note(1.0)
 
-    def _history(
+    def history(
         self, replay: LogReplay, progress: Callable[[int, int], None] | None
     ) -> Iterator[LogEntry]:
-        """Both logs in the order of decisions."""
+        """Both logs in the order of decisions.
+
+        Args:
+            replay: Learns how the jobs log begins.
+            progress: Called after each segment with bytes done and bytes in all.
+
+        Raises:
+            WalCorrupt: A log is damaged, or a frame holds what this version cannot read.
+        """
         jobs = decoded(self.jobs.read(progress), self.jobs.directory, 0, self.payloads)
         opening = _opening(jobs)
         replay.open(opening)
         leases = decoded(self.leases.read(), self.leases.directory, 1, self.payloads)
         return in_order(chain(opening, jobs), leases)
 
-    def _require_whole(self, kept_from: int) -> None:
+    def require_whole(self, kept_from: int) -> None:
         """Refuse a log whose oldest segments are missing although they were not dropped."""
         if self.jobs.head_found is not None or self.jobs.losses:
             # The note of the log knows which are needed.
@@ -296,8 +304,8 @@ class Journal:
         Args:
             state: Changed in place.
         """
-        log, replay = self.jobs, LogReplay(state, self._reach)
-        for entry in self._history(replay, None):
+        log, replay = self.jobs, LogReplay(state, self.reach)
+        for entry in self.history(replay, None):
             _, place, _, transaction, frame = entry
             if not place and transaction.events and frame.number > log.durable:
                 replay.catch_up()
@@ -307,7 +315,7 @@ class Journal:
             replay.take(entry)
         replay.finish(is_clean=True)
 
-    def _reach(self, frame: Frame) -> None:
+    def reach(self, frame: Frame) -> None:
         """The events of a frame of the jobs log come next. Data of the segments before it leaves
         memory, so that a log of any size is replayed in the memory of one segment."""
         self.payloads.in_frame(frame.segment, frame.offset, (frame.payload,))
