@@ -170,7 +170,8 @@ class AwaitedCalls:
                 delay = attempts.delay_after(error, request.is_repeatable, goes_on=search.goes_on)
                 if delay is None:
                     raise error from None
-            await self._sleep(delay)
+            if not search.goes_on:
+                await self._sleep(delay)
 
     async def _try(self, request: CallRequest, url: str, is_unsure: bool) -> Answer:
         content = request.content(self.node)
@@ -220,7 +221,8 @@ class AwaitedCalls:
                         raise error from None
                 if search.url != url:
                     following.moved()
-                await self._sleep(delay)
+                if not search.goes_on:
+                    await self._sleep(delay)
         finally:
             self._working.pop(id(following), None)
 

@@ -160,7 +160,8 @@ class BlockingCalls:
                 delay = attempts.delay_after(error, request.is_repeatable, goes_on=search.goes_on)
                 if delay is None:
                     raise error from None
-            self._sleep(delay)
+            if not search.goes_on:
+                self._sleep(delay)
 
     def _try(self, request: CallRequest, url: str, is_unsure: bool) -> Answer:
         content = request.content(self.node)
@@ -207,7 +208,8 @@ class BlockingCalls:
                         raise error from None
                 if search.url != url:
                     following.moved()
-                self._sleep(delay)
+                if not search.goes_on:
+                    self._sleep(delay)
         finally:
             self._working.pop(id(following), None)
 

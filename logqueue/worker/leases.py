@@ -81,20 +81,26 @@ class LeaseKeeper:
         self._extend = extend
         self._now = now
         self._max_lease_s = max_lease_s
-        self._held: set[Lease] = set()
+        self._held: dict[tuple[str, int], Lease] = {}
         self._changed = threading.Condition()
         self._closed = False
 
     def hold(self, lease: Lease) -> None:
-        """Keep a lease from now on."""
+        """Keep a lease from now on. One that the same job had before is lost: the server knew of it
+        no longer, or it would not have delivered the job again."""
+        key = _key(lease)
         with self._changed:
-            self._held.add(lease)
+            before = self._held.get(key)
+        if before is not None:
+            self._lose(before, "the server delivered the job again")
+        with self._changed:
+            self._held[key] = lease
             self._changed.notify()
 
     def drop(self, lease: Lease) -> None:
         """Keep it no longer: it was settled, or lost."""
         with self._changed:
-            self._held.discard(lease)
+            self._discard(lease)
 
     def check(self, leases: Iterable[Lease]) -> None:
         """Ask the server at once whether these are still ours."""
@@ -106,7 +112,7 @@ class LeaseKeeper:
     def next_due(self) -> float | None:
         """When `renew_due` has something to do next; None while nothing is held."""
         with self._changed:
-            return min((lease.renew_at for lease in self._held), default=None)
+            return min((lease.renew_at for lease in self._held.values()), default=None)
 
     def renew_due(self) -> None:
         """Renew everything that is due or nearly so, in as few calls as possible."""
@@ -114,7 +120,7 @@ class LeaseKeeper:
         calls: dict[tuple[str, int], list[Lease]] = {}
         ended: list[Lease] = []
         with self._changed:
-            for lease in self._held:
+            for lease in self._held.values():
                 if lease.renew_at > now + lease.lease_s * BATCHED_WITHIN:
                     continue
                 left_s = lease.began + self._max_lease_s - now
@@ -171,12 +177,18 @@ class LeaseKeeper:
 
     def _lose(self, lease: Lease, reason: str) -> None:
         with self._changed:
-            if lease not in self._held:
+            if not self._discard(lease):
                 # Settled while the call was on its way.
                 return
-            self._held.discard(lease)
         lease.is_lost = True
         lease.on_lost(reason)
+
+    def _discard(self, lease: Lease) -> bool:
+        """Keep a lease no longer, under the lock; whether it was kept."""
+        is_held = self._held.get(_key(lease)) is lease
+        if is_held:
+            del self._held[_key(lease)]
+        return is_held
 
     # -- the thread ------------------------------------------------------------------------------
 
@@ -192,7 +204,7 @@ class LeaseKeeper:
         """Sleep until something is due; False once closed."""
         with self._changed:
             while not self._closed:
-                due = min((lease.renew_at for lease in self._held), default=None)
+                due = min((lease.renew_at for lease in self._held.values()), default=None)
                 left_s = None if due is None else due - self._now()
                 if left_s is not None and left_s <= 0:
                     return True
@@ -205,3 +217,7 @@ class LeaseKeeper:
             self._closed = True
             self._held.clear()
             self._changed.notify()
+
+
+def _key(lease: Lease) -> tuple[str, int]:
+    return lease.queue, lease.job.seq

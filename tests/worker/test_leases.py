@@ -165,6 +165,16 @@ def test_what_is_dropped_is_not_renewed(world: World) -> None:
     assert world.calls == []
 
 
+def test_a_job_that_is_delivered_again_has_one_lease(world: World) -> None:
+    first = world.hold(1)
+    second = world.hold(1)
+    assert first.is_lost and not second.is_lost
+    assert world.lost == [(1, "the server delivered the job again")]
+    world.keeper.drop(first)
+    world.pass_time(10.0)
+    assert world.calls == [(10.0, [1], 30_000)], "the second is kept"
+
+
 def test_a_check_asks_at_once(world: World) -> None:
     lease = world.hold(1)
     world.now = 1.0

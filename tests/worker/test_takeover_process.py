@@ -1,0 +1,103 @@
+"""A worker of two processes, a writer that is killed, and a copy of its log that goes on elsewhere.
+
+The standby is a stand-in: it refuses everything, until it is replaced by a server on a copy of the
+dead one's data directory.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from logqueue.client import Client
+from logqueue.testing import ServerProcess
+from tests.client.proxy import Proxy
+from tests.client.standby import FakeStandby
+from tests.worker.programs import Programs
+from tests.worker.test_acceptance_process import call, until_empty
+
+JOBS = 8
+"""As many as two processes run at once."""
+
+
+class TwoServers:
+    """A writer and what takes over from it, each behind an address of its own."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._writer = stack.enter_context(ServerProcess(folder / "writer"))
+        self._first = stack.enter_context(Proxy(address(self._writer)))
+        self.standby = stack.enter_context(FakeStandby(self._first.url))
+        self._second = stack.enter_context(Proxy(self.standby.address))
+        self.urls = f"{self._first.url},{self._second.url}"
+
+    def lose_the_writer(self) -> None:
+        """SIGKILL."""
+        self._writer.kill()
+        self._first.refuse()
+        self._first.cut()
+
+    def take_over(self) -> None:
+        """Have the second address lead to a writer with the same log."""
+        shutil.copytree(self._folder / "writer", self._folder / "copy")
+        copy = self._stack.enter_context(ServerProcess(self._folder / "copy"))
+        self._second.lead_to(address(copy))
+        self._second.cut()
+
+
+@contextmanager
+def two_servers(folder: Path) -> Iterator[TwoServers]:
+    """Both, until the end of the block."""
+    with ExitStack() as stack:
+        yield TwoServers(folder, stack)
+
+
+def address(server: ServerProcess) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    return host, int(port)
+
+
+def test_jobs_that_lost_their_server_end_at_the_other_one(tmp_path: Path) -> None:
+    with (
+        two_servers(tmp_path) as servers,
+        Client(servers.urls, node="test") as client,
+        Programs(servers.urls, tmp_path) as programs,
+    ):
+        client.put_topic(programs.queue, type="queue", durable=True, leases_durable=True)
+        client.append(programs.queue, [call("sleep", 2.0) for _ in range(JOBS)])
+        programs.start(processes=2, concurrency=2, lease=60.0)
+        for _ in range(JOBS):
+            programs.next_news("started")
+        servers.lose_the_writer()
+        # A handler reports its end, and its report waits for a writer.
+        while servers.standby.asked < JOBS:
+            programs.check()
+        servers.take_over()
+        until_empty(client, programs)
+        started = programs.all_news("started")
+        assert sorted(news["seq"] for news in started) == [*range(1, JOBS + 1)], "none ran twice"
+        assert {news["deliveries"] for news in started} == {1}
+        assert len(programs.all_news("finished")) == JOBS
+
+
+def test_the_command_line_follows_the_writer(tmp_path: Path) -> None:
+    with two_servers(tmp_path) as servers:
+        first, _, second = servers.urls.partition(",")
+
+        def run(*words: str) -> str:
+            command = [sys.executable, "-m", "logqueue", *words, "--url", f"{second},{first}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            return done.stdout
+
+        run("append", "t", "--data", '{"n": 1}', "--create")
+        servers.lose_the_writer()
+        servers.take_over()
+        read = [json.loads(line) for line in run("read", "t", "--json").splitlines()]
+        assert [record["data"] for record in read] == [{"n": 1}]
