@@ -41,11 +41,13 @@ class ChainEnd(msgspec.Struct, frozen=True):
         number: Of the last chunk; 0 when there is none.
         digest: Of that chunk, in hex; "" when there is none.
         places: Where each log ends; a log without frames is not in there.
+        epoch: Of that chunk; 0 when that is not known.
     """
 
     number: int = 0
     digest: str = ""
     places: Mapping[LogName, LogPlace] = {}
+    epoch: int = 0
 
     def frame(self, log: LogName) -> int:
         """Number of the last frame of a log; 0 when it has none."""
@@ -75,12 +77,14 @@ def extended(end: ChainEnd, chunk: Chunk) -> ChainEnd:
         raise ChainBroken(f"it is chunk {header.number} where {end.number + 1} belongs")
     if header.previous != end.digest:
         raise ChainBroken("it follows another chunk than the one before it (by its digest)")
+    if header.epoch < end.epoch:
+        raise ChainBroken(f"it is of epoch {header.epoch}, after one of epoch {end.epoch}")
     places = dict(end.places)
     for run in header.runs:
         place = places.get(run.log)
         if place is None or run.last > place.frame:
             places[run.log] = _moved(place, run)
-    return ChainEnd(header.number, chunk.digest, places)
+    return ChainEnd(header.number, chunk.digest, places, header.epoch)
 
 
 def _moved(place: LogPlace | None, run: ChunkRun) -> LogPlace:

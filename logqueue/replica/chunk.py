@@ -25,6 +25,7 @@ FORMAT = 1
 _MAGIC = b"LQCHUNK\n"
 _LENGTH = struct.Struct("<I")
 _DIGEST_BYTES = 32
+_HEADER_START = len(_MAGIC) + _LENGTH.size
 HEADER_BYTES_MAX = 16 << 20
 
 ChunkKind = Literal["frames", "takeover"]
@@ -112,29 +113,54 @@ def encode_chunk(header: ChunkHeader, data: Sequence[bytes]) -> tuple[bytes, str
     return body + digest, digest.hex()
 
 
+def chunk_header_end(data: bytes) -> int:
+    """Where the header of a chunk ends, from its first 12 bytes or more.
+
+    Raises:
+        ChunkDamaged: It is not a chunk.
+    """
+    if len(data) < _HEADER_START or data[: len(_MAGIC)] != _MAGIC:
+        raise ChunkDamaged("it does not begin as a chunk, or is cut short")
+    length = _LENGTH.unpack_from(data, len(_MAGIC))[0]
+    if length > HEADER_BYTES_MAX:
+        raise ChunkDamaged(f"its header cannot have {length} bytes")
+    return _HEADER_START + int(length)
+
+
+def decode_chunk_header(data: bytes, number: int) -> ChunkHeader:
+    """The header of the chunk of a number, from its first bytes; those behind it are not checked.
+
+    Raises:
+        ChunkDamaged: It is not such a header.
+    """
+    end = chunk_header_end(data)
+    if len(data) < end:
+        raise ChunkDamaged("it is cut short")
+    try:
+        header = msgspec.json.decode(data[_HEADER_START:end], type=ChunkHeader)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ChunkDamaged(f"its header cannot be read: {error}") from error
+    if header.format != FORMAT:
+        raise ChunkDamaged(f"it has format {header.format}; this version reads {FORMAT}")
+    if header.number != number:
+        raise ChunkDamaged(f"it is chunk {header.number}")
+    return header
+
+
 def decode_chunk(data: bytes, number: int) -> Chunk:
     """Check the object that should be the chunk of a number.
 
     Raises:
         ChunkDamaged: It is not.
     """
-    start = len(_MAGIC) + _LENGTH.size
-    if len(data) < start + _DIGEST_BYTES or data[: len(_MAGIC)] != _MAGIC:
+    if len(data) < _HEADER_START + _DIGEST_BYTES or data[: len(_MAGIC)] != _MAGIC:
         raise ChunkDamaged("it does not begin as a chunk, or is cut short")
     digest = hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest()
     if digest != data[-_DIGEST_BYTES:]:
         raise ChunkDamaged("its digest does not match its bytes: it was changed or is cut short")
-    length = _LENGTH.unpack_from(data, len(_MAGIC))[0]
-    try:
-        header = msgspec.json.decode(data[start : start + length], type=ChunkHeader)
-    except msgspec.MsgspecError as error:
-        raise ChunkDamaged(f"its header cannot be read: {error}") from error
-    if header.format != FORMAT:
-        raise ChunkDamaged(f"it has format {header.format}; this version reads {FORMAT}")
-    if header.number != number:
-        raise ChunkDamaged(f"it is chunk {header.number}")
+    header = decode_chunk_header(data, number)
     parts: list[bytes] = []
-    place = start + length
+    place = chunk_header_end(data)
     for run in header.runs:
         parts.append(data[place : place + run.bytes])
         place += run.bytes

@@ -54,6 +54,18 @@ class SegmentEntry(msgspec.Struct, frozen=True, array_like=True):
     chunk: int
 
 
+class KeepMark(msgspec.Struct, frozen=True, array_like=True):
+    """What the state needed at a moment, and so at all later ones.
+
+    Attributes:
+        at: The moment, ms since the epoch.
+        kept_from: By log, the first segment it needed.
+    """
+
+    at: int
+    kept_from: dict[LogName, int]
+
+
 class ReplicaManifest(msgspec.Struct, frozen=True):
     """What a replica is, and where reading begins.
 
@@ -67,6 +79,9 @@ class ReplicaManifest(msgspec.Struct, frozen=True):
         segments: Sealed segments, each log's in order; from the oldest that is kept.
         kept_from: By log, the first segment that the present state needs; older ones are there for
             earlier moments.
+        marks: What earlier moments need, in order; the first may be older than what is kept.
+        reaches_back_to: Moments before this one cannot be restored: what they need was deleted. 0
+            while nothing was.
         start_chunk: The first chunk whose frames are not all in `segments`.
         start_digest: Digest of the chunk before that; "" when there is none.
         garbage_before: Chunks with a lower number may be gone, all but takeovers. Moved before
@@ -81,6 +96,8 @@ class ReplicaManifest(msgspec.Struct, frozen=True):
     is_released: bool = False
     segments: tuple[SegmentEntry, ...] = ()
     kept_from: dict[LogName, int] = {}
+    marks: tuple[KeepMark, ...] = ()
+    reaches_back_to: int = 0
     start_chunk: int = 1
     start_digest: str = ""
     garbage_before: int = 1

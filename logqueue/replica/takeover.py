@@ -6,14 +6,46 @@ then (writing.py), where the chunks that were read go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from logqueue.replica.chain import ChainEnd
-from logqueue.replica.chunk import Chunk
-from logqueue.replica.manifest import WriterInfo
-from logqueue.replica.object_store import ObjectStore
-from logqueue.replica.reading import StoredManifest
+import msgspec
+
+from logqueue.replica.chain import ChainBroken, ChainEnd, chain_start, extended
+from logqueue.replica.chunk import (
+    FORMAT as CHUNK_FORMAT,
+)
+from logqueue.replica.chunk import (
+    Chunk,
+    ChunkDamaged,
+    ChunkHeader,
+    chunk_key,
+    decode_chunk,
+    encode_chunk,
+)
+from logqueue.replica.manifest import (
+    FORMAT,
+    MANIFEST_KEY,
+    ManifestDamaged,
+    ReplicaManifest,
+    WriterInfo,
+    decode_manifest,
+    encode_manifest,
+)
+from logqueue.replica.object_store import (
+    ObjectChanged,
+    ObjectExists,
+    ObjectMissing,
+    ObjectStore,
+    StoreUnavailable,
+)
+from logqueue.replica.reading import ReadVoid, ReplicaDamaged, ReplicaMissing, StoredManifest
+
+BATCH_BYTES = 32 << 20
+"""Chunks are received in batches of about so many bytes."""
+
+TRIES = 20
+"""How often the manifest is read again while a writer that is alive keeps changing it."""
 
 
 class TakeoverLost(Exception):
@@ -40,9 +72,7 @@ class Takeover(NamedTuple):
     end: ChainEnd
 
 
-def create_replica(
-    store: ObjectStore, log_id: str, leases_id: str, writer: WriterInfo
-) -> StoredManifest:
+def create_replica(store: ObjectStore, log_id: str, leases_id: str, writer: WriterInfo) -> None:
     """Make the manifest of a new replica. Its first writer takes over as any other does.
 
     Args:
@@ -52,30 +82,32 @@ def create_replica(
         writer: Who makes it.
 
     Raises:
-        ObjectExists: There is a replica.
+        ObjectExists: There is a replica; it may be the one of an earlier try.
         StoreError: The store cannot be written. It may be there all the same.
     """
-    raise NotImplementedError
+    store.create(
+        MANIFEST_KEY, encode_manifest(ReplicaManifest(FORMAT, log_id, leases_id, 0, writer))
+    )
 
 
 def take_over(
     store: ObjectStore,
     writer: WriterInfo,
     known: ChainEnd | None,
-    receive: Callable[[Sequence[Chunk]], None],
+    receive: Callable[[Sequence[Chunk], ChainEnd], None],
 ) -> Takeover:
     """Become the writer. From the end of it on, no other writer can commit anything.
 
-    After any exception it can be called again, from the new `known`: a new epoch then begins.
+    After any exception it can be called again, with what is known by then: that begins a new epoch.
 
     Args:
         store: Where the replica is.
         writer: Who takes over; a new id for each run of a server.
         known: The chunk up to which the caller has everything; None when it has the segments that
             the manifest lists, and no more.
-        receive: Called with the chunks behind `known`, in order, when they are known to be true:
-            before this writer can commit anything, the caller must have all of them, durably. What
-            it raises ends the attempt.
+        receive: Called with the chunks behind `known`, in order, and where the chain ends with
+            them, when they are known to be true. The caller must keep them durably before it
+            returns. What it raises ends the attempt.
 
     Raises:
         TakeoverLost: Another server was faster.
@@ -83,4 +115,173 @@ def take_over(
         ReplicaUnreadable: The replica is missing or damaged.
         StoreError: The store cannot be read or written.
     """
-    raise NotImplementedError
+    return _Attempt(store, writer, receive).made(known)
+
+
+def read_manifest(store: ObjectStore) -> StoredManifest:
+    """The manifest as it is now.
+
+    Raises:
+        ReplicaMissing: There is none.
+        ReplicaDamaged: It cannot be read.
+        StoreError: The store cannot be read.
+    """
+    try:
+        found = store.get(MANIFEST_KEY)
+    except ObjectMissing as error:
+        raise ReplicaMissing(f"{store.url} is not a replica: it has no {MANIFEST_KEY}") from error
+    try:
+        return StoredManifest(decode_manifest(found.data), found.version)
+    except ManifestDamaged as error:
+        raise ReplicaDamaged(f"{store.url}/{MANIFEST_KEY} is damaged: {error}") from error
+
+
+class _Attempt:
+    """One try to become the writer."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        writer: WriterInfo,
+        receive: Callable[[Sequence[Chunk], ChainEnd], None],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._receive = receive
+
+    def made(self, known: ChainEnd | None) -> Takeover:
+        """Carry it out."""
+        manifest = self._begin_epoch()
+        end = known if known is not None else chain_start(manifest)
+        if end.number + 1 < manifest.garbage_before:
+            raise ReadVoid(f"{self._key(end.number + 1)} was collected")
+        while True:
+            known, end = end, self._read_to_the_end(manifest, end)
+            if end is known:
+                self._require_end(manifest, end)
+            header = ChunkHeader(
+                CHUNK_FORMAT,
+                manifest.log_id,
+                manifest.leases_id,
+                manifest.epoch,
+                self._writer.id,
+                end.number + 1,
+                end.digest,
+                "takeover",
+            )
+            data, digest = encode_chunk(header, ())
+            taken = extended(end, Chunk(header, (), digest))
+            try:
+                self._store.create(chunk_key(taken.number), data)
+            except ObjectExists:
+                # By a writer before, which may still add; or by this very call, sent twice.
+                if self._store.get(chunk_key(taken.number)).data != data:
+                    continue
+            return Takeover(self._confirmed(manifest, taken.number), taken)
+
+    def _begin_epoch(self) -> ReplicaManifest:
+        """Enter oneself in the manifest. Of a try with unknown outcome nothing is built on: the
+        next one begins a later epoch."""
+        epoch: int | None = None
+        for _ in range(TRIES):
+            stored = read_manifest(self._store)
+            current = stored.manifest
+            if epoch not in (None, current.epoch) and current.writer.id != self._writer.id:
+                raise TakeoverLost(current.writer)
+            epoch = current.epoch
+            mine = msgspec.structs.replace(
+                current, epoch=epoch + 1, writer=self._writer, is_released=False
+            )
+            try:
+                self._store.replace(MANIFEST_KEY, encode_manifest(mine), stored.version)
+            except ObjectChanged:
+                continue
+            return mine
+        raise StoreUnavailable(f"{self._store.url}/{MANIFEST_KEY} changed in each of {TRIES} tries")
+
+    def _require_end(self, manifest: ReplicaManifest, end: ChainEnd) -> None:
+        """Refuse a chunk that is not of this chain: nothing could follow on it."""
+        if not end.number:
+            digest = ""
+        elif end.number == manifest.start_chunk - 1:
+            digest = manifest.start_digest
+        else:
+            chunk = self._chunk(manifest, end.number)
+            if chunk is None:
+                raise ReadVoid(f"{self._key(end.number)} is not there")
+            digest = chunk.digest
+        if digest != end.digest:
+            raise ReplicaDamaged(f"{self._key(end.number)} is not the chunk that was read before")
+
+    def _read_to_the_end(self, manifest: ReplicaManifest, end: ChainEnd) -> ChainEnd:
+        batch: list[Chunk] = []
+        size = 0
+        first = end.number + 1
+        for chunk in self._chunks(manifest, end):
+            if chunk.header.epoch > manifest.epoch:
+                raise TakeoverLost(None)
+            try:
+                end = extended(end, chunk)
+            except ChainBroken as error:
+                raise ReplicaDamaged(f"{self._key(chunk.header.number)}: {error}") from error
+            batch.append(chunk)
+            size += sum(map(len, chunk.data))
+            if size >= BATCH_BYTES:
+                self._deliver(manifest, first, batch, end)
+                batch, size, first = [], 0, end.number + 1
+        if batch:
+            self._deliver(manifest, first, batch, end)
+        return end
+
+    def _deliver(
+        self, manifest: ReplicaManifest, first: int, batch: list[Chunk], end: ChainEnd
+    ) -> None:
+        # Behind the collector, what was read may be what a writer of the past has put there.
+        self._confirmed(manifest, first)
+        self._receive(batch, end)
+
+    def _chunks(self, manifest: ReplicaManifest, end: ChainEnd) -> Iterator[Chunk]:
+        number = end.number + 1
+        while True:
+            chunk = self._chunk(manifest, number)
+            if chunk is None:
+                beyond = next(iter(self._store.list("chunks/", chunk_key(number))), None)
+                if beyond is None:
+                    return
+                # The writer may have gone on meanwhile.
+                chunk = self._chunk(manifest, number)
+                if chunk is None:
+                    self._confirmed(manifest, number)
+                    raise ReplicaDamaged(f"{self._key(number)} is missing: {beyond.key} is there")
+            yield chunk
+            number += 1
+
+    def _chunk(self, manifest: ReplicaManifest, number: int) -> Chunk | None:
+        try:
+            data = self._store.get(chunk_key(number)).data
+        except ObjectMissing:
+            return None
+        try:
+            chunk = decode_chunk(data, number)
+        except ChunkDamaged as error:
+            raise ReplicaDamaged(f"{self._key(number)}: {error}") from error
+        if (chunk.header.log_id, chunk.header.leases_id) != (manifest.log_id, manifest.leases_id):
+            raise ReplicaDamaged(f"{self._key(number)} is of another log, {chunk.header.log_id}")
+        return chunk
+
+    def _confirmed(self, manifest: ReplicaManifest, number: int) -> StoredManifest:
+        """The manifest as it is now, if this attempt is not void by it.
+
+        A chunk that was read, found missing or created means something only while the collector has
+        not come to it, and collectors follow writers of later epochs, too.
+        """
+        stored = read_manifest(self._store)
+        current = stored.manifest
+        if (current.epoch, current.writer.id) != (manifest.epoch, self._writer.id):
+            raise TakeoverLost(current.writer)
+        if current.garbage_before > number:
+            raise ReadVoid(f"{self._key(number)} was collected")
+        return stored
+
+    def _key(self, number: int) -> str:
+        return f"{self._store.url}/{chunk_key(number)}"

@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-import msgspec
-
-from logqueue import events as ev
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 from logqueue.segments.index import (
     VERSION,
@@ -30,6 +27,7 @@ from logqueue.segments.index import (
     decode_index,
 )
 from logqueue.segments.known import KnownTopics
+from logqueue.segments.self_contained import is_self_contained
 from logqueue.server.storage.archive import LogArchive
 from wal import (
     FRAME_FIELDS,
@@ -38,9 +36,7 @@ from wal import (
     HEADER_BYTES,
     File,
     FileSystem,
-    HeaderState,
     Log,
-    decode_header,
     frame_bytes,
 )
 
@@ -243,7 +239,7 @@ class SegmentStore:
     def _begin(
         self, place: SegmentPlace, file: File, known: KnownTopics | None = None
     ) -> Generator[None, None, IndexBuilder]:
-        if known is None and place.log == "jobs" and not _is_self_contained(file):
+        if known is None and place.log == "jobs" and not is_self_contained(file):
             known = yield from self._known_before(place)
         return IndexBuilder(
             file.pread(HEADER_BYTES, 0),
@@ -308,31 +304,6 @@ class SegmentStore:
         if self.archive is not None:
             self.archive.distrust_index(place.log, place.id)
         return None
-
-
-def _is_self_contained(file: File) -> bool:
-    """Whether a segment of the jobs log begins with all there is to know of topics.
-
-    The first does, and those that have a whole checkpoint at their head.
-    """
-    data = file.pread(HEADER_BYTES + FRAME_HEADER_BYTES, 0)
-    state, header = decode_header(data[:HEADER_BYTES])
-    if header is None or state is not HeaderState.OK or header.id == 1:
-        return True
-    if len(data) < HEADER_BYTES + FRAME_HEADER_BYTES:
-        return False
-    magic, length, _, _ = FRAME_FIELDS.unpack_from(data, HEADER_BYTES)
-    if magic != FRAME_MAGIC:
-        return False
-    payload = file.pread(length, HEADER_BYTES + FRAME_HEADER_BYTES)
-    try:
-        event = ev.decode(payload).events[0]
-    except (msgspec.MsgspecError, IndexError):
-        return False
-    if not isinstance(event, ev.Checkpointed):
-        return False
-    # The last part of an earlier checkpoint may be there too.
-    return not event.more and event.begun in (0, header.id)
 
 
 def _read_on(

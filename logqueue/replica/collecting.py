@@ -1,0 +1,95 @@
+"""What of a replica is garbage, and removing it.
+
+Owns: which chunks and segments may go, by the manifest alone. Must not know: when the boundary is
+moved (upkeep.py).
+
+Takeover chunks stay for ever: each keeps the number at which the writer before it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logqueue.replica.chain import LOGS
+from logqueue.replica.chunk import (
+    ChunkDamaged,
+    ChunkHeader,
+    LogName,
+    chunk_header_end,
+    chunk_key,
+    decode_chunk_header,
+)
+from logqueue.replica.manifest import ReplicaManifest, segment_key
+from logqueue.replica.object_store import ObjectMissing, ObjectStore
+from logqueue.replica.reading import ReplicaDamaged
+from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
+
+HEADER_READ_BYTES = 4 << 10
+TAKEOVER_BYTES_MAX = 4 << 10
+"""A takeover chunk is smaller."""
+
+DELETE_TOGETHER = 256
+
+
+def read_chunk_header(store: ObjectStore, number: int) -> ChunkHeader | None:
+    """The header of a chunk, not all of it; None when it is not there.
+
+    Raises:
+        ReplicaDamaged: It is not such a header.
+        StoreError: The store cannot be read.
+    """
+    key = chunk_key(number)
+    try:
+        data = store.get_range(key, 0, HEADER_READ_BYTES)
+        end = chunk_header_end(data)
+        if end > len(data):
+            data = store.get_range(key, 0, end)
+        return decode_chunk_header(data, number)
+    except ObjectMissing:
+        return None
+    except ChunkDamaged as error:
+        raise ReplicaDamaged(f"{store.url}/{key}: {error}") from error
+
+
+def segment_keys(log: LogName, id: int) -> tuple[str, str]:
+    """The objects of a segment: its index, and itself."""
+    key = segment_key(log, id)
+    return key + INDEX_SUFFIX, key
+
+
+def garbage(store: ObjectStore, manifest: ReplicaManifest) -> Iterator[str]:
+    """The objects that a manifest makes needless, as far as they are there.
+
+    Args:
+        store: Where the replica is.
+        manifest: A version that was in the store, however old.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    boundary = chunk_key(manifest.garbage_before)
+    for found in store.list("chunks/"):
+        if found.key >= boundary:
+            break
+        if found.bytes > TAKEOVER_BYTES_MAX or not _is_takeover(store, found.key):
+            yield found.key
+    for log in LOGS:
+        oldest = next((entry.id for entry in manifest.segments if entry.log == log), 0)
+        if oldest:
+            boundary = segment_key(log, oldest)
+            for found in store.list(f"segments/{log}/"):
+                if found.key >= boundary:
+                    break
+                yield found.key
+
+
+def _is_takeover(store: ObjectStore, key: str) -> bool:
+    name = key.rpartition("/")[2]
+    if not name.isdecimal():
+        return True
+    try:
+        header = read_chunk_header(store, int(name))
+    except ReplicaDamaged:
+        # It may be one.
+        return True
+    return header is None or header.kind == "takeover"
