@@ -30,7 +30,7 @@ from wal.format import (
     salt_of,
 )
 from wal.head import HEAD_NAME, Head, HeadFile, head_path, read_head
-from wal.log import FRAME_BYTES_MAX, LOCK_NAME, Log
+from wal.log import FRAME_BYTES_MAX, LOCK_NAME, Log, Progress
 from wal.recovery import RecoveryOutcome, ran_on, survey
 from wal.salvage import Loss
 from wal.segment import SegmentInfo, read_whole, segment_ids, segment_path
@@ -60,6 +60,7 @@ __all__ = [
     "Log",
     "Loss",
     "OsFileSystem",
+    "Progress",
     "RecoveryOutcome",
     "SegmentHeader",
     "SegmentInfo",

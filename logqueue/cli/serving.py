@@ -36,6 +36,8 @@ exit status:
   3  another server has the data directory
   4  the log is damaged; the message names file and offset
   5  the port cannot be bound
+  6  another server has taken over the log
+  7  the replica cannot be used: it cannot be reached, or is of another history
 """
 
 

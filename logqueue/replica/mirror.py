@@ -230,6 +230,7 @@ class ReplicaMirror:
         data_dir: str,
         *,
         progress: Callable[[RestoreProgress], None] = lambda progress: None,
+        may_be_ahead: bool = False,
     ) -> None:
         """Of a replica, in a data directory that this process has locked.
 
@@ -238,6 +239,7 @@ class ReplicaMirror:
             fs: Where the directory is.
             data_dir: It need not have logs.
             progress: Called now and then while they are restored.
+            may_be_ahead: The local logs may have frames that the replica does not have yet.
         """
         self.manifest: ReplicaManifest | None = None
         self.end: ChainEnd | None = None
@@ -245,6 +247,7 @@ class ReplicaMirror:
         self._fs = fs
         self._data_dir = data_dir
         self._progress = progress
+        self._may_be_ahead = may_be_ahead
         self._logs: dict[LogName, _LogMirror] = {}
 
     @property
@@ -433,7 +436,7 @@ class ReplicaMirror:
 
     def _require_not_ahead(self) -> None:
         assert self.end is not None
-        for name, log in self._logs.items():
+        for name, log in self._logs.items() if not self._may_be_ahead else ():
             if log.last > max(self.end.frame(name), 0):
                 raise _diverged(
                     log, f"it has frames up to {log.last}, the replica up to {self.end.frame(name)}"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from logqueue.core.topic import Topic
 from logqueue.errors import ShuttingDown
 from logqueue.model.clock import Clock, SystemClock
 from logqueue.model.limits import Quotas
+from logqueue.replica.object_store import ObjectStore
+from logqueue.replica.opening import open_store
 from logqueue.server.app import http_api
 from logqueue.server.engine.background import (
     archive_forever,
@@ -37,14 +40,17 @@ from logqueue.server.engine.cooperative import CooperativeExecutor, InlineExecut
 from logqueue.server.engine.dispatcher import CLOCK_CHECK_MS, STALL_RETRY_S, Dispatcher
 from logqueue.server.engine.engine import Engine, EventListener
 from logqueue.server.engine.recovery import begin_life
+from logqueue.server.engine.replica_watch import ReplicaWatch, watch_replica_forever
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Lifecycle, Service
 from logqueue.server.settings import Settings
 from logqueue.server.storage.archive import LogArchive
 from logqueue.server.storage.archiver import Archiver
 from logqueue.server.storage.journal import Journal
+from logqueue.server.storage.replica_start import DirectoryChanged, ReplicaOptions, ReplicaStart
+from logqueue.server.storage.replication import Replication
 from logqueue.server.storage.segment_store import SegmentStore
-from wal import FileSystem, WalError
+from wal import FileSystem, OsFileSystem, WalError
 
 logger = logging.getLogger("logqueue.runtime")
 
@@ -56,10 +62,12 @@ class Core:
     Attributes:
         engine: Ready for commands; it has the journal, the state and the segments.
         archiver: Keeps the archive up to date; None without one.
+        replication: Keeps the replica up to date; None without one.
     """
 
     engine: Engine
     archiver: Archiver | None
+    replication: Replication | None = None
 
 
 def open_core(
@@ -73,6 +81,7 @@ def open_core(
     listeners: Iterable[EventListener] = (),
     on_expired: Callable[[Topic, int], None] | None = None,
     on_sync: Callable[[float], None] | None = None,
+    replica: ReplicaStart | None = None,
 ) -> Core:
     """Open a data directory, replay its logs and begin with them. Blocks on the disk.
 
@@ -86,39 +95,40 @@ def open_core(
         listeners: Called with each event that is applied after recovery.
         on_expired: Called with the number of leases of a queue that have expired.
         on_sync: Called with the seconds that each sync of the jobs log took, in another thread.
+        replica: Makes the directory one history with its replica, and this server its writer.
 
     Raises:
         WalLocked, ArchiveLocked: Another server has a directory.
         WalCorrupt, ArchiveRefused: The logs or the archive must be refused; nothing was changed.
+        ReplicaRefused, ReplicaTaken: See `ReplicaStart`.
         WalError, OSError: A directory cannot be used.
     """
-    journal = Journal.open(
-        settings.data_dir,
-        segment_bytes_max=settings.segment_max_bytes,
-        fs=fs,
-        set_damage_aside=set_damage_aside,
-        read_everything=settings.verify_at_start,
-        random_bytes=random_bytes,
-        on_sync=on_sync,
-    )
-    archive: LogArchive | None = None
-    try:
-        for loss in [*journal.jobs.losses, *journal.leases.losses]:
-            logger.error("damage was set aside: %s", loss)
+    while True:
+        if replica is not None:
+            replica.bring_up()
+        journal = Journal.open(
+            settings.data_dir,
+            segment_bytes_max=settings.segment_max_bytes,
+            fs=fs,
+            set_damage_aside=set_damage_aside,
+            read_everything=settings.verify_at_start,
+            random_bytes=random_bytes,
+            on_sync=on_sync,
+        )
         state = State(_quotas(settings), journal.payloads)
-        journal.replay(state, progress)
-        # Only now the logs are known to be sound; nothing on the disk was changed before.
-        if settings.archive_dir is not None:
-            archive = LogArchive.open(settings.archive_dir, journal.fs, journal.logs)
-        begin_life(state, journal, clock.now_ms())
-    except BaseException:
         try:
-            journal.close()
-        finally:
-            if archive is not None:
-                archive.close()
+            archive = _replay(settings, clock, journal, state, progress, replica)
+        except DirectoryChanged:
+            continue
+        break
+    replication: Replication | None = None
+    try:
+        replication = replica.begin(journal) if replica is not None else None
+    except BaseException:
+        _close(journal, archive)
         raise
-    segments = SegmentStore(journal.fs, journal.logs, archive)
+    writer = replication.writer if replication is not None else None
+    segments = SegmentStore(journal.fs, journal.logs, archive, writer)
     archiver: Archiver | None = None
     if archive is not None:
         archiver = Archiver(
@@ -127,7 +137,42 @@ def open_core(
             max_age_ms=settings.archive_max_age_ms,
             max_bytes=settings.archive_max_bytes,
         )
-    return Core(Engine(journal, segments, clock, state, listeners, on_expired), archiver)
+    engine = Engine(journal, segments, clock, state, listeners, on_expired)
+    return Core(engine, archiver, replication)
+
+
+def _replay(
+    settings: Settings,
+    clock: Clock,
+    journal: Journal,
+    state: State,
+    progress: Callable[[float], None] | None,
+    replica: ReplicaStart | None,
+) -> LogArchive | None:
+    """Bring a state to where the logs end, and begin with it; the archive, if there is one."""
+    archive: LogArchive | None = None
+    try:
+        for loss in [*journal.jobs.losses, *journal.leases.losses]:
+            logger.error("damage was set aside: %s", loss)
+        journal.replay(state, progress)
+        # Only now the logs are known to be sound; nothing on the disk was changed before.
+        if settings.archive_dir is not None:
+            archive = LogArchive.open(settings.archive_dir, journal.fs, journal.logs)
+        if replica is not None:
+            replica.take_over(journal)
+        begin_life(state, journal, clock.now_ms())
+    except BaseException:
+        _close(journal, archive)
+        raise
+    return archive
+
+
+def _close(journal: Journal, archive: LogArchive | None) -> None:
+    try:
+        journal.close()
+    finally:
+        if archive is not None:
+            archive.close()
 
 
 def read_state(settings: Settings, fs: FileSystem) -> State:
@@ -168,6 +213,8 @@ class Runtime:
         service: The server as its handlers see it, from the first moment on.
         metrics: What is counted, from the first moment on.
         api: Answers requests, in every phase.
+        replica_watch: Looks at the replica now and then, from `begin` on; None without a replica.
+        on_fenced: Called in the event loop when another server has taken over the log.
     """
 
     def __init__(
@@ -180,6 +227,11 @@ class Runtime:
         is_stepped: bool = False,
         clock_check_ms: int = CLOCK_CHECK_MS,
         stall_retry_s: float = STALL_RETRY_S,
+        address: str = "",
+        open_store: Callable[[str], ObjectStore] = open_store,
+        random_bytes: Callable[[str, int], bytes] = lambda log, length: os.urandom(length),
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """In the phase *recovering*.
 
@@ -192,6 +244,12 @@ class Runtime:
                 disk space back, by itself.
             clock_check_ms: How late, at most, a step of the wall clock is noticed.
             stall_retry_s: How often routers that found no room look whether time has made some.
+            address: Base URL at which clients reach the server, unless a setting says it.
+            open_store: From the URL of a replica to its store.
+            random_bytes: Where the identities of new logs come from, by the name of the log, and
+                those of writers of a replica ("writer").
+            monotonic: A clock for durations, in seconds.
+            pause: Waits so many seconds, in a thread.
         """
         self._settings = settings
         self._fs = fs
@@ -200,12 +258,20 @@ class Runtime:
         self._is_stepped = is_stepped
         self._clock_check_ms = clock_check_ms
         self._stall_retry_s = stall_retry_s
+        self._address = address
+        self._open_store = open_store
+        self._random_bytes = random_bytes
+        self._monotonic = monotonic
+        self._pause = pause
         self._steps = None if is_stepped else SteppingThread()
         self._executor: CooperativeExecutor = self._steps or InlineExecutor()
         self._lifecycle = Lifecycle()
         self._core: Core | None = None
         self._dispatcher: Dispatcher | None = None
+        self.replica_watch: ReplicaWatch | None = None
+        self._has_ended_shipping = False
         self._background: list[asyncio.Task[None]] = []
+        self.on_fenced: Callable[[], None] = lambda: None
         self.service = Service(settings, self._executor, self._lifecycle)
         self.metrics = Metrics(self.service)
         self.api = http_api(self.service, self.metrics)
@@ -217,6 +283,11 @@ class Runtime:
         return self._core.engine
 
     @property
+    def replication(self) -> Replication | None:
+        """What keeps the replica, once `recover` has returned; None without one."""
+        return self._core.replication if self._core is not None else None
+
+    @property
     def is_running(self) -> bool:
         """Whether `begin` was called, and not yet `stop`."""
         return self._dispatcher is not None
@@ -226,6 +297,8 @@ class Runtime:
 
         Raises:
             WalError, ArchiveRefused, OSError: See `open_core`. The phase is *failed* then.
+            ReplicaRefused, ReplicaTaken: The same.
+            BadReplicaUrl, MissingExtra, StoreError: The replica cannot be used at all.
         """
         try:
             self._core = open_core(
@@ -237,28 +310,84 @@ class Runtime:
                 listeners=(self.metrics.event,),
                 on_expired=self.metrics.leases_expired,
                 on_sync=self.metrics.fsync,
+                random_bytes=self._random_bytes,
+                replica=self._replica_start(),
             )
         except BaseException as error:
             self._lifecycle.fail(str(error))
             raise
 
+    def _replica_start(self) -> ReplicaStart | None:
+        settings = self._settings
+        if settings.replica is None:
+            return None
+        return ReplicaStart(
+            self._open_store(settings.replica),
+            self._fs or OsFileSystem(),
+            self._clock,
+            ReplicaOptions(
+                settings.data_dir,
+                settings.advertise or self._address,
+                "sync" if settings.replica_mode == "sync" else "async",
+                settings.replica_lag_ms,
+                settings.replica_keep,
+                settings.discard_local,
+            ),
+            self._random_bytes("writer", 16).hex(),
+            progress=self._lifecycle.note_progress,
+            monotonic=self._monotonic,
+            pause=self._pause,
+        )
+
     def begin(self) -> Dispatcher:
         """Serve from now on, in the present event loop. Call after `recover`."""
         engine = self.engine
         loop = asyncio.get_running_loop()
-        barrier = CommitBarrier(engine.journal.jobs, loop)
+        replication = self.replication
+        waits_for_replica = replication is not None and replication.is_sync
+        progress = replication.progress if replication is not None and waits_for_replica else None
+        barrier = CommitBarrier(engine.journal.jobs, loop, progress)
         self._dispatcher = dispatcher = Dispatcher(
             engine,
             barrier,
             clock_check_ms=self._clock_check_ms,
             stall_retry_s=self._stall_retry_s,
         )
+        if replication is not None:
+            self._replicate(replication, dispatcher)
         if not self._is_stepped:
-            engine.journal.jobs.start(barrier.notify)
+            on_advance = barrier.notify if replication is None else _both(replication, barrier)
+            engine.journal.jobs.start(on_advance)
             engine.journal.housework.begin()
             self._start_background(dispatcher)
-        self._lifecycle.ready(dispatcher)
+        self._lifecycle.ready(dispatcher, replication)
         return dispatcher
+
+    def _replicate(self, replication: Replication, dispatcher: Dispatcher) -> None:
+        loop, barrier = dispatcher.loop, dispatcher.barrier
+        self.replica_watch = ReplicaWatch(
+            replication,
+            self.engine,
+            barrier,
+            self._settings.replica_timeout_ms,
+            self._monotonic,
+        )
+
+        def fenced() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._fence)
+
+        replication.listen(barrier.notify, fenced)
+        if not self._is_stepped:
+            replication.start()
+
+    def _fence(self) -> None:
+        assert self.replica_watch is not None
+        refusal = self.replica_watch.fence()
+        self._lifecycle.fence(refusal)
+        if self._dispatcher is not None:
+            self._dispatcher.end_streams(refusal)
+        self.on_fenced()
 
     def _start_background(self, dispatcher: Dispatcher) -> None:
         assert self._core is not None
@@ -269,6 +398,8 @@ class Runtime:
             "offload": offload_forever(engine.journal, self._executor),
             "rebuild": rebuild_on_failure(engine, dispatcher.adopt),
         }
+        if self.replica_watch is not None:
+            work["replica"] = watch_replica_forever(self.replica_watch)
         if archiver is not None:
             work["archive"] = archive_forever(archiver, self._clock, self._executor)
         self._background = [
@@ -290,6 +421,15 @@ class Runtime:
         """
         if await self._stop_background():
             self.engine.shut_down()
+            if self.replication is not None and self._has_ended_shipping:
+                self._ship_the_rest(self.replication)
+
+    def _ship_the_rest(self, replication: Replication) -> None:
+        if not replication.ship_all():
+            logger.warning(
+                "the replica lacks the last %d frames of the log; the next start here ships them",
+                replication.frames_behind,
+            )
 
     async def abort(self) -> None:
         """The same without a last word: what the logs do not have by now is lost."""
@@ -305,7 +445,19 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         dispatcher.stop()
+        if self.replication is not None:
+            self._has_ended_shipping = self.replication.stop()
         if self._steps is not None:
             # No step may be under way when the logs and the archive are closed.
             self._steps.close()
         return True
+
+
+def _both(replication: Replication, barrier: CommitBarrier) -> Callable[[], None]:
+    """What the committer calls when the log has advanced."""
+
+    def advanced() -> None:
+        replication.note_advance()
+        barrier.notify()
+
+    return advanced

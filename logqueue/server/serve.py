@@ -24,12 +24,16 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from logqueue.extras import MissingExtra
+from logqueue.replica.object_store import StoreError
+from logqueue.replica.opening import BadReplicaUrl
 from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, KeyRing, parse_keys_file
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.connection import KEEP_ALIVE_S, HttpConnection
 from logqueue.server.runtime import Runtime
 from logqueue.server.settings import Settings
 from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused
+from logqueue.server.storage.replica_start import ReplicaRefused, ReplicaTaken
 from logqueue.version import __version__
 from wal import DirectoryLock, OsFileSystem, WalCorrupt, WalError, WalLocked
 
@@ -39,8 +43,12 @@ EXIT_USAGE = 2
 EXIT_LOCKED = 3
 EXIT_CORRUPT = 4
 EXIT_PORT = 5
+EXIT_FENCED = 6
+EXIT_REPLICA = 7
 
 DRAIN_S = 10.0
+FENCED_S = 2.0
+"""How long a fenced server tells clients where the writer is."""
 
 logger = logging.getLogger("logqueue.serve")
 
@@ -59,7 +67,8 @@ def serve(settings: Settings, *, set_damage_aside: bool = False) -> int:
     Returns:
         The exit status: 0 after an orderly stop, 2 when the keys file cannot be used, 3 when
         another server has the data directory, 4 when the log is damaged, 5 when the port cannot
-        be bound, 1 for anything else.
+        be bound, 6 when another server has taken over the log, 7 when the replica cannot be used,
+        1 for anything else.
     """
     if settings.keys_file is not None:
         try:
@@ -158,9 +167,12 @@ class _Server:
     def __init__(self, settings: Settings, bound: socket.socket, set_damage_aside: bool) -> None:
         self.settings = settings
         self.bound = bound
-        self.runtime = Runtime(settings, set_damage_aside=set_damage_aside)
+        self.runtime = Runtime(
+            settings, set_damage_aside=set_damage_aside, address=f"http://{_address(bound)}"
+        )
         self.service = self.runtime.service
         self.status = EXIT_OK
+        self.fenced = asyncio.Event()
         config = uvicorn.Config(
             _no_application,
             interface="asgi3",
@@ -186,6 +198,7 @@ class _Server:
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
+        self.runtime.on_fenced = self.fenced.set
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop.set)
         if self.settings.keys_file is not None and hasattr(signal, "SIGHUP"):
@@ -201,7 +214,12 @@ class _Server:
         recovering = loop.create_task(self._recover(), name="recover")
         await asyncio.wait((stopping, recovering, serving), return_when=asyncio.FIRST_COMPLETED)
         if recovering.done() and recovering.result():
-            await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+            fenced = loop.create_task(self.fenced.wait())
+            await asyncio.wait((stopping, serving, fenced), return_when=asyncio.FIRST_COMPLETED)
+            if self.fenced.is_set():
+                self.status = EXIT_FENCED
+                await asyncio.wait((stopping, serving), timeout=FENCED_S)
+            fenced.cancel()
         await self._stop(serving)
         if not recovering.done():
             # A replay cannot be interrupted half-way; the process may simply end.
@@ -225,8 +243,7 @@ class _Server:
         logger.info("read %s again: keys: %d, before: %d", path, len(ring.keys), before)
 
     def _announce(self) -> None:
-        host, port = self.bound.getsockname()[:2]
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = _address(self.bound)
         logger.info("logqueue %s listens on http://%s", __version__, address)
         if not self.service.keys:
             logger.warning(
@@ -257,6 +274,15 @@ class _Server:
         except ArchiveRefused as error:
             logger.error("%s", error)
             self.status = EXIT_LOCKED if isinstance(error, ArchiveLocked) else EXIT_FAILURE
+        except ReplicaTaken as error:
+            logger.error("%s", error)
+            self.status = EXIT_FENCED
+        except (ReplicaRefused, StoreError) as error:
+            logger.error("%s", error)
+            self.status = EXIT_REPLICA
+        except (BadReplicaUrl, MissingExtra) as error:
+            logger.error("%s", error)
+            self.status = EXIT_USAGE
         except (WalError, OSError) as error:
             logger.error("the data directory cannot be used: %s", error)
             self.status = EXIT_FAILURE
@@ -277,6 +303,10 @@ class _Server:
         with contextlib.suppress(asyncio.CancelledError):
             await serving
         was_ready = self.runtime.is_running
+        if self.fenced.is_set():
+            await self.runtime.abort()
+            logger.info("stopped; the data directory was left as it is")
+            return
         try:
             await self.runtime.stop()
         except WalError as error:
@@ -285,6 +315,11 @@ class _Server:
         else:
             if was_ready:
                 logger.info("stopped; everything that was promised is on disk")
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def connection_class(api: HttpApi) -> type[asyncio.Protocol]:

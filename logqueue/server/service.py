@@ -13,8 +13,10 @@ from enum import Enum
 from typing import NoReturn
 
 from logqueue.errors import (
+    Fenced,
     Internal,
     NotReady,
+    ReplicaUnavailable,
     ShuttingDown,
     StorageReadOnly,
     Throttled,
@@ -28,6 +30,7 @@ from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.watch_sessions import WatchSessions
 from logqueue.server.settings import Settings
+from logqueue.server.storage.replication import Replication
 
 
 class Phase(Enum):
@@ -37,15 +40,19 @@ class Phase(Enum):
     READY = "ready"
     DRAINING = "draining"
     FAILED = "failed"
+    FENCED = "fenced"
 
 
 class Lifecycle:
-    """Which phase a server is in: recovering, then ready or failed, and draining at the end.
+    """Which phase a server is in: recovering, then ready or failed, and draining at the end; fenced
+    once another server has taken over its log.
 
     Attributes:
         replay_progress: Share of the log that is replayed, 0.0 to 1.0.
         failure: Why recovery failed; empty in any other phase.
         dispatcher: Runs the engine, from the moment the server is ready.
+        replication: Keeps the replica, from that moment on; None without one.
+        refusal: What everything is refused with once the server is fenced.
     """
 
     def __init__(self) -> None:
@@ -53,15 +60,18 @@ class Lifecycle:
         self.replay_progress = 0.0
         self.failure = ""
         self.dispatcher: Dispatcher | None = None
+        self.replication: Replication | None = None
+        self.refusal: Fenced | None = None
 
     def note_progress(self, share: float) -> None:
         """So much of the log is replayed."""
         self.replay_progress = share
 
-    def ready(self, dispatcher: Dispatcher) -> None:
+    def ready(self, dispatcher: Dispatcher, replication: Replication | None = None) -> None:
         """Recovery is done: requests are served from now on."""
         assert self.phase is Phase.RECOVERING, f"{self.phase.value} -> ready"
         self.dispatcher = dispatcher
+        self.replication = replication
         self.replay_progress = 1.0
         self.phase = Phase.READY
 
@@ -71,9 +81,15 @@ class Lifecycle:
             self.failure = reason
             self.phase = Phase.FAILED
 
+    def fence(self, refusal: Fenced) -> None:
+        """Another server has taken over: nothing is served from now on."""
+        self.refusal = refusal
+        self.phase = Phase.FENCED
+
     def drain(self) -> None:
-        """No new requests from now on, whatever the phase."""
-        self.phase = Phase.DRAINING
+        """No new requests from now on, whatever the phase; a fenced server stays fenced."""
+        if self.phase is not Phase.FENCED:
+            self.phase = Phase.DRAINING
 
 
 class Service:
@@ -150,6 +166,11 @@ class Service:
         return self.lifecycle.dispatcher.barrier if self.lifecycle.dispatcher is not None else None
 
     @property
+    def replication(self) -> Replication | None:
+        """What keeps the replica, once the server is ready; None without one."""
+        return self.lifecycle.replication
+
+    @property
     def claims_waiting(self) -> int:
         """Claims that wait for jobs now."""
         return (
@@ -162,6 +183,7 @@ class Service:
         Raises:
             NotReady: The log is still being replayed.
             ShuttingDown: The server drains.
+            Fenced: Another server has taken over.
             Internal: Recovery failed.
         """
         lifecycle = self.lifecycle
@@ -175,6 +197,9 @@ class Service:
             )
         if lifecycle.phase is Phase.DRAINING:
             raise ShuttingDown("the server is shutting down; connect again in a moment")
+        if lifecycle.phase is Phase.FENCED:
+            assert lifecycle.refusal is not None
+            raise Fenced(lifecycle.refusal.message, lifecycle.refusal.detail)
         raise Internal(f"recovery failed: {lifecycle.failure}")
 
     def require_ready(self) -> Dispatcher:
@@ -182,11 +207,14 @@ class Service:
 
         Raises:
             StorageReadOnly: A write or sync has failed.
+            ReplicaUnavailable: The replica is further behind than it may be.
         """
         dispatcher = self.require_serving()
         failure = dispatcher.engine.journal.jobs.failure
         if failure is not None:
             raise StorageReadOnly.because(failure)
+        if self.replication is not None:
+            _require_replicated(self.replication, self.settings.replica_lag_max_ms)
         return dispatcher
 
     # -- keys ------------------------------------------------------------------------------------
@@ -278,6 +306,21 @@ class Service:
         self.streams -= 1
         assert self.streams >= 0
         _count_down(self.streams_by_key, key)
+
+
+def _require_replicated(replication: Replication, lag_max_ms: int) -> None:
+    """Whether the replica is as it should be.
+
+    Raises:
+        ReplicaUnavailable: It is not.
+    """
+    lag_ms = replication.writer.lag_ms
+    if replication.is_stalled or (lag_max_ms and not replication.is_sync and lag_ms > lag_max_ms):
+        why = replication.stats.last_error or "it is slower than what is written"
+        raise ReplicaUnavailable(
+            f"the replica is {lag_ms} ms behind: {why}",
+            {"replica": {"state": replication.state(), "lag_ms": lag_ms}},
+        )
 
 
 def _key_removed() -> Unauthorized:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from logqueue.errors import LogqueueError, StorageReadOnly
+from logqueue.errors import Fenced, LogqueueError, ReplicaUnavailable, StorageReadOnly
 from logqueue.server.engine import commit_barrier
 from logqueue.server.engine.commit_barrier import CommitBarrier
 
@@ -182,3 +182,69 @@ def test_the_log_is_woken_once_and_only_for_what_it_has_not_written(
         return len(woken)
 
     assert asyncio.run(scene()) == rounds
+
+
+# -- refused positions ---------------------------------------------------------------------------
+
+
+async def settle() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def test_positions_that_are_refused() -> None:
+    """What waits for the disk alone, or for a later position, goes on waiting."""
+
+    async def scene() -> None:
+        log = Positions(written=5, durable=1)
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        found: dict[str, LogqueueError | None] = {}
+        barrier.when(2, 2, lambda failure: found.update(old=failure))
+        barrier.when(4, 4, lambda failure: found.update(new=failure))
+        barrier.when(6, 0, lambda failure: found.update(disk=failure))
+        refusal = ReplicaUnavailable("away")
+        barrier.refuse_through(3, refusal)
+        assert found == {"old": refusal}
+        barrier.when(3, 3, lambda failure: found.update(later=failure))
+        assert found == {"old": refusal, "later": refusal}
+        barrier.when(7, 0, lambda failure: found.update(disk_later=failure))
+        log.written = log.durable = 7
+        barrier.notify()
+        await settle()
+        nothing = {"new": None, "disk": None, "disk_later": None}
+        assert found == {"old": refusal, "later": refusal, **nothing}
+        barrier.when(3, 3, lambda failure: found.update(later=failure))
+        assert found["later"] is None, "it is durable by now"
+
+    asyncio.run(scene())
+
+
+def test_what_is_durable_by_now_is_not_refused() -> None:
+    async def scene() -> list[LogqueueError | None]:
+        log = Positions(written=2, durable=0)
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        found: list[LogqueueError | None] = []
+        barrier.when(1, 1, found.append)
+        barrier.when(2, 2, found.append)
+        log.durable = 1
+        barrier.refuse_through(2, ReplicaUnavailable("away"))
+        return found
+
+    assert [type(f) for f in asyncio.run(scene())] == [type(None), ReplicaUnavailable]
+
+
+def test_everything_is_refused_for_ever() -> None:
+    async def scene() -> list[LogqueueError | None]:
+        log = Positions(written=1, durable=1)
+        barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())
+        found: list[LogqueueError | None] = []
+        barrier.when(2, 0, found.append)
+        barrier.when(2, 2, found.append)
+        barrier.refuse_through(commit_barrier.NEVER, Fenced("another server"))
+        barrier.when(3, 0, found.append)
+        log.written = log.durable = 3
+        barrier.notify()
+        await settle()
+        return found
+
+    assert [type(f) for f in asyncio.run(scene())] == [Fenced] * 3

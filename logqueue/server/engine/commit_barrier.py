@@ -1,6 +1,7 @@
 """Holds replies back until the log has reached what they were computed from.
 
-Owns: who waits for which position of the jobs log. Must not know: commands, HTTP, frames.
+Owns: who waits for which position of the jobs log. Must not know: commands, HTTP, frames, what
+makes a position durable: the disk, or the disk and the replica.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from logqueue.errors import LogqueueError, StorageReadOnly
-from wal import Log
+from wal import Log, Progress
 
 Release = Callable[[LogqueueError | None], None]
 
@@ -26,9 +27,18 @@ class CommitBarrier:
         wakes_soon: `wake_log` is sure to be called in this turn of the loop.
     """
 
-    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, log: Log, loop: asyncio.AbstractEventLoop, progress: Progress | None = None
+    ) -> None:
+        """Nothing waits yet.
+
+        Args:
+            log: Is woken when something waits for it.
+            loop: Where replies are released.
+            progress: How far the log has come; that of the log itself by default.
+        """
         self._log = log
-        self._progress = log.progress
+        self._progress = progress or log.progress
         self._loop = loop
         self._written: list[tuple[int, int, Release]] = []
         self._durable: list[tuple[int, int, int, Release]] = []
@@ -39,6 +49,9 @@ class CommitBarrier:
         self.wakes_soon = False
         self._is_log_wanted = False
         self._opening = False
+        # What is refused to those who wait for a position up to this one to be durable.
+        self._refused_through = 0
+        self._refusal: LogqueueError | None = None
 
     @property
     def waiting(self) -> int:
@@ -86,6 +99,9 @@ class CommitBarrier:
                 self._open()  # who waited for it comes first: a stream has its jobs in order
             release(None)
             return
+        if self._refusal is not None and self._is_refused(durable):
+            release(self._refusal)
+            return
         self._ticket += 1
         ticket = self._ticket - NEVER if is_ahead else self._ticket
         if durable > log.durable:
@@ -119,6 +135,31 @@ class CommitBarrier:
         self.when(written, durable, release)
         await future
         return (time.perf_counter() - began) * 1000
+
+    def refuse_through(self, durable: int, refusal: LogqueueError) -> None:
+        """Refuse everything that waits, or will wait, for a position up to this one to be durable.
+
+        Args:
+            durable: Frame number. `NEVER` refuses all that waits for anything, for ever.
+            refusal: What they get.
+        """
+        self._refused_through, self._refusal = durable, refusal
+        if durable == NEVER:
+            self._release_all(refusal)
+            return
+        refused = []
+        while self._durable and self._durable[0][0] <= durable:
+            if self._durable[0][0] <= self._progress.durable:
+                self._open()
+                continue
+            refused.append(heappop(self._durable)[3])
+        self._next_durable = self._durable[0][0] if self._durable else NEVER
+        for release in refused:
+            release(refusal)
+
+    def _is_refused(self, durable: int) -> bool:
+        through = self._refused_through
+        return through == NEVER or self._progress.durable < durable <= through
 
     def wake_log(self) -> None:
         """Let the log begin with what is waited for, if anything is."""

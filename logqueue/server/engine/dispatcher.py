@@ -23,7 +23,7 @@ from logqueue.core.decide.dispatch import joining
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import LogqueueError, NotReady, TopicNotFound
+from logqueue.errors import LogqueueError, NotReady, ReplicaUnavailable, TopicNotFound
 from logqueue.server.auth import Key
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
@@ -270,7 +270,7 @@ class Dispatcher:
 
     def _refuse(self, name: str, pending: Pending[Any], refusal: LogqueueError) -> None:
         # What the refusal was computed from may not be durable yet.
-        if isinstance(refusal, NotReady):
+        if isinstance(refusal, (NotReady, ReplicaUnavailable)):
             pending.refuse(refusal)
             return
         topic: Topic | None = self.engine.state.topics.get(name)

@@ -29,6 +29,7 @@ from logqueue.core.topic import Topic
 from logqueue.errors import (
     LogqueueError,
     NotReady,
+    ReplicaUnavailable,
     StorageFull,
     StorageReadOnly,
     StorageUnreadable,
@@ -53,6 +54,9 @@ CATCH_UP_RECORDS_MAX = 4000
 """Source records that one read lets routers examine by itself. A read of a topic that is further
 behind than that waits for them, a turn of the loop after the other: see `is_far_behind`."""
 
+
+NO_WRITES = (StorageFull, StorageReadOnly, ReplicaUnavailable)
+"""Refusals of a log that takes no changes now. They must not keep reads from being answered."""
 
 DUE_AGAIN_MS = 1000
 """When due records are tried again that found no room where their copies go."""
@@ -176,7 +180,7 @@ class Engine:
         decision = decide(state, command, now)
         try:
             return self._carry_out(decision, topic, now)
-        except (StorageFull, StorageReadOnly):
+        except NO_WRITES:
             if not isinstance(command, cmd.ClaimJobs) or not command.divert:
                 raise
             # A log that takes no dead letters must not stop other jobs from being claimed.
@@ -275,7 +279,7 @@ class Engine:
         try:
             events = decide(self.state, cmd.Expire(topic.name), now).events
             self._commit(events)
-        except (StorageFull, StorageReadOnly):
+        except NO_WRITES:
             # A read-only log must not block reads: records past their
             # TTL are passed over until it takes their eviction.
             return
@@ -408,7 +412,7 @@ class Engine:
             decision = decide(self.state, cmd.Forward(number), now)
             for topic in self._commit(decision.events):
                 self._fed[topic.number] = topic
-        except (StorageFull, StorageUnreadable):
+        except (StorageFull, StorageUnreadable, ReplicaUnavailable):
             self.stalled.add(number)
             return 0
         except StorageReadOnly:
@@ -540,7 +544,7 @@ class Engine:
         yield from free(work.state)
         if work.state.producers:
             # A read-only log must block neither evictions nor the freeing of space.
-            with suppress(StorageFull, StorageReadOnly):
+            with suppress(*NO_WRITES):
                 self.execute(cmd.ExpireStaged())
         refusal: Exception | None = None
         try:

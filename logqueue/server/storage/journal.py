@@ -19,7 +19,7 @@ import msgspec
 from logqueue import events as ev
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import PayloadTooLarge, StorageFull, StorageReadOnly
+from logqueue.errors import PayloadTooLarge, ReplicaUnavailable, StorageFull, StorageReadOnly
 from logqueue.events import split_block
 from logqueue.model.config import TopicOptions
 from logqueue.segments.index import LogName
@@ -97,6 +97,8 @@ class Journal:
         heads: The files that a start reads in place of sealed segments.
         reserve: Space kept back for moving live data on a full disk.
         lent_bytes: What of it is in use for that: producers must leave as much more.
+        unpromisable: Why the promise of a sync cannot be kept now although the log takes frames;
+            events that ask for it are refused. "" when it can.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class Journal:
         self.payloads = PayloadStore(fs, jobs.directory)
         self.heads = heads
         self.lent_bytes = 0
+        self.unpromisable = ""
         self.order = 1
         self.leases_lost = 0
         self.refused_noted = 0
@@ -376,6 +379,7 @@ class Journal:
             StorageFull: No disk space; nothing was logged.
             PayloadTooLarge: The frame would be larger than the log takes; nothing was logged.
             StorageReadOnly: The log is poisoned; nothing was logged.
+            ReplicaUnavailable: The replica has not answered for long; nothing was logged.
         """
         jobs: list[ev.Event] = []
         leases: list[ev.Event] = []
@@ -471,6 +475,8 @@ class Journal:
     def _append_jobs(
         self, state: State, events: list[ev.Event], sync: bool, spare: int
     ) -> JournalPosition:
+        if sync and self.unpromisable:
+            raise ReplicaUnavailable(self.unpromisable)
         log = self.jobs
         order = self.order
         self.order = order + 1

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from logqueue.replica.writing import ReplicaWriter
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 from logqueue.segments.index import (
     VERSION,
@@ -94,12 +95,18 @@ class SegmentStore:
 
     Attributes:
         archive: Keeps the segments that the logs drop; None when the server has no archive.
+        replica: Says which of them the replica has; None when the server has none.
     """
 
     def __init__(
-        self, fs: FileSystem, logs: Mapping[LogName, Log], archive: LogArchive | None = None
+        self,
+        fs: FileSystem,
+        logs: Mapping[LogName, Log],
+        archive: LogArchive | None = None,
+        replica: ReplicaWriter | None = None,
     ) -> None:
         self.archive = archive
+        self.replica = replica
         self._fs = fs
         self._logs = logs
         self._whole: OrderedDict[tuple[str, int], SegmentScan] = OrderedDict()
@@ -140,8 +147,10 @@ class SegmentStore:
         return kept.path if kept is not None else place.path
 
     def may_drop_before(self, log: LogName, id: int) -> bool:
-        """Whether the archive, if there is one, has all segments of a log below this id durably."""
-        return self.archive is None or self.archive.holds_before(log, id)
+        """Whether the archive and the replica, as far as there are any, have all segments of a log
+        below this id durably."""
+        in_archive = self.archive is None or self.archive.holds_before(log, id)
+        return in_archive and (self.replica is None or id <= self.replica.may_drop_before(log))
 
     def close(self) -> None:
         """Release the archive. No step may be under way."""
