@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
                 return
             body, end = reply
             if end != len(data) or self._step is None:
-                raise LoadFailed(f"bytes nobody asked for: {data[end:][:200]!r}")
+                raise LoadFailed(f"unexpected bytes: {data[end:][:200]!r}")
             self._partial = b""
             following = self._step(body)
         except Exception as failure:  # to the one who waits, not into the event loop's log

@@ -24,7 +24,7 @@ TURN_MS = 400
 
 
 class LogWriter:
-    """Both logs of a data directory that nobody else has."""
+    """Both logs of a data directory that no other process uses."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)

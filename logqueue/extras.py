@@ -75,7 +75,7 @@ def explained(what: str, extra: str | None = None) -> Iterator[None]:
     except MissingExtra:
         raise
     except ImportError as error:
-        said = missing(error, what, extra)
-        if said is None:
+        advice = missing(error, what, extra)
+        if advice is None:
             raise
-        raise said from None
+        raise advice from None

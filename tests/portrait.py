@@ -20,7 +20,7 @@ from logqueue.events.block import DELAY, KEY, NUMBER_COLUMNS, BlockView
 
 
 def portrait(state: State, now: int | None = None) -> dict[str, Any]:
-    """All logical content as plain data: equal for states that nobody can tell apart.
+    """All logical content as plain data: equal for states that no caller can tell apart.
 
     Args:
         state: Read only.

@@ -195,6 +195,54 @@ def test_prose_has_none_of_the_phrases_that_stop_a_reader() -> None:
     )
 
 
+def test_prose_of_tests_names_who_it_is_about() -> None:
+    broken(
+        "say who: a client, a worker, a reader, none",
+        (
+            f"{source.path}:{number}"
+            for source in sources("tests", "bench", "tools")
+            if source.path != "tests/test_house.py"
+            for number, line in enumerate(source.text.splitlines(), 1)
+            if "nobody" in line.lower()
+        ),
+    )
+
+
+VAGUE_NAMES = {
+    "_look": "what is looked for, or done about it",
+    "is_meant": "affected, selected",
+    "begun": "what has begun: its place, number, time",
+    "said": "text, message, reply: what it is",
+    "patience_s": "retry_s, timeout_s",
+}
+"""Names that stop a reader, and what to call things instead."""
+
+_VAGUE_NAMES = re.compile(rf"\b(?:{'|'.join(VAGUE_NAMES)})\b")
+
+
+def vague_names(files: Iterable[Source]) -> Iterator[str]:
+    """Where the code of files has such names."""
+    for source in files:
+        if not _VAGUE_NAMES.search(source.text):
+            continue
+        for node in ast.walk(ast.parse(source.text)):
+            name = getattr(node, "id", None) or getattr(node, "attr", None)
+            name = name or getattr(node, "arg", None) or getattr(node, "name", None)
+            if name in VAGUE_NAMES:
+                yield f"{source.path}:{getattr(node, 'lineno', 0)}: {name}"
+
+
+def test_names_do_not_stop_a_reader() -> None:
+    broken(
+        "plain names: " + "; ".join(f"{name} -> {better}" for name, better in VAGUE_NAMES.items()),
+        vague_names(sources(*PRODUCT)),
+    )
+    sample = Source(
+        "logqueue/sample.py", "class A:\n    begun: int = 0\ndef f(said): return said\n"
+    )
+    assert len([*vague_names([sample])]) == 3
+
+
 def test_every_module_says_what_it_is() -> None:
     broken(
         "a module opens with a docstring: what it owns and what it must not know",

@@ -1,4 +1,4 @@
-"""Nothing in the product is there for tests alone, or for nobody.
+"""Nothing in the product is there for tests alone, or unused.
 
 Owns: the search for names that are defined and never used. A name counts as used where the product,
 the bench, the tools, an example or a page names it outside its own definition. What others call by

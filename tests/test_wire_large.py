@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def ignored(names: Sequence[str]) -> None:
-    """Nobody is told."""
+    """Ignored members are dropped."""
 
 
 def run(steps: Generator[None, None, Any]) -> tuple[Any, int]:

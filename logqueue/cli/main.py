@@ -151,10 +151,10 @@ def _run(arguments: argparse.Namespace) -> int:
     except CommandError as error:
         failure = error
     except ImportError as error:
-        said = extras.missing(error, "this command")
-        if said is None:
+        advice = extras.missing(error, "this command")
+        if advice is None:
             raise
-        failure = CommandError(str(said))
+        failure = CommandError(str(advice))
     except BrokenPipeError:
         raise
     except UnicodeEncodeError as error:

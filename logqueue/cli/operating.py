@@ -173,7 +173,7 @@ def _dead(arguments: argparse.Namespace) -> int:
 
 
 def _redrive(arguments: argparse.Namespace) -> int:
-    said: dict[str, Any] = {"to": arguments.to, "dry_run": arguments.dry_run}
+    options: dict[str, Any] = {"to": arguments.to, "dry_run": arguments.dry_run}
     with connect(arguments) as client:
         topic, queue = _letters_of(client, arguments.topic)
         if queue is None:
@@ -188,11 +188,11 @@ def _redrive(arguments: argparse.Namespace) -> int:
             seqs = seqs[: arguments.limit]
             parts = range(0, len(seqs), SEQS_PER_REDRIVE)
             replies = [
-                client.redrive(topic, seqs=seqs[at : at + SEQS_PER_REDRIVE], **said, **more)
+                client.redrive(topic, seqs=seqs[at : at + SEQS_PER_REDRIVE], **options, **more)
                 for at in parts
             ]
         else:
-            replies = [*_all_redriven(client, topic, arguments.limit, {**said, **more})]
+            replies = [*_all_redriven(client, topic, arguments.limit, {**options, **more})]
     redriven = sum(reply.redriven for reply in replies)
     skipped = sum(reply.skipped for reply in replies)
     targets = sorted({target for reply in replies for target in reply.targets})
@@ -231,16 +231,16 @@ def _fits(record: Record, arguments: argparse.Namespace) -> bool:
 
 
 def _all_redriven(
-    client: Client, topic: str, limit: int | None, said: dict[str, Any]
+    client: Client, topic: str, limit: int | None, options: dict[str, Any]
 ) -> Iterator[Any]:
     """Redrive again until the limit is reached or nothing more moves."""
     left = limit
     while True:
-        reply = client.redrive(topic, limit=min(left or 10_000, 10_000), **said)
+        reply = client.redrive(topic, limit=min(left or 10_000, 10_000), **options)
         yield reply
         if left is not None:
             left -= reply.redriven
-        is_over = said["dry_run"] or left == 0 or not reply.redriven
+        is_over = options["dry_run"] or left == 0 or not reply.redriven
         if is_over or reply.remaining <= reply.skipped:
             return
 

@@ -52,9 +52,9 @@ class Programs:
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._arguments.timeout):
-                status, said = await self._status(job)
+                status, message = await self._status(job)
         except TimeoutError:
-            status, said = None, f"took longer than {self._arguments.timeout:g} s"
+            status, message = None, f"took longer than {self._arguments.timeout:g} s"
         if status == 0:
             self.done += 1
             self._report(job, "acked", status, began)
@@ -62,7 +62,7 @@ class Programs:
         self.failed += 1
         is_rejected = status in self._arguments.reject_on
         self._report(job, "rejected" if is_rejected else "failed", status, began)
-        error = ": ".join(part for part in (_how(status), said) if part)
+        error = ": ".join(part for part in (_how(status), message) if part)
         if is_rejected:
             raise Reject(error)
         output.say(f"logqueue work: job {job.seq} failed: {output.printable(error)}")

@@ -77,13 +77,13 @@ def records(lines: Counted, kind: str, arguments: argparse.Namespace) -> Iterato
     """
     from logqueue.client import NewRecord
 
-    said = {"tag": arguments.tag, "delay_ms": arguments.delay, "ttl_ms": arguments.ttl}
+    common = {"tag": arguments.tag, "delay_ms": arguments.delay, "ttl_ms": arguments.ttl}
     if arguments.records and kind == "jsonl":
-        return _whole(lines, said)
+        return _whole(lines, common)
     if arguments.records:
         raise BadLine(1, "--records are JSON lines; leave --format out")
     data = {"jsonl": _json, "csv": _csv, "text": _text}[kind](lines)
-    return (NewRecord(one, **said) for one in data)
+    return (NewRecord(one, **common) for one in data)
 
 
 def _json(lines: Counted) -> Iterator[Any]:
@@ -123,13 +123,13 @@ def _csv(lines: Counted) -> Iterator[dict[str, str]]:
         raise BadLine(lines.line, f"invalid CSV ({error})") from error
 
 
-def _whole(lines: Counted, said: dict[str, Any]) -> Iterator[NewRecord]:
+def _whole(lines: Counted, common: dict[str, Any]) -> Iterator[NewRecord]:
     """Records as `logqueue read --json` prints them, or as a producer writes them."""
     import msgspec
 
     from logqueue.client import NewRecord
 
-    known = ("data", *MORE, *said)
+    known = ("data", *MORE, *common)
     decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
     for text in lines.texts():
         if text.isspace():
@@ -144,9 +144,9 @@ def _whole(lines: Counted, said: dict[str, Any]) -> Iterator[NewRecord]:
                     raise BadLine(lines.line, f"unknown field '{name}': use {', '.join(known)}")
             more = {
                 name: msgspec.json.decode(given.get(name, given.get(f"${name}", b"null")))
-                for name in (*MORE, *said)
+                for name in (*MORE, *common)
             }
-            wins = {name: value for name, value in said.items() if value is not None}
+            wins = {name: value for name, value in common.items() if value is not None}
             checked = msgspec.convert({"data": None, **more, **wins}, NewRecord)
             yield msgspec.structs.replace(checked, data=given["data"])
         except msgspec.MsgspecError as error:

@@ -95,15 +95,15 @@ def refusal(status: int, body: bytes, retry_after: str | None) -> LogqueueError:
         retry_after: The header of that name; only whole seconds count.
     """
     try:
-        said = _read_envelope(body).error
+        envelope = _read_envelope(body).error
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return unexpected(status, body)
-    kind = _REFUSALS.get(said.code)
+    kind = _REFUSALS.get(envelope.code)
     if kind is None:
         return unexpected(status, body)
-    if kind is errors.Internal and said.detail is not None:
-        kind = _BY_REASON.get(said.detail.get("reason"), kind)
-    error = kind(said.message or said.code, said.detail)
+    if kind is errors.Internal and envelope.detail is not None:
+        kind = _BY_REASON.get(envelope.detail.get("reason"), kind)
+    error = kind(envelope.message or envelope.code, envelope.detail)
     if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
         error.retry_after_s = int(retry_after[:6])
     return error

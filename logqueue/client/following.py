@@ -362,8 +362,8 @@ def _decode(event: ServerSentEvent, kind: type[T]) -> T:
 
 
 def _ending(event: ServerSentEvent) -> LogqueueError:
-    said = _decode(event, StreamError)
-    text = said.message or said.error or "the server ended the stream"
-    if said.code == "server_shutting_down":
+    failure = _decode(event, StreamError)
+    text = failure.message or failure.error or "the server ended the stream"
+    if failure.code == "server_shutting_down":
         return ShuttingDown(text)
     return ConnectionFailed(text)

@@ -81,10 +81,10 @@ def nack(
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
     """
-    said = given(node=node, delay_ms=delay_ms, error=error, count=None if count else False)
+    members = given(node=node, delay_ms=delay_ms, error=error, count=None if count else False)
     if last:
-        said["last"] = True
-    return _settle(NACK_JOBS, queue, jobs, said)
+        members["last"] = True
+    return _settle(NACK_JOBS, queue, jobs, members)
 
 
 def reject(
@@ -130,9 +130,9 @@ def extend(queue: str, jobs: Jobs, lease_ms: int, *, node: str | None = None) ->
 
 
 def _settle(
-    endpoint: Endpoint[SettledReply], queue: str, jobs: Jobs, said: dict[str, Any]
+    endpoint: Endpoint[SettledReply], queue: str, jobs: Jobs, members: dict[str, Any]
 ) -> Call[Settled]:
-    requests, sent = _requests(endpoint, queue, jobs, said)
+    requests, sent = _requests(endpoint, queue, jobs, members)
     return Call(requests, _reader(queue, sent, endpoint.reply))
 
 
@@ -153,7 +153,7 @@ def _reader(
 
 
 def _requests(
-    endpoint: Endpoint[Any], queue: str, jobs: Jobs, said: dict[str, Any]
+    endpoint: Endpoint[Any], queue: str, jobs: Jobs, members: dict[str, Any]
 ) -> tuple[list[CallRequest], list[list[int]]]:
     """Requests for all jobs (one, if there are none), and the seqs that each one names."""
     listed = [jobs] if isinstance(jobs, Job | int) else [*jobs]
@@ -162,7 +162,7 @@ def _requests(
         part = listed[start : start + SEQS_PER_REQUEST]
         seqs = [job.seq if isinstance(job, Job) else job for job in part]
         lease_ids = [job.lease_id if isinstance(job, Job) else "" for job in part]
-        body = {**said, "seqs": seqs}
+        body = {**members, "seqs": seqs}
         if any(lease_ids):
             body["lease_ids"] = lease_ids
         # By node alone, a second try could meet a lease that the node got since.

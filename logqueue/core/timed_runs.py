@@ -56,9 +56,9 @@ class TimedRuns:
                 return
         self._lasts[first] = last
         for _ in range(LOOKS_PER_RUN):
-            self._look(is_bare)
+            self._join_runs(is_bare)
 
-    def _look(self, is_bare: IsBare) -> None:
+    def _join_runs(self, is_bare: IsBare) -> None:
         """Join the next pair of neighbours if there is nothing between them."""
         lasts = self._lasts
         at = lasts.bisect_right(self._at)

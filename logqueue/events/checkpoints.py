@@ -18,7 +18,7 @@ class Checkpointed(Event, frozen=True, array_like=True, tag=32):
     Attributes:
         clean: It marks an orderly shutdown.
         oldest: First segment still needed (0 in logs from before that was noted).
-        begun: Segment that holds the first part (0 in logs from before there were parts).
+        first_segment: Segment that holds the first part (0 in logs from before there were parts).
         more: Further parts follow, perhaps with other events in between.
     """
 
@@ -33,7 +33,7 @@ class Checkpointed(Event, frozen=True, array_like=True, tag=32):
     clean: bool = False
     oldest: int = 0
     routers: list[RouterSnapshot] = msgspec.field(default_factory=list)
-    begun: int = 0
+    first_segment: int = 0
     more: bool = False
     producers: list[ProducerSnapshot] = msgspec.field(default_factory=list)
 

@@ -41,4 +41,4 @@ def is_self_contained(file: File) -> bool:
     if not isinstance(event, ev.Checkpointed):
         return False
     # The last part of an earlier checkpoint may be there too.
-    return not event.more and event.begun in (0, header.id)
+    return not event.more and event.first_segment in (0, header.id)

@@ -127,7 +127,7 @@ class Running:
         loop = asyncio.get_running_loop()
         is_waiting = True
 
-        def begun() -> None:
+        def note_start() -> None:
             if handler.timeout is not None and is_waiting and not bound.expired():
                 bound.reschedule(loop.time() + handler.timeout)
 
@@ -137,7 +137,7 @@ class Running:
                 handler.function,
                 args,
                 kwargs,
-                started=lambda: loop.call_soon_threadsafe(begun),
+                started=lambda: loop.call_soon_threadsafe(note_start),
             )
 
         try:

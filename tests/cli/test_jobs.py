@@ -130,8 +130,8 @@ class TestLookingAfter:
 
     def test_purge(self, client: Client, queue: str, cli: Cli) -> None:
         client.append(queue, [1, NewRecord(2, delay_ms=3_600_000)])
-        nobody = cli("purge", queue, "--all")
-        assert nobody.status == 2 and client.topic(queue).count == 2
+        unanswered = cli("purge", queue, "--all")
+        assert unanswered.status == 2 and client.topic(queue).count == 2
         assert cli("purge", queue, "--state", "delayed", "--yes").err.startswith("removed 1 job")
         assert cli("purge", queue, "--all", "--yes", "--json").json["purged"]["ready"] == 1
         assert cli("purge", queue, "--all", "--yes").status == 3

@@ -286,8 +286,8 @@ def test_a_terminal_is_asked_before_something_is_lost(
     shell: Shell, client: Client, topic: str, cli: Cli
 ) -> None:
     client.append(topic, [1, 2], create=True)
-    nobody = cli("drop", topic)
-    assert nobody.status == 2 and "--yes" in nobody.err
+    unanswered = cli("drop", topic)
+    assert unanswered.status == 2 and "--yes" in unanswered.err
     refused = on_terminal(shell, "drop", topic, types=b"n\n")
     assert refused.status == 1 and f"Delete log {topic} with 2 records? [y/N]" in refused.out
     assert "nothing was done" in refused.out

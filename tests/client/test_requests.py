@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from logqueue.client import Client, EpochPart, NewRecord, Settled, UnexpectedReply
@@ -366,7 +367,7 @@ def test_a_method_makes_one_request_and_reads_its_reply(opened: Opened, case: Ca
 
     def answer(request: httpx.Request) -> httpx.Response:
         sent.append(request)
-        return httpx.Response(case.status, json=case.reply)
+        return httpx.Response(case.status, content=msgspec.json.encode(case.reply))
 
     client = opened(
         "http://queue.test", "secret", node="own", transport=httpx.MockTransport(answer)

@@ -391,7 +391,7 @@ def test_keys(opened: Opened, fresh_server: FreshServer) -> None:
         reader.append("a.x", [1], create=True)
     with pytest.raises(errors.Forbidden):
         reader.topic("b")
-    for token in (None, "nobody"):
+    for token in (None, "unknown"):
         with pytest.raises(errors.Unauthorized):
             opened(server.base_url, token).topics().__next__()
 

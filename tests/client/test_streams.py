@@ -241,7 +241,7 @@ def test_a_session_that_is_gone_is_made_anew_at_the_same_cursors(opened: Opened)
     assert server.bodies()[1] == {"a": {"from_seq": 2}, "b": {"from_seq": 0}}
     assert seqs(frames) == [[3]]
     deleted = [frame.topic for frame in frames if isinstance(frame, TopicDeleted)]
-    assert deleted == ["c", "b", "a"], "b went while nobody was connected"
+    assert deleted == ["c", "b", "a"], "b went while no client was connected"
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_the_documented_copy_and_no_other(way: str, archive: str, dead_letter: s
         if kind == "full":
             assert there["q"] == [*JOBS], f"no room for a copy, and yet it went: {there}"
         elif kind == "none":
-            assert not found, f"nobody asked for a copy: {there}"
+            assert not found, f"no copy was asked for: {there}"
         else:
             assert found == Counter(JOBS), f"one copy each: {there}"
             assert not there["q"]

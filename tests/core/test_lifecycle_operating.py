@@ -98,7 +98,7 @@ def test_redrive_filters(
 
 def test_what_can_not_go_back_is_skipped(world: World) -> None:
     die(world, 1, 2, 3)
-    world.write("letters", "nobody's")
+    world.write("letters", "unclaimed")
     world.patch(cap_records=2, discard="reject")
     reply = world.redrive()
     assert (reply.redriven, reply.skipped, reply.remaining) == (2, 2, 2)

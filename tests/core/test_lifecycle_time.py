@@ -209,7 +209,7 @@ def test_nack_and_expiry_back_off(world: World) -> None:
 
 
 @pytest.mark.parametrize("way", ["explicit", "uncounted", "disconnect"])
-def test_no_backoff_when_nobody_failed(world: World, way: str) -> None:
+def test_no_backoff_without_a_failure(world: World, way: str) -> None:
     world.patch(retry_backoff={"kind": "constant"})
     world.write("q", "x")
     world.take(stream=3)
@@ -344,7 +344,7 @@ def test_jobs_that_were_too_old_and_had_nowhere_to_go_can_be_young_again(
     world.write("q", "a", "b", wish("c", delay_ms=50), "d")
     assert world.take(1) == [1]
     world.wait(101)
-    assert world.take(9) == [], "all are too old, and nobody may have them"
+    assert world.take(9) == [], "all are too old to be handed out"
     world.write("q", "e")
     assert world.take(9) == [5]
     check(world.state)

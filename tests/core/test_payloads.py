@@ -127,7 +127,7 @@ def test_a_replay_holds_the_data_of_one_segment() -> None:
 
 
 @pytest.mark.parametrize("seed", range(scaled(3, 40)))
-def test_nobody_can_tell_where_data_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_do_not_depend_on_where_data_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same day with and without: the same state, before and after the process dies."""
     monkeypatch.setattr(compaction, "SLACK_BYTES", 500)
     pictures = []
@@ -325,7 +325,7 @@ def test_a_slow_reader_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seqs_of(page(world)) == [*range(40, 61)]
 
 
-def test_files_close_when_nobody_can_read_from_them(tmp_path: Path) -> None:
+def test_files_close_when_no_block_refers_to_them(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     directory = str(tmp_path / "jobs")
     store = PayloadStore(OsFileSystem(), directory)

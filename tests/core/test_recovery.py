@@ -271,7 +271,7 @@ def test_a_job_that_was_held_and_let_go_was_never_delivered(
 def test_a_leases_checkpoint_tells_of_leases_that_ran_out_by_the_backoff_of_then(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody may have looked since then."""
+    """No access may have come since then."""
     monkeypatch.setattr(compaction, "LEASES_BYTES_MAX", -(10**6))
     world.put(durability="fsync", leases_durable=True, lease_ms=1000, retry_backoff=BACKOFF)
     world.fill(3)

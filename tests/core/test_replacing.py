@@ -1,4 +1,4 @@
-"""A write that replaces many jobs comes into its place bit by bit, and nobody can tell."""
+"""A write that replaces many jobs comes into its place bit by bit, and no reader can tell."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_large_checkpoint_comes_in_parts_and_counts_when_it_is_whole() -> None
     parts = checkpoint_parts(world)
     assert [kept.name for part in parts for kept in part.topics] == TOPICS
     assert [part.more for part in parts] == [True] * 6 + [False]
-    assert {part.begun for part in parts} == {begun}
+    assert {part.first_segment for part in parts} == {begun}
     world.kill()
     assert world.engine.journal.begins_with_checkpoint(begun)
 

@@ -42,7 +42,7 @@ def test_runs_against_a_set(seed: int) -> None:
 
 
 @pytest.mark.parametrize("front", [True, False])
-def test_a_queue_that_nobody_claims_from_stays_small(front: bool) -> None:
+def test_a_queue_without_claims_stays_small(front: bool) -> None:
     world = World()
     world.put(durability="fsync")
     if front:

@@ -110,7 +110,7 @@ def keyed(records: Sequence[blocks.Texts | Wish]) -> tuple[cmd.Keyed, ...]:
 
 
 def fall_back(engine: Engine) -> None:
-    """Go back to what a failed log still stands for, with nobody asking anything meanwhile."""
+    """Go back to what a failed log still stands for, with no command in between."""
     with closing(engine.rebuild_durable()) as retreat:
         for work in retreat:
             work()
@@ -230,7 +230,7 @@ class World:
         while log.durable < outcome.durable or log.written < outcome.written:
             if log.failure is not None:
                 raise StorageReadOnly.because(log.failure)
-            assert log.step(), "a promise that nobody is working on"
+            assert log.step(), "a promise that no pending write keeps"
 
     def step(self) -> None:
         """Let both logs write all they have."""

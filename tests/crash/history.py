@@ -103,12 +103,12 @@ class History:
         # A killed process loses nothing that it had handed to the system, whatever the class.
         lost = self.promised.keys() - found
         assert not lost, f"{self.queue}: {len(lost)} promised jobs are lost: {sorted(lost)[:5]}"
-        assert not (dead | left) - self.sent, f"{self.queue}: jobs that nobody sent"
+        assert not (dead | left) - self.sent, f"{self.queue}: jobs that no producer sent"
         if self.durable_acks:
             assert not self.acked & (left | dead), f"{self.queue}: acked jobs are back"
 
     def _check_turns(self, first: Held, second: Held) -> None:
-        """One holder at a time, by the server's own deadlines; nobody extends."""
+        """One holder at a time, by the server's own deadlines; leases are not extended."""
         claimed_at = second.deadline - self.lease_ms
         if claimed_at <= first.deadline and first.lease not in self.given_back:
             self._complain(f"{second} was given while {first} was held")

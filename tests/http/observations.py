@@ -20,7 +20,7 @@ PATIENCE_S = 40.0
 
 
 class Observations:
-    """Runs beside the other tests, so that nobody waits for 30 seconds alone."""
+    """Runs beside the other tests, so that its 30 seconds add nothing."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._base_url = server.base_url

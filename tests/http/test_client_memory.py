@@ -158,7 +158,7 @@ def test_requests_that_wait(api: Api) -> None:
         assert eventually(lambda: held(api) - before >= OWN)
 
 
-def test_replies_that_nobody_reads(api: Api) -> None:
+def test_replies_that_are_not_read(api: Api) -> None:
     """They count; a large one is refused while there is no room for it."""
     api.make_log("big")
     for _ in range(2):

@@ -122,7 +122,7 @@ def test_a_topic_deleted_within_the_window(api: Api, topic: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-def test_an_opener_that_goes_away_wedges_nobody(api: Api, windowed: str, how: str) -> None:
+def test_an_opener_that_goes_away_wedges_no_claim(api: Api, windowed: str, how: str) -> None:
     """Its cohort is served all the same, and the jobs meant for it are free at once."""
     api.append(windowed, 1, 2)
     body = b'{"node":"gone","max":10,"lease_ms":60000}'

@@ -117,7 +117,7 @@ def test_a_vanished_stream_with_a_request_behind_it(api: Api, queue: str) -> Non
 
 
 def test_a_vanished_claim_with_a_request_behind_it(api: Api, topic: str) -> None:
-    """The jobs of a claimer that left in its window are not leased to nobody."""
+    """The jobs of a claimer that left in its window do not stay leased."""
     api.make_queue(topic, claim_jitter_ms=300)
     api.append(topic, 1, 2)
     with rawhttp.Connection(api.address) as line:

@@ -48,7 +48,7 @@ def test_woken_by_a_delete_of_the_topic(api: Api, log: str) -> None:
     assert spent < 25
 
 
-def test_own_records_wake_nobody_for_nothing(api: Api, log: str) -> None:
+def test_own_records_wake_no_reader_for_nothing(api: Api, log: str) -> None:
     """Case 78: the poll goes on, or answers empty with an advanced cursor."""
 
     def wake() -> None:

@@ -158,7 +158,7 @@ def test_an_expired_record_is_not_forwarded(timed: Api, clock: WallClock, topic:
     assert [record["data"] for record in body["records"]] == [4]
 
 
-def test_a_session_that_nobody_opens(timed: Api, clock: WallClock, topic: str) -> None:
+def test_a_session_that_is_never_opened(timed: Api, clock: WallClock, topic: str) -> None:
     """Case 95: it can be opened for 300 s, counted anew from the end of each stream; then 404."""
     timed.make_log(topic)
     wids = [ok(timed.create_watch({topic: {}}))["wid"] for _ in range(2)]

@@ -280,7 +280,7 @@ def test_it_makes_no_difference_whether_others_exist(tenant: Api) -> None:
 
 
 def test_event_streams(full: Api, tenant: Api) -> None:
-    """Frames of others' topics come to nobody else."""
+    """Frames of a topic reach only keys that may read it."""
     for name in ("zz.queue", "zz.absent"):
         with tenant.work(name, node="w") as refused_stream:
             assert refused_stream.status == 403

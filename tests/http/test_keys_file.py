@@ -183,6 +183,6 @@ def test_a_public_address_may_have_a_file(tmp_path: Path) -> None:
     server = ServerProcess(
         tmp_path / "data", flags=["--keys-file", str(path), "--host", "0.0.0.0"]
     ).start()
-    with Api(server.base_url) as nobody:
-        refused(nobody.topics(), 401, "unauthorized")
+    with Api(server.base_url) as anonymous:
+        refused(anonymous.topics(), 401, "unauthorized")
     server.stop()

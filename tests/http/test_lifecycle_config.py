@@ -275,7 +275,7 @@ def test_ensure_creates_what_is_missing(api: Api, topic: str) -> None:
 
 
 def test_ensure_changes_nothing_and_reports_what_was_sent(api: Api, topic: str) -> None:
-    """Members that were not sent are nobody's business; values are compared as PUT stores them."""
+    """Members that were not sent are not compared; values are compared as PUT stores them."""
     backoff = {"kind": "linear", "base_ms": 5}
     api.make_queue(topic, max_deliveries=5, dead_letter="dead", retry_backoff=backoff)
     before = config_of(api, topic)

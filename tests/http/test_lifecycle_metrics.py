@@ -21,7 +21,7 @@ from tests.http.expect import eventually, ok
 
 @pytest.fixture
 def own(fresh_server: FreshServer, api_for: ApiFor) -> Iterator[Api]:
-    """A server whose figures nobody else moves."""
+    """A server of its own, so that its figures are those of one test."""
     yield api_for(fresh_server())
 
 

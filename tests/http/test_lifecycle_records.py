@@ -78,7 +78,7 @@ def test_absent_topics_are_created(api: Api, topic: str) -> None:
     ids=lambda fields: next(iter(fields)),
 )
 def test_logs_have_no_jobs(api: Api, log: str, topic: str, fields: Json) -> None:
-    """409 rather than a promise that nobody keeps; also where the write would create the log."""
+    """409 rather than a promise that cannot be kept; also where the write would create the log."""
     records = [{"data": 1}, {"data": 2, **fields}]
     detail = {"topic": log, "field": next(iter(fields))}
     refused(api.write(log, records), 409, "not_a_queue", detail)

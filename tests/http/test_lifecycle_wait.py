@@ -173,7 +173,7 @@ def test_wait_ms_is_clamped(api: Api, queue: str, wait_ms: int) -> None:
 
 
 def test_checks_come_before_the_wait(api: Api, topic: str) -> None:
-    """Nobody waits for a refusal."""
+    """A refused claim does not wait."""
     refused(api.claim(topic, wait_ms=30_000), 404, "topic_not_found", {"topic": topic})
     api.make_log(topic)
     refused(api.claim(topic, wait_ms=30_000), 409, "not_a_queue", {"topic": topic})
@@ -305,7 +305,7 @@ def test_hanging_up_in_the_moment_of_service(api: Api, waiters: Waiters, queue: 
 def test_the_next_one_gets_what_a_gone_caller_was_dealt(
     api: Api, waiters: Waiters, queue: str
 ) -> None:
-    """Nobody's wake-up is lost with the caller it was meant for."""
+    """A wake-up is not lost with the caller it was for."""
     for number in range(10):
         gone = hanging_claim(api, queue)
         call = waiters.start(queue, "next")

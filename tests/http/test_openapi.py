@@ -64,9 +64,9 @@ def judge(document: Json) -> Judge:
 
 def test_it_takes_a_key_and_no_scope(guarded: ServerProcess, api: Api) -> None:
     served = api.send("GET", PATH)
-    with Api(guarded.base_url) as nobody:
-        refused(nobody.send("GET", PATH), 401, "unauthorized")
-        refused(nobody.send("GET", f"{PATH}?token=full"), 401, "unauthorized")
+    with Api(guarded.base_url) as anonymous:
+        refused(anonymous.send("GET", PATH), 401, "unauthorized")
+        refused(anonymous.send("GET", f"{PATH}?token=full"), 401, "unauthorized")
     with Api(guarded.base_url, key="deleter") as narrow:
         assert narrow.send("GET", PATH).content == served.content
     wrong = api.send("POST", PATH)

@@ -421,7 +421,7 @@ def test_scopes(
 
 
 def test_without_a_key(guarded: ServerProcess, api_for: ApiFor) -> None:
-    writer = Writer(api_for(guarded), "nobody", "t")
+    writer = Writer(api_for(guarded), "stranger", "t")
     for reply in (writer.stage("x", [1]), writer.commit(0), writer.state()):
         refused(reply, 401, "unauthorized", None)
 
@@ -448,7 +448,7 @@ def test_prefixes(guarded: ServerProcess, api_for: ApiFor) -> None:
 
 
 def test_a_producer_belongs_to_its_prefix(guarded: ServerProcess, api_for: ApiFor) -> None:
-    """Nobody else commits its next epoch, whose records would then be taken for a repeat."""
+    """No other key commits its next epoch, whose records would then be taken for a repeat."""
     tenant = Writer(api_for(guarded, "tenant"), "tenant-own", "tenant-b")
     other = Writer(api_for(guarded, "other"), "tenant-own", "other-b")
     ok(tenant.stage(1, [1]))

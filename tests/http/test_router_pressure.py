@@ -72,7 +72,7 @@ def test_a_full_queue_as_destination(api: Api, topic: str) -> None:
     assert api.facts(dest, "count", "head_seq") == (0, 20)
 
 
-def test_a_full_destination_holds_up_nobody_else(api: Api, topic: str) -> None:
+def test_a_full_destination_does_not_hold_up_others(api: Api, topic: str) -> None:
     """Case 110: other routers of the same source go on."""
     route = made(api, topic, dest={"cap_records": 1, "discard": "reject"})
     other = f"{topic}other"

@@ -111,7 +111,7 @@ def test_the_router_itself_catches_up(api: Api, route: Route) -> None:
 
 
 def test_forwarding_needs_no_reader(fresh_server: FreshServer, api_for: ApiFor) -> None:
-    """It goes on in the background: metrics see the copies, which nobody read."""
+    """It goes on in the background: metrics see the copies, which no request has read."""
     api = api_for(fresh_server())
     route = made(api, "t")
 

@@ -132,7 +132,7 @@ def test_bytes_are_what_the_list_says(stage: Api, log: str) -> None:
 
 
 def test_what_was_answered_is_listed(stage: Api) -> None:
-    """Also of topics and logs that nobody syncs."""
+    """Also of topics and logs that are never synced."""
     for number in range(5):
         stage.append("l", number)
         head = ok(stage.state("l"))["head_seq"]
@@ -308,10 +308,10 @@ def test_scopes_and_prefixes(archived: ServerProcess, stage: Api) -> None:
         with Api(archived.base_url, key=key) as other:
             for path in (*paths, f"{LIST}/jobs-999", "/v0/topics/q/seq_at?ts=1"):
                 refused(other.send("GET", path), 403, "forbidden")
-    with Api(archived.base_url) as nobody:
+    with Api(archived.base_url) as anonymous:
         for path in paths:
-            refused(nobody.send("GET", path), 401, "unauthorized")
-            refused(nobody.send("GET", f"{path}?token=full"), 401, "unauthorized")
+            refused(anonymous.send("GET", path), 401, "unauthorized")
+            refused(anonymous.send("GET", f"{path}?token=full"), 401, "unauthorized")
     refused(stage.send("POST", LIST), 405, "method_not_allowed")
 
 

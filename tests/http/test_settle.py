@@ -160,7 +160,7 @@ def test_other_nodes_are_skipped(
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_after_the_deadline_nothing_is_owned(api: Api, queue: str, verb: str) -> None:
-    """Case 121, case 122: skipped although nobody else has claimed, and the job is ready."""
+    """Case 121, case 122: skipped although no other worker has claimed, and the job is ready."""
     api.append(queue, 1)
     [job] = api.claimed(queue, lease_ms=100)
     assert eventually(lambda: now_ms() > job["deadline"] + 1)

@@ -150,11 +150,11 @@ def test_only_the_maker_opens(
     [
         ("?token=reader", None, 200),
         ("?token=reader", "Bearer reader", 200),
-        ("?token=nobody", "Bearer reader", 200),
-        ("?token=reader", "Bearer nobody", 401),  # case 22
+        ("?token=unknown", "Bearer reader", 200),
+        ("?token=reader", "Bearer unknown", 401),  # case 22
         ("?token=reader", "Bearer full", 401),  # case 22
-        ("?token=reader&token=nobody", None, 200),
-        ("?token=nobody&token=reader", None, 401),
+        ("?token=reader&token=unknown", None, 200),
+        ("?token=unknown&token=reader", None, 401),
         ("?a=b&token=%72eader", None, 200),
         ("?token=full", None, 401),
         ("?token=", None, 401),
@@ -213,12 +213,12 @@ def test_a_refused_opening_changes_nothing(guarded: Guarded) -> None:
         assert seqs_in(drain(stream)) == []
 
 
-@pytest.mark.parametrize("header", ["bearer x", "Bearer nobody", "Basic x", ""])
+@pytest.mark.parametrize("header", ["bearer x", "Bearer unknown", "Basic x", ""])
 def test_dev_mode_looks_at_no_key(api: Api, log: str, header: str) -> None:
     """Case 21: without keys anybody opens any session."""
     wid = ok(api.create_watch({log: {}}))["wid"]
     sent = {"authorization": header}
-    with Stream(api.address, f"/v0/watch/{wid}?token=nobody", sent) as stream:
+    with Stream(api.address, f"/v0/watch/{wid}?token=unknown", sent) as stream:
         assert stream.status == 200
 
 

@@ -388,7 +388,7 @@ def test_many_streams_on_one_topic(api: Api, log: str) -> None:
 
 
 def test_a_reader_that_does_not_read(api: Api, topic: str) -> None:
-    """It slows nobody but itself, and finds everything when it reads again."""
+    """It slows no other reader, and finds everything when it reads again."""
     api.make_log(topic)
     with api.watch(topic) as lazy, api.watch(topic) as eager:
         drain(eager)
@@ -443,7 +443,7 @@ def test_shutdown(fresh_server: FreshServer, api_for: ApiFor) -> None:
 
 
 @pytest.mark.parametrize("leave", [Stream.close, Stream.reset], ids=["close", "reset"])
-def test_a_client_that_leaves_harms_nobody(
+def test_a_client_that_leaves_harms_no_other(
     api: Api, log: str, leave: Callable[[Stream], None]
 ) -> None:
     """Others go on."""

@@ -65,7 +65,7 @@ def test_upgrades_elsewhere(api: Api, path: str) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [None, "Bearer nobody", "bearer full", "Basic full", "", "Bearer "],
+    [None, "Bearer unknown", "bearer full", "Basic full", "", "Bearer "],
 )
 @pytest.mark.parametrize("path", ["/v0/ws", "/v0/ws?token=full"])
 def test_the_upgrade_needs_a_key(guarded: ServerProcess, header: str | None, path: str) -> None:
@@ -88,7 +88,7 @@ def test_any_key_may_connect(guarded: ServerProcess, key: str) -> None:
 
 def test_dev_mode_looks_at_no_key(api: Api) -> None:
     """Case 21: without keys everything is allowed."""
-    with Socket(api.address, key="nobody", path="/v0/ws?token=x") as ws:
+    with Socket(api.address, key="unknown", path="/v0/ws?token=x") as ws:
         assert ws.call("ping")["op"] == "pong"
 
 
@@ -390,7 +390,7 @@ def test_pings_of_the_protocol(ws: Socket, log: str) -> None:
 
 
 @pytest.mark.parametrize("leave", ["close", "reset"])
-def test_a_client_that_leaves_harms_nobody(api: Api, log: str, leave: str) -> None:
+def test_a_client_that_leaves_harms_no_other(api: Api, log: str, leave: str) -> None:
     """Others go on."""
     with Socket(api.address) as other:
         other.subscribe(log)

@@ -18,7 +18,7 @@ class Line(asyncio.Transport):
     """The client's end of one connection.
 
     Attributes:
-        written: What the server wrote and nobody took yet.
+        written: What the server wrote and no test has taken yet.
         writes: How often it wrote.
         is_read: False lets written bytes pile up, as for a client that does not read.
         wants_more: Whether the server wants more bytes.

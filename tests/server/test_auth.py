@@ -114,7 +114,7 @@ def test_every_key_is_compared_whichever_matches(monkeypatch: pytest.MonkeyPatch
         return ours == theirs
 
     monkeypatch.setattr("logqueue.server.auth.hmac.compare_digest", compare)
-    for secret in ("alpha", "gamma", "nobody"):
+    for secret in ("alpha", "gamma", "unknown"):
         compared.clear()
         ring.authenticate(secret)
         assert compared == [key.digest for key in ring.keys]

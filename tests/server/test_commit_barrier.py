@@ -124,7 +124,7 @@ def test_the_committer_never_looks_into_a_heap() -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_nobody_overtakes_who_waited_for_what_is_reached(is_told: bool) -> None:
+def test_no_waiter_overtakes_one_whose_position_is_reached(is_told: bool) -> None:
     async def scene() -> list[int]:
         log = Positions()
         barrier = CommitBarrier(cast(Any, log), asyncio.get_running_loop())

@@ -482,7 +482,7 @@ def test_small_segments_share_their_syncs() -> None:
     assert all(kept.has_index for kept in world.archive.segments("jobs").values())
 
 
-def test_a_segment_that_can_not_be_archived_keeps_nobody_before_it() -> None:
+def test_a_segment_that_cannot_be_archived_does_not_block_those_before_it() -> None:
     world = World(segment_bytes=5000, archive=Bounds())
     world.put(type="log", durability="fsync")
     for _ in range(20):

@@ -7,8 +7,10 @@ from contextlib import closing
 import pytest
 
 from logqueue.api import openapi
+from logqueue.api.openapi.document import errors_of
 from logqueue.api.operations import BY_NAME, GROUPS, OPERATIONS, Body, Kind, Operation
 from logqueue.core import commands as cmd
+from logqueue.errors import StorageFull
 from logqueue.server.app import routes
 from logqueue.server.http.requests import HttpRequest, Reply
 from logqueue.server.http.routing import routes_of, serves
@@ -28,7 +30,7 @@ BESIDE = {
     cmd.Forward,
     cmd.ExpireStaged,
 }
-"""Commands that nobody asks for: portions of others, what time does, what routers do."""
+"""Commands without an operation: portions of others, what time does, what routers do."""
 
 
 def test_every_operation_has_its_handlers() -> None:
@@ -54,6 +56,14 @@ def test_every_command_is_of_an_operation_or_of_time() -> None:
     asked_for = {row.command for row in OPERATIONS if row.command is not None}
     assert asked_for | BESIDE == set(cmd.Command.__subclasses__())
     assert not asked_for & BESIDE
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda row: row.name)
+def test_an_operation_with_a_command_may_find_no_room(operation: Operation) -> None:
+    """That follows from its command, so no row repeats it; the reply of a stream has begun then."""
+    assert StorageFull not in operation.errors
+    has_reply = operation.kind is Kind.REPLY and operation.command is not None
+    assert (StorageFull in errors_of(operation)) == has_reply
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda row: row.name)

@@ -191,7 +191,7 @@ def test_replies_wait_for_their_reader() -> None:
 
 
 @pytest.mark.parametrize("is_synced", [False, True])
-def test_jobs_of_claims_that_nobody_is_left_for_go_back(is_synced: bool) -> None:
+def test_jobs_of_claims_whose_client_has_gone_go_back(is_synced: bool) -> None:
     """Whether their replies wait for the log, or for the write that takes them all."""
 
     async def scenario(server: Stepped, line: Line) -> None:

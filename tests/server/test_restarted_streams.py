@@ -21,7 +21,7 @@ BOTH_ENDS = pytest.mark.parametrize("kill", [True, False], ids=["kill", "stop"])
 
 @BOTH_ENDS
 def test_durable_leases_of_streams_outlive_the_server(server: Memory, kill: bool) -> None:
-    """The worker goes on: no delivery is burnt, and nobody else gets the job meanwhile."""
+    """The worker goes on: no delivery is burnt, and no other worker gets the job meanwhile."""
     server.queue(leases_durable=True, lease_ms=30_000)
     server.append(*range(6))
     [one, two] = pushed(server.work("w", 2))

@@ -190,7 +190,7 @@ def test_held_jobs_stay_held_whether_the_log_knows_or_not() -> None:
     assert world.states()[1] == "held", "that was promised"
 
 
-def test_jobs_delivered_too_often_keep_nobody_from_the_others() -> None:
+def test_jobs_delivered_too_often_do_not_block_the_others() -> None:
     world = World()
     world.put("letters", type="log", durability="fsync")
     world.put(durability="fsync", max_deliveries=1, dead_letter="letters", lease_ms=10_000)

@@ -91,10 +91,10 @@ def test_a_pass_looks_at_those_it_can_serve_however_many_wait(ready: int) -> Non
 def test_claims_whose_time_is_up_at_once_are_so_many_per_pass() -> None:
     line, waiting = waitlist_of(250, 0)
     for one in waiting:
-        assert line.lose_patience(one)
-    assert not line.lose_patience(waiting[0])
+        assert line.end_wait(one)
+    assert not line.end_wait(waiting[0])
     sizes = []
-    while line.has_impatient:
+    while line.has_timed_out:
         served = [member for member, _ in line.line()]
         sizes.append(len(served))
         for member in served:

@@ -258,7 +258,7 @@ def test_the_end_of_a_stream_wakes_who_waits(server: Memory, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_claim_that_nobody_hears_wakes_who_waits(server: Memory, way: str) -> None:
+def test_a_claim_whose_client_has_gone_wakes_who_waits(server: Memory, way: str) -> None:
     server.queue(claim_jitter_ms=100)
     server.append(1)
     other = server.claim("other")

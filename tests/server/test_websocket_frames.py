@@ -221,7 +221,7 @@ def test_a_packet_of_messages_is_taken_in_steps_and_in_order() -> None:
     texts = [b"%d" % number for number in range(10 * MESSAGES_PER_STEP)]
     socket.data_received(b"".join(frame(Opcode.TEXT, text) for text in texts))
     assert len(listener.received) == MESSAGES_PER_STEP
-    assert not transport.is_read, "nobody is read from while bytes wait"
+    assert not transport.is_read, "the client is not read from while bytes wait"
     # What still comes waits its turn.
     socket.data_received(frame(Opcode.TEXT, b"behind"))
     while loop.turn():

@@ -75,11 +75,11 @@ class Ledger:
 
     @staticmethod
     def _check_whole(name: str, promises: Promises, live: dict[int, int]) -> None:
-        """No half batches, nothing nobody wrote, and a prefix of what was written."""
+        """No half batches, nothing that was not written, and a prefix of what was written."""
         seq_of = {data: seq for seq, data in live.items()}
         assert len(seq_of) == len(live), f"{name}: a record is there twice"
         known = {data for batch in promises.tried for data in batch}
-        assert seq_of.keys() <= known, f"{name}: records nobody wrote"
+        assert seq_of.keys() <= known, f"{name}: records that were never written"
         lost = False
         for batch in promises.tried:
             there = [data in seq_of for data in batch]

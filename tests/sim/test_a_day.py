@@ -153,7 +153,7 @@ class Day:
             elif not world.seqs():
                 return
             world.wait(600_000)
-        raise AssertionError(f"jobs that nobody gets: {world.states()}")
+        raise AssertionError(f"jobs that no worker gets: {world.states()}")
 
     def account(self) -> None:
         """Every job ended once: in the archive, or as a dead letter that may have come back."""

@@ -265,7 +265,7 @@ class Everything:
                 self.epoch = (number, (), [])
 
     def pass_on(self) -> None:
-        """Jobs nobody counts, into an archive that is never logged and what copies it."""
+        """Jobs that are not counted, into an archive that is never logged and what copies it."""
         world = self.world
         for name in ("brief", "passing"):
             self.number += 1

@@ -61,7 +61,7 @@ class Reader:
         self.seen.update(seqs)
         assert page.next_from_seq >= at, f"{where}: went back to {page.next_from_seq}"
         silent = set(range(at + 1, page.next_from_seq + 1)) - self.seen - self.lost - deleted
-        assert not silent, f"{where}: {sorted(silent)} are missing and nobody said so"
+        assert not silent, f"{where}: {sorted(silent)} are missing and no reader was told"
         self.cursor = page.next_from_seq
 
 

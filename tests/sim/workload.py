@@ -196,7 +196,7 @@ class Workload:
         world.put(name, **{**TOPICS[name], "lease_ms": self.rng.choice((200, 400, 800))})
 
     def drop(self, world: World, name: str) -> None:
-        """Create, fill and delete a topic nobody else uses."""
+        """Create, fill and delete a topic of its own."""
         world.put("passing", durability="fsync")
         world.fill(3, "passing")
         world.claim(2, topic="passing")

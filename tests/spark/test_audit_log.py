@@ -115,7 +115,7 @@ def test_dropped_segments_are_no_fault_and_ones_that_had_to_stay_are(tmp_path: P
         log.topic(1, "orders", **LOG)
         log.append(1, 1, 10)
         log.roll()
-        log.log(ev.Checkpointed(log.at, 0, [kept], 2, 1, oldest=1, begun=2))
+        log.log(ev.Checkpointed(log.at, 0, [kept], 2, 1, oldest=1, first_segment=2))
         log.append(1, 11, 10)
         log.log(ev.SegmentsDropped(log.at, 0, 2))
     segments(tmp_path)[0].unlink()

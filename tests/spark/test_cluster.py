@@ -101,7 +101,7 @@ def started(*arguments: str, says: str, environment: dict[str, str]) -> tuple[An
         said.append(line)
         if match := re.search(says, line):
             watchdog.cancel()
-            # Nobody reads on, and a full pipe would stop it.
+            # The rest is not read, and a full pipe would stop it.
             threading.Thread(target=drained, args=(process.stderr,), daemon=True).start()
             return process, match
     watchdog.cancel()

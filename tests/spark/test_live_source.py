@@ -37,7 +37,7 @@ KEYS = "root,tenant:read+write:notes|brief,writer:write"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
-    """A server that nobody changes, with an ephemeral topic."""
+    """A server that no test changes, with an ephemeral topic."""
     folder = tmp_path_factory.mktemp("running")
     made = Written(folder / "data", folder / "archive")
     with ServerProcess(made.data, SEGMENT_MAX_BYTES=SMALL) as server:
@@ -146,7 +146,7 @@ def test_keys_decide_what_is_read_and_how(guarded: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"the key may not do this"):
         batch({**everything, "token": "writer"}).partitions()
     with pytest.raises(PipelineError, match=r"option token or tokenFile"):
-        batch({**everything, "token": "nobody"}).partitions()
+        batch({**everything, "token": "unknown"}).partitions()
 
 
 def test_what_can_not_be_read_is_refused_with_a_sentence(

@@ -201,7 +201,7 @@ def test_lease_events_share_orders(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time(archive: Archive) -> None:
-    """The other is named; a lock file whose holder is gone holds nobody up."""
+    """The other is named; a lock file whose holder is gone blocks no run."""
     hold = (
         "import sys; from pathlib import Path\n"
         "from logqueue.pipeline.archive.manifests import Lock\n"

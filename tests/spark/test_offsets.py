@@ -69,7 +69,7 @@ def test_shares_are_whole_fair_and_bounded(total: int, wanted: list[int], turn: 
         assert mine == want or mine >= max(shares) - 1
 
 
-def test_nobody_starves_when_there_is_less_than_one_for_each() -> None:
+def test_no_topic_starves_when_there_is_less_than_one_for_each() -> None:
     got = [0, 0, 0, 0, 0]
     for round in range(10):
         for index, more in enumerate(share(2, [100] * 5, turn=2 * round)):

@@ -163,7 +163,7 @@ def test_filters_leave_out_segments_by_topic_seq_and_time() -> None:
 def test_a_log_from_its_begin_tells_of_everything() -> None:
     indexes = [
         index(1, [part(1, 1, 10)], [facts(1, "a")]),
-        # Seqs 11 to 4106 were promised before a crash and handed out to nobody.
+        # Seqs 11 to 4106 were promised before a crash and never handed out.
         index(2, [part(1, 4107, 4110)], [facts(1, "a", head=4106)]),
     ]
     available = Survey(indexes, [], ALL).available()["a"]

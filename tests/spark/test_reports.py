@@ -264,7 +264,7 @@ def test_variants_and_what_follows_what(made: Made) -> None:
         ("claimed", "expired", 1, 60_000),
         ("claimed", "released", 1, 5000),
         ("expired", "claimed", 1, 5000),
-        # The end of the delay between the two is nobody's step.
+        # The end of the delay between the two is not a step of any job.
         ("released", "claimed", 1, 20_000),
     ]
 

@@ -218,7 +218,7 @@ query.awaitTermination()
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_driver_that_is_killed(target: Target, tmp_path: Path) -> None:
-    """SIGKILL before a commit, after one, and when nobody knows; the last run ends by itself."""
+    """SIGKILL before a commit, after one, and in between; the last run ends by itself."""
     source = tmp_path / "source"
     files(source, 0, 12)
     command = [sys.executable, "-c", DRIVER, str(source), "", str(tmp_path / "checkpoint")]

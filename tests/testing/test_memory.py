@@ -302,7 +302,7 @@ def test_time_can_not_pass_within_itself(server: MemoryServer, app: App) -> None
     assert len(said) == 1
 
 
-def test_a_look_in_the_moment_a_delay_ends_strands_nobody(server: MemoryServer, app: App) -> None:
+def test_a_look_in_the_moment_a_delay_ends_strands_no_job(server: MemoryServer, app: App) -> None:
     ran: list[float] = []
 
     @app.consumer("q")
@@ -369,7 +369,7 @@ def test_a_stalled_router_goes_on_when_somebody_makes_room(server: MemoryServer)
     assert [job.data for job in client.claim("narrow").jobs] == [2]
 
 
-def test_records_expire_though_nobody_looks(server: MemoryServer, app: App) -> None:
+def test_records_expire_without_an_access(server: MemoryServer, app: App) -> None:
     mourned: list[tuple[str, float]] = []
 
     @app.consumer("dead")

@@ -97,7 +97,7 @@ def test_the_end_of_a_failed_job_is_told_and_a_loss_is_an_error(
 
 
 def job(seq: int) -> Job:
-    """A job that nobody settles."""
+    """A job that is never settled."""
     wire = shapes.Job(seq=seq, lease_id="l", deadline=0, ts=0, deliveries=1, data=None)
     return Job(Lease("q", wire, 30.0, 0.0))
 

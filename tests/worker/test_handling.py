@@ -439,7 +439,7 @@ def test_a_payload_that_is_no_call_does_not_stop_the_others(server: MemoryServer
     assert (worker.counts.acked, worker.counts.rejected) == (1, 2)
 
 
-def test_a_task_nobody_knows_waits_for_a_worker_that_does(server: MemoryServer, app: App) -> None:
+def test_an_unknown_task_waits_for_a_worker_that_knows_it(server: MemoryServer, app: App) -> None:
     @app.task(queue="q")
     async def known() -> None: ...
 

@@ -24,7 +24,7 @@ from logqueue.api.openapi.schemas import (
     reply_schemas,
 )
 from logqueue.api.operations import GROUPS, OPERATIONS, Body, KeyPolicy, Operation
-from logqueue.api.operations.row import U64, Parameter, Schema
+from logqueue.api.operations.row import STORING, U64, Parameter, Schema
 from logqueue.errors import (
     Fenced,
     Forbidden,
@@ -289,4 +289,6 @@ def errors_of(operation: Operation) -> list[type[LogqueueError]]:
         kinds += [PayloadTooLarge, UnsupportedMediaType]
     if operation.serving:
         kinds += [NotReady, NotWriter, Fenced, ReplicaUnavailable, ShuttingDown]
+    if operation.command is not None and not operation.frames:
+        kinds += STORING
     return [*kinds, *operation.errors]

@@ -6,7 +6,6 @@ from logqueue import shapes
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.api.operations.row import (
     COPYING,
-    STORING,
     TEXT,
     U32,
     U64,
@@ -139,7 +138,7 @@ OPERATIONS = (
             "state": "ready",
             "performance": {"server_total_ms": 0.31},
         },
-        errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
+        errors=(TopicNotFound, NotAQueue, *COPYING),
     ),
     Operation(
         name="cancel_key",
@@ -160,7 +159,7 @@ OPERATIONS = (
             "state": "delayed",
             "performance": {"server_total_ms": 0.28},
         },
-        errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
+        errors=(TopicNotFound, NotAQueue, *COPYING),
     ),
     Operation(
         name="purge_jobs",
@@ -182,7 +181,7 @@ OPERATIONS = (
             "purged": {"held": 3, "delayed": 0},
             "performance": {"server_total_ms": 0.72},
         },
-        errors=(TopicNotFound, NotAQueue, *COPYING, *STORING),
+        errors=(TopicNotFound, NotAQueue, *COPYING),
     ),
     Operation(
         name="release_jobs",
@@ -207,7 +206,7 @@ OPERATIONS = (
             "held": 0,
             "performance": {"server_total_ms": 0.30},
         },
-        errors=(BatchTooLarge, TopicNotFound, NotAQueue, *STORING),
+        errors=(BatchTooLarge, TopicNotFound, NotAQueue),
     ),
     Operation(
         name="redrive_jobs",
@@ -234,7 +233,7 @@ OPERATIONS = (
             "dry_run": False,
             "performance": {"server_total_ms": 0.93},
         },
-        errors=(BatchTooLarge, TopicNotFound, *STORING),
+        errors=(BatchTooLarge, TopicNotFound),
     ),
     Operation(
         name="list_workers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from logqueue import shapes
 from logqueue.api.bodies import producers as producer_bodies
 from logqueue.api.bodies.large import read_packed_stage
-from logqueue.api.operations.row import STORING, Body, Operation
+from logqueue.api.operations.row import Body, Operation
 from logqueue.core import commands as cmd
 from logqueue.errors import (
     BatchTooLarge,
@@ -69,7 +69,7 @@ OPERATIONS = (
             "staged_bytes": 61,
             "performance": {"server_total_ms": 0.91},
         },
-        errors=(BatchTooLarge, RecordTooLarge, EpochConflict, NotAQueue, *STORING),
+        errors=(BatchTooLarge, RecordTooLarge, EpochConflict, NotAQueue),
     ),
     Operation(
         name="commit_epoch",
@@ -94,6 +94,6 @@ OPERATIONS = (
             "topics": [{"topic": "sales", "first_seq": 1, "last_seq": 2, "count": 2}],
             "performance": {"server_total_ms": 1.37},
         },
-        errors=(BatchTooLarge, RecordTooLarge, EpochConflict, TopicFull, *STORING),
+        errors=(BatchTooLarge, RecordTooLarge, EpochConflict, TopicFull),
     ),
 )

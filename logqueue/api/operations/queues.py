@@ -6,7 +6,6 @@ from logqueue import shapes
 from logqueue.api.bodies import queues as queue_bodies
 from logqueue.api.operations.row import (
     COPYING,
-    STORING,
     TEXT,
     U32,
     U64,
@@ -29,7 +28,7 @@ from logqueue.model.scopes import Scope
 
 QUEUE = "/v0/topics/*"
 LEASE = "lease_1a1faeb833a0000"
-SETTLING: tuple[type[LogqueueError], ...] = (BatchTooLarge, TopicNotFound, NotAQueue, *STORING)
+SETTLING: tuple[type[LogqueueError], ...] = (BatchTooLarge, TopicNotFound, NotAQueue)
 
 OPERATIONS = (
     Operation(
@@ -67,7 +66,7 @@ OPERATIONS = (
             "ready": 1,
             "performance": {"server_total_ms": 0.36, "throttle_wait_ms": 0.0},
         },
-        errors=(TopicNotFound, NotAQueue, *STORING),
+        errors=(TopicNotFound, NotAQueue),
     ),
     Operation(
         name="ack_jobs",
@@ -233,7 +232,7 @@ OPERATIONS = (
         "other calls continue; leases expire and delays pass as usual.",
         reply=shapes.Paused,
         example={"topic": "transcode", "paused": True, "performance": {"server_total_ms": 0.91}},
-        errors=(TopicNotFound, NotAQueue, *STORING),
+        errors=(TopicNotFound, NotAQueue),
     ),
     Operation(
         name="resume_queue",
@@ -247,6 +246,6 @@ OPERATIONS = (
         text="Waiting claims and work streams get jobs at once.",
         reply=shapes.Paused,
         example={"topic": "transcode", "paused": False, "performance": {"server_total_ms": 0.91}},
-        errors=(TopicNotFound, NotAQueue, *STORING),
+        errors=(TopicNotFound, NotAQueue),
     ),
 )

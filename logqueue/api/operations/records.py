@@ -8,7 +8,6 @@ from logqueue.api.bodies import records as record_bodies
 from logqueue.api.bodies.large import read_packed_append
 from logqueue.api.operations.row import (
     COPYING,
-    STORING,
     U64,
     Body,
     Operation,
@@ -74,7 +73,6 @@ OPERATIONS = (
             NotAQueue,
             RouterCycle,
             KeyConflict,
-            *STORING,
         ),
         creates=True,
     ),
@@ -143,7 +141,7 @@ OPERATIONS = (
             "bytes": 0,
             "performance": {"server_total_ms": 0.99},
         },
-        errors=(TopicNotFound, *COPYING, *STORING),
+        errors=(TopicNotFound, *COPYING),
     ),
     Operation(
         name="seq_at",

@@ -8,7 +8,6 @@ from logqueue import shapes
 from logqueue.api.bodies import routers as router_bodies
 from logqueue.api.operations.row import (
     PAGING,
-    STORING,
     TEXT,
     Body,
     Operation,
@@ -84,7 +83,7 @@ OPERATIONS = (
         reply=shapes.Router,
         example={**AUDIT, "created": True, "performance": {"server_total_ms": 1.92}},
         statuses=(200, 201),
-        errors=(TopicNotFound, TopicExistsIncompatible, Throttled, RouterCycle, *STORING),
+        errors=(TopicNotFound, TopicExistsIncompatible, Throttled, RouterCycle),
         creates=True,
     ),
     Operation(
@@ -113,6 +112,5 @@ OPERATIONS = (
         "false.",
         reply=shapes.RouterDropped,
         example={"router": "audit", "deleted": True, "performance": {"server_total_ms": 0.74}},
-        errors=STORING,
     ),
 )

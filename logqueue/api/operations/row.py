@@ -27,7 +27,8 @@ from logqueue.model.scopes import NO_SCOPE, Scope
 Schema = Mapping[str, Any]
 
 STORING: tuple[type[LogqueueError], ...] = (StorageFull, StorageReadOnly)
-"""How an operation that changes something may fail, besides its own refusals."""
+"""How every operation with a command may fail, besides its own refusals; except a stream, whose
+reply has begun when its command is executed."""
 
 COPYING: tuple[type[LogqueueError], ...] = (RecordTooLarge, TopicFull, Throttled)
 """How an operation may fail that leaves copies of jobs in another topic: that one has no room."""
@@ -107,7 +108,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         in_steps: Reads large bodies for the handler, as `HttpRequest.document`.
         pipelined: A short command with a short reply: of pipelined requests the later ones are
             executed before the earlier ones are answered.
-        command: What the handler submits to the engine; None when it changes nothing.
+        command: What the handler submits to the engine; None when it changes nothing. With one,
+            the operation may also fail as `STORING` says.
         group: The tag of the operation, one of `GROUPS`.
         doc: The heading of docs/protocol.md that explains it, as in a link. Without one, a section
             is made of this row.

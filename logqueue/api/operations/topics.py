@@ -8,7 +8,6 @@ from logqueue import shapes
 from logqueue.api.operations.row import (
     COPYING,
     PAGING,
-    STORING,
     Body,
     Operation,
     flag,
@@ -138,7 +137,7 @@ OPERATIONS = (
             "performance": {"server_total_ms": 1.65},
         },
         statuses=(200, 201),
-        errors=(TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
+        errors=(TopicExistsIncompatible, RouterCycle, *COPYING),
         creates=True,
     ),
     Operation(
@@ -214,7 +213,7 @@ OPERATIONS = (
             "config": CONFIG,
             "performance": {"server_total_ms": 1.12},
         },
-        errors=(TopicNotFound, TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
+        errors=(TopicNotFound, TopicExistsIncompatible, RouterCycle, *COPYING),
     ),
     Operation(
         name="ensure_topic",
@@ -240,7 +239,7 @@ OPERATIONS = (
             "performance": {"server_total_ms": 0.12},
         },
         statuses=(200, 201),
-        errors=(TopicExistsIncompatible, RouterCycle, *COPYING, *STORING),
+        errors=(TopicExistsIncompatible, RouterCycle, *COPYING),
         creates=True,
     ),
     Operation(
@@ -262,6 +261,6 @@ OPERATIONS = (
             "routers_removed": ["audit"],
             "performance": {"server_total_ms": 0.83},
         },
-        errors=(TopicNotEmpty, *STORING),
+        errors=(TopicNotEmpty,),
     ),
 )

@@ -94,9 +94,9 @@ def read_history(directories: Sequence[str], note: Note) -> AuditHistory:
                     if log == JOBS:
                         history.take(ev.decode(placed.frame.payload))
                     else:
-                        said = _order_of(placed.frame.payload)
-                        if said.events:
-                            history.take_leases(placed, said.order, said.events[-1].at)
+                        entry = _order_of(placed.frame.payload)
+                        if entry.events:
+                            history.take_leases(placed, entry.order, entry.events[-1].at)
                 except msgspec.MsgspecError as error:
                     detail = f"frame {placed.frame.number} is not a transaction: {error}"
                     history.take_problem(

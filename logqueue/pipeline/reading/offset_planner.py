@@ -179,27 +179,27 @@ class RecordsOffsetPlanner:
         Raises:
             DataLossError: A topic was recreated, is gone, or ends before `start`.
         """
-        begun = RecordsOffset.parse(start).topics
+        origin = RecordsOffset.parse(start).topics
         targets = RecordsOffset.parse(target).topics if target is not None else None
-        places = dict(begun)
+        places = dict(origin)
         steps: list[tuple[AvailableRange, Place, int]] = []
-        for name in sorted({*begun, *available}):
-            step = self._step(name, begun.get(name), available.get(name), targets)
+        for name in sorted({*origin, *available}):
+            step = self._step(name, origin.get(name), available.get(name), targets)
             if step is not None:
                 places[name] = step[1]
                 steps.append(step)
-        turn = sum(place.next for place in begun.values())
+        turn = sum(place.next for place in origin.values())
         ends = _divide(steps, limit, turn)
         for (topic, place, _), next in zip(steps, ends, strict=True):
-            is_new = topic.name not in begun or begun[topic.name].log != place.log
+            is_new = topic.name not in origin or origin[topic.name].log != place.log
             # An offset changes only when something was read.
             keeps_complete_from = is_new or next < place.complete_from or next == place.next
             complete_from = place.complete_from if keeps_complete_from else 0
             if is_new and next == topic.first:
                 # Nothing of it is read yet, so it is new in the next micro-batch, too.
                 places.pop(topic.name)
-                if topic.name in begun:
-                    places[topic.name] = begun[topic.name]
+                if topic.name in origin:
+                    places[topic.name] = origin[topic.name]
                 continue
             places[topic.name] = Place(place.log, next, complete_from)
         return RecordsOffset(places).json()
@@ -207,18 +207,18 @@ class RecordsOffsetPlanner:
     def _step(
         self,
         name: str,
-        begun: Place | None,
+        origin: Place | None,
         topic: AvailableRange | None,
         targets: Mapping[str, Place] | None,
     ) -> tuple[AvailableRange, Place, int] | None:
         """A topic, where it is read from, and up to where; None when it stays as it is."""
         if topic is None:
-            assert begun is not None
+            assert origin is not None
             self._losses.report(
-                f"topic {quoted(name)} was deleted; seqs from {begun.next} on cannot be read"
+                f"topic {quoted(name)} was deleted; seqs from {origin.next} on cannot be read"
             )
             return None
-        place = begun
+        place = origin
         if place is None:
             place = Place(topic.log, topic.first, topic.complete_from)
         elif place.log != topic.log:
@@ -244,10 +244,10 @@ class RecordsOffsetPlanner:
             PipelineError: It ends before it begins.
             DataLossError: Something of it is gone.
         """
-        begun, ended = RecordsOffset.parse(start).topics, RecordsOffset.parse(end).topics
+        origin, ended = RecordsOffset.parse(start).topics, RecordsOffset.parse(end).topics
         ranges = []
         for name in sorted(ended):
-            place, last, topic = begun.get(name), ended[name], available.get(name)
+            place, last, topic = origin.get(name), ended[name], available.get(name)
             if place is None or place.log != last.log:
                 is_paged = topic is not None and topic.is_paged
                 place = replace(last, next=max(last.complete_from, 1) if is_paged else 1)
@@ -372,21 +372,21 @@ class EventsOffsetPlanner:
         Raises:
             DataLossError: The log is another one, or ends before `start`.
         """
-        begun = EventsOffset.parse(start)
+        origin = EventsOffset.parse(start)
         end = available.next
         if target is not None:
             end = min(end, EventsOffset.parse(target).next)
-        if not self._same_log(begun.log, available):
-            begun = EventsOffset(available.log, 0, available.complete_from)
-        if end < begun.next:
-            if available.next < begun.next:
-                self._losses.report(_events_ahead(available, begun.next))
+        if not self._same_log(origin.log, available):
+            origin = EventsOffset(available.log, 0, available.complete_from)
+        if end < origin.next:
+            if available.next < origin.next:
+                self._losses.report(_events_ahead(available, origin.next))
             return start
         kind: Literal["rows", "bytes"] = "rows" if limit.rows is not None else "bytes"
         bound = limit.rows if limit.rows is not None else limit.bytes
-        if bound is not None and begun.next < end:
-            end = max(_orders(available.pieces, begun.next, end, bound, kind), begun.next + 1)
-        return EventsOffset(available.log, end, begun.complete_from).json()
+        if bound is not None and origin.next < end:
+            end = max(_orders(available.pieces, origin.next, end, bound, kind), origin.next + 1)
+        return EventsOffset(available.log, end, origin.complete_from).json()
 
     def between(
         self, start: dict[str, Any], end: dict[str, Any], available: AvailableEvents
@@ -397,23 +397,23 @@ class EventsOffsetPlanner:
             PipelineError: It ends before it begins.
             DataLossError: Something of it is gone.
         """
-        begun, ended = EventsOffset.parse(start), EventsOffset.parse(end)
+        origin, ended = EventsOffset.parse(start), EventsOffset.parse(end)
         if not self._same_log(ended.log, available):
             return []
-        if begun.log != ended.log:
-            begun = EventsOffset(ended.log, 0, available.complete_from)
-        if begun.next > ended.next:
+        if origin.log != ended.log:
+            origin = EventsOffset(ended.log, 0, available.complete_from)
+        if origin.next > ended.next:
             raise PipelineError(
-                f"the micro-batch ends at order {ended.next}, before its start {begun.next}: the "
+                f"the micro-batch ends at order {ended.next}, before its start {origin.next}: the "
                 "checkpoint was changed or mixed with another one"
             )
         if ended.next > available.next:
             self._losses.report(_events_ahead(available, ended.next))
         last = min(ended.next, available.next)
-        if begun.next >= last:
+        if origin.next >= last:
             return []
-        range = Range("", ended.log, begun.next, last)
-        self._losses.of_range(range, available.gaps, begun.complete_from)
+        range = Range("", ended.log, origin.next, last)
+        self._losses.of_range(range, available.gaps, origin.complete_from)
         return [range]
 
     def _same_log(self, log: str, available: AvailableEvents) -> bool:

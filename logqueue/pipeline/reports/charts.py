@@ -126,7 +126,7 @@ class Chart:
             for n, (line, values) in enumerate(zip(lines, drawn, strict=True))
         )
         unit = self.unit + (", logarithmic" if is_log else "")
-        said = "; ".join(
+        spoken = "; ".join(
             f"{line.name}: highest {axis.show(max(known))}, last {axis.show(known[-1])}"
             for line in lines
             if (known := [v for v in line.values if v is not None])
@@ -135,7 +135,7 @@ class Chart:
             "".join(f'<path class="grid" d="M0 {_at(scale(t.at))}H1000"/>' for t in ticks) + shapes,
             [(tick.text, scale(tick.at), tick.is_minor) for tick in ticks],
             unit=unit,
-            said=said,
+            spoken=spoken,
             legend=_legend(lines),
             note=note,
             kind="time wide" if is_wide else "time",
@@ -193,7 +193,7 @@ class Chart:
             shapes,
             [(name, middle * (n + 0.5), False) for n, (name, _) in enumerate(rows)],
             unit=self.unit,
-            said=f"{len(rows)} rows; the busiest is {busiest[0]}",
+            spoken=f"{len(rows)} rows; the busiest is {busiest[0]}",
             legend=f'<ul class="legend">{keys}</ul>',
             note=note,
             kind="heat",
@@ -220,7 +220,7 @@ class Chart:
         labels: list[tuple[str, float, bool]],
         *,
         unit: str,
-        said: str,
+        spoken: str,
         legend: str,
         note: str,
         behind: str,
@@ -245,7 +245,7 @@ class Chart:
             f'<div class="plot"{height}><div class="left" aria-hidden="true">{left}</div>'
             f'<svg {size} role="img" '
             f'aria-labelledby="{number}t {number}d"><title id="{number}t">{name}</title>'
-            f'<desc id="{number}d">{plain(said, 2000)}</desc>{upright}{shapes}</svg>'
+            f'<desc id="{number}d">{plain(spoken, 2000)}</desc>{upright}{shapes}</svg>'
             f'<div class="below" aria-hidden="true">{under}</div></div>'
             + (f'<p class="note">{note}</p>' if note else "")
             + f"<details><summary>Numbers</summary>{behind}</details></figure>"
@@ -398,9 +398,9 @@ def shares(parts: Sequence[tuple[str, str, float]]) -> str:
         f"<span>{numbers.share(size / whole)}</span></li>"
         for name, look, size in present
     )
-    said = ", ".join(f"{name} {numbers.share(size / whole)}" for name, _, size in present)
+    spoken = ", ".join(f"{name} {numbers.share(size / whole)}" for name, _, size in present)
     return (
-        f'<div class="shares" role="img" aria-label="{text(said)}">{pieces}</div>'
+        f'<div class="shares" role="img" aria-label="{text(spoken)}">{pieces}</div>'
         f'<ul class="legend counts">{keys}</ul>'
     )
 
@@ -414,7 +414,7 @@ def bar(value: float, highest: float, words: str, look: str = "a") -> str:
     )
 
 
-def spark(values: Values, said: str) -> str:
+def spark(values: Values, spoken: str) -> str:
     """A line as small as a word; "" when there is nothing but zeros."""
     known = [v for v in values if v is not None]
     top = max(known, default=0.0)
@@ -424,5 +424,5 @@ def spark(values: Values, said: str) -> str:
     shape = _shape(Line("", values, "a", "area"), values, None, scale)
     return (
         f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'preserveAspectRatio="none" role="img" aria-label="{plain(said)}">{shape}</svg>'
+        f'preserveAspectRatio="none" role="img" aria-label="{plain(spoken)}">{shape}</svg>'
     )

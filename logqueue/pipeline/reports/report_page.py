@@ -104,10 +104,10 @@ def page(
         f"in buckets of {numbers.span(steps.bucket)}",
         *about,
     ]
-    said = "".join(f"<p>{foreign(line, 600)}</p>" for line in lines)
+    paragraphs = "".join(f"<p>{foreign(line, 600)}</p>" for line in lines)
     return (
         f'{_head(title)}<body><header class="top"><h1>{foreign(title, 200)}</h1>'
-        f'<div class="about">{said}</div>{_summary(view)}</header>{_menu(view, sections)}'
+        f'<div class="about">{paragraphs}</div>{_summary(view)}</header>{_menu(view, sections)}'
         f"<main>{_overview(view)}{''.join(section.html() for section in sections)}</main>"
         f"<footer>{_FOOTER}</footer><script>{SCRIPT}</script></body></html>\n"
     )

@@ -75,7 +75,7 @@ class SinkOptions:
         epoch: Of a batch write; None for streams, which number their own.
         chunk_records: Records per call, 1 to 10 000.
         chunk_bytes: Bytes of records per call; a chunk ends behind the record that passes them.
-        patience_s: How long a call that the server postpones is retried.
+        retry_s: How long a call that the server postpones is retried.
     """
 
     url: str
@@ -88,7 +88,7 @@ class SinkOptions:
     chunk_records: int = CHUNK_RECORDS_DEFAULT
     chunk_bytes: int = CHUNK_BYTES_DEFAULT
     on_conflict: OnConflict = "keep"
-    patience_s: int = PATIENCE_S_DEFAULT
+    retry_s: int = PATIENCE_S_DEFAULT
 
     def key(self) -> str | None:
         """The key to call with.
@@ -144,7 +144,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         chunk_records=whole(given, "chunkRecords", CHUNK_RECORDS_DEFAULT, 1, CHUNK_RECORDS_MAX),
         chunk_bytes=whole(given, "chunkBytes", CHUNK_BYTES_DEFAULT, 1, CHUNK_BYTES_MAX),
         on_conflict=cast(OnConflict, one_of(given, "onConflict", ("keep", "replace", "reject"))),
-        patience_s=whole(given, "patienceSeconds", PATIENCE_S_DEFAULT, 0, 86_400),
+        retry_s=whole(given, "patienceSeconds", PATIENCE_S_DEFAULT, 0, 86_400),
     )
 
 

@@ -132,14 +132,14 @@ class Dispatcher:
         for waitlist in list(self._waitlists.values()):
             for stream in list(waitlist.streams):
                 stream.end(error)
-            self._refuse_all(iter(waitlist.take_patient()), error)
+            self._refuse_all(iter(waitlist.take_long_polls()), error)
 
-    def end_streams_of(self, is_meant: Callable[[Key | None], bool], error: LogqueueError) -> None:
+    def end_streams_of(self, affected: Callable[[Key | None], bool], error: LogqueueError) -> None:
         """End the streams and sockets of some keys; leases of work streams are given back."""
-        self.subscriptions.end(error, is_meant)
+        self.subscriptions.end(error, affected)
         for waitlist in list(self._waitlists.values()):
             for stream in list(waitlist.streams):
-                if is_meant(stream.key):
+                if affected(stream.key):
                     stream.end(error)
 
     # -- commands --------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ class Dispatcher:
         pending.wait(partial(self._leave, waitlist, waiting))
 
     def _on_wait_timeout(self, waitlist: Waitlist, waiting: Waiting) -> None:
-        if waitlist.lose_patience(waiting):
+        if waitlist.end_wait(waiting):
             self._serve_soon(waitlist)
 
     def _leave(self, waitlist: Waitlist, waiting: Waiting) -> None:
@@ -582,7 +582,7 @@ class Dispatcher:
         waitlist.retry_at = 0 if retry_ms is None else now + max(retry_ms, 1)
         has_hungry = has_hungry or bool(waitlist.claims)
         is_cut = waitlist.is_cut and 0 < topic.ready < ready_before
-        if claimed.is_cut or is_cut or waitlist.has_impatient:
+        if claimed.is_cut or is_cut or waitlist.has_timed_out:
             # Not for lack of jobs: the rest does not wait for another window.
             self._serve_soon(waitlist)
         elif has_hungry and 0 < topic.ready < ready_before:

@@ -181,11 +181,11 @@ class Subscriptions:
             self._schedule()
 
     def end(
-        self, error: LogqueueError, is_meant: Callable[[Key | None], bool] = lambda key: True
+        self, error: LogqueueError, affected: Callable[[Key | None], bool] = lambda key: True
     ) -> None:
         """End the connections of some keys, or all of them, and tell them why."""
         for subscriber in [*self._subscribers]:
-            if is_meant(subscriber.key):
+            if affected(subscriber.key):
                 subscriber.end(error)
 
     def _leave(self, subscriber: Subscriber) -> None:
@@ -370,7 +370,7 @@ class Subscriptions:
             subscription.is_over = True
         else:
             if topic.number not in turn.looked:
-                self._look(topic, turn)
+                self._advance_time(topic, turn)
             if cursor.seq == topic.head and not subscription.is_behind:
                 return None
             options = subscription.options
@@ -385,7 +385,7 @@ class Subscriptions:
         subscription.has_lost = subscription.has_lost or step.has_lost
         return step
 
-    def _look(self, topic: Topic, turn: _Pass) -> None:
+    def _advance_time(self, topic: Topic, turn: _Pass) -> None:
         """Let time act on a topic, once per pass."""
         turn.looked.add(topic.number)
         now = self._engine.clock.now_ms()

@@ -136,7 +136,7 @@ class Waiting:
 class Waitlist:
     """All who want jobs of one queue instance.
 
-    A pass costs what it hands out, not what waits: patient claims that the ready jobs cannot reach
+    A pass costs what it hands out, not what waits: long polls that the ready jobs cannot reach
     are not even looked at.
 
     Attributes:
@@ -154,9 +154,9 @@ class Waitlist:
         self.is_next = False
         self.retry_at = 0
         self.is_cut = False
-        # Each first come, first served. A long poll is patient until its time is up.
-        self._patient: dict[Waiting, None] = {}
-        self._impatient: dict[Waiting, None] = {}
+        # Each first come, first served.
+        self._long_polls: dict[Waiting, None] = {}
+        self._timed_out: dict[Waiting, None] = {}
         # What the end of a coalescing window answers, all of it together.
         self._in_window: dict[Waiting, None] = {}
 
@@ -165,45 +165,45 @@ class Waitlist:
     @property
     def claims(self) -> int:
         """How many claims wait."""
-        return len(self._patient) + len(self._impatient) + len(self._in_window)
+        return len(self._long_polls) + len(self._timed_out) + len(self._in_window)
 
     @property
-    def has_impatient(self) -> bool:
+    def has_timed_out(self) -> bool:
         """Whether there are claims whose time is up."""
-        return bool(self._impatient)
+        return bool(self._timed_out)
 
     def waiting(self) -> Iterator[Waiting]:
         """All claims that wait."""
-        return chain(self._patient, self._impatient, self._in_window)
+        return chain(self._long_polls, self._timed_out, self._in_window)
 
     def add(self, waiting: Waiting) -> None:
         """A claim begins to wait; its place in the line is the last."""
-        (self._patient if waiting.long_poll else self._in_window)[waiting] = None
+        (self._long_polls if waiting.long_poll else self._in_window)[waiting] = None
 
     def remove(self, waiting: Waiting) -> None:
         """A claim waits no longer, or never did."""
-        for claims in (self._patient, self._impatient, self._in_window):
+        for claims in (self._long_polls, self._timed_out, self._in_window):
             claims.pop(waiting, None)
 
-    def lose_patience(self, waiting: Waiting) -> bool:
+    def end_wait(self, waiting: Waiting) -> bool:
         """The time of a long poll is up: the next pass answers it. False if it waits no longer."""
-        if waiting not in self._patient:
+        if waiting not in self._long_polls:
             return False
-        del self._patient[waiting]
-        self._impatient[waiting] = None
+        del self._long_polls[waiting]
+        self._timed_out[waiting] = None
         waiting.long_poll = False
         return True
 
-    def take_patient(self) -> list[Waiting]:
+    def take_long_polls(self) -> list[Waiting]:
         """Remove and return all long polls."""
-        taken = [*self._patient]
-        self._patient.clear()
+        taken = [*self._long_polls]
+        self._long_polls.clear()
         return taken
 
     def take_all(self) -> list[Waiting]:
         """Remove and return all claims."""
         taken = [*self.waiting()]
-        for claims in (self._patient, self._impatient, self._in_window):
+        for claims in (self._long_polls, self._timed_out, self._in_window):
             claims.clear()
         return taken
 
@@ -212,16 +212,16 @@ class Waitlist:
     def line(self) -> list[tuple[Waiting | WorkStream, Claimer]]:
         """All who may get jobs now, first come first, with what they want.
 
-        Patient claims that the ready jobs cannot reach are left out, so that a job costs the same
-        however many wait for one; and so are those, patient or not, that are too many for a pass.
+        Long polls that the ready jobs cannot reach are left out, so that a job costs the same
+        however many wait for one; and so are claims of any kind that are too many for a pass.
         """
         # One pass hands out so many jobs at most: there is nothing for those behind.
         ready = min(self.topic.ready, limits.CLAIMED_PER_PASS_MAX)
-        within_reach = islice(self._patient, min(ready, WAITING_PER_PASS_MAX + 1))
-        impatient = islice(self._impatient, WAITING_PER_PASS_MAX)
+        within_reach = islice(self._long_polls, min(ready, WAITING_PER_PASS_MAX + 1))
+        timed_out = islice(self._timed_out, WAITING_PER_PASS_MAX)
         line: list[tuple[Waiting | WorkStream, Claimer]] = [
             (waiting, waiting.claimer)
-            for waiting in chain(within_reach, impatient, self._in_window)
+            for waiting in chain(within_reach, timed_out, self._in_window)
         ]
         queue = self.topic.queue
         for stream in self.streams:

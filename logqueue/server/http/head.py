@@ -197,8 +197,8 @@ def require_beginning(data: bytes) -> None:
     if b"\r\n" in data:
         is_possible = _LINE.match(data) is not None
     else:
-        begun = _BEGUN.fullmatch(data)
-        version = b"" if begun is None else begun[1] or b""
-        is_possible = begun is not None and any(v.startswith(version) for v in _VERSIONS)
+        beginning = _BEGUN.fullmatch(data)
+        version = b"" if beginning is None else beginning[1] or b""
+        is_possible = beginning is not None and any(v.startswith(version) for v in _VERSIONS)
     if not is_possible:
         raise InvalidRequest("malformed HTTP/1.1 request line: send METHOD /path HTTP/1.1")

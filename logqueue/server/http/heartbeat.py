@@ -29,7 +29,7 @@ class Heartbeat:
         self._interval_s = interval_s
         self._beat: Callable[[], None] | None = beat
         self._last = loop.time()
-        self._timer: asyncio.TimerHandle | None = loop.call_later(interval_s, self._look)
+        self._timer: asyncio.TimerHandle | None = loop.call_later(interval_s, self._beat_if_silent)
 
     def sent(self, at: float) -> None:
         """Something was sent, at this time of the loop."""
@@ -41,11 +41,11 @@ class Heartbeat:
             self._timer.cancel()
         self._timer = self._beat = None
 
-    def _look(self) -> None:
+    def _beat_if_silent(self) -> None:
         self._timer = None
         now = self._loop.time()
         if now >= self._last + self._interval_s and self._beat is not None:
             self._last = now
             self._beat()
         if self._beat is not None:
-            self._timer = self._loop.call_at(self._last + self._interval_s, self._look)
+            self._timer = self._loop.call_at(self._last + self._interval_s, self._beat_if_silent)

@@ -127,7 +127,7 @@ class Http2Connection(asyncio.Protocol):
         self._stalled_s = 0.0
         self._share = MemoryShare(api.service.memory)
         self._linger_timer: asyncio.TimerHandle | None = None
-        self._timer = loop.call_later(GRACE_S, self._look)
+        self._timer = loop.call_later(GRACE_S, self._check_times)
         connections.add(self)
         self._greet()
 
@@ -481,9 +481,9 @@ class Http2Connection(asyncio.Protocol):
         self._share.release()
         self.api.service.memory.flow(self)
 
-    def _look(self) -> None:
+    def _check_times(self) -> None:
         """Abort what takes too long: one timer for all streams."""
-        self._timer = self.loop.call_later(GRACE_S, self._look)
+        self._timer = self.loop.call_later(GRACE_S, self._check_times)
         now = self.loop.time()
         if self._partial_since is not None and now - self._partial_since >= BLOCK_SECONDS_MAX:
             self._end(ErrorCodes.ENHANCE_YOUR_CALM)

@@ -394,7 +394,7 @@ def _carry_holds(work: Compaction, topic: Topic, segment: int, log: _Log) -> Ite
     if not isinstance(topic, QueueTopic) or not topic.queue.held:
         return
     queue = topic.queue
-    held = [seq for seq, said in queue.held.items() if said == segment]
+    held = [seq for seq, noted_in in queue.held.items() if noted_in == segment]
     for start in range(0, len(held), KEYS_PER_EVENT):
         if work.state.instances.get(topic.number) is not topic:
             return

@@ -64,10 +64,10 @@ def read(fs: FileSystem, data_dir: str) -> Mapping[str, LogsRecord]:
     finally:
         file.close()
     try:
-        said = msgspec.json.decode(data, type=Logs)
+        noted = msgspec.json.decode(data, type=Logs)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WalCorrupt(path, None, f"it should name both logs: {error}; {_ADVICE}") from error
-    return said.logs
+    return noted.logs
 
 
 def write(fs: FileSystem, data_dir: str, logs: Mapping[LogName, Log]) -> None:

@@ -120,7 +120,7 @@ class LogReplay:
                 if isinstance(event, ev.Checkpointed):
                     self.is_clean = event.clean
                     if not event.more:
-                        self.checkpointed.add(event.begun or segment)
+                        self.checkpointed.add(event.first_segment or segment)
 
     def pass_over(self, entry: LogEntry) -> None:
         """The same for a transaction of the jobs log that does not count."""

@@ -196,9 +196,9 @@ class SegmentStore:
             try:
                 builder = self._growing.get(key)
                 if builder is None:
-                    begun = yield from self._begin(place, file, known)
+                    fresh = yield from self._begin(place, file, known)
                     # Another caller may have started it meanwhile.
-                    builder = self._growing.setdefault(key, begun)
+                    builder = self._growing.setdefault(key, fresh)
             except SegmentDamaged as error:
                 return self._remember(key, SegmentScan(self._nothing(place), error.problem))
             try:

@@ -56,9 +56,9 @@ def table(
         + "</tr>"
         for row in rows
     )
-    said = f"<caption>{caption}</caption>" if caption else ""
+    note = f"<caption>{caption}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="table">'
-        f'<table class="{kind}">{said}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        f'<table class="{kind}">{note}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         "</div>"
     )

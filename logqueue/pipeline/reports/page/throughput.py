@@ -51,11 +51,11 @@ def backing_up(view: PageView) -> Section:
     def charts_of(topic: str) -> str:
         return _flow_charts(view, flows.get((topic,), {}), depths.get((topic,), {}), topic)
 
-    def said(topic: str) -> str:
+    def remark(topic: str) -> str:
         waiting = known(depths.get((topic,), {}).get("ready", []))
         return f"{numbers.count(waiting[-1])} ready at the end" if waiting else ""
 
-    body = view.for_all_then_each(_flow_charts(view, flow, depth, ""), charts_of, said)
+    body = view.for_all_then_each(_flow_charts(view, flow, depth, ""), charts_of, remark)
     answer = _backlog_answer(view, flow, depth)
     return Section("backlog", "Backlog", "Is it backing up?", answer, body)
 
@@ -154,12 +154,12 @@ def slower(view: PageView) -> Section:
         ]
         return view.grid(made)
 
-    def said(topic: str) -> str:
+    def remark(topic: str) -> str:
         highest = known(found.get((topic, "run"), {}).get("p95", []))
         return f"p95 of running at most {numbers.duration(max(highest))}" if highest else ""
 
     tables = _latency_tables(view)
-    body = view.for_all_then_each(tables or charts_of(""), charts_of, said)
+    body = view.for_all_then_each(tables or charts_of(""), charts_of, remark)
     if view.is_one and tables:
         body = charts_of(view.topics[0]) + f'<div class="after">{tables}</div>'
     return Section("speed", "Speed", "Is it slower, and why?", _slower_answer(view, found), body)

@@ -73,13 +73,13 @@ class PageView:
         """The unit of something counted in each step."""
         return f"{what} per {numbers.span(self.figures.steps.width)}"
 
-    def gathered(self, said: str) -> str:
+    def gathered(self, note: str) -> str:
         """A note on how buckets were gathered, when they were."""
         steps = self.figures.steps
         if not steps.is_gathered:
             return ""
         wide, narrow = numbers.span(steps.width), numbers.span(steps.bucket)
-        return f"Each step of {wide} {said} of its buckets of {narrow}."
+        return f"Each step of {wide} {note} of its buckets of {narrow}."
 
     def grid(self, parts: Sequence[str]) -> str:
         """Charts side by side where there is room."""
@@ -94,7 +94,7 @@ class PageView:
         return f"{shown} of {numbers.count(there_are)} {what}." if there_are > shown else ""
 
     def for_all_then_each(
-        self, for_all: str, make: Callable[[str], str], said: Callable[[str], str]
+        self, for_all: str, make: Callable[[str], str], note: Callable[[str], str]
     ) -> str:
         """What all topics are together, then a part per drawn topic that can be opened.
 
@@ -104,7 +104,7 @@ class PageView:
             return "".join(make(topic) for topic in self.drawn) or for_all
         parts = "".join(
             f'<details class="topic" data-topic="{text(topic)}"><summary>{foreign(topic, 80)} '
-            f"<span>{said(topic)}</span></summary>{make(topic)}</details>"
+            f"<span>{note(topic)}</span></summary>{make(topic)}</details>"
             for topic in self.drawn
         )
         left = len(self.topics) - len(self.drawn)
@@ -117,9 +117,9 @@ class PageView:
         return f'<div data-topic="*">{for_all}</div><div class="topics">{parts}{more}</div>'
 
 
-def panel(heading: str, content: str, said: str = "") -> str:
-    """A framed part with a heading, HTML all three; `said` explains the heading."""
-    more = f" <span>{said}</span>" if said else ""
+def panel(heading: str, content: str, note: str = "") -> str:
+    """A framed part with a heading, HTML all three; `note` explains the heading."""
+    more = f" <span>{note}</span>" if note else ""
     return f'<div class="panel"><h3>{heading}{more}</h3>{content}</div>'
 
 

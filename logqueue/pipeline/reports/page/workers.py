@@ -43,9 +43,9 @@ def workers(view: PageView) -> Section:
     rows = view.figures.whole_range("report_workers")
     stuck = _stuck(view)
     if not rows:
-        said = flag(NEITHER, "No data") + " No worker claimed a job in this range."
+        remark = flag(NEITHER, "No data") + " No worker claimed a job in this range."
         body = view.empty("No worker claimed a job.") + stuck
-        return Section("workers", "Workers", question, said, body)
+        return Section("workers", "Workers", question, remark, body)
     slow = _slow(rows)
     for row in rows:
         row["mean"] = number(row, "busy_ms") / number(row, "claims") if row["claims"] else None
@@ -156,8 +156,8 @@ def _stuck(view: PageView) -> str:
         ),
         caption=view.cut(there_are, MOST_ROWS, "leases, those still held first"),
     )
-    said = "extended too often, held far longer than others, or never given back"
-    return panel("Leases that look stuck", made, said)
+    remark = "extended too often, held far longer than others, or never given back"
+    return panel("Leases that look stuck", made, remark)
 
 
 def capacity(view: PageView) -> Section:
@@ -169,7 +169,7 @@ def capacity(view: PageView) -> Section:
     def chart_of(topic: str) -> str:
         return _capacity_chart(view, by_topic.get((topic,), {}), topic)
 
-    def said(topic: str) -> str:
+    def remark(topic: str) -> str:
         needed = known(by_topic.get((topic,), {}).get("needed_workers", []))
         return f"at most {numbers.count(math.ceil(max(needed)))} needed" if needed else ""
 
@@ -178,7 +178,7 @@ def capacity(view: PageView) -> Section:
     )
     seen = figures.distinct_over_time("report_workers", "worker")
     for_all = _capacity_chart(view, {**needed, "seen_workers": seen}, "")
-    body = view.for_all_then_each(for_all, chart_of, said)
+    body = view.for_all_then_each(for_all, chart_of, remark)
     week = _week(view)
     answer = _capacity_answer(week)
     question = "How many workers will Monday need?"

@@ -112,22 +112,22 @@ class _Redrive:
     ) -> dict[str, Any]:
         summary: dict[str, Any] = {"job": "redrive", "dead_topic": self.topic, "write_id": write_id}
         # An even note says: started, up to this seq; the odd one behind it: done.
-        begun = None if dry_run else self.memory.last()
-        if begun is not None and begun % 2:
+        marker = None if dry_run else self.memory.last()
+        if marker is not None and marker % 2:
             nothing = {"selected": 0, "redriven": 0, "skipped": 0, "targets": []}
             remaining = self.client.topic(self.topic).count
             return {**summary, "status": "already", **nothing, "remaining": remaining}
-        chosen = self._chosen(where, limit, None if begun is None else begun // 2)
+        chosen = self._chosen(where, limit, None if marker is None else marker // 2)
         if dry_run:
             counts = self._counted(chosen, to_topic)
             return {**summary, "status": "dry_run", **counts, "targets": []}
-        if begun is None:
+        if marker is None:
             # Have the server refuse before the write id is bound to this content.
             self._counted(chosen[:1], to_topic)
-            begun = 2 * (chosen[-1] if chosen else 0)
-            self.memory.note(begun)
+            marker = 2 * (chosen[-1] if chosen else 0)
+            self.memory.note(marker)
         counts, targets = self._moved(chosen, to_topic)
-        self.memory.note(begun + 1)
+        self.memory.note(marker + 1)
         return {**summary, "status": "done", **counts, "targets": targets}
 
     def _chosen(self, where: str | None, limit: int | None, last: int | None) -> list[int]:

@@ -241,7 +241,7 @@ def _each(chunks: Chunks, batches: Iterator[pa.RecordBatch]) -> Iterator[BodyChu
 
 
 def _client(options: SinkOptions) -> Client:
-    patience = Backoff(attempts=None, total_s=float(options.patience_s))
+    patience = Backoff(attempts=None, total_s=float(options.retry_s))
     try:
         return Client(options.url, options.key(), timeout_s=CALL_TIMEOUT_S, backoff=patience)
     except ValueError as error:

@@ -59,7 +59,7 @@ def options(java: Java, cache: Path) -> list[str]:
 
 def path(java: Java, cache: Path) -> Path:
     """Where the archive for this Java and the installed pyspark is, once it is made."""
-    marks = [java.said, str(java.home)]
+    marks = [java.version_line, str(java.home)]
     for part in (java.program, java.home / "lib" / "modules", *sorted(_jars().glob("spark-*.jar"))):
         with contextlib.suppress(OSError):
             facts = part.stat()

@@ -62,7 +62,7 @@ def _java() -> Iterator[DoctorFinding]:
     except PipelineError as error:
         yield DoctorFinding("java", "missing", "none that will do", error.message)
         return
-    yield DoctorFinding("java", "ok", f"{found.said}, from {found.source}: {found.home}")
+    yield DoctorFinding("java", "ok", f"{found.version_line}, from {found.source}: {found.home}")
     yield _archive(found)
 
 
@@ -84,11 +84,11 @@ def _archive(found: java.Java) -> DoctorFinding:
 
 
 def _python() -> Iterator[DoctorFinding]:
-    said = f"{platform.python_version()}: {sys.executable}"
+    found_text = f"{platform.python_version()}: {sys.executable}"
     if sys.version_info[:2] >= PYTHON_MIN:
-        yield DoctorFinding("python", "ok", said)
+        yield DoctorFinding("python", "ok", found_text)
     else:
-        yield DoctorFinding("python", "missing", said, "use Python 3.11 or newer")
+        yield DoctorFinding("python", "missing", found_text, "use Python 3.11 or newer")
 
 
 def _packages() -> Iterator[DoctorFinding]:
@@ -155,12 +155,12 @@ def _loopback() -> Iterator[DoctorFinding]:
 def _temp_space() -> Iterator[DoctorFinding]:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
-    said = f"{free / (1 << 30):.1f} GiB free in {folder}"
+    found_text = f"{free / (1 << 30):.1f} GiB free in {folder}"
     if free >= TEMP_FREE_MIN:
-        yield DoctorFinding("temp space", "ok", said)
+        yield DoctorFinding("temp space", "ok", found_text)
     else:
         hint = "sorts spill there; free some, or name another directory with TMPDIR"
-        yield DoctorFinding("temp space", "note", said, hint)
+        yield DoctorFinding("temp space", "note", found_text, hint)
 
 
 LOOKS: tuple[Callable[[], Iterator[DoctorFinding]], ...] = (

