@@ -124,6 +124,33 @@ def _broken(request: httpx.Request) -> NoReturn:
     raise httpx.ReadError("the connection broke", request=request)
 
 
+class _Incoming:
+    """A reply whose body is still coming, for either kind of client."""
+
+    def __init__(self, request: httpx.Request, exchange: Exchange, link: Link) -> None:
+        self.request = request
+        self.exchange = exchange
+        self._link = link
+
+    def take(self) -> bytes | None:
+        """What has come of the body since the last call; b"" when more is still to come, None
+        behind its end.
+
+        Raises:
+            httpx.ReadError: The connection broke.
+        """
+        part = self.exchange.take()
+        if part:
+            return part
+        if self.exchange.is_broken:
+            _broken(self.request)
+        return None if self.exchange.is_over else b""
+
+    def close(self) -> None:
+        """The client is done with it."""
+        self._link.end(self.exchange)
+
+
 # -- blocking clients ------------------------------------------------------------------------------
 
 
@@ -147,41 +174,27 @@ class BlockingTransport(httpx.BaseTransport):
         self._wait(lambda: exchange.status != 0 or exchange.is_over, changed)
         if not exchange.status:
             _broken(request)
-        body = _BlockingBody(request, exchange, self._link, self._wait, changed)
+        body = _BlockingBody(_Incoming(request, exchange, self._link), self._wait, changed)
         return httpx.Response(exchange.status, headers=exchange.headers, stream=body)
 
 
 class _BlockingBody(httpx.SyncByteStream):
-    def __init__(
-        self,
-        request: httpx.Request,
-        exchange: Exchange,
-        link: Link,
-        wait: Wait,
-        changed: threading.Event,
-    ) -> None:
-        self._request = request
-        self._exchange = exchange
-        self._link = link
+    def __init__(self, incoming: _Incoming, wait: Wait, changed: threading.Event) -> None:
+        self._incoming = incoming
         self._wait = wait
         self._changed = changed
 
     def __iter__(self) -> Iterator[bytes]:
-        exchange = self._exchange
-        while True:
-            self._changed.clear()
-            part = exchange.take()
+        self._changed.clear()
+        while (part := self._incoming.take()) is not None:
             if part:
                 yield part
-            elif exchange.is_broken:
-                _broken(self._request)
-            elif exchange.is_over:
-                return
             else:
-                self._wait(lambda: self._changed.is_set(), self._changed)
+                self._wait(self._changed.is_set, self._changed)
+            self._changed.clear()
 
     def close(self) -> None:
-        self._link.end(self._exchange)
+        self._incoming.close()
 
 
 # -- asynchronous clients --------------------------------------------------------------------------
@@ -215,7 +228,7 @@ class AwaitingTransport(httpx.AsyncBaseTransport):
         if not exchange.status:
             self._link.end(exchange)
             _broken(request)
-        stream = _AwaitingBody(request, exchange, self._link, changed, timeout_s)
+        stream = _AwaitingBody(_Incoming(request, exchange, self._link), changed, timeout_s)
         return httpx.Response(exchange.status, headers=exchange.headers, stream=stream)
 
 
@@ -235,32 +248,21 @@ async def _next(
 
 class _AwaitingBody(httpx.AsyncByteStream):
     def __init__(
-        self,
-        request: httpx.Request,
-        exchange: Exchange,
-        link: Link,
-        changed: asyncio.Event,
-        timeout_s: float | None,
+        self, incoming: _Incoming, changed: asyncio.Event, timeout_s: float | None
     ) -> None:
-        self._timeout_s = timeout_s
-        self._request = request
-        self._exchange = exchange
-        self._link = link
+        self._incoming = incoming
         self._changed = changed
+        self._timeout_s = timeout_s
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        exchange = self._exchange
-        while True:
-            self._changed.clear()
-            part = exchange.take()
+        incoming = self._incoming
+        self._changed.clear()
+        while (part := incoming.take()) is not None:
             if part:
                 yield part
-            elif exchange.is_broken:
-                _broken(self._request)
-            elif exchange.is_over:
-                return
             else:
-                await _next(exchange, self._changed, self._timeout_s, self._request)
+                await _next(incoming.exchange, self._changed, self._timeout_s, incoming.request)
+            self._changed.clear()
 
     async def aclose(self) -> None:
-        self._link.end(self._exchange)
+        self._incoming.close()
