@@ -422,4 +422,5 @@ class Client(BlockingCalls):
     health = calling(server_calls.health)
     ready = calling(server_calls.ready)
     metrics = calling(server_calls.metrics)
+    replica = calling(server_calls.replica)
     metrics_text = calling(server_calls.metrics_text)

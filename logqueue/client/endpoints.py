@@ -26,6 +26,7 @@ from logqueue.shapes import (
     Redriven,
     Rejected,
     Released,
+    ReplicaStatus,
     Router,
     RouterDropped,
     RouterPage,
@@ -78,6 +79,7 @@ GET_ROUTER = Endpoint("GET", "/v0/routers/*", Router)
 DELETE_ROUTER = Endpoint("DELETE", "/v0/routers/*", RouterDropped)
 LIST_SEGMENTS = Endpoint("GET", "/v0/log/segments", SegmentPage)
 GET_SEGMENT = Endpoint("GET", "/v0/log/segments/*", bytes)
+REPLICA = Endpoint("GET", "/v0/replica", ReplicaStatus)
 CREATE_WATCH = Endpoint("POST", "/v0/watch", WatchSession)
 WATCH = Endpoint("GET", "/v0/watch/*", bytes)
 HEALTH = Endpoint("GET", "/v0/health", Health)

@@ -17,12 +17,14 @@ from logqueue.client.endpoints import (
     METRICS,
     PUT_ROUTER,
     READY,
+    REPLICA,
 )
 from logqueue.client.topic_calls import PAGE_SIZE, Match
 from logqueue.shapes import (
     Guarantee,
     Health,
     Ready,
+    ReplicaStatus,
     Router,
     RouterDropped,
     RouterEntry,
@@ -148,6 +150,11 @@ def ready() -> Call[Ready]:
         NotReady: It is still replaying its log; `detail` says how far it is.
     """
     return call(READY, is_probe=True)
+
+
+def replica() -> Call[ReplicaStatus]:
+    """The part of the server in the replica of its log: who writes, how far it is behind."""
+    return call(REPLICA)
 
 
 def metrics() -> Call[dict[str, Any]]:

@@ -14,6 +14,7 @@ from logqueue.server.handlers.logs import LogRoutes
 from logqueue.server.handlers.probes import OperationRoutes
 from logqueue.server.handlers.producers import ProducerRoutes
 from logqueue.server.handlers.queues import QueueRoutes
+from logqueue.server.handlers.replica import ReplicaRoutes
 from logqueue.server.handlers.routers import RouterRoutes
 from logqueue.server.handlers.sockets import SocketRoutes
 from logqueue.server.handlers.topics import TopicRoutes
@@ -38,6 +39,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
             ProducerRoutes(service),
             RouterRoutes(service),
             LogRoutes(service, metrics),
+            ReplicaRoutes(service),
             WorkRoute(service),
             WatchRoutes(service),
             SocketRoutes(service),

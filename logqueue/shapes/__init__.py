@@ -15,6 +15,10 @@ from __future__ import annotations
 from logqueue.shapes.operations import (
     Health,
     Ready,
+    ReplicaStateName,
+    ReplicaStatus,
+    ReplicaSummary,
+    ReplicaWriterAddress,
 )
 from logqueue.shapes.producers import (
     Committed,
@@ -142,6 +146,10 @@ __all__ = [
     "Redriven",
     "Rejected",
     "Released",
+    "ReplicaStateName",
+    "ReplicaStatus",
+    "ReplicaSummary",
+    "ReplicaWriterAddress",
     "RetryBackoff",
     "Router",
     "RouterDropped",

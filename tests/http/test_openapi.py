@@ -350,7 +350,9 @@ def test_example_requests_work(document: Json, judge: Judge, stage: Api, row: Op
     body = reply.json()
     judge.require(row.reply.__name__, body)
     assert row.example is not None
-    assert set(body) == set(row.example)
+    # This server has no replica.
+    shown = {"role"} if row is BY_NAME["replica"] else set(row.example)
+    assert set(body) == shown
 
 
 @pytest.mark.parametrize(

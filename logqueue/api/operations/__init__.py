@@ -15,6 +15,7 @@ from logqueue.api.operations import (
     producers,
     queues,
     records,
+    replica,
     routers,
     streams,
     topics,
@@ -29,6 +30,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *producers.OPERATIONS,
     *routers.OPERATIONS,
     *logs.OPERATIONS,
+    *replica.OPERATIONS,
     *streams.OPERATIONS,
     *probes.OPERATIONS,
 )
@@ -41,6 +43,7 @@ GROUPS = {
     "queues": "Leasing jobs and settling them. Delivery is at least once.",
     "jobs": "Reading and administering jobs, without leasing them.",
     "producers": "Transactional appends: chunks that become visible all at once, exactly once.",
+    "replica": "The copy of the logs in object storage, and the servers that share it.",
     "logs": "The logs themselves, for bulk readers and archives.",
     "streams": "Following topics by server-sent events or WebSocket.",
     "routers": "Copying every new record of one topic to another.",

@@ -36,9 +36,15 @@ class OperationRoutes:
         """`GET /v0/ready`: the log is replayed and takes writes."""
         dispatcher = self._service.require_ready()
         topics = len(dispatcher.engine.state.topics)
-        return Reply(
-            replies.encode({"status": "ready", "wal_replay_complete": True, "topics": topics})
-        )
+        ready: dict[str, object] = {
+            "status": "ready",
+            "wal_replay_complete": True,
+            "topics": topics,
+        }
+        replication = self._service.replication
+        if replication is not None:
+            ready["replica"] = {"state": replication.state(), "lag_ms": replication.writer.lag_ms}
+        return Reply(replies.encode(ready))
 
     @serves("readyz")
     def readyz(self, request: HttpRequest) -> Reply:

@@ -137,6 +137,7 @@ class Replication:
         progress: How far both the disk and the replica have come.
         stats: Counters.
         store_url: Where the replica is, without credentials.
+        log_id: Identity of the jobs log, in hex.
         fenced_by: Base URL of the server that has taken over; "" when it is not known, None while
             this one is the writer.
         stalled_through: Position of the jobs log that should have been committed long ago, set by
@@ -175,6 +176,7 @@ class Replication:
         self.stats = ReplicationStats()
         self.fenced_by: str | None = None
         self.stalled_through = 0
+        self.log_id = logs["jobs"].identity.hex()
         self._jobs = logs["jobs"]
         self.progress = ReplicatedProgress(self._jobs, writer.committed.get("jobs", 0))
         self._lag_s = lag_ms / 1000
