@@ -13,6 +13,9 @@ PIP_TOOLS := pip-tools==7.6.2
 PIP := -m pip --quiet --disable-pip-version-check --no-input
 COMPILE := --quiet --no-config --all-build-deps --generate-hashes --strip-extras --allow-unsafe \
 	--no-header --no-annotate --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+S3_GATEWAY := build/versitygw
+S3_GATEWAY_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+GO ?= $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 
 # Says nothing and succeeds for a Python that will do; else says why not. Runs on Python 2 too.
@@ -30,7 +33,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo test test-all check generate serve soak bench bench-peers bench-growth lock clean
+.PHONY: help setup environment demo test test-all test-s3 check generate serve soak bench bench-peers bench-growth lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -69,6 +72,21 @@ test: check ## setup, check and the tests, a few minutes; ARGS="-k claim" to cho
 
 test-all: check ## every test, the slow ones too, and more of what is random; an hour or so
 	@LOGQUEUE_TEST_EFFORT=$${LOGQUEUE_TEST_EFFORT:-2} $(PYTEST) $(ARGS)
+
+test-s3: setup ## replicas on a real S3 server, built from its Go module; skipped without Go
+	@if test -x $(S3_GATEWAY) || $(MAKE) $(S3_GATEWAY); then \
+	  LOGQUEUE_TEST_S3_GATEWAY=$(S3_GATEWAY) LOGQUEUE_TEST_EFFORT=$${LOGQUEUE_TEST_EFFORT:-2} \
+	  $(PY) -m pytest tests/replica $(ARGS); \
+	fi
+
+# Goes without a word about what it downloads; its version is pinned here.
+$(S3_GATEWAY):
+	@if ! command -v "$(GO)" >/dev/null 2>&1; then \
+	  echo "test-s3: skipped: $(S3_GATEWAY_MODULE) is built with Go 1.26 or newer, and there is none" >&2; \
+	  exit 1; \
+	fi
+	@echo "test-s3: building $(S3_GATEWAY_MODULE), some minutes"
+	@GOBIN=$(CURDIR)/$(dir $(S3_GATEWAY)) "$(GO)" install $(S3_GATEWAY_MODULE)
 
 check: setup ## lint, format, types and the rules of the house
 	$(call step,lint,$(PY) -m ruff check --quiet .)

@@ -1,17 +1,44 @@
 """A replica as it is read: the manifest, sealed segments, chunks in order.
 
-Owns: what a sound replica is (digests, the chain, the boundary of the collector), and reading again
-what may be void. Must not know: what is in a frame, where what was read goes.
+Owns: what a sound replica is (digests, the chain, the boundary of the collector), fetching many
+objects at the same time. Must not know: what is in a frame, where what was read goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
 
-from logqueue.replica.chunk import Chunk
-from logqueue.replica.manifest import ReplicaManifest, SegmentEntry, WriterHeartbeat
-from logqueue.replica.object_store import ObjectStore
+import msgspec
+
+from logqueue.replica.chunk import Chunk, ChunkDamaged, chunk_key, decode_chunk
+from logqueue.replica.manifest import (
+    HEARTBEAT_KEY,
+    MANIFEST_KEY,
+    ManifestDamaged,
+    ReplicaManifest,
+    SegmentEntry,
+    WriterHeartbeat,
+    decode_manifest,
+    segment_key,
+)
+from logqueue.replica.object_store import ObjectMissing, ObjectStore, StoreUnavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PART_BYTES = 8 << 20
+"""Segments are fetched in parts of so many bytes."""
+
+CHUNKS = "chunks/"
+
+RETRY_FIRST_S = 0.1
+"""How long the second try of a call waits; each later one twice as long."""
 
 
 class ReplicaUnreadable(Exception):
@@ -37,8 +64,19 @@ class StoredManifest(NamedTuple):
     version: str
 
 
+class ListedChunk(NamedTuple):
+    """A chunk in a listing."""
+
+    number: int
+    bytes: int
+
+
 class ReplicaReader:
-    """Reads one replica. Changes nothing."""
+    """Reads one replica. Changes nothing.
+
+    Attributes:
+        store: Where the replica is.
+    """
 
     def __init__(
         self,
@@ -46,7 +84,7 @@ class ReplicaReader:
         *,
         parallel: int = 1,
         tries: int = 5,
-        pause: Callable[[float], None] = lambda seconds: None,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """Make a reader.
 
@@ -60,6 +98,7 @@ class ReplicaReader:
         self._parallel = parallel
         self._tries = tries
         self._pause = pause
+        self._manifest: ReplicaManifest | None = None
 
     def manifest(self) -> StoredManifest:
         """The manifest as it is now.
@@ -69,7 +108,18 @@ class ReplicaReader:
             ReplicaDamaged: It cannot be read.
             StoreError: The store cannot be read.
         """
-        raise NotImplementedError
+        try:
+            found = self._tried(partial(self.store.get, MANIFEST_KEY))
+        except ObjectMissing as error:
+            raise ReplicaMissing(
+                f"{self.store.url} is not a replica: it has no {MANIFEST_KEY}"
+            ) from error
+        try:
+            manifest = decode_manifest(found.data)
+        except ManifestDamaged as error:
+            raise ReplicaDamaged(f"{self._named(MANIFEST_KEY)} is damaged: {error}") from error
+        self._manifest = manifest
+        return StoredManifest(manifest, found.version)
 
     def heartbeat(self) -> WriterHeartbeat | None:
         """The heartbeat as it is now; None when there is none that can be read.
@@ -77,16 +127,37 @@ class ReplicaReader:
         Raises:
             StoreError: The store cannot be read.
         """
-        raise NotImplementedError
+        try:
+            found = self._tried(partial(self.store.get, HEARTBEAT_KEY))
+            return msgspec.json.decode(found.data, type=WriterHeartbeat)
+        except (ObjectMissing, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    # -- chunks ----------------------------------------------------------------------------------
 
     def chunk(self, number: int) -> Chunk | None:
         """The chunk of a number, checked by itself; None when there is none.
 
         Raises:
-            ReplicaDamaged: It is not sound.
+            ReplicaDamaged: It is not sound, or of another log.
             StoreError: The store cannot be read.
         """
-        raise NotImplementedError
+        key = chunk_key(number)
+        manifest = self._manifest or self.manifest().manifest
+        try:
+            data = self._tried(partial(self.store.get, key)).data
+        except ObjectMissing:
+            return None
+        try:
+            chunk = decode_chunk(data, number)
+        except ChunkDamaged as error:
+            raise ReplicaDamaged(f"{self._named(key)} is damaged: {error}") from error
+        header = chunk.header
+        if (header.log_id, header.leases_id) != (manifest.log_id, manifest.leases_id):
+            raise ReplicaDamaged(
+                f"{self._named(key)} is of another log: of {header.log_id}, not {manifest.log_id}"
+            )
+        return chunk
 
     def chunks(self, first: int, previous: str, *, to_the_end: bool = True) -> Iterator[Chunk]:
         """The chunks from a number on, in order, each checked against the digest before it, up to
@@ -104,14 +175,156 @@ class ReplicaReader:
             ReadVoid: The garbage boundary passed `first` meanwhile.
             StoreError: The store cannot be read.
         """
-        raise NotImplementedError
+        number = first
+        for chunk in self._present_from(first, to_the_end=to_the_end):
+            if chunk.header.previous != previous:
+                # Behind the collector this may be what a writer of the past has put there.
+                self._require_kept(first)
+                raise ReplicaDamaged(
+                    f"{self._named(chunk_key(number))} does not follow on chunk {number - 1}: it "
+                    "names another digest"
+                )
+            yield chunk
+            previous = chunk.digest
+            number += 1
+        self._require_kept(first)
+
+    def _present_from(self, number: int, *, to_the_end: bool) -> Iterator[Chunk]:
+        if to_the_end and self._parallel > 1:
+            for chunk in self.in_parallel(self.chunk, range(number, self._last_listed(number) + 1)):
+                if chunk is None:
+                    break
+                yield chunk
+                number += 1
+        while True:
+            chunk = self.chunk(number)
+            if chunk is None:
+                if not to_the_end or self._last_listed(number) <= number:
+                    return
+                # The writer may have gone on between the two looks.
+                chunk = self.chunk(number)
+            if chunk is None:
+                self._require_kept(number)
+                raise ReplicaDamaged(
+                    f"{self._named(chunk_key(number))} is missing: there are chunks behind it"
+                )
+            yield chunk
+            number += 1
+
+    def _last_listed(self, number: int) -> int:
+        """The last chunk from a number on; one less when there is none."""
+        return max((info.number for info in self.listed_chunks(number)), default=number - 1)
+
+    def listed_chunks(self, number: int) -> list[ListedChunk]:
+        """The chunks from a number on that a listing has.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+
+        def look() -> list[ListedChunk]:
+            found = self.store.list(CHUNKS, chunk_key(number - 1) if number > 1 else "")
+            names = ((info.key.removeprefix(CHUNKS), info.bytes) for info in found)
+            return [ListedChunk(int(name), size) for name, size in names if name.isdecimal()]
+
+        return self._tried(look)
+
+    def _require_kept(self, number: int) -> None:
+        if self.manifest().manifest.garbage_before > number:
+            raise ReadVoid(f"{self._named(chunk_key(number))} was collected while it was read")
+
+    # -- segments --------------------------------------------------------------------------------
 
     def segments(self, entries: Iterable[SegmentEntry]) -> Iterator[tuple[SegmentEntry, bytes]]:
-        """Sealed segments, checked, in the order asked for.
+        """Sealed segments, checked, in the order asked for; some are in memory at the same time.
 
         Raises:
             ReplicaDamaged: One is missing or not sound.
             ReadVoid: One is missing, and the manifest no longer lists it.
             StoreError: The store cannot be read.
         """
-        raise NotImplementedError
+        return self.each_segment(entries, lambda entry, parts: (entry, b"".join(parts)))
+
+    def each_segment(
+        self,
+        entries: Iterable[SegmentEntry],
+        receive: Callable[[SegmentEntry, Iterator[bytes]], R],
+    ) -> Generator[R, None, None]:
+        """What a function makes of each of some segments, in the order asked for.
+
+        Args:
+            entries: Which segments.
+            receive: Called with each and its bytes in parts; several run at the same time, in
+                threads. The iterator raises what `segments` does, at its end at the latest.
+        """
+        return self.in_parallel(lambda entry: receive(entry, self._parts(entry)), entries)
+
+    def _parts(self, entry: SegmentEntry) -> Iterator[bytes]:
+        key = segment_key(entry.log, entry.id)
+        digest = hashlib.sha256()
+        done = 0
+        while True:
+            # One byte more than there should be shows what is too long.
+            wanted = min(PART_BYTES, entry.bytes - done + 1)
+            try:
+                part = self._tried(partial(self.store.get_range, key, done, wanted))
+            except ObjectMissing as error:
+                self._require_listed(entry)
+                raise ReplicaDamaged(f"{self._named(key)} is missing") from error
+            done += len(part)
+            digest.update(part)
+            if done > entry.bytes:
+                raise ReplicaDamaged(
+                    f"{self._named(key)} is damaged: it is longer than {entry.bytes} bytes"
+                )
+            if part:
+                yield part
+            if len(part) < wanted:
+                break
+        if done != entry.bytes:
+            raise ReplicaDamaged(
+                f"{self._named(key)} is cut short: it has {done} bytes, not {entry.bytes}"
+            )
+        if digest.hexdigest() != entry.sha256:
+            raise ReplicaDamaged(
+                f"{self._named(key)} is damaged: its digest does not match the manifest"
+            )
+
+    def _require_listed(self, entry: SegmentEntry) -> None:
+        if entry not in self.manifest().manifest.segments:
+            raise ReadVoid(
+                f"{self._named(segment_key(entry.log, entry.id))} was collected while it was read"
+            )
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def in_parallel(
+        self, function: Callable[[T], R], items: Iterable[T]
+    ) -> Generator[R, None, None]:
+        """What a function returns for each item, in their order, some ahead of the consumer."""
+        if self._parallel == 1:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(self._parallel, "replica-read") as threads:
+            under_way: deque[Future[R]] = deque()
+            try:
+                for item in items:
+                    under_way.append(threads.submit(function, item))
+                    if len(under_way) > self._parallel:
+                        yield under_way.popleft().result()
+                while under_way:
+                    yield under_way.popleft().result()
+            finally:
+                for future in under_way:
+                    future.cancel()
+
+    def _tried(self, call: Callable[[], R]) -> R:
+        for tried in range(1, self._tries):
+            try:
+                return call()
+            except StoreUnavailable:
+                self._pause(RETRY_FIRST_S * 2 ** (tried - 1))
+        return call()
+
+    def _named(self, key: str) -> str:
+        return f"{self.store.url}/{key}"

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.replica.s3_servers import S3Server, moto_server
+from tests.replica.s3_servers import GATEWAY, S3Server, gateway_server, moto_server
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    """An S3 server with a bucket `replicas`: the one that the environment names, or moto."""
-    named = os.environ.get("LOGQUEUE_TEST_S3")
-    if named:
-        yield S3Server(named)
-        return
-    with moto_server() as server:
-        server.make_bucket("replicas")
-        yield server
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server with a bucket `replicas`: a real one in `make test-s3`, else moto."""
+    if os.environ.get(GATEWAY):
+        with gateway_server(tmp_path_factory.mktemp("s3")) as gateway:
+            yield gateway.s3
+    else:
+        with moto_server() as server:
+            yield server

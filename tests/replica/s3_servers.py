@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 REGION = "us-east-1"
+BUCKET = "replicas"
+GATEWAY = "LOGQUEUE_TEST_S3_GATEWAY"
+"""Names the program of a real S3 server, as `make test-s3` builds it."""
 
 
 class S3Server(NamedTuple):
@@ -65,10 +71,65 @@ def moto_server() -> Iterator[S3Server]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+    s3 = S3Server(f"http://{host}:{port}")
     try:
-        yield S3Server(f"http://{host}:{port}")
+        s3.make_bucket(BUCKET)
+        yield s3
     finally:
         server.stop()
+
+
+class Gateway:
+    """A real S3 server as a process, on one directory and one port from start to start.
+
+    Attributes:
+        s3: Where it is.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._objects = directory / "objects"
+        self._objects.mkdir()
+        self._log = directory / "log"
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self._port = listener.getsockname()[1]
+        self.s3 = S3Server(f"http://127.0.0.1:{self._port}")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        where = f"127.0.0.1:{self._port}"
+        command = [os.environ[GATEWAY], "--keep-alive", "--quiet", "--port", where]
+        command += ["--access", self.s3.access_key, "--secret", self.s3.secret_key]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "posix", str(self._objects)], stdout=log, stderr=log
+            )
+        for _ in range(600):
+            assert self._process.poll() is None, self._log.read_text()
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self._port)).close()
+                return
+            time.sleep(0.05)
+        raise AssertionError("the S3 server does not start")
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def gateway_server(directory: Path) -> Iterator[Gateway]:
+    """The S3 server that the environment names, with its bucket."""
+    gateway = Gateway(directory)
+    gateway.start()
+    try:
+        gateway.s3.make_bucket(BUCKET)
+        yield gateway
+    finally:
+        gateway.kill()
 
 
 class ScriptedServer:
