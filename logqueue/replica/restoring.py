@@ -279,15 +279,15 @@ class _RestoredLog:
                 f"{walk.problem}"
             )
 
-    def first_beyond(self, cut: Cut) -> int | None:
-        """The order of the first transaction beyond a cut; None when there is none."""
+    def first_beyond(self, cut: Cut) -> ev.Transaction | None:
+        """The first transaction beyond a cut; None when there is none."""
         for id in self.ids:
             if cut.at is not None and self.last_at.get(id, cut.at + 1) <= cut.at:
                 continue
             for frame in self.frames(id):
                 transaction = ev.decode(frame.payload)
                 if cut.is_before(transaction):
-                    return transaction.order
+                    return transaction
         return None
 
     def begins_beyond(self, id: int, order: int) -> bool:
@@ -369,6 +369,8 @@ class _Restore:
     def run(self) -> Restored:
         """Carry it out."""
         manifest = self._reader.manifest().manifest
+        if self._cut is not None and self._cut.at is not None:
+            self._require_reach(manifest, self._cut.at)
         self._mark()
         identities: dict[LogName, str] = {"jobs": manifest.log_id, "leases": manifest.leases_id}
         logs = {
@@ -392,14 +394,13 @@ class _Restore:
         for log in logs.values():
             log.end_segment()
         if self._cut is not None:
-            self._trim(logs, self._cut)
-        last = [log.finish() for log in logs.values()]
+            self._trim(manifest, logs, self._cut)
+        last = {name: log.finish() for name, log in logs.items()}
+        if self._cut is not None and last["jobs"] is None:
+            raise RestoreRefused(f"{self._reader.store.url} has nothing from before that moment")
+        found = [transaction for transaction in last.values() if transaction is not None]
+        latest = max(found, key=lambda transaction: transaction.order, default=None)
         _remove_mark(self._fs, self._directory)
-        latest = max(
-            (transaction for transaction in last if transaction is not None),
-            key=lambda transaction: transaction.order,
-            default=None,
-        )
         return Restored(
             manifest.log_id,
             manifest.leases_id,
@@ -441,7 +442,12 @@ class _Restore:
         return wanted
 
     def _first_needed(self, manifest: ReplicaManifest, name: LogName) -> int:
-        return 0 if self._cut is not None else manifest.kept_from.get(name, 0)
+        """The first segment of a log that the moment needs."""
+        if self._cut is None:
+            return manifest.kept_from.get(name, 0)
+        at = self._cut.at
+        marks = [mark for mark in manifest.marks if at is not None and mark.at <= at]
+        return marks[-1].kept_from.get(name, 0) if marks else 0
 
     def _copy(self, wanted: list[SegmentEntry], log: _RestoredLog) -> bool:
         """Copy segments up to the first that is beyond the cut; returns whether one is."""
@@ -504,12 +510,25 @@ class _Restore:
 
     # -- the cut ---------------------------------------------------------------------------------
 
-    def _trim(self, logs: dict[LogName, _RestoredLog], cut: Cut) -> None:
-        beyond = [order for log in logs.values() if (order := log.first_beyond(cut)) is not None]
-        if beyond:
-            # The logs are one history: what comes later in either is left out of both.
-            for log in logs.values():
-                log.trim(min(beyond) - 1)
+    def _trim(self, manifest: ReplicaManifest, logs: dict[LogName, _RestoredLog], cut: Cut) -> None:
+        beyond = [found for log in logs.values() if (found := log.first_beyond(cut)) is not None]
+        if not beyond:
+            return
+        first = min(beyond, key=lambda transaction: transaction.order)
+        # The moment lasts until the next transaction.
+        self._require_reach(manifest, first.events[-1].at)
+        # The logs are one history: what comes later in either is left out of both.
+        for log in logs.values():
+            log.trim(first.order - 1)
+
+    def _require_reach(self, manifest: ReplicaManifest, at: int) -> None:
+        """Refuse a moment before all that is kept."""
+        since = manifest.reaches_back_to
+        if at < since:
+            raise RestoreRefused(
+                f"{self._reader.store.url} does not reach back so far: the earliest moment is "
+                f"{since} (ms since the epoch)"
+            )
 
     def _named(self, key: str) -> str:
         return f"{self._reader.store.url}/{key}"

@@ -1,0 +1,125 @@
+"""A random life that is replicated, with what was there after each of its steps.
+
+Owns: the writers, and the pictures of moments. Must not know: how a moment is restored.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from logqueue.core.apply.elapse import elapse
+from logqueue.core.state import State
+from logqueue.replica.frame_source import JournalFrames
+from logqueue.replica.manifest import WriterInfo
+from logqueue.replica.object_store import ObjectStore
+from logqueue.replica.takeover import create_replica, take_over
+from logqueue.replica.writing import ReplicaWriter
+from logqueue.server.storage.journal import Journal
+from tests.core.world import World
+from tests.portrait import portrait
+from tests.segments.histories import History
+from wal import Log
+
+
+class RecordedMoment(NamedTuple):
+    """What was there.
+
+    Attributes:
+        order: Of the last transaction.
+        at: The clock.
+        facts: A portrait.
+    """
+
+    order: int
+    at: int
+    facts: dict[str, Any]
+
+
+def picture(state: State, now: int) -> dict[str, Any]:
+    """What the logs say of a state, with all that time has done."""
+    for topic in state.instances.values():
+        elapse(topic, now, jobs_max=None)
+    facts = portrait(state, now)
+    for topic in facts.values():
+        if "queue" in topic:
+            # Jobs whose record is gone; a live server remembers them until they are settled.
+            topic["queue"].pop("orphans")
+    return deepcopy(facts)
+
+
+class ReplicatedHistory(History):
+    """A random life with a replica.
+
+    Attributes:
+        moments: After each step.
+        writer: The last one.
+    """
+
+    def __init__(
+        self, seed: int, store: ObjectStore, *, keep_ms: int = 10**9, chunk_bytes_max: int = 2000
+    ) -> None:
+        super().__init__(seed)
+        self.store = store
+        self.moments: list[RecordedMoment] = []
+        self.writer: ReplicaWriter | None = None
+        self._keep_ms = keep_ms
+        self._chunk_bytes_max = chunk_bytes_max
+        self._journal: Journal | None = None
+        self._seconds = 0.0
+
+    def _begin(self, world: World) -> None:
+        # After a kill, topics of weaker classes go on behind the seqs that were promised.
+        for name in ("d", "attic"):
+            world.put(name, type="log", durability="fsync")
+        super()._begin(world)
+
+    def _keep_segments(self, world: World) -> None:
+        journal = world.engine.journal
+        if journal is not self._journal:
+            self._take_over(world)
+        assert self.writer is not None
+        self.moments.append(
+            RecordedMoment(journal.order - 1, world.now, picture(world.state, world.now))
+        )
+        self._ship(with_segments=self.rng.random() < 0.5)
+
+    def _end_a_life(self, world: World) -> None:
+        super()._end_a_life(world)
+        self._keep_segments(world)
+
+    def _keep(self, log: Log) -> None:
+        """Segments of this log are about to be dropped: a server waits until they are listed."""
+        super()._keep(log)
+        if self.writer is not None:
+            self._ship(with_segments=True)
+
+    def _ship(self, *, with_segments: bool) -> None:
+        assert self.writer is not None
+        while self.writer.ship():
+            pass
+        self._seconds += 3
+        while with_segments and self.writer.tidy():
+            self._seconds += 3
+
+    def _take_over(self, world: World) -> None:
+        self._journal = journal = world.engine.journal
+        me = WriterInfo(f"writer-{len(self.moments)}", "")
+        if self.writer is None:
+            identities = {name: log.identity.hex() for name, log in journal.logs.items()}
+            create_replica(self.store, identities["jobs"], identities["leases"], me)
+        frames = JournalFrames(
+            journal.logs,
+            journal.fs,
+            lambda: {"jobs": journal.jobs_kept_from, "leases": journal.leases_kept_from},
+        )
+        self.writer = ReplicaWriter(
+            self.store,
+            frames,
+            take_over(self.store, me, None, lambda chunks, end: None),
+            clock_ms=lambda: world.now,
+            monotonic=lambda: self._seconds,
+            keep_ms=self._keep_ms,
+            chunk_bytes_max=self._chunk_bytes_max,
+            readers_s=0.0,
+        )
