@@ -116,7 +116,6 @@ class LogFollower:
 
     def catch_up(self) -> None:
         """Make the state whole up to the last transaction that was taken."""
-        self._replay.catch_up()
         state = self.state
         while self._routed:
             topic = self._routed.pop()
@@ -132,7 +131,6 @@ class LogFollower:
             if type(event) is not ev.RecordsAppended:
                 topic = instances.get(event.topic)
                 if topic is not None:
-                    self._replay.catch_up()
                     elapse(topic, event.at, jobs_max=None)
 
     def _reach(self, frame: Frame) -> None:
