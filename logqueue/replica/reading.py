@@ -133,6 +133,16 @@ class ReplicaReader:
         except (ObjectMissing, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
+    def known_end(self, manifest: ReplicaManifest) -> int:
+        """A number that the chain has reached for certain, perhaps some time ago.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        heartbeat = self.heartbeat()
+        by_segments = max((entry.chunk for entry in manifest.segments), default=0)
+        return max(by_segments, heartbeat.chunk if heartbeat is not None else 0)
+
     # -- chunks ----------------------------------------------------------------------------------
 
     def chunk(self, number: int) -> Chunk | None:
