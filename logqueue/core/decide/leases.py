@@ -33,11 +33,12 @@ def _held(
     is added to it.
     """
     node = command.node
-    grant = queue.grant_of(command.seqs) if command.tokens is None and not counted else None
+    grant = queue.grant_of(command.seqs, command.tokens)
     if grant is not None and grant.node == node and grant.deadline >= now:
-        if counted is not None:
-            counted.update(command.seqs)
-        return [*command.seqs], []
+        if counted is None or counted.isdisjoint(command.seqs):
+            if counted is not None:
+                counted.update(command.seqs)
+            return [*command.seqs], []
     held: list[int] = []
     skipped: list[int] = []
     jobs = queue.jobs
