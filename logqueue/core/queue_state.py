@@ -464,9 +464,7 @@ class QueueState:
                 for seq, job in zip(known[start:end], jobs, strict=True):
                     self._leave(seq, job)
 
-    def _end_together(
-        self, seqs: Sequence[int], jobs: Sequence[JobEntry], grant: Grant
-    ) -> None:
+    def _end_together(self, seqs: Sequence[int], jobs: Sequence[JobEntry], grant: Grant) -> None:
         """Leases of a grant have ended, of jobs that are no longer in `jobs`."""
         ended = len(seqs)
         self.leased -= ended

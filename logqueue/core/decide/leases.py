@@ -34,11 +34,11 @@ def _held(
     """
     node = command.node
     grant = queue.grant_of(command.seqs, command.tokens)
-    if grant is not None and grant.node == node and grant.deadline >= now:
-        if counted is None or counted.isdisjoint(command.seqs):
-            if counted is not None:
-                counted.update(command.seqs)
-            return [*command.seqs], []
+    is_held = grant is not None and grant.node == node and grant.deadline >= now
+    if is_held and (counted is None or counted.isdisjoint(command.seqs)):
+        if counted is not None:
+            counted.update(command.seqs)
+        return [*command.seqs], []
     held: list[int] = []
     skipped: list[int] = []
     jobs = queue.jobs
