@@ -24,7 +24,7 @@ ONCE = Backoff(attempts=1)
 
 
 @dataclass(frozen=True)
-class Gap:
+class TakeoverGap:
     """Seconds after the kill; None for what was not seen.
 
     Attributes:
@@ -99,12 +99,12 @@ class GapProbe:
         """The writer has ended: what is answered from now on, the standby has answered."""
         self._killed_at = time.monotonic()
 
-    def wait(self, timeout_s: float) -> Gap | None:
+    def wait(self, timeout_s: float) -> TakeoverGap | None:
         """Wait until the standby answers; None when it did not in time."""
         assert self._killed_at is not None, "the writer is killed first"
         if not self._answered.wait(timeout_s) or self._first is None:
             return None
-        return Gap(
+        return TakeoverGap(
             last_answer_s=self._last - self._killed_at,
             began_s=self._after(self._began),
             ready_s=self._after(self._ready),

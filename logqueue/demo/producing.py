@@ -22,7 +22,7 @@ AHEAD_MAX = 100
 PAUSE_S = 0.01
 
 
-class Producer:
+class JobProducer:
     """Appends jobs from a thread of its own."""
 
     def __init__(self, urls: Sequence[str], sources: Sequence[JobFeed]) -> None:

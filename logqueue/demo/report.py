@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from logqueue.demo.checks import Check, DemoResults
-from logqueue.demo.gap import Gap
+from logqueue.demo.gap import TakeoverGap
 from logqueue.demo.pipeline import Reckoning
 
 SLOWEST = 8
@@ -31,7 +31,7 @@ def render(facts: DemoResults, found: Reckoning | None, checks: list[Check], out
     _verdict(facts, checks, console)
 
 
-def render_failover(facts: DemoResults, gap: Gap, checks: list[Check], out: TextIO) -> None:
+def render_failover(facts: DemoResults, gap: TakeoverGap, checks: list[Check], out: TextIO) -> None:
     """Print the tables of a run in which a standby took over, and the verdict as the last line."""
     console = _console(out)
     for table in (_summary(facts), _gap(gap), _checks(checks)):
@@ -172,7 +172,7 @@ def _dead(facts: DemoResults) -> Table:
     return table
 
 
-def _gap(gap: Gap) -> Table:
+def _gap(gap: TakeoverGap) -> Table:
     table = Table(title="The gap")
     table.add_column("moment")
     table.add_column("seconds after the kill", justify="right")

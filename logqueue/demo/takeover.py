@@ -18,9 +18,9 @@ from logqueue.demo import queue
 from logqueue.demo.checks import Check, DemoResults, Kill
 from logqueue.demo.crew import DemoWorkers
 from logqueue.demo.directory import fresh
-from logqueue.demo.gap import Gap, GapProbe
+from logqueue.demo.gap import GapProbe, TakeoverGap
 from logqueue.demo.jobs import JobFeed
-from logqueue.demo.producing import Producer
+from logqueue.demo.producing import JobProducer
 from logqueue.demo.progress import Narrator
 from logqueue.demo.run import KILL_SHARE, choose
 from logqueue.demo.server import DemoServer
@@ -44,7 +44,7 @@ class FailoverOptions:
     workers: int
 
 
-def run(options: FailoverOptions, narrator: Narrator) -> tuple[DemoResults, Gap]:
+def run(options: FailoverOptions, narrator: Narrator) -> tuple[DemoResults, TakeoverGap]:
     """Run it once.
 
     Raises:
@@ -82,10 +82,10 @@ def _course(
     crew: DemoWorkers,
     sources: list[JobFeed],
     narrator: Narrator,
-) -> tuple[DemoResults, Gap]:
+) -> tuple[DemoResults, TakeoverGap]:
     jobs, workers = len(sources), crew.size
     queue.set_up(client)
-    producer = Producer(urls, sources)
+    producer = JobProducer(urls, sources)
     narrator.event(f"{jobs} jobs come while {workers} workers work")
     narrator.expect(jobs)
     began = time.monotonic()
@@ -115,7 +115,7 @@ def _course(
 
 def _kill(
     client: Client, writer: DemoServer, probe: GapProbe, narrator: Narrator
-) -> tuple[Kill, Gap]:
+) -> tuple[Kill, TakeoverGap]:
     """Kill the writer and wait until the standby writes: it is not asked to."""
     now = queue.standing(client)
     at_ms = time.time_ns() // 1_000_000
