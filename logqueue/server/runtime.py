@@ -27,6 +27,7 @@ from logqueue.model.clock import Clock, SystemClock
 from logqueue.model.limits import Quotas
 from logqueue.replica.object_store import ObjectStore
 from logqueue.replica.opening import open_store
+from logqueue.replica.restoring import PARALLEL
 from logqueue.server.app import http_api
 from logqueue.server.engine.background import (
     archive_forever,
@@ -336,6 +337,8 @@ class Runtime:
             self._random_bytes("writer", 16).hex(),
             progress=self._lifecycle.note_progress,
             monotonic=self._monotonic,
+            # Simulated disks are for one thread.
+            parallel=1 if self._fs is not None else PARALLEL,
             pause=self._pause,
         )
 

@@ -19,10 +19,18 @@ from logqueue.replica.manifest import (
 )
 from logqueue.replica.memory_store import MemoryStore
 from logqueue.replica.reading import ReadVoid, ReplicaDamaged, ReplicaMissing, ReplicaReader
-from logqueue.replica.restoring import RestoreProgress, RestoreRefused, restore, settle
+from logqueue.replica.restoring import (
+    RestoreProgress,
+    RestoreRefused,
+    is_unfinished,
+    restore,
+    settle,
+)
+from logqueue.server.storage.journal import Journal
 from logqueue.testing.simulated_store import SOME_FAULTS, SimulatedStore, StoreCall
 from tests.effort import scaled
 from tests.replica.moments import ReplicatedHistory
+from wal import WalCorrupt
 from wal.testing.simfs import SimCrash, SimFileSystem
 
 
@@ -258,6 +266,9 @@ def test_a_power_cut_leaves_a_whole_directory_or_none(made: MadeReplica) -> None
         with pytest.raises(SimCrash):
             restore(made.store, fs, "data", parallel=1)
         survivor = fs.crash_clone(Random(point))
+        if is_unfinished(survivor, "data"):
+            with pytest.raises(WalCorrupt, match="was not finished"):
+                Journal.open("data", segment_bytes_max=1 << 20, fs=survivor)
         try:
             restore(made.store, survivor, "data", parallel=1)
         except RestoreRefused:

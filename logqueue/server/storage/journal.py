@@ -179,6 +179,7 @@ class Journal:
                 read_short=heads.read if name == "jobs" and not read_everything else None,
             )
 
+        data_directory.require_finished(fs, data_dir)
         known = {} if set_damage_aside else data_directory.read(fs, data_dir)
         if not set_damage_aside:
             data_directory.require_jobs(fs, data_dir, known)
