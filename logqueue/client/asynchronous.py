@@ -444,4 +444,5 @@ class AsyncClient(AwaitedCalls):
     ready = calling(server_calls.ready)
     metrics = calling(server_calls.metrics)
     replica = calling(server_calls.replica)
+    promote = calling(server_calls.promote)
     metrics_text = calling(server_calls.metrics_text)

@@ -27,6 +27,7 @@ from logqueue.shapes import (
     Rejected,
     Released,
     ReplicaStatus,
+    ReplicaTakeover,
     Router,
     RouterDropped,
     RouterPage,
@@ -80,6 +81,7 @@ DELETE_ROUTER = Endpoint("DELETE", "/v0/routers/*", RouterDropped)
 LIST_SEGMENTS = Endpoint("GET", "/v0/log/segments", SegmentPage)
 GET_SEGMENT = Endpoint("GET", "/v0/log/segments/*", bytes)
 REPLICA = Endpoint("GET", "/v0/replica", ReplicaStatus)
+PROMOTE = Endpoint("POST", "/v0/replica/promote", ReplicaTakeover)
 CREATE_WATCH = Endpoint("POST", "/v0/watch", WatchSession)
 WATCH = Endpoint("GET", "/v0/watch/*", bytes)
 HEALTH = Endpoint("GET", "/v0/health", Health)

@@ -15,6 +15,7 @@ from logqueue.client.endpoints import (
     HEALTH,
     LIST_ROUTERS,
     METRICS,
+    PROMOTE,
     PUT_ROUTER,
     READY,
     REPLICA,
@@ -25,6 +26,7 @@ from logqueue.shapes import (
     Health,
     Ready,
     ReplicaStatus,
+    ReplicaTakeover,
     Router,
     RouterDropped,
     RouterEntry,
@@ -155,6 +157,19 @@ def ready() -> Call[Ready]:
 def replica() -> Call[ReplicaStatus]:
     """The part of the server in the replica of its log: who writes, how far it is behind."""
     return call(REPLICA)
+
+
+def promote(*, force: bool = False) -> Call[ReplicaTakeover]:
+    """Make a standby the writer: it asks the writer to hand over, and takes over. Asked once, of
+    the first URL.
+
+    Args:
+        force: Do not ask the writer: what it has not committed to the replica is lost.
+
+    Raises:
+        NotWriter: The writer did not hand over, or another server was faster.
+    """
+    return call(PROMOTE, body={"force": force}, is_probe=True)
 
 
 def metrics() -> Call[dict[str, Any]]:

@@ -40,16 +40,10 @@ class Kill:
 
 @dataclass(frozen=True)
 class Standing:
-    """The queue's state: its remaining jobs, its counters, and how many jobs it ever had."""
+    """The queue's state: its remaining jobs, and its counters."""
 
     left: int
     queue: QueueCounters
-    appended: int
-
-    @property
-    def done(self) -> int:
-        """How many jobs are acked or dead-lettered."""
-        return self.appended - self.left
 
 
 @dataclass(frozen=True)

@@ -21,22 +21,18 @@ class WorkerFailed(Exception):
 
 
 class DemoWorkers:
-    """Some pollers and some streamers, in turn, each a process of its own.
-
-    Attributes:
-        size: How many.
-    """
+    """Some pollers and some streamers, in turn, each a process of its own."""
 
     def __init__(self, workers: int, side_dir: Path) -> None:
-        self.size = workers
+        self._size = workers
         self._log_path = side_dir / "workers.log"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, url: str) -> None:
-        """Start every worker against the server at this URL, or several with commas."""
+        """Start every worker against the server at this URL."""
         kinds = [*KINDS]
         with self._log_path.open("ab") as log:
-            for index in range(self.size):
+            for index in range(self._size):
                 kind = kinds[index % len(kinds)]
                 node = f"{kind}-{index // len(kinds) + 1}"
                 self._processes[node] = subprocess.Popen(

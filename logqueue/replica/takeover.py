@@ -95,6 +95,8 @@ def take_over(
     writer: WriterInfo,
     known: ChainEnd | None,
     receive: Callable[[Sequence[Chunk], ChainEnd], None],
+    *,
+    from_epoch: int | None = None,
 ) -> Takeover:
     """Become the writer. From the end of it on, no other writer can commit anything.
 
@@ -108,6 +110,8 @@ def take_over(
         receive: Called with the chunks behind `known`, in order, and where the chain ends with
             them, when they are known to be true. The caller must keep them durably before it
             returns. What it raises ends the attempt.
+        from_epoch: Take over from the writer of this epoch, and from no later one; None for
+            whichever there is.
 
     Raises:
         TakeoverLost: Another server was faster.
@@ -115,7 +119,7 @@ def take_over(
         ReplicaUnreadable: The replica is missing or damaged.
         StoreError: The store cannot be read or written.
     """
-    return _Attempt(store, writer, receive).made(known)
+    return _Attempt(store, writer, receive, from_epoch).made(known)
 
 
 def read_manifest(store: ObjectStore) -> StoredManifest:
@@ -144,7 +148,9 @@ class _Attempt:
         store: ObjectStore,
         writer: WriterInfo,
         receive: Callable[[Sequence[Chunk], ChainEnd], None],
+        from_epoch: int | None,
     ) -> None:
+        self._from_epoch = from_epoch
         self._store = store
         self._writer = writer
         self._receive = receive
@@ -182,7 +188,7 @@ class _Attempt:
     def _begin_epoch(self) -> ReplicaManifest:
         """Enter oneself in the manifest. Of a try with unknown outcome nothing is built on: the
         next one begins a later epoch."""
-        epoch: int | None = None
+        epoch = self._from_epoch
         for _ in range(TRIES):
             stored = read_manifest(self._store)
             current = stored.manifest

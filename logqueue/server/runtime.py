@@ -19,15 +19,17 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import ShuttingDown
+from logqueue.errors import InvalidRequest, NotWriter, ReplicaUnavailable, ShuttingDown
 from logqueue.model.clock import Clock, SystemClock
 from logqueue.model.limits import Quotas
-from logqueue.replica.object_store import ObjectStore
+from logqueue.replica.object_store import ObjectStore, StoreError, StoreUnavailable
 from logqueue.replica.opening import open_store
-from logqueue.replica.restoring import PARALLEL
+from logqueue.replica.reading import ReplicaReader
+from logqueue.replica.writing import WriterFenced
 from logqueue.server.app import http_api
 from logqueue.server.engine.background import (
     archive_forever,
@@ -42,16 +44,27 @@ from logqueue.server.engine.dispatcher import CLOCK_CHECK_MS, STALL_RETRY_S, Dis
 from logqueue.server.engine.engine import Engine, EventListener
 from logqueue.server.engine.recovery import begin_life
 from logqueue.server.engine.replica_watch import ReplicaWatch, watch_replica_forever
+from logqueue.server.handing_over import HandOverFailed, ask_to_hand_over
 from logqueue.server.metrics import Metrics
-from logqueue.server.service import Lifecycle, Service
+from logqueue.server.service import Lifecycle, Phase, Service
 from logqueue.server.settings import Settings
+from logqueue.server.standby import Standby, StandbyOptions, Succession
 from logqueue.server.storage.archive import LogArchive
 from logqueue.server.storage.archiver import Archiver
 from logqueue.server.storage.journal import Journal
-from logqueue.server.storage.replica_start import DirectoryChanged, ReplicaOptions, ReplicaStart
+from logqueue.server.storage.replica_start import (
+    DirectoryChanged,
+    ReplicaOptions,
+    ReplicaRefused,
+    ReplicaStart,
+    ReplicaTaken,
+)
 from logqueue.server.storage.replication import Replication
 from logqueue.server.storage.segment_store import SegmentStore
 from wal import FileSystem, OsFileSystem, WalError
+
+SETTLE_S = 5.0
+"""How long a server that hands over waits for replies that were decided."""
 
 logger = logging.getLogger("logqueue.runtime")
 
@@ -216,6 +229,8 @@ class Runtime:
         api: Answers requests, in every phase.
         replica_watch: Looks at the replica now and then, from `begin` on; None without a replica.
         on_fenced: Called in the event loop when another server has taken over the log.
+        on_handed_over: Called in the event loop when this server has ended so that another one may
+            take over.
     """
 
     def __init__(
@@ -273,7 +288,16 @@ class Runtime:
         self._has_ended_shipping = False
         self._background: list[asyncio.Task[None]] = []
         self.on_fenced: Callable[[], None] = lambda: None
-        self.service = Service(settings, self._executor, self._lifecycle)
+        self._standby: Standby | None = None
+        self._succession: Succession | None = None
+        self._taken: asyncio.Future[int] | None = None
+        self.on_handed_over: Callable[[], None] = lambda: None
+        self.service = Service(
+            settings,
+            self._executor,
+            self._lifecycle,
+            self if settings.replica is not None else None,
+        )
         self.metrics = Metrics(self.service)
         self.api = http_api(self.service, self.metrics)
 
@@ -287,6 +311,11 @@ class Runtime:
     def replication(self) -> Replication | None:
         """What keeps the replica, once `recover` has returned; None without one."""
         return self._core.replication if self._core is not None else None
+
+    @property
+    def is_following(self) -> bool:
+        """Whether this server is a standby now."""
+        return self._standby is not None
 
     @property
     def is_running(self) -> bool:
@@ -315,8 +344,148 @@ class Runtime:
                 replica=self._replica_start(),
             )
         except BaseException as error:
-            self._lifecycle.fail(str(error))
+            if not self._may_follow_again(error):
+                self._lifecycle.fail(str(error))
             raise
+
+    async def come_up(self) -> None:
+        """Everything up to `begin`: follow the writer, on a standby, until this server is to take
+        over; then `recover`, in a thread.
+
+        Raises:
+            Exception: See `recover`.
+            MirrorDiverged, ReplicaUnreadable: A standby cannot follow.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._settings.standby:
+                await self._follow()
+            try:
+                await loop.run_in_executor(None, self.recover)
+                return
+            except (ReplicaTaken, ReplicaRefused) as error:
+                self._note_lost(error)
+                if not self._may_follow_again(error):
+                    raise
+                logger.warning("%s: following again", error)
+
+    async def _follow(self) -> None:
+        settings = self._settings
+        assert settings.replica is not None
+        fs = self._fs or OsFileSystem()
+        start = self._replica_start()
+        assert start is not None
+        self._standby = Standby(
+            ReplicaReader(self._open_store(settings.replica), pause=self._pause),
+            fs,
+            self._clock,
+            self._lifecycle,
+            self._executor,
+            StandbyOptions(
+                settings.data_dir,
+                settings.segment_max_bytes,
+                _quotas(settings),
+                settings.standby_poll_ms / 1000,
+                settings.auto_promote / 1000,
+            ),
+            partial(start.is_ahead, settings.segment_max_bytes),
+            monotonic=self._monotonic,
+        )
+        try:
+            self._succession = await self._standby.follow()
+        finally:
+            self._standby = None
+        logger.warning("taking over: %s", self._succession.why)
+
+    def _may_follow_again(self, error: BaseException) -> bool:
+        """Whether a standby that could not take over continues to follow."""
+        if isinstance(error, ReplicaTaken):
+            return self._settings.standby
+        # Two standbys of a new replica both make one.
+        is_first = self._succession is not None and self._succession.epoch is None
+        return is_first and isinstance(error, ReplicaRefused)
+
+    def _note_lost(self, error: Exception) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None and not taken.done():
+            address = error.address if isinstance(error, ReplicaTaken) else ""
+            taken.set_exception(
+                NotWriter.because(f"this server did not take over: {error}", address)
+            )
+
+    # -- which server writes ---------------------------------------------------------------------
+
+    async def promote(self, authorization: str | None, *, force: bool) -> int:
+        """See `ReplicaRole`."""
+        replication, standby = self.replication, self._standby
+        if self._lifecycle.phase is Phase.READY and replication is not None:
+            return replication.writer.epoch
+        if self._taken is None:
+            if standby is None:
+                raise InvalidRequest("this server is not a standby: start it with --standby")
+            if not force:
+                await self._ask_to_hand_over(standby, authorization)
+            if self._taken is None:
+                self._taken = asyncio.get_running_loop().create_future()
+                self._taken.add_done_callback(_retrieved)
+                standby.promote("asked to")
+        return await asyncio.shield(self._taken)
+
+    async def _ask_to_hand_over(self, standby: Standby, authorization: str | None) -> None:
+        manifest = standby.manifest
+        if manifest is None or manifest.is_released:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, ask_to_hand_over, standby.writer, authorization)
+        except HandOverFailed as failed:
+            raise NotWriter(
+                f"the writer {standby.writer or '(of unknown address)'} did not hand over: "
+                f"{failed}. To take over without it, send "
+                '{"force": true}: what it has not committed to the replica is lost then',
+                {"writer": standby.writer},
+            ) from failed
+
+    async def hand_over(self) -> int:
+        """See `ReplicaRole`."""
+        replication = self.replication
+        if self._lifecycle.phase is Phase.STANDBY:
+            self.service.require_writer()
+        self.service.require_serving()
+        assert replication is not None
+        if replication.stats.last_error:
+            raise ReplicaUnavailable(f"the replica is away: {replication.stats.last_error}")
+        logger.warning("handing over to another server")
+        self.drain()
+        await self._settled()
+        try:
+            if await self._stop_background():
+                self.engine.shut_down()
+            if not self._has_ended_shipping:
+                raise StoreUnavailable("a call to it does not end")
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, replication.hand_over)
+        except WriterFenced as fenced:
+            address = fenced.writer.address if fenced.writer is not None else ""
+            raise NotWriter.because("another server has taken over", address) from fenced
+        except (StoreError, WalError, OSError) as error:
+            raise ReplicaUnavailable(
+                f"the replica could not be written to its end ({error}): this server ends; "
+                "start it again, or take over without what it has not committed"
+            ) from error
+        finally:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self.on_handed_over)
+        return replication.writer.epoch
+
+    async def _settled(self) -> None:
+        """Let what was decided get its answer."""
+        dispatcher = self._dispatcher
+        end = self._monotonic() + SETTLE_S
+        while dispatcher is not None and dispatcher.barrier.waiting:
+            if self._monotonic() >= end:
+                break
+            await asyncio.sleep(0.005)
 
     def _replica_start(self) -> ReplicaStart | None:
         settings = self._settings
@@ -333,12 +502,11 @@ class Runtime:
                 settings.replica_lag_ms,
                 settings.replica_keep,
                 settings.discard_local,
+                self._succession.epoch if self._succession is not None else None,
             ),
             self._random_bytes("writer", 16).hex(),
             progress=self._lifecycle.note_progress,
             monotonic=self._monotonic,
-            # Simulated disks are for one thread.
-            parallel=1 if self._fs is not None else PARALLEL,
             pause=self._pause,
         )
 
@@ -364,6 +532,8 @@ class Runtime:
             engine.journal.housework.begin()
             self._start_background(dispatcher)
         self._lifecycle.ready(dispatcher, replication)
+        if self._taken is not None and replication is not None and not self._taken.done():
+            self._taken.set_result(replication.writer.epoch)
         return dispatcher
 
     def _replicate(self, replication: Replication, dispatcher: Dispatcher) -> None:
@@ -454,6 +624,12 @@ class Runtime:
             # No step may be under way when the logs and the archive are closed.
             self._steps.close()
         return True
+
+
+def _retrieved(taken: asyncio.Future[int]) -> None:
+    """The caller may have gone."""
+    if not taken.cancelled():
+        taken.exception()
 
 
 def _both(replication: Replication, barrier: CommitBarrier) -> Callable[[], None]:

@@ -27,6 +27,7 @@ import uvloop
 from logqueue.extras import MissingExtra
 from logqueue.replica.object_store import StoreError
 from logqueue.replica.opening import BadReplicaUrl
+from logqueue.replica.reading import ReplicaUnreadable
 from logqueue.server.auth import KEYS_FILE_BYTES_MAX, KeyListError, KeyRing, parse_keys_file
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.connection import KEEP_ALIVE_S, HttpConnection
@@ -47,6 +48,7 @@ EXIT_FENCED = 6
 EXIT_REPLICA = 7
 
 DRAIN_S = 10.0
+CANCEL_S = 2.0
 FENCED_S = 2.0
 """How long a fenced server tells clients where the writer is."""
 
@@ -199,6 +201,7 @@ class _Server:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         self.runtime.on_fenced = self.fenced.set
+        self.runtime.on_handed_over = stop.set
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop.set)
         if self.settings.keys_file is not None and hasattr(signal, "SIGHUP"):
@@ -221,6 +224,9 @@ class _Server:
                 await asyncio.wait((stopping, serving), timeout=FENCED_S)
             fenced.cancel()
         await self._stop(serving)
+        if self.runtime.is_following:
+            recovering.cancel()
+            await asyncio.wait((recovering,), timeout=CANCEL_S)
         if not recovering.done():
             # A replay cannot be interrupted half-way; the process may simply end.
             logger.warning("stopped during recovery; the next start replays the log again")
@@ -264,7 +270,7 @@ class _Server:
     async def _recover(self) -> bool:
         """Whether the server is ready; else `status` says why not."""
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self.runtime.recover)
+            await self.runtime.come_up()
         except WalLocked as error:
             logger.error("%s", error)
             self.status = EXIT_LOCKED
@@ -277,7 +283,7 @@ class _Server:
         except ReplicaTaken as error:
             logger.error("%s", error)
             self.status = EXIT_FENCED
-        except (ReplicaRefused, StoreError) as error:
+        except (ReplicaRefused, ReplicaUnreadable, StoreError) as error:
             logger.error("%s", error)
             self.status = EXIT_REPLICA
         except (BadReplicaUrl, MissingExtra) as error:

@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections import Counter
 from enum import Enum
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from logqueue.errors import (
     Fenced,
     Internal,
+    LogqueueError,
     NotReady,
     ReplicaUnavailable,
     ShuttingDown,
@@ -37,21 +38,73 @@ class Phase(Enum):
     """The life of a server."""
 
     RECOVERING = "recovering"
+    STANDBY = "standby"
     READY = "ready"
     DRAINING = "draining"
     FAILED = "failed"
     FENCED = "fenced"
 
 
+class StandbyView(Protocol):
+    """What a standby says of itself."""
+
+    @property
+    def behind_ms(self) -> int:
+        """For how long at most there may have been more in the replica than is shown, in ms."""
+        ...
+
+    def refusal(self) -> LogqueueError:
+        """What a change gets: the address of the writer."""
+        ...
+
+    def status(self) -> dict[str, object]:
+        """What it knows of the replica, as members of `shapes.ReplicaStatus`."""
+        ...
+
+
+class ReplicaRole(Protocol):
+    """Changes which server writes the log."""
+
+    async def promote(self, authorization: str | None, *, force: bool) -> int:
+        """Take over from the writer, and serve. Returns once this server is the writer.
+
+        Args:
+            authorization: The header with which the writer is asked to hand over.
+            force: Do not ask it.
+
+        Returns:
+            The epoch of this writer.
+
+        Raises:
+            InvalidRequest: This server is not one that can take over.
+            NotWriter: The writer did not hand over, or another server was faster.
+        """
+        ...
+
+    async def hand_over(self) -> int:
+        """Commit all there is to the replica, and end.
+
+        Returns:
+            The epoch of this writer.
+
+        Raises:
+            InvalidRequest, NotWriter: This server is not the writer of a replica.
+            ReplicaUnavailable: The replica cannot be written.
+        """
+        ...
+
+
 class Lifecycle:
     """Which phase a server is in: recovering, then ready or failed, and draining at the end; fenced
-    once another server has taken over its log.
+    once another server has taken over its log. A standby is in a phase of its own, until it
+    recovers.
 
     Attributes:
         replay_progress: Share of the log that is replayed, 0.0 to 1.0.
         failure: Why recovery failed; empty in any other phase.
-        dispatcher: Runs the engine, from the moment the server is ready.
-        replication: Keeps the replica, from that moment on; None without one.
+        dispatcher: Runs the engine, from the moment the server is ready or follows.
+        replication: Keeps the replica, while the server is ready; None without one.
+        following: What a standby says of itself; None in any other phase.
         refusal: What everything is refused with once the server is fenced.
     """
 
@@ -62,6 +115,22 @@ class Lifecycle:
         self.dispatcher: Dispatcher | None = None
         self.replication: Replication | None = None
         self.refusal: Fenced | None = None
+        self.following: StandbyView | None = None
+
+    def follow(self, dispatcher: Dispatcher, following: StandbyView) -> None:
+        """Reads are served from now on, of what another server writes."""
+        assert self.phase in (Phase.RECOVERING, Phase.STANDBY), f"{self.phase.value} -> standby"
+        self.dispatcher = dispatcher
+        self.following = following
+        self.phase = Phase.STANDBY
+
+    def recover(self) -> None:
+        """Nothing is served for now: a standby becomes the writer, or begins again."""
+        if self.phase is Phase.STANDBY:
+            self.dispatcher = None
+            self.following = None
+            self.replay_progress = 0.0
+            self.phase = Phase.RECOVERING
 
     def note_progress(self, share: float) -> None:
         """So much of the log is replayed."""
@@ -88,6 +157,7 @@ class Lifecycle:
 
     def drain(self) -> None:
         """No new requests from now on, whatever the phase; a fenced server stays fenced."""
+        self.following = None
         if self.phase is not Phase.FENCED:
             self.phase = Phase.DRAINING
 
@@ -100,6 +170,7 @@ class Service:
         key_reloads, key_reload_failures: How often the file of keys was read again, and could not
             be used.
         lifecycle: Which phase the server is in.
+        role: Changes which server writes; None where there is only one.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
         large_bodies: Held while one is read.
@@ -115,8 +186,10 @@ class Service:
         settings: Settings,
         stepping: CooperativeExecutor | None = None,
         lifecycle: Lifecycle | None = None,
+        role: ReplicaRole | None = None,
     ) -> None:
         self.settings = settings
+        self.role = role
         self.lifecycle = lifecycle or Lifecycle()
         self.keys = settings.api_keys
         self._valid_keys = frozenset(settings.api_keys.keys)
@@ -187,7 +260,7 @@ class Service:
             Internal: Recovery failed.
         """
         lifecycle = self.lifecycle
-        if lifecycle.phase is Phase.READY:
+        if lifecycle.phase is Phase.READY or lifecycle.phase is Phase.STANDBY:
             assert lifecycle.dispatcher is not None
             return lifecycle.dispatcher
         if lifecycle.phase is Phase.RECOVERING:
@@ -201,6 +274,16 @@ class Service:
             assert lifecycle.refusal is not None
             raise Fenced(lifecycle.refusal.message, lifecycle.refusal.detail)
         raise Internal(f"recovery failed: {lifecycle.failure}")
+
+    def require_writer(self) -> None:
+        """Refuse a change on a server that follows another.
+
+        Raises:
+            NotWriter: It does.
+        """
+        following = self.lifecycle.following
+        if following is not None:
+            raise following.refusal()
 
     def require_ready(self) -> Dispatcher:
         """As `require_serving`, and the log must take writes.

@@ -154,6 +154,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         is_duration=True,
     ),
     Option(
+        "standby_poll_ms",
+        "standby: how often in ms it looks for what is new in the replica",
+        "MS",
+        1,
+        REPLICA_MS_MAX,
+    ),
+    Option(
         "auto_create",
         "whether a write to a missing topic creates it (default: on)",
         "on|off",
@@ -195,6 +202,7 @@ _OF_REPLICA: Final = (
     "discard_local",
     "standby",
     "auto_promote",
+    "standby_poll_ms",
 )
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s]*")
 _DURATION: Final = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
@@ -231,6 +239,7 @@ class Settings:
     discard_local: bool = False
     standby: bool = False
     auto_promote: int = 0
+    standby_poll_ms: int = 500
     auto_create: bool = True
     max_topics: int = 100_000
     max_routers: int = 10_000

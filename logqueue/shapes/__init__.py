@@ -15,9 +15,11 @@ from __future__ import annotations
 from logqueue.shapes.operations import (
     Health,
     Ready,
+    ReplicaHandOver,
     ReplicaStateName,
     ReplicaStatus,
     ReplicaSummary,
+    ReplicaTakeover,
     ReplicaWriterAddress,
 )
 from logqueue.shapes.producers import (
@@ -146,9 +148,11 @@ __all__ = [
     "Redriven",
     "Rejected",
     "Released",
+    "ReplicaHandOver",
     "ReplicaStateName",
     "ReplicaStatus",
     "ReplicaSummary",
+    "ReplicaTakeover",
     "ReplicaWriterAddress",
     "RetryBackoff",
     "Router",

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from logqueue.shapes.values import Performance
+
 ReplicaStateName = Literal["current", "behind", "stalled", "fenced", "ended"]
 
 
@@ -92,3 +94,27 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     failures: int | None = None
     last_error: str | None = None
     last_error_at: int | None = None
+
+
+class ReplicaTakeover(msgspec.Struct, frozen=True, kw_only=True):
+    """This server is the writer.
+
+    Attributes:
+        epoch: Of this writer.
+    """
+
+    role: Literal["writer"]
+    epoch: int
+    performance: Performance = {}
+
+
+class ReplicaHandOver(msgspec.Struct, frozen=True, kw_only=True):
+    """This server was the writer, and has committed all it had.
+
+    Attributes:
+        epoch: Of the writer that has ended.
+    """
+
+    handed_over: bool
+    epoch: int
+    performance: Performance = {}

@@ -49,6 +49,7 @@ def test_the_defaults() -> None:
         "discard_local": False,
         "standby": False,
         "auto_promote": 0,
+        "standby_poll_ms": 500,
         "auto_create": True,
         "max_topics": 100_000,
         "metrics_topics_max": 1000,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from logqueue import shapes
-from logqueue.api.operations.row import Operation
+from logqueue.api.bodies import replica as replica_bodies
+from logqueue.api.operations.row import Body, Operation
+from logqueue.errors import NotReady, NotWriter, ReplicaUnavailable, ShuttingDown
 from logqueue.model.scopes import Scope
 
 REPLICA = "/v0/replica"
@@ -33,6 +35,40 @@ OPERATIONS = (
             "chunks_behind": 17,
             "failures": 0,
         },
+        serving=False,
+    ),
+    Operation(
+        name="promote",
+        method="POST",
+        pattern=REPLICA + "/promote",
+        scope=Scope.ADMIN,
+        body_policy=Body.OPTIONAL,
+        group="replica",
+        summary="Make a standby the writer",
+        text="Asks the writer to hand over, waits until all it had is here, takes over, starts as "
+        "any server does, and replies then; 200 at once on the writer itself. The key is sent to "
+        "the writer, too. 503 `not_writer` if the writer does not hand over, or another server was "
+        "faster. With `force` the writer is not asked: what it has not committed to the replica is "
+        "lost. Other calls get 503 `not_ready` meanwhile.",
+        body=replica_bodies.PromoteBody,
+        asks={"force": True},
+        reply=shapes.ReplicaTakeover,
+        example={"role": "writer", "epoch": 4, "performance": {"server_total_ms": 812.5}},
+        errors=(NotWriter,),
+        serving=False,
+    ),
+    Operation(
+        name="hand_over",
+        method="POST",
+        pattern=REPLICA + "/hand_over",
+        scope=Scope.ADMIN,
+        group="replica",
+        summary="Make the writer end, so that a standby can take over",
+        text="Refuses further calls, commits all there is to the replica, replies, and ends with "
+        "status 0. Nothing is lost then, in `async` mode either. `promote` on a standby calls it.",
+        reply=shapes.ReplicaHandOver,
+        example={"handed_over": True, "epoch": 3, "performance": {"server_total_ms": 64.1}},
+        errors=(NotReady, NotWriter, ReplicaUnavailable, ShuttingDown),
         serving=False,
     ),
 )

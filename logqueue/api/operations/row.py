@@ -152,6 +152,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     creates: bool = False
     serving: bool = True
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it changes nothing, so that a standby answers it. Messages of a WebSocket are
+        checked one by one."""
+        return self.command is None
+
 
 def flag(name: str, default: bool, text: str) -> Parameter:
     """A boolean parameter."""

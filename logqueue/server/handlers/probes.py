@@ -41,6 +41,13 @@ class OperationRoutes:
             "wal_replay_complete": True,
             "topics": topics,
         }
+        following = self._service.lifecycle.following
+        if following is not None:
+            ready["status"] = "standby"
+            ready["replica"] = {
+                "state": following.status()["state"],
+                "lag_ms": following.behind_ms,
+            }
         replication = self._service.replication
         if replication is not None:
             ready["replica"] = {"state": replication.state(), "lag_ms": replication.writer.lag_ms}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from logqueue.api import replies
-from logqueue.server.http.requests import HttpRequest, Reply
+from logqueue.api.bodies.replica import PromoteBody, read_promote_body
+from logqueue.errors import InvalidRequest
+from logqueue.server.http.requests import Answer, HttpRequest, Reply
 from logqueue.server.http.routing import serves
-from logqueue.server.service import Service
+from logqueue.server.service import ReplicaRole, Service
 from logqueue.server.storage.replication import Replication
 
 
@@ -19,8 +23,47 @@ class ReplicaRoutes:
     def status(self, request: HttpRequest) -> Reply:
         """`GET /v0/replica`: who writes, and how far the replica is behind."""
         replication = self._service.replication
-        status = {"role": "none"} if replication is None else _status_of_writer(replication)
+        following = self._service.lifecycle.following
+        status: dict[str, object] = {"role": "none"}
+        if following is not None:
+            status = {"role": "standby", **following.status()}
+        elif replication is not None:
+            status = _status_of_writer(replication)
         return Reply(replies.encode(status))
+
+    @serves("promote")
+    def promote(self, request: HttpRequest) -> Answer:
+        """`POST /v0/replica/promote`: a standby becomes the writer."""
+        body: PromoteBody = (
+            read_promote_body(request.body, request.ignore) if request.body else PromoteBody()
+        )
+        return self._promote(request, self._role(), force=body.force)
+
+    async def _promote(self, request: HttpRequest, role: ReplicaRole, *, force: bool) -> Reply:
+        header = request.header(b"authorization")
+        authorization = header.decode("latin-1") if header is not None else None
+        epoch = await role.promote(authorization, force=force)
+        return _timed(request, {"role": "writer", "epoch": epoch})
+
+    @serves("hand_over")
+    def hand_over(self, request: HttpRequest) -> Answer:
+        """`POST /v0/replica/hand_over`: the writer ends."""
+        return self._hand_over(request, self._role())
+
+    async def _hand_over(self, request: HttpRequest, role: ReplicaRole) -> Reply:
+        epoch = await role.hand_over()
+        return _timed(request, {"handed_over": True, "epoch": epoch})
+
+    def _role(self) -> ReplicaRole:
+        role = self._service.role
+        if role is None:
+            raise InvalidRequest("this server has no replica: set LOGQUEUE_REPLICA")
+        return role
+
+
+def _timed(request: HttpRequest, members: dict[str, object]) -> Reply:
+    performance = msgspec.Raw(replies.performance(request.began))
+    return Reply(replies.encode({**members, "performance": performance}))
 
 
 def _status_of_writer(replication: Replication) -> dict[str, object]:

@@ -108,6 +108,8 @@ class HttpApi:
         """
         if route.body is not Body.IGNORED and not request.is_json:
             _require_json(request, route)
+        if not route.is_read and self.service.lifecycle.following is not None:
+            self.service.require_writer()
         if route.in_steps is not None and len(request.body) > LARGE_BYTES:
             request.wait()
             return self._answer_large(request, route, request.body)
@@ -218,6 +220,8 @@ class HttpApi:
             LogqueueError: Refused.
         """
         assert route.stream is not None
+        if not route.is_read:
+            self.service.require_writer()
         try:
             begin = route.stream(request)
         except (TopicNotFound, NotAQueue) as refusal:

@@ -24,6 +24,7 @@ from logqueue.server.http.byte_stream import ByteStream
 from logqueue.server.http.head import RequestHead
 from logqueue.server.http.head_memo import KnownHead
 from logqueue.server.http.requests import (
+    BEHIND_HEADER,
     EVENT_STREAM,
     Answer,
     Begin,
@@ -181,7 +182,7 @@ class HttpExchange(msgspec.Struct, eq=False):
         self.request = HttpRequest(
             known.method,
             known.path,
-            known.query,
+            b"",
             known.headers,
             self,
             known.route.pattern,
@@ -321,14 +322,22 @@ class HttpExchange(msgspec.Struct, eq=False):
 
     def _begin(self, begin: Begin) -> None:
         """Begin an endless reply, which continues without this request."""
+        fields = (*EVENT_STREAM, *self._behind())
         if self.request.method == "HEAD":
-            self.writer.write_head(self, 200, EVENT_STREAM)
+            self.writer.write_head(self, 200, fields)
             self._complete(200)
             return
         service = self.writer.api.service
         over = partial(service.leave_stream, self.request.key)
         del self.request
-        begin(self.writer.open_stream(self, 200, EVENT_STREAM, over))
+        begin(self.writer.open_stream(self, 200, fields, over))
+
+    def _behind(self) -> Fields:
+        """The header of a standby that says how far it is behind; none on any other server."""
+        following = self.writer.api.service.lifecycle.following
+        if following is None:
+            return ()
+        return ((BEHIND_HEADER, b"%d" % following.behind_ms),)
 
     def reply(self, due: Reply | PendingReply) -> None:
         """The reply may leave, or be made and leave; it does when it is its turn."""
@@ -366,6 +375,8 @@ class HttpExchange(msgspec.Struct, eq=False):
         reply = due if isinstance(due, Reply) else self.writer.api.finish(self.request, due)
         if self.request.ignored:
             reply.name_ignored(self.request.ignored)
+        if self.writer.api.service.lifecycle.following is not None:
+            reply.extra_headers = (*reply.extra_headers, *self._behind())
         is_head = self.request.method == "HEAD"
         is_large = reply.parts is not None or len(reply.body) > LARGE_REPLY_BYTES
         if is_large and not is_head and not self.disconnected:

@@ -43,6 +43,7 @@ HEADERS_READ: Final = frozenset(
 )  # fmt: skip
 """All headers that matter once a request is admitted, except to pages; see `HeadMemo`."""
 IGNORED_HEADER = b"logqueue-ignored"
+BEHIND_HEADER = b"logqueue-behind-ms"
 
 
 class ClientGone(Exception):

@@ -43,6 +43,7 @@ class Route(NamedTuple):
         in_steps: Reads large bodies for the handler, as `Request.document`.
         bulk: Its answer may be a `Download`.
         pipelined: See `Operation.pipelined`.
+        is_read: See `Operation.is_read`.
         late_key: The handler itself decides which key is good enough; none may be.
     """
 
@@ -58,6 +59,7 @@ class Route(NamedTuple):
     in_steps: StepsReader | None = None
     bulk: bool = False
     pipelined: bool = False
+    is_read: bool = True
 
     def takes(self, declared: bytes | None) -> bool:
         """Whether a body of this content type is one for the route."""
@@ -124,6 +126,7 @@ def _route(operation: Operation, handlers: dict[tuple[str, bool], Any]) -> Route
         in_steps=operation.in_steps,
         bulk=kind is Kind.DOWNLOAD,
         pipelined=operation.pipelined,
+        is_read=operation.is_read,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from logqueue import events as ev
 from logqueue.core.apply.elapse import elapse
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.segments.index import LogName
 from logqueue.server.storage.journal import Journal, decoded
@@ -116,6 +117,7 @@ class LogFollower:
 
     def catch_up(self) -> None:
         """Make the state whole up to the last transaction that was taken."""
+        self._replay.catch_up()
         state = self.state
         while self._routed:
             topic = self._routed.pop()
@@ -125,12 +127,13 @@ class LogFollower:
 
     def _let_time_act(self, events: Iterable[ev.Event]) -> None:
         """The writer has let time act on each queue before it decided: jobs are in those places
-        then. What is merely appended needs none of it."""
+        then."""
         instances = self.state.instances
         for event in events:
-            if type(event) is not ev.RecordsAppended:
-                topic = instances.get(event.topic)
-                if topic is not None:
+            topic = instances.get(event.topic)
+            if isinstance(topic, QueueTopic):
+                self._replay.catch_up()
+                if topic.queue.returning or topic.queue.rests_to < event.at:
                     elapse(topic, event.at, jobs_max=None)
 
     def _reach(self, frame: Frame) -> None:

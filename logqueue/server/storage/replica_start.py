@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -27,7 +27,7 @@ from logqueue.replica.manifest import ReplicaManifest, WriterInfo
 from logqueue.replica.mirror import MirrorDiverged, MirrorStale, ReplicaMirror
 from logqueue.replica.object_store import ObjectExists, ObjectStore, StoreError
 from logqueue.replica.reading import ReadVoid, ReplicaMissing, ReplicaReader, ReplicaUnreadable
-from logqueue.replica.restoring import RestoreProgress, RestoreRefused, settle
+from logqueue.replica.restoring import RestoreProgress, RestoreRefused
 from logqueue.replica.takeover import Takeover, TakeoverLost, create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter
 from logqueue.server.storage.data_directory import log_directory
@@ -83,6 +83,7 @@ class ReplicaOptions:
         lag_ms: How long frames wait at most before they are shipped, in ms.
         keep_ms: How far back any moment can be restored, in ms.
         discard_local: Set logs of the directory aside that are not the replica's.
+        from_epoch: Take over from the writer of this epoch only, or from none; None for any.
     """
 
     data_dir: str
@@ -91,6 +92,7 @@ class ReplicaOptions:
     lag_ms: int = 1000
     keep_ms: int = 0
     discard_local: bool = False
+    from_epoch: int | None = None
 
 
 class ReplicaStart:
@@ -107,7 +109,6 @@ class ReplicaStart:
         progress: Callable[[float], None] = lambda share: None,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
-        parallel: int = 1,
     ) -> None:
         """Nothing is read yet.
 
@@ -120,7 +121,6 @@ class ReplicaStart:
             progress: Called with the share of a restore that is done, 0.0 to 1.0.
             monotonic: A clock for durations, in seconds.
             pause: Waits so many seconds.
-            parallel: How many objects are fetched at the same time, in threads; 1 for none.
         """
         self._store = store
         self._fs = fs
@@ -129,7 +129,7 @@ class ReplicaStart:
         self._writer = WriterInfo(writer_id, options.address)
         self._progress = progress
         self._monotonic = monotonic
-        self._reader = ReplicaReader(store, parallel=parallel, pause=pause)
+        self._reader = ReplicaReader(store, pause=pause)
         self._takeover: Takeover | None = None
         self._note: ReplicaNote | None = None
         self._must_discard = False
@@ -145,7 +145,6 @@ class ReplicaStart:
         fs, data_dir = self._fs, self._options.data_dir
         with self._refusing():
             finish_setting_aside(fs, data_dir)
-            settle(fs, data_dir)
             if self._must_discard:
                 self._must_discard = self._lacks = False
                 logger.warning(
@@ -212,6 +211,29 @@ class ReplicaStart:
     def _note_progress(self, progress: RestoreProgress) -> None:
         self._progress(min(progress.done / max(progress.total, 1), 1.0))
 
+    def is_ahead(self, segment_bytes_max: int) -> bool:
+        """Whether the directory has what the replica lacks, and may go on as its writer; for a
+        standby that cannot follow with these logs. Adds what the directory lacks, and sets logs
+        aside as a start would.
+
+        Args:
+            segment_bytes_max: As for any start.
+
+        Raises:
+            ReplicaRefused: The two are not one history, or the replica cannot be used.
+            WalError, OSError: The logs cannot be used.
+        """
+        while True:
+            self.bring_up()
+            journal = Journal.open(
+                self._options.data_dir, segment_bytes_max=segment_bytes_max, fs=self._fs
+            )
+            with closing(journal), self._refusing(), suppress(DirectoryChanged, ReadVoid):
+                for log in journal.logs.values():
+                    log.examine()
+                end = self._compare(journal)
+                return any(log.appended > end.frame(name) for name, log in journal.logs.items())
+
     # -- becoming the writer ---------------------------------------------------------------------
 
     def take_over(self, journal: Journal) -> None:
@@ -227,7 +249,13 @@ class ReplicaStart:
                 try:
                     known = self._compare(journal)
                     self._note_candidate(journal)
-                    self._takeover = take_over(self._store, self._writer, known, _refuse_chunks)
+                    self._takeover = take_over(
+                        self._store,
+                        self._writer,
+                        known,
+                        _refuse_chunks,
+                        from_epoch=self._options.from_epoch,
+                    )
                     return
                 except (ReadVoid, _ReplicaGrew, ObjectExists):
                     continue
@@ -408,6 +436,22 @@ def _starts_found(journal: Journal) -> dict[LogName, int]:
         name: log.head_found.starts if log.head_found is not None else 0
         for name, log in journal.logs.items()
     }
+
+
+def note_followed(fs: FileSystem, data_dir: str, log_id: str, end: ChainEnd) -> None:
+    """Note of logs that are not open that they are those of the replica up to a chunk.
+
+    Raises:
+        OSError: As the file system does.
+    """
+    note = read_note(fs, data_dir)
+    if note is None or note.version != NOTE_VERSION or note.log_id != log_id:
+        note = ReplicaNote(NOTE_VERSION, log_id)
+    starts: dict[LogName, int] = {}
+    for name in LOGS:
+        head = read_head(fs, log_directory(data_dir, name))
+        starts[name] = head.starts if head is not None else 0
+    write_note(fs, data_dir, msgspec.structs.replace(note, starts=starts, end=end))
 
 
 def _starts(journal: Journal) -> dict[LogName, int]:

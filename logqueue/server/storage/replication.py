@@ -35,6 +35,7 @@ BACKOFF_MIN_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
 NOTE_S: Final = 30.0
 STOP_S: Final = 5.0
+HAND_OVER_TRIES: Final = 6
 SYNCS_NOTED_MAX: Final = 1024
 FOREVER_S: Final = 3600.0
 
@@ -156,6 +157,7 @@ class Replication:
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         on_end: Callable[[ChainEnd], None] = lambda end: None,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """Nothing is shipped yet.
 
@@ -169,6 +171,7 @@ class Replication:
             monotonic: A clock for durations, in seconds.
             jitter: From 0.0 to 1.0: where in its range a pause is.
             on_end: Called now and then with what is committed, in any thread.
+            pause: Waits so many seconds.
         """
         self.writer = writer
         self.mode: ReplicaMode = mode
@@ -189,6 +192,7 @@ class Replication:
         self._on_advance: Callable[[], None] = lambda: None
         self._on_fenced: Callable[[], None] = lambda: None
         self._on_end = on_end
+        self._pause = pause
         self._ended = False
         self._stopping = threading.Event()
         self._wake = threading.Event()
@@ -379,6 +383,25 @@ class Replication:
             return False
         self._note_committed()
         return True
+
+    def hand_over(self) -> None:
+        """Commit all that is written, and say in the replica that this writer has ended. After
+        `stop`; tries for a while.
+
+        Raises:
+            StoreError: The store cannot be written.
+            OSError: A segment file cannot be read.
+            WriterFenced: Another server has taken over.
+        """
+        for failures in range(HAND_OVER_TRIES):
+            try:
+                self.writer.hand_over()
+                return
+            except StoreError as error:
+                self._back_off(error, self._shipping)
+                if failures + 1 == HAND_OVER_TRIES:
+                    raise
+                self._pause(0.1 * 2**failures)
 
     def stop(self) -> bool:
         """End both threads, and wait for what they are doing, `STOP_S` at most.
