@@ -5,6 +5,7 @@ Owns: a port, and the refusal of everything with the writer's URL. Must not know
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,12 +36,13 @@ class FakeStandby:
 
             def refuse(self) -> None:
                 standby.asked += 1
-                self.rfile.read(int(self.headers.get("content-length", 0)))
-                self.send_response(503)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                with contextlib.suppress(ConnectionError):
+                    self.rfile.read(int(self.headers.get("content-length", 0)))
+                    self.send_response(503)
+                    self.send_header("content-type", "application/json")
+                    self.send_header("content-length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
 
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = refuse
 

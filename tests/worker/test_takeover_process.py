@@ -1,13 +1,12 @@
-"""A worker of two processes, a writer that is killed, and a copy of its log that goes on elsewhere.
+"""A worker of two processes, a writer that is killed, and a server that takes over its replica.
 
-The standby is a stand-in: it refuses everything, until it is replaced by a server on a copy of the
-dead one's data directory.
+The standby is a stand-in: it refuses everything, until it is replaced by a server that restores the
+replica into an empty directory.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,7 +30,8 @@ class TwoServers:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
-        self._writer = stack.enter_context(ServerProcess(folder / "writer"))
+        self._settings = {"REPLICA": (folder / "replica").as_uri(), "REPLICA_MODE": "sync"}
+        self._writer = stack.enter_context(self._server("writer"))
         self._first = stack.enter_context(Proxy(address(self._writer)))
         self.standby = stack.enter_context(FakeStandby(self._first.url))
         self._second = stack.enter_context(Proxy(self.standby.address))
@@ -44,11 +44,13 @@ class TwoServers:
         self._first.cut()
 
     def take_over(self) -> None:
-        """Have the second address lead to a writer with the same log."""
-        shutil.copytree(self._folder / "writer", self._folder / "copy")
-        copy = self._stack.enter_context(ServerProcess(self._folder / "copy"))
-        self._second.lead_to(address(copy))
+        """Have the second address lead to a writer of the same log."""
+        successor = self._stack.enter_context(self._server("successor"))
+        self._second.lead_to(address(successor))
         self._second.cut()
+
+    def _server(self, name: str) -> ServerProcess:
+        return ServerProcess(self._folder / name, **self._settings)
 
 
 @contextmanager
@@ -70,6 +72,8 @@ def test_jobs_that_lost_their_server_end_at_the_other_one(tmp_path: Path) -> Non
         Client(servers.urls, node="test") as client,
         Programs(servers.urls, tmp_path) as programs,
     ):
+        # Only what is acknowledged with fsync waits for the replica.
+        client.put_topic(programs.news_topic, durable=True)
         client.put_topic(programs.queue, type="queue", durable=True, leases_durable=True)
         client.append(programs.queue, [call("sleep", 2.0) for _ in range(JOBS)])
         programs.start(processes=2, concurrency=2, lease=60.0)
@@ -96,7 +100,8 @@ def test_the_command_line_follows_the_writer(tmp_path: Path) -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
             return done.stdout
 
-        run("append", "t", "--data", '{"n": 1}', "--create")
+        run("create", "t", "--durability", "fsync")
+        run("append", "t", "--data", '{"n": 1}')
         servers.lose_the_writer()
         servers.take_over()
         read = [json.loads(line) for line in run("read", "t", "--json").splitlines()]
