@@ -243,10 +243,12 @@ ASKS: dict[str, set[str]] = {
     "logqueue.server.storage.journal": {"Checkpointed", "TopicCreated"},
     "logqueue.server.storage.log_replay": {"Checkpointed"},
     # Whether a segment begins with a whole checkpoint; whether the log ends with a clean one.
-    "logqueue.server.storage.segment_store": {"Checkpointed"},
+    "logqueue.segments.self_contained": {"Checkpointed"},
     "logqueue.pipeline.engines.spark.formats.wal_source": {"Checkpointed"},
     # The faster form of the one event that carries most records.
     "logqueue.segments.fast_decode": {"RecordsAppended"},
+    # A follower passes over what appends alone, as there is much of it.
+    "logqueue.server.storage.log_follower": {"RecordsAppended"},
     # Decisions know the events they have just made.
     "logqueue.core.decide.endings": {"RecordsAppended"},
     "logqueue.core.decide.routers": {"RecordsAppended"},
