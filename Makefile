@@ -33,7 +33,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo test test-all test-s3 check generate serve soak bench bench-peers bench-growth lock clean
+.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve soak bench bench-peers bench-growth lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -66,6 +66,9 @@ $(READY): $(LOCK) pyproject.toml
 
 demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
 	@$(PY) -m logqueue.demo $(ARGS)
+
+demo-failover: setup ## the same with a writer that is killed and a standby that takes over; ARGS="--replica s3://…"
+	@$(PY) -m logqueue.demo.failover $(ARGS)
 
 test: check ## setup, check and the tests, a few minutes; ARGS="-k claim" to choose
 	@$(PYTEST) $(ARGS)

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import compress, groupby, repeat
 from math import ceil
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import Any, cast
 
 from sortedcontainers import SortedList
 
@@ -42,6 +42,9 @@ from logqueue.core.timed_runs import TimedRuns
 from logqueue.events import JobSnapshot
 from logqueue.model import limits
 from logqueue.model.config import BackoffOptions, ClaimRateOptions
+
+_grant = attrgetter("grant")
+_lease = attrgetter("lease")
 
 
 class QueueState:
@@ -160,13 +163,17 @@ class QueueState:
         held = self.streams.get(stream)
         return len(held) if held is not None else 0
 
-    def grant_of(self, seqs: Sequence[int]) -> Grant | None:
-        """The grant that gave out exactly these jobs, in this order, and still has them all; None
-        when there is none. Jobs are mostly settled as they were handed out, and then need not be
-        looked at one by one."""
+    def grant_of(
+        self, seqs: Sequence[int], leases: Sequence[int | None] | None = None
+    ) -> Grant | None:
+        """The grant that gave out exactly these jobs, in this order, and still has them all, under
+        these lease numbers if any are given; None when there is none. Jobs are mostly settled as
+        they were handed out, and then need not be looked at one by one."""
         job = self.jobs.get(seqs[0]) if seqs else None
         grant = job.grant if job is not None else None
         if grant is None or grant.live != len(seqs) or grant.seqs != seqs:
+            return None
+        if leases is not None and leases != [*map(_lease, map(self.jobs.__getitem__, seqs))]:
             return None
         return grant
 
@@ -441,27 +448,28 @@ class QueueState:
 
     def finish(self, seqs: Sequence[int]) -> None:
         """Jobs are complete: their leases and counters go."""
-        grant = self.grant_of(seqs)
+        known = seqs
         found = [*map(self.jobs.pop, seqs, repeat(None))]
-        if grant is not None:
-            self._end_together(seqs, found, grant)
-            return
-        for seq, job in zip(seqs, found, strict=True):
-            if job is None:
-                continue
-            if job.grant is not None:
-                self._end_together((seq,), (job,), job.grant)
+        if None in found:
+            known = [*compress(seqs, found)]
+            found = [*filter(None, found)]
+        # Jobs are mostly settled beside those they were handed out with.
+        end = 0
+        for grant, run in groupby(cast("list[JobEntry]", found), _grant):
+            jobs = [*run]
+            start, end = end, end + len(jobs)
+            if grant is not None:
+                self._end_together(known[start:end], jobs, grant)
             else:
-                self._leave(seq, job)
+                for seq, job in zip(known[start:end], jobs, strict=True):
+                    self._leave(seq, job)
 
-    def _end_together(
-        self, seqs: Sequence[int], jobs: Sequence[JobEntry | None], grant: Grant
-    ) -> None:
+    def _end_together(self, seqs: Sequence[int], jobs: Sequence[JobEntry], grant: Grant) -> None:
         """Leases of a grant have ended, of jobs that are no longer in `jobs`."""
         ended = len(seqs)
         self.leased -= ended
         if self.orphans:
-            orphans = sum(job is not None and not job.live for job in jobs)
+            orphans = sum(not job.live for job in jobs)
             self.orphans -= orphans
             self.leased += orphans
         if grant.stream:

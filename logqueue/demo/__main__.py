@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
-from pathlib import Path
 
-from logqueue.errors import (
-    LogqueueError,
-    quoted,
-)
+from logqueue.errors import LogqueueError
 from logqueue.extras import MissingExtra, explained
 
 try:
     with explained("the demo", "demo"):
         from logqueue.demo import pipeline
         from logqueue.demo.checks import judge
+        from logqueue.demo.command_line import (
+            EXIT_CHECK_FAILED,
+            EXIT_NOT_RUN,
+            EXIT_OK,
+            command_line,
+        )
         from logqueue.demo.crew import WorkerFailed
         from logqueue.demo.directory import NotOurs
         from logqueue.demo.progress import Narrator
+        from logqueue.demo.queue import Stalled
         from logqueue.demo.report import as_json, render
-        from logqueue.demo.run import SERVER, Options, Stalled, run
+        from logqueue.demo.run import SERVER, Options, run
         from logqueue.demo.server import ServerFailed
 except MissingExtra as error:
     sys.exit(str(error))
-
-EXIT_OK = 0
-EXIT_CHECK_FAILED = 1
-EXIT_NOT_RUN = 2
 
 
 def main() -> int:
@@ -73,37 +71,17 @@ def _reckon(options: argparse.Namespace, narrator: Narrator) -> pipeline.Reckoni
 
 
 def _read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = command_line(
         prog="python -m logqueue.demo",
         description="Parses every source file of the standard library as jobs of a queue, kills "
         "the server half-way, and checks that no job was lost: by what the workers saw, and with "
         "Spark by what the server's log says.",
-    )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        default=Path("demo-data"),
-        help="recreated each time; refused if it holds files the demo did not make "
-        "(default: demo-data)",
-    )
-    parser.add_argument("--files", type=_positive, help="measure only so many files (default: all)")
-    parser.add_argument(
-        "--workers",
-        type=_positive,
-        default=max(4, os.cpu_count() or 1),
-        help="worker processes, half pollers and half work streams (default: %(default)s)",
+        data_dir="demo-data",
     )
     parser.add_argument(
         "--no-pipeline", action="store_true", help="end before the data pipeline on Spark"
     )
-    parser.add_argument("--json", action="store_true", help="the report as JSON on stdout")
     return parser.parse_args()
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a positive number")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -40,10 +40,16 @@ class Kill:
 
 @dataclass(frozen=True)
 class Standing:
-    """The queue's state: its remaining jobs, and its counters."""
+    """The queue's state: its remaining jobs, its counters, and how many jobs it ever had."""
 
     left: int
     queue: QueueCounters
+    appended: int
+
+    @property
+    def done(self) -> int:
+        """How many jobs are acked or dead-lettered."""
+        return self.appended - self.left
 
 
 @dataclass(frozen=True)

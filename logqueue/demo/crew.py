@@ -21,18 +21,22 @@ class WorkerFailed(Exception):
 
 
 class DemoWorkers:
-    """Some pollers and some streamers, in turn, each a process of its own."""
+    """Some pollers and some streamers, in turn, each a process of its own.
+
+    Attributes:
+        size: How many.
+    """
 
     def __init__(self, workers: int, side_dir: Path) -> None:
-        self._size = workers
+        self.size = workers
         self._log_path = side_dir / "workers.log"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, url: str) -> None:
-        """Start every worker against the server at this URL."""
+        """Start every worker against the server at this URL, or several with commas."""
         kinds = [*KINDS]
         with self._log_path.open("ab") as log:
-            for index in range(self._size):
+            for index in range(self.size):
                 kind = kinds[index % len(kinds)]
                 node = f"{kind}-{index // len(kinds) + 1}"
                 self._processes[node] = subprocess.Popen(

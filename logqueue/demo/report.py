@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from logqueue.demo.checks import Check, DemoResults
+from logqueue.demo.gap import TakeoverGap
 from logqueue.demo.pipeline import Reckoning
 
 SLOWEST = 8
@@ -20,15 +21,30 @@ PLAIN_WIDTH = 120
 
 def render(facts: DemoResults, found: Reckoning | None, checks: list[Check], out: TextIO) -> None:
     """Print all tables, and the verdict as the last line."""
-    console = Console(file=out, highlight=False)
-    if not console.is_terminal:
-        console = Console(file=out, highlight=False, width=PLAIN_WIDTH)
+    console = _console(out)
     tables = [_summary(facts), _slowest(facts), _dead(facts)]
     tables += [_pipeline(found)] if found is not None else []
     for table in (*tables, _checks(checks)):
         console.print(table)
     if found is not None:
         console.print(f"Open the report in a browser: {found.page}", markup=False, soft_wrap=True)
+    _verdict(facts, checks, console)
+
+
+def render_failover(facts: DemoResults, gap: TakeoverGap, checks: list[Check], out: TextIO) -> None:
+    """Print the tables of a run in which a standby took over, and the verdict as the last line."""
+    console = _console(out)
+    for table in (_summary(facts), _gap(gap), _checks(checks)):
+        console.print(table)
+    _verdict(facts, checks, console)
+
+
+def _console(out: TextIO) -> Console:
+    console = Console(file=out, highlight=False)
+    return console if console.is_terminal else Console(file=out, highlight=False, width=PLAIN_WIDTH)
+
+
+def _verdict(facts: DemoResults, checks: list[Check], console: Console) -> None:
     broken = [check.what for check in checks if not check.kept]
     if broken:
         console.print(f"FAILED: {'; '.join(broken)}", markup=False)
@@ -91,7 +107,7 @@ def _summary(facts: DemoResults) -> Table:
         ("leased by workers at the kill", f"{len(facts.cut_off())}"),
         ("of these, delivered again (the others were acked)", f"{len(facts.redelivered())}"),
         ("duplicate results dropped by the server", f"{sum(t.deduped for t in facts.tallies)}"),
-        ("restart time until ready", f"{kill.restart_s:.2f} s"),
+        ("time without a server that takes changes", f"{kill.restart_s:.2f} s"),
         ("retries of failed jobs", f"{facts.retries()}"),
         ("dead letters", f"{len(facts.dead)}"),
     ]
@@ -153,6 +169,15 @@ def _dead(facts: DemoResults) -> Table:
     for one in sorted(facts.dead, key=lambda letter: letter.name):
         reason = " ".join(one.reason.split())
         table.add_row(one.name, str(one.deliveries), reason[:REASON_CHARS_MAX])
+    return table
+
+
+def _gap(gap: TakeoverGap) -> Table:
+    table = Table(title="The gap")
+    table.add_column("moment")
+    table.add_column("seconds after the kill", justify="right")
+    for what, at in gap.moments():
+        table.add_row(what, "not seen" if at is None else f"{at:+.2f}")
     return table
 
 

@@ -1,7 +1,7 @@
 """A server as a child process: start it, wait until it is ready, kill it, stop it.
 
 Owns: the child's process, its port file and its captured output. Must not know: what the server is
-used for, or anything that its command line and `/v0/ready` do not tell.
+used for, or anything that its command line and its API do not tell.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from logqueue import Client, LogqueueError
@@ -27,7 +28,15 @@ class ServerFailed(Exception):
 class DemoServer:
     """One `logqueue serve` at a time on one data directory, on the same port after a restart."""
 
-    def __init__(self, data_dir: Path, side_dir: Path, code_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        side_dir: Path,
+        code_dir: Path | None = None,
+        *,
+        options: Sequence[str] = (),
+        is_ready: Callable[[Client], object] = Client.ready,
+    ) -> None:
         """The server stores in data_dir; its output and port file go to side_dir.
 
         Args:
@@ -35,12 +44,16 @@ class DemoServer:
             side_dir: Any other folder.
             code_dir: A checkout whose code is run; absent means the code of the caller. The other
                 two paths must then be absolute.
+            options: More of its command line.
+            is_ready: Raises a LogqueueError until the server is.
         """
         assert data_dir != side_dir, "the data directory belongs to the server alone"
         self.data_dir = data_dir
-        self.log_path = side_dir / "server.log"
-        self.port_path = side_dir / "server.port"
+        self.log_path = side_dir / f"{data_dir.name}.log"
+        self.port_path = side_dir / f"{data_dir.name}.port"
         self._code_dir = code_dir
+        self._options = tuple(options)
+        self._is_ready = is_ready
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -56,7 +69,7 @@ class DemoServer:
         return self._process.pid
 
     def start(self, timeout_s: float = 60.0) -> float:
-        """Start the child and return the seconds until `/v0/ready` said 200."""
+        """Start the child and return the seconds until it was ready."""
         assert self._process is None, "the server is running already"
         self.port_path.unlink(missing_ok=True)
         began = time.monotonic()
@@ -106,6 +119,7 @@ class DemoServer:
             str(self.port_path),
             "--data-dir",
             str(self.data_dir),
+            *self._options,
         ]
 
     def _wait_for_port(self, deadline: float) -> None:
@@ -129,9 +143,9 @@ class DemoServer:
         """Empty when the server is ready, else what it said instead."""
         with Client(self.url, timeout_s=5.0) as client:
             try:
-                client.ready()
+                self._is_ready(client)
             except LogqueueError as error:
-                return f"/v0/ready: {error}"
+                return str(error) or error.code
         return ""
 
     def _check_alive(self, deadline: float, what: str) -> None:

@@ -181,7 +181,8 @@ class JournalFrames:
         runs: list[tuple[ChunkRun, bytes]] = []
         following = place.frame + 1 if place is not None else 0
         for info in self._logs[name].segments():
-            if info.last < max(info.first, following):
+            # The last frames of a segment may still be on their way to the file.
+            if min(last, info.last) < max(info.first, following):
                 continue
             if info.first > last or (runs and room <= 0):
                 break

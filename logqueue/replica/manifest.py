@@ -110,11 +110,13 @@ class WriterHeartbeat(msgspec.Struct, frozen=True):
         writer: Id of the writer.
         epoch: Of the writer.
         beat: One more each time.
+        chunk: Number of the last chunk that was committed then; a reader notices when it is gone.
     """
 
     writer: str
     epoch: int
     beat: int
+    chunk: int = 0
 
 
 def segment_key(log: LogName, id: int) -> str:

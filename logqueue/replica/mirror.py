@@ -19,7 +19,7 @@ from logqueue.replica.chain import LOGS, ChainBroken, ChainEnd, LogPlace, chain_
 from logqueue.replica.chunk import Chunk, ChunkRun, LogName
 from logqueue.replica.manifest import ReplicaManifest, SegmentEntry
 from logqueue.replica.reading import ReadVoid, ReplicaDamaged, ReplicaReader
-from logqueue.replica.restoring import RestoreProgress, restore
+from logqueue.replica.restoring import RestoreProgress, restore, settle
 from wal import (
     FRAME_BYTES_MAX,
     HEAD_NAME,
@@ -315,12 +315,20 @@ class ReplicaMirror:
     def _begin(self) -> Iterator[Growth]:
         """Compare what is here with the segments that the manifest lists, and add what of them is
         missing."""
+        settle(self._fs, self._data_dir)
         self.manifest = manifest = self._reader.manifest().manifest
         self._examine(manifest)
         if not any(log.ids for log in self._logs.values()):
             for log in self._logs.values():
                 log.close()
-            made = restore(self._reader.store, self._fs, self._data_dir, progress=self._progress)
+            made = restore(
+                self._reader.store,
+                self._fs,
+                self._data_dir,
+                progress=self._progress,
+                parallel=self._reader.parallel,
+                pause=self._reader.pause,
+            )
             self._examine(manifest)
             self._begin_empty()
             self.end = ChainEnd(made.chunk, made.digest, self.places)

@@ -76,6 +76,8 @@ class ReplicaReader:
 
     Attributes:
         store: Where the replica is.
+        parallel: How many objects are fetched at the same time, in threads; 1 for none.
+        pause: Waits between two tries of a call, in seconds.
     """
 
     def __init__(
@@ -95,9 +97,9 @@ class ReplicaReader:
             pause: Waits between two tries, in seconds.
         """
         self.store = store
-        self._parallel = parallel
+        self.parallel = parallel
         self._tries = tries
-        self._pause = pause
+        self.pause = pause
         self._manifest: ReplicaManifest | None = None
 
     def manifest(self) -> StoredManifest:
@@ -132,6 +134,16 @@ class ReplicaReader:
             return msgspec.json.decode(found.data, type=WriterHeartbeat)
         except (ObjectMissing, msgspec.MsgspecError, UnicodeDecodeError):
             return None
+
+    def known_end(self, manifest: ReplicaManifest) -> int:
+        """A number that the chain has reached for certain, perhaps some time ago.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        heartbeat = self.heartbeat()
+        by_segments = max((entry.chunk for entry in manifest.segments), default=0)
+        return max(by_segments, heartbeat.chunk if heartbeat is not None else 0)
 
     # -- chunks ----------------------------------------------------------------------------------
 
@@ -190,7 +202,7 @@ class ReplicaReader:
         self._require_kept(first)
 
     def _present_from(self, number: int, *, to_the_end: bool) -> Iterator[Chunk]:
-        if to_the_end and self._parallel > 1:
+        if to_the_end and self.parallel > 1:
             for chunk in self.in_parallel(self.chunk, range(number, self._last_listed(number) + 1)):
                 if chunk is None:
                     break
@@ -302,15 +314,15 @@ class ReplicaReader:
         self, function: Callable[[T], R], items: Iterable[T]
     ) -> Generator[R, None, None]:
         """What a function returns for each item, in their order, some ahead of the consumer."""
-        if self._parallel == 1:
+        if self.parallel == 1:
             yield from map(function, items)
             return
-        with ThreadPoolExecutor(self._parallel, "replica-read") as threads:
+        with ThreadPoolExecutor(self.parallel, "replica-read") as threads:
             under_way: deque[Future[R]] = deque()
             try:
                 for item in items:
                     under_way.append(threads.submit(function, item))
-                    if len(under_way) > self._parallel:
+                    if len(under_way) > self.parallel:
                         yield under_way.popleft().result()
                 while under_way:
                     yield under_way.popleft().result()
@@ -323,7 +335,7 @@ class ReplicaReader:
             try:
                 return call()
             except StoreUnavailable:
-                self._pause(RETRY_FIRST_S * 2 ** (tried - 1))
+                self.pause(RETRY_FIRST_S * 2 ** (tried - 1))
         return call()
 
     def _named(self, key: str) -> str:

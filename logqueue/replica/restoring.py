@@ -401,6 +401,7 @@ class _Restore:
         found = [transaction for transaction in last.values() if transaction is not None]
         latest = max(found, key=lambda transaction: transaction.order, default=None)
         _remove_mark(self._fs, self._directory)
+        self._progress(RestoreProgress(self._total, self._total))
         return Restored(
             manifest.log_id,
             manifest.leases_id,
@@ -490,6 +491,8 @@ class _Restore:
         for entry in manifest.segments:
             begin[entry.log] = max(begin[entry.log], entry.id + 1)
         end = chain_start(manifest)
+        # Asked for before the chain is read: it only grows.
+        known = self._reader.known_end(manifest)
         for chunk in self._reader.chunks(manifest.start_chunk, manifest.start_digest):
             source = self._named(chunk_key(chunk.header.number))
             try:
@@ -500,11 +503,10 @@ class _Restore:
                 if run.segment >= begin[run.log]:
                     logs[run.log].add(run, data)
             self._note(sum(map(len, chunk.data)))
-        needed = max((entry.chunk for entry in manifest.segments), default=0)
-        if end.number < needed:
+        if end.number < known:
             raise ReplicaDamaged(
-                f"{self._named(chunk_key(end.number + 1))} is missing: the manifest knows of chunk "
-                f"{needed}"
+                f"{self._named(chunk_key(end.number + 1))} is missing: the chain reached chunk "
+                f"{known}"
             )
         return end
 

@@ -330,7 +330,7 @@ class ReplicaWriter:
         self._require_unfenced()
         with self._counted():
             self._beat += 1
-            beat = WriterHeartbeat(self.writer.id, self.epoch, self._beat)
+            beat = WriterHeartbeat(self.writer.id, self.epoch, self._beat, self.end.number)
             self._store.put(HEARTBEAT_KEY, msgspec.json.encode(beat))
             self._look_for_others()
 

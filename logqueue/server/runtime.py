@@ -29,6 +29,7 @@ from logqueue.model.limits import Quotas
 from logqueue.replica.object_store import ObjectStore, StoreError, StoreUnavailable
 from logqueue.replica.opening import open_store
 from logqueue.replica.reading import ReplicaReader
+from logqueue.replica.restoring import PARALLEL
 from logqueue.replica.writing import WriterFenced
 from logqueue.server.app import http_api
 from logqueue.server.engine.background import (
@@ -376,7 +377,11 @@ class Runtime:
         start = self._replica_start()
         assert start is not None
         self._standby = Standby(
-            ReplicaReader(self._open_store(settings.replica), pause=self._pause),
+            ReplicaReader(
+                self._open_store(settings.replica),
+                parallel=1 if self._fs is not None else PARALLEL,
+                pause=self._pause,
+            ),
             fs,
             self._clock,
             self._lifecycle,
@@ -507,6 +512,8 @@ class Runtime:
             self._random_bytes("writer", 16).hex(),
             progress=self._lifecycle.note_progress,
             monotonic=self._monotonic,
+            # Simulated disks are for one thread.
+            parallel=1 if self._fs is not None else PARALLEL,
             pause=self._pause,
         )
 

@@ -14,11 +14,14 @@ from logqueue.core import commands as cmd
 from logqueue.core.apply.append_runs import RUN_BELOW
 from logqueue.core.batch import JOINED_RECORDS_MAX
 from logqueue.core.invariants import check
+from logqueue.core.state import State
 from logqueue.events import split_block
 from logqueue.server.runtime import open_core, read_state
 from logqueue.server.settings import Settings
 from logqueue.server.storage import compaction, heads_files, heads_frames, payload_store
 from logqueue.server.storage.heads_frames import HeadsFrame
+from logqueue.server.storage.journal import Journal
+from logqueue.server.storage.log_follower import LogFollower
 from tests.clock import ManualClock
 from tests.core.world import START_MS, World, job, pack, wish
 from tests.effort import IS_THOROUGH, scaled
@@ -172,14 +175,13 @@ def test_what_a_later_version_has_added_is_kept() -> None:
 
 @pytest.mark.parametrize("later", [0, 1])
 def test_what_a_later_version_has_added_to_small_appends_is_kept(later: int) -> None:
-    shortening = heads_frames.Shortening()
-    entries: list[HeadsFrame] = []
+    frames: list[Frame] = []
     for number in (1, 2, 3):
         event = ev.RecordsAppended(7, 1, number, 1, pack([job(number)]))
         order, ((*fields,),) = msgspec.msgpack.decode(ev.encode(number, [event]))
         payload = msgspec.msgpack.encode([order, [[*fields, *["later"] * later]]])
-        entries += shortening.take(Frame(number, 1, payload, 100 * number))
-    entries += shortening.rest()
+        frames.append(Frame(number, 1, payload, 100 * number))
+    entries = [*heads_frames.without_data(frames)]
     assert [entry.frames for entry in entries] == ([1, 1, 1] if later else [3])
     assert all(b"later" in entry.payload for entry in entries) is bool(later)
 
@@ -283,6 +285,24 @@ def test_what_comes_between_two_appends_comes_between_them_at_a_start() -> None:
         if entry.run is not None
     ]
     assert orders == sorted(orders) and len(orders) > 20
+
+
+@pytest.mark.parametrize("has_heads", [True, False])
+def test_no_transaction_is_missed_by_who_waits_for_gaps_in_their_numbers(has_heads: bool) -> None:
+    """A standby does; entries of several transactions say which they replace."""
+    world = alone(900, "qrs")
+    world.claim(3)
+    for n in range(50):
+        world.write("qr"[n % 2], job(n))
+    world.step()
+    disk = world.fs.kill_clone()
+    for path in [] if has_heads else heads_of(disk):
+        disk.remove(path)
+    journal = Journal.open("data", segment_bytes_max=1 << 20, fs=disk)
+    follower = LogFollower(journal, State(keeper=journal.payloads))
+    follower.load()
+    assert follower.held == 0 and follower.last_order == world.engine.journal.order - 1
+    assert portrait(follower.state) == portrait(world.state)
 
 
 def test_damage_costs_one_record_of_those_written_one_by_one(
@@ -514,7 +534,7 @@ def test_writing_is_done_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None
     world = World()
     world.put(durability="fsync")
     for n in range(1, 60):
-        world.write("q", job(text(n)))
+        world.write("q", job(text(n)), key=f"k{n}")
     world.step()
     for _ in world.engine.journal.offload():
         pass

@@ -11,19 +11,21 @@ from typing import Any
 import pytest
 
 from logqueue.api import replies
+from logqueue.api.bodies import queues
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
 from tests.core.world import World, job
 from tests.effort import scaled
 
 
-def _calls(work: Callable[[], Any]) -> int:
-    """How many Python functions are called."""
+def _calls(work: Callable[[], Any], *events: str) -> int:
+    """How many functions are called: those in Python, or what else these events of the profiler
+    are."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal count
-        count += event == "call"
+        count += event in (events or ("call",))
 
     sys.setprofile(note)
     try:
@@ -67,10 +69,38 @@ def test_a_job_more_costs_no_call_more(per_write: int, has_tags: bool) -> None:
     check(world.state)
 
 
+def _acks_of(world: World, grants: int, jobs: int) -> int:
+    """Function calls of acks that come in one turn: whole claims, with all of their lease ids."""
+    bodies = []
+    for _ in range(grants):
+        claimed = world.claim(jobs)
+        lease_ids = [f"lease_{job.lease:x}" for job in claimed]
+        bodies.append(queues.AckBody("w", [job.seq for job in claimed], lease_ids))
+
+    def acked() -> None:
+        acks = [cmd.AckJobs("q", "w", one.seqs, queues.settle_tokens(one)) for one in bodies]
+        results = world.engine.execute(cmd.Cohort("q", (*acks,))).result
+        assert [one.settled for one in results] == [jobs] * grants
+
+    return _calls(acked, "call", "c_call")
+
+
+def test_lease_ids_and_neighbours_cost_no_call_more() -> None:
+    """Acks of whole claims go by claims, whether they name lease ids and come together or not."""
+    world = World(segment_bytes=16 << 20)
+    world.put("q", durability="ephemeral")
+    for _ in range(6):
+        world.write("q", *[job("x")] * 1000)
+    for grants in (1, 4):
+        few, many = _acks_of(world, grants, 100), _acks_of(world, grants, 500)
+        assert many - few <= 80
+    check(world.state)
+
+
 @pytest.mark.parametrize("seed", range(scaled(15, 200)))
 def test_any_selection_ends_as_one_by_one(seed: int) -> None:
-    """Acks of runs, of gaps, across grants and batches, in any order, with streams and orphans:
-    as if each job had been acked alone."""
+    """Acks of runs, of gaps, across grants and batches, in any order, with streams and orphans,
+    with lease numbers right, wrong or none: as if each job had been acked alone."""
     rng = Random(seed)
     alone, together = World(), World()
     for world in (alone, together):
@@ -95,10 +125,17 @@ def test_any_selection_ends_as_one_by_one(seed: int) -> None:
             some = rng.sample(held, min(len(held), 9))
         del_some = set(some)
         held = [seq for seq in held if seq not in del_some]
-        settled, skipped = together.ack(*some)
-        one_by_one = [alone.ack(seq) for seq in some]
+        tokens: list[int | None] | None = None
+        if rng.random() < 0.5:
+            entries = together.queue().queue.jobs
+            tokens = [entries[seq].lease if seq in entries else 1 for seq in some]
+            if rng.random() < 0.3:
+                tokens[rng.randrange(len(some))] = rng.choice([None, 0])
+        settled, skipped = together.ack(*some, tokens=tokens)
+        each = zip(some, tokens or [None] * len(some), strict=True)
+        one_by_one = [alone.ack(seq, tokens=[token]) for seq, token in each]
         assert settled == sum(count for count, _ in one_by_one)
-        assert skipped == [seq for _, each in one_by_one for seq in each]
+        assert skipped == [seq for _, its in one_by_one for seq in its]
         assert alone.counters() == together.counters()
         assert alone.queue().queue.streams == together.queue().queue.streams
         check(together.state)

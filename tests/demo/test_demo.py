@@ -100,7 +100,8 @@ def test_a_sample_is_as_large_as_asked_and_the_truncated_never_parse(tmp_path: P
 
 def standing(*, left: int = 0, in_flight: int = 0, dead_lettered: int = 1) -> Standing:
     """How the queue stands at the end."""
-    return Standing(left, QueueCounters(ready=0, in_flight=in_flight, dead_lettered=dead_lettered))
+    counters = QueueCounters(ready=0, in_flight=in_flight, dead_lettered=dead_lettered)
+    return Standing(left, counters, appended=4)
 
 
 def facts(*, done: set[int], dead: set[int], jobs: int = 4) -> DemoResults:

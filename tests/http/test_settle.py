@@ -230,7 +230,7 @@ def test_tokens_are_numbers(api: Api, queue: str, held: list[Json], verb: str) -
 @pytest.mark.parametrize(
     "token",
     ["bogus", "lease_", "lease_xyz", "lease_1 ", " lease_1", "LEASE_1", "lease_-1", "lease_1_2",
-     "lease_0x1", "lease", "1", "lease_+1", "lease_\u0661"],
+     "lease_0x1", "lease", "1", "lease_+1", "lease_\u0661", "lease_1,lease_2", "lease_1,"],
 )  # fmt: skip
 def test_malformed_tokens(api: Api, queue: str, held: list[Json], verb: str, token: str) -> None:
     """Case 119: 400 for the whole request, even if the topic is absent; nothing is done."""

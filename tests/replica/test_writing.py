@@ -137,6 +137,15 @@ def test_the_chunks_are_the_segment_files(world: World, chunk_bytes_max: int) ->
     assert {key: data[HEADER_BYTES:] for key, data in built.items()} == bodies
 
 
+def test_frames_on_their_way_to_the_file_are_left_to_a_later_chunk() -> None:
+    store, journal = MemoryStore("memory://buffered"), History(7).live(20).engine.journal
+    make(store, journal)
+    writer = start(store, journal, Clock())
+    ship_all(writer)
+    journal.jobs.append(b"not in the file yet", sync=False, wake=False)
+    assert frames_of(journal).runs_after(writer.end.places, 1 << 20) == []
+
+
 def test_sealed_segments_replace_chunks() -> None:
     world = History(11).live(60)
     store, journal, clock = MemoryStore("memory://two"), world.engine.journal, Clock()

@@ -30,6 +30,8 @@ FIELDS = (
 )  # fmt: skip
 LENGTHS = (b"", b"0", b"1", b"007", b"24", b"+24", b"-1", b"0x18", b"24 ", b"\t24", b"999999999",
            b"9999999999", b"2 4")  # fmt: skip
+QUERIES = ("return_seqs=false", "return_seqs=false", "return_seqs=true", "return_seqs=maybe",
+           "return_seqs=%ff", "token=all", "")  # fmt: skip
 
 
 def anything(chance: random.Random) -> bytes:
@@ -37,6 +39,7 @@ def anything(chance: random.Random) -> bytes:
     key = chance.choice(("all", "all", "all", "writer", "reader", "nosuch", ""))
     topic = chance.choice(("q", "q", "q", "q", "q", "other", "none", "%71"))
     options: dict[str, Any] = {"key": key}
+    body = chance.choice((b'{"records":[]}', b'{"records":[{"data":1}]}'))
     content = chance.choice(
         (
             append(topic, b"%d" % 10 ** chance.randrange(12), **options),
@@ -45,7 +48,7 @@ def anything(chance: random.Random) -> bytes:
             claim(topic, chance.choice(("w", "a longer name")), **options),
             request("POST", f"/v0/topics/{topic}/ack", b'{"node":"w","seqs":[1,2]}', **options),
             request("POST", f"/v0/topics/{topic}/diff", b'{"from_seq":0}', **options),
-            request("POST", f"/v0/topics/{topic}?return_seqs=false", b'{"records":[]}', **options),
+            request("POST", f"/v0/topics/{topic}?{chance.choice(QUERIES)}", body, **options),
             request("GET", f"/v0/topics/{topic}", **options),
             request("PUT", f"/v0/topics/{topic}", b'{"type":"queue"}', **options),
             request("DELETE", f"/v0/topics/{topic}", **options),
@@ -157,6 +160,38 @@ def test_bodies_of_any_length_share_a_head() -> None:
         assert not find(server, append("other", key="all"))
 
     serving(scenario)
+
+
+def test_a_query_belongs_to_its_head() -> None:
+    async def scenario(server: Stepped) -> None:
+        bodies = [
+            request("POST", f"/v0/topics/q{query}", b'{"records":[{"data":1}]}', key="all")
+            for query in ("?return_seqs=false", "?return_seqs=true", "")
+        ]
+        replies = [steady(await server.talk(server.connect(), content)) for content in bodies]
+        assert [b'"first_seq"' in reply for reply in replies] == [True, True, True]
+        assert [b'"seqs"' in reply for reply in replies] == [False, True, True]
+        for content, reply in zip(bodies, replies, strict=True):
+            assert find(server, content)
+            again = steady(await server.talk(server.connect(), content))
+            assert (b'"seqs"' in again) is (b'"seqs"' in reply)
+        refused = request("POST", "/v0/topics/q?return_seqs=%ff", bodies[0][-24:], key="all")
+        for _ in range(2):
+            assert statuses(await server.talk(server.connect(), refused)) == [400]
+
+    serving(lambda server: setup(server, scenario))
+
+
+@pytest.mark.parametrize("query", ["from_seq=1", "token=all", "to%6ben=all"])
+def test_a_query_that_comes_once_or_is_a_secret_is_not_kept(query: str) -> None:
+    async def scenario(server: Stepped) -> None:
+        method, body = ("GET", b"") if query == "from_seq=1" else ("POST", b'{"from_seq":0}')
+        path = "/v0/topics/q" + ("/diff" if body else "")
+        content = request(method, f"{path}?{query}", body, key="all")
+        assert statuses(await server.talk(server.connect(), content)) == [200]
+        assert not find(server, content)
+
+    serving(lambda server: setup(server, scenario))
 
 
 def test_an_empty_length_is_not_taken_for_a_known_one() -> None:

@@ -5,6 +5,10 @@ Must not know: how a command is decided, how replies look, routes, sockets.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import repeat
+
 import msgspec
 
 from logqueue.api.bodies.reader import U32, BodyReader
@@ -94,7 +98,7 @@ def settle_tokens(body: SettleBody) -> list[int | None] | None:
         InvalidRequest, BatchTooLarge: In the contract's order: malformed token, empty node, too
             many seqs, another number of tokens than of seqs.
     """
-    tokens = [_lease_number(token) for token in body.lease_ids]
+    tokens = _lease_numbers(body.lease_ids)
     if not body.node:
         raise InvalidRequest("`node` must not be empty: it names the worker that holds the leases")
     if len(body.seqs) > limits.SEQS_PER_CALL_MAX:
@@ -122,7 +126,22 @@ def require_error_text(error: str | None) -> None:
         raise InvalidRequest(f"`error` is over {limits.ERROR_BYTES_MAX} bytes; send its beginning")
 
 
+_LEASES = re.compile(r"lease_[0-9a-fA-F]{1,64}(?:,lease_[0-9a-fA-F]{1,64})*")
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+
+
+def _lease_numbers(tokens: Sequence[str]) -> list[int | None]:
+    """The numbers in lease ids, None for an empty one. Those of a claim are read in one go.
+
+    Raises:
+        InvalidRequest: One is malformed.
+    """
+    together = ",".join(tokens)
+    if _LEASES.fullmatch(together) is not None:
+        digits = together.removeprefix("lease_").split(",lease_")
+        if len(digits) == len(tokens):
+            return [*map(int, digits, repeat(16))]
+    return [_lease_number(token) for token in tokens]
 
 
 def _lease_number(token: str) -> int | None:

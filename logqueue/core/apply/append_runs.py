@@ -5,9 +5,9 @@ Owns: which appends may become one, and what they come to. Must not know: logs, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -19,8 +19,13 @@ from logqueue.events.block import join, size_total
 if TYPE_CHECKING:
     from logqueue.events.split_block import SplitBlock
 
+E = TypeVar("E", bound="Entry")
+
 RUN_BELOW = JOINED_BELOW[-1]
 """Appends of so many records are large enough as they are."""
+
+TOPICS_MAX = 8
+"""Topics that appends are joined for at a time."""
 
 
 class AppendRun(ev.Event, frozen=True, array_like=True):
@@ -59,64 +64,129 @@ class AppendRun(ev.Event, frozen=True, array_like=True):
         to.appended(self, self.first_seq, len(self.ages), self.block, self.size)
 
 
-class RunBuilder:
-    """Collects neighbouring appends to one topic.
+class Entry(Protocol):
+    """A transaction of the jobs log, as the caller knows it."""
+
+    @property
+    def segment(self) -> int:
+        """The segment that holds its frame."""
+        ...
+
+    @property
+    def transaction(self) -> ev.Transaction:
+        """What it says."""
+        ...
+
+
+class TransactionRun(Generic[E]):
+    """Transactions that may be applied as one: neighbouring appends to one topic, or a single one.
 
     Attributes:
-        segment: The jobs-log segment that holds their frames.
-        events: The appends; the seqs of each are right behind those of the one before.
+        order: Of the last transaction before the next run. Those of other runs that are complete
+            at the same time may be among them.
+        entries: The transactions.
+        events: The appends.
+        segment: The segment that holds them.
+        form: Which columns their blocks have.
+        next_seq: The seq behind their last.
+        records_left, bytes_left: How much more there may be.
     """
 
-    __slots__ = ("_form", "_next", "_records_left", "_room", "_topic", "events", "segment")
+    __slots__ = (
+        "bytes_left", "entries", "events", "form", "next_seq", "order", "records_left", "segment",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self._topic = self.segment = self._next = 0
+    def __init__(self, entry: E) -> None:
+        self.order = entry.transaction.order
+        self.entries = [entry]
         self.events: list[ev.RecordsAppended] = []
-        self._form = b""
-        self._records_left = JOINED_RECORDS_MAX
-        self._room = JOINED_BYTES_MAX
 
-    def take(self, event: ev.Event, segment: int) -> bool:
-        """Take in an event, if it is an append like those before."""
-        if type(event) is not ev.RecordsAppended:
-            return False
-        # Not bytes but as long as them, where a replay left the data in its file.
-        block = event.block
-        left = self._records_left - event.count
-        room = self._room - len(block)
-        if (
-            left < 0
-            or room < 0
-            or event.count >= RUN_BELOW
-            or event.cap_floor
-            or event.key is not None
-            or event.hops
-            or type(block) is not bytes
-        ):
-            return False
-        form = block[1:4]
-        if not self.events:
-            self._topic, self.segment, self._form = event.topic, segment, form
-        elif (
-            event.first_seq != self._next
-            or event.topic != self._topic
-            or segment != self.segment
-            or form != self._form
-        ):
-            return False
-        self._next = event.first_seq + event.count
-        self._records_left = left
-        self._room = room
+    def begin(self, event: ev.RecordsAppended) -> bool:
+        """Let others follow, if this append is small and plain."""
         self.events.append(event)
-        return True
+        self.segment = self.entries[0].segment
+        self.form = event.block[1:4]
+        self.next_seq = event.first_seq + event.count
+        self.records_left = JOINED_RECORDS_MAX - event.count
+        self.bytes_left = JOINED_BYTES_MAX - len(event.block)
+        return self.bytes_left > 0 and _is_small(event)
 
     def joined(self) -> AppendRun:
-        """What the appends come to; there must be one."""
+        """What the appends come to."""
         events = self.events
         block = join([event.block for event in events])
-        at = events[-1].at
-        ages = [*chain.from_iterable(repeat(at - event.at, event.count) for event in events)]
+        last = events[-1]
+        ages = [*chain.from_iterable(repeat(last.at - event.at, event.count) for event in events)]
         reserved = max(event.seqs_reserved for event in events)
         # Logs from before an append had its size are still read.
         size = size_total(block)
-        return AppendRun(at, self._topic, events[0].first_seq, block, ages, reserved, size)
+        return AppendRun(last.at, last.topic, events[0].first_seq, block, ages, reserved, size)
+
+
+def in_runs(entries: Iterable[E], block_bytes_max: int) -> Iterator[TransactionRun[E]]:
+    """Transactions of the jobs log in their order, as runs.
+
+    In a run there are only appends that no transaction of either log comes between, but for appends
+    to other topics; so nothing that matters to them changes places with them.
+
+    Args:
+        entries: The transactions.
+        block_bytes_max: Only appends with smaller blocks are joined.
+    """
+    runs: dict[int, TransactionRun[E]] = {}
+    last = 0
+    # A million in a second: no call but those into C where an append follows another.
+    for entry in entries:
+        transaction = entry.transaction
+        events = transaction.events
+        order = transaction.order
+        event = events[0] if len(events) == 1 else None
+        # Not bytes but as long as them, where a replay left the data in its file.
+        if type(event) is not ev.RecordsAppended or len(event.block) >= block_bytes_max:
+            yield from _complete(runs, last)
+            yield TransactionRun(entry)
+            last = order
+            continue
+        run = runs.get(event.topic)
+        if run is not None and order == last + 1 and event.first_seq == run.next_seq:
+            block = event.block
+            records_left = run.records_left - event.count
+            bytes_left = run.bytes_left - len(block)
+            if (
+                records_left >= 0
+                and bytes_left >= 0
+                and block[1:4] == run.form
+                and entry.segment == run.segment
+                and _is_small(event)
+            ):
+                run.next_seq += event.count
+                run.records_left = records_left
+                run.bytes_left = bytes_left
+                run.events.append(event)
+                run.entries.append(entry)
+                last = order
+                continue
+        if run is not None or order != last + 1 or len(runs) == TOPICS_MAX:
+            # All of them, so that none reaches over much more than one comes to.
+            yield from _complete(runs, last)
+        last = order
+        run = TransactionRun(entry)
+        if run.begin(event):
+            runs[event.topic] = run
+        else:
+            yield from _complete(runs, last)
+            yield run
+    yield from _complete(runs, last)
+
+
+def _is_small(event: ev.RecordsAppended) -> bool:
+    """Whether an append has few records and changes nothing else."""
+    return event.count < RUN_BELOW and not event.cap_floor and not event.hops and event.key is None
+
+
+def _complete(runs: dict[int, TransactionRun[E]], order: int) -> Iterator[TransactionRun[E]]:
+    """No more appends follow the transaction `order` in these runs."""
+    for run in runs.values():
+        run.order = order
+        yield run
+    runs.clear()

@@ -3,58 +3,11 @@
 from __future__ import annotations
 
 from logqueue import events as ev
-from logqueue.core.apply.append_runs import RunBuilder
-from logqueue.core.apply.dispatch import apply
 from logqueue.core.apply.elapse import put_some_back
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_attributes import JobAttributeIndex
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.events import split_block
-
-RUNS_MAX = 64
-"""Topics whose appends wait for those that follow, at a time."""
-
-
-class Replay:
-    """Applies the events of the jobs log in their order, neighbouring appends to a topic as one."""
-
-    __slots__ = ("_runs", "_state")
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        # By topic. The appends of different topics may change places.
-        self._runs: dict[int, RunBuilder] = {}
-
-    def apply(self, event: ev.Event, segment: int) -> bool:
-        """Apply an event; False when it is an append that is applied with those that follow."""
-        # The data of larger blocks leaves memory by itself.
-        if type(event) is ev.RecordsAppended and len(event.block) < split_block.SPLIT_FROM_BYTES:
-            run = self._runs.get(event.topic)
-            if run is not None:
-                if run.take(event, segment):
-                    return False
-                self._end(self._runs.pop(event.topic))
-            elif len(self._runs) == RUNS_MAX:
-                self.catch_up()
-            run = RunBuilder()
-            if run.take(event, segment):
-                self._runs[event.topic] = run
-                return False
-        self.catch_up()
-        apply(self._state, event, segment)
-        return True
-
-    def catch_up(self) -> None:
-        """Apply what is still to be applied, before the state is used."""
-        if self._runs:
-            runs, self._runs = self._runs, {}
-            for run in runs.values():
-                self._end(run)
-
-    def _end(self, run: RunBuilder) -> None:
-        events = run.events
-        apply(self._state, run.joined() if len(events) > 1 else events[0], run.segment)
 
 
 def count_leases(state: State, event: ev.Event) -> None:

@@ -33,8 +33,9 @@ def _held(
     is added to it.
     """
     node = command.node
-    grant = queue.grant_of(command.seqs) if command.tokens is None and not counted else None
-    if grant is not None and grant.node == node and grant.deadline >= now:
+    grant = queue.grant_of(command.seqs, command.tokens)
+    is_held = grant is not None and grant.node == node and grant.deadline >= now
+    if is_held and (counted is None or counted.isdisjoint(command.seqs)):
         if counted is not None:
             counted.update(command.seqs)
         return [*command.seqs], []

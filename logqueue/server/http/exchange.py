@@ -182,7 +182,7 @@ class HttpExchange(msgspec.Struct, eq=False):
         self.request = HttpRequest(
             known.method,
             known.path,
-            b"",
+            known.query,
             known.headers,
             self,
             known.route.pattern,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from logqueue.server.auth import Key, KeyRing
+from logqueue.server.auth import Key, KeyRing, query_token
 from logqueue.server.http.head import RequestHead
 from logqueue.server.http.requests import HEADERS_READ, HttpRequest
 from logqueue.server.http.routing import Route
@@ -43,6 +43,7 @@ class KnownHead:
     """What an admitted head came to.
 
     Attributes:
+        query: Behind the path, as sent; without a secret.
         headers: Those that handlers read, without secrets.
         has_length: It has a `content-length`.
         is_json: A body behind it has a content type that the route takes.
@@ -51,6 +52,7 @@ class KnownHead:
 
     method: str
     path: bytes
+    query: bytes
     headers: list[tuple[bytes, bytes]]
     route: Route
     name: str
@@ -118,7 +120,7 @@ class HeadMemo:
         if (
             len(text) > KNOWN_HEAD_BYTES_MAX
             or not head.keep_alive
-            or head.query
+            or (head.query and not _is_query_kept(head, route))
             or route.handler is None
             or route.socket is not None
             or route.late_key
@@ -136,6 +138,7 @@ class HeadMemo:
         known = KnownHead(
             request.method,
             request.raw_path,
+            head.query,
             [one for one in head.headers if one[0] in HEADERS_READ - _NOT_KEPT],
             route,
             request.name,
@@ -162,3 +165,10 @@ class HeadMemo:
         if len(self._young) >= HEADS_MAX:
             self._young, self._old = {}, self._young
         self._young[digest] = known
+
+
+def _is_query_kept(head: RequestHead, route: Route) -> bool:
+    """Whether a query is one of few and no secret. Without a body it says which record is wanted,
+    or whose key it is, and seldom comes twice."""
+    has_body = b"content-length" in head.fields
+    return has_body and route.stream is None and query_token(head.query) is None

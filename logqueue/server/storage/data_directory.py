@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 import msgspec
 
+from logqueue.replica.restoring import is_unfinished
 from logqueue.segments.index import LogName
 from wal import HEAD_NAME, NO_SPACE, FileSystem, Log, WalCorrupt, head_path, segment_ids
 
@@ -109,6 +110,22 @@ def is_there(fs: FileSystem, data_dir: str, name: str) -> bool:
         return bool(segment_ids(fs, directory)) or HEAD_NAME in fs.listdir(directory)
     except FileNotFoundError:
         return False
+
+
+def require_finished(fs: FileSystem, data_dir: str) -> None:
+    """Refuse a directory into which a replica was restored in part.
+
+    Raises:
+        WalCorrupt: It is one.
+    """
+    if is_unfinished(fs, data_dir):
+        raise WalCorrupt(
+            data_dir,
+            None,
+            "a restore into this directory was not finished, so its logs are incomplete; nothing "
+            "was changed: start with --replica, which begins the restore again, or restore into "
+            "another directory",
+        )
 
 
 def require_jobs(fs: FileSystem, data_dir: str, known: Mapping[str, LogsRecord]) -> None:

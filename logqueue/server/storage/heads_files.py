@@ -32,7 +32,7 @@ from zlib import crc32
 import msgspec
 
 from logqueue.server.storage import payload_store
-from logqueue.server.storage.heads_frames import HeadsFrame, Shortening, Unusable
+from logqueue.server.storage.heads_frames import HeadsFrame, Unusable, without_data
 from wal import (
     FRAME_BYTES_MAX,
     FRAME_FIELDS,
@@ -277,25 +277,18 @@ def _made(file: File, segment: SegmentInfo) -> Generator[None, None, bytes]:
     _, header = decode_header(file.pread(HEADER_BYTES, 0))
     if header is None or (header.id, header.first) != (segment.id, segment.first):
         raise Unusable("its header is damaged")
+    frames = _SegmentFrames(file, segment, header)
     # How many entries there are is known at the end.
     body = bytearray(_ARRAY + bytes(4))
-    entries = 0
-    shortening = Shortening()
-    tail_at = watermark = done = 0
-    for number, (frame, known) in enumerate(_frames(file, segment, header), 1):
-        for entry in shortening.take(frame):
-            body += _encoder.encode(entry)
-            entries += 1
-        tail_at, watermark = frame.offset - FRAME_HEADER_BYTES, known
-        if len(body) > SHARE_MAX * max(tail_at, segment.bytes * TRIED_SHARE):
-            raise Unusable("too little of it is data")
-        done += len(frame.payload)
-        if done >= STEP_BYTES or number % STEP_FRAMES == 0:
-            done = 0
-            yield
-    for entry in shortening.rest():
+    entries = at = count = 0
+    for entry in without_data(frames):
         body += _encoder.encode(entry)
         entries += 1
+        if len(body) > SHARE_MAX * max(frames.tail_at, segment.bytes * TRIED_SHARE):
+            raise Unusable("too little of it is data")
+        if frames.tail_at >= at + STEP_BYTES or frames.count >= count + STEP_FRAMES:
+            at, count = frames.tail_at, frames.count
+            yield
     body[len(_ARRAY) : len(_ARRAY) + 4] = entries.to_bytes(4, "big")
     made = _HeadsHeader(
         payload_store.PAGE_BYTES,
@@ -304,39 +297,56 @@ def _made(file: File, segment: SegmentInfo) -> Generator[None, None, bytes]:
         segment.last,
         file.size(),
         segment.bytes,
-        watermark,
-        tail_at,
+        frames.watermark,
+        frames.tail_at,
         header.identity,
-        file.pread(FRAME_HEADER_BYTES, tail_at),
+        file.pread(FRAME_HEADER_BYTES, frames.tail_at),
         len(body),
         crc32(body),
     )
     return made.encode() + body
 
 
-def _frames(file: File, segment: SegmentInfo, header: SegmentHeader) -> Iterator[tuple[Frame, int]]:
-    """The frames of a segment with their watermarks, all checked, read window by window.
+class _SegmentFrames:
+    """The frames of a segment, all checked, read window by window.
 
-    Raises:
-        Unusable: One is damaged.
-        OSError: As the file system does.
+    Attributes:
+        count: How many were given by now.
+        tail_at: Where the last of them begins.
+        watermark: Of the last, once there are no more.
     """
-    salt = salt_of(header.identity, header.id)
-    offset, number, wanted = HEADER_BYTES, segment.first, WINDOW_BYTES
-    while number <= segment.last:
-        data = file.pread(min(wanted, segment.bytes - offset), offset)
-        walk = Walk(data, salt, number, segment.id, FRAME_BYTES_MAX, 0)
-        for frame in walk:
-            watermark = FRAME_FIELDS.unpack_from(data, frame.offset - FRAME_HEADER_BYTES)[3]
-            yield frame._replace(offset=offset + frame.offset), watermark
-        if walk.number == number:
-            needed = WINDOW_BYTES
-            if len(data) >= FRAME_HEADER_BYTES:
-                needed = frame_bytes(FRAME_FIELDS.unpack_from(data)[1])
-            if needed <= wanted or needed > segment.bytes - offset:
-                raise Unusable(f"frame {number}: {walk.problem}")
-            wanted = needed
-            continue
-        offset += walk.offset
-        number = walk.number
-        wanted = WINDOW_BYTES
+
+    def __init__(self, file: File, segment: SegmentInfo, header: SegmentHeader) -> None:
+        self.count = self.tail_at = self.watermark = 0
+        self._file = file
+        self._segment = segment
+        self._salt = salt_of(header.identity, header.id)
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Each frame once.
+
+        Raises:
+            Unusable: One is damaged.
+            OSError: As the file system does.
+        """
+        segment, new = self._segment, tuple.__new__
+        offset, first, wanted = HEADER_BYTES, segment.first, WINDOW_BYTES
+        while first <= segment.last:
+            data = self._file.pread(min(wanted, segment.bytes - offset), offset)
+            walk = Walk(data, self._salt, first, segment.id, FRAME_BYTES_MAX, 0)
+            for number, id, payload, at, _ in walk:
+                self.count += 1
+                self.tail_at = offset + at - FRAME_HEADER_BYTES
+                yield new(Frame, (number, id, payload, offset + at, None))
+            if walk.number == first:
+                needed = WINDOW_BYTES
+                if len(data) >= FRAME_HEADER_BYTES:
+                    needed = frame_bytes(FRAME_FIELDS.unpack_from(data)[1])
+                if needed <= wanted or needed > segment.bytes - offset:
+                    raise Unusable(f"frame {first}: {walk.problem}")
+                wanted = needed
+                continue
+            offset += walk.offset
+            first = walk.number
+            self.watermark = walk.watermark
+            wanted = WINDOW_BYTES

@@ -10,23 +10,26 @@ either log are one entry (`core/apply/append_runs`), whose data is gathered from
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from logqueue import events as ev
-from logqueue.core.apply.append_runs import AppendRun, RunBuilder
-from logqueue.core.apply.replay import RUNS_MAX
+from logqueue.core.apply.append_runs import AppendRun, TransactionRun, in_runs
 from logqueue.events import split_block
 from logqueue.events.split_block import SplitBlock, data_bounds, split
 from logqueue.server.storage.payload_store import PayloadStore, find_block, page_sums
 from wal import Frame
 
+RUN_BLOCK_BYTES_MAX: Final = 16 << 10
+"""Larger appends are entries of their own: to read one of a run may mean to read what is between
+them, too."""
+
 _U32: Final = Struct("<I")
-_U16_MAX: Final = (1 << 16) - 1
 
 
 class HeadsRun(msgspec.Struct, frozen=True, array_like=True):
@@ -34,15 +37,16 @@ class HeadsRun(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         frames: How many.
-        order: Of the last transaction. No other comes between the first and this one that is not
-            such an append.
+        begins, order: Of the first transaction and the last. No other comes between the two that is
+            not such an append.
         append: What the frames come to; its block may be a head.
         spans: Where the data is if it is left out, from `HeadsFrame.offset` on: for each append how
-            many bytes are in front of its data, and how many it has (u16 each).
+            many bytes are in front of its data, and how many it has (u32 each).
         sums: The checksum of the data of each append (u32 each).
     """
 
     frames: int
+    begins: int
     order: int
     append: AppendRun
     spans: bytes
@@ -75,105 +79,61 @@ class Unusable(Exception):
     """Why there is, or can be, no heads file of a segment."""
 
 
-class _Run:
-    """A run that grows.
+class _Decoded(NamedTuple):
+    """A frame and what it says."""
 
-    Attributes:
-        order: Of the last transaction.
+    frame: Frame
+    segment: int
+    transaction: ev.Transaction
+
+
+def without_data(frames: Iterable[Frame]) -> Iterator[HeadsFrame]:
+    """What a heads file says of the frames of a segment.
+
+    Raises:
+        Unusable: A block is needed whole.
     """
+    decoded = (_Decoded(frame, frame.segment, ev.decode(frame.payload)) for frame in frames)
+    for is_known, stretch in groupby(decoded, _is_known):
+        if is_known:
+            for run in in_runs(stretch, RUN_BLOCK_BYTES_MAX):
+                frame, _, transaction = run.entries[0]
+                if run.order == transaction.order:
+                    yield shortened(frame, transaction)
+                else:
+                    yield _of_run(run)
+        else:
+            for frame, _, transaction in stretch:
+                yield shortened(frame, transaction)
 
-    __slots__ = ("_begin", "_builder", "_end", "_first", "_spans", "_sums", "order")
 
-    def __init__(self) -> None:
-        self._builder = RunBuilder()
-        self._spans: list[int] = []
-        self._sums: list[int] = []
-        self._begin = self._end = self.order = 0
-        self._first: Frame | None = None
-
-    def take(self, event: ev.Event, order: int, frame: Frame) -> bool:
-        """Take in the only event of a frame, if it is an append like those before."""
-        blocks = event.record_blocks()
-        if len(blocks) != 1 or ev.encode(order, [event]) != frame.payload:
-            # A field that only a later version knows would be lost.
-            return False
-        (block,) = blocks
-        at = find_block(frame.payload, block, 0)
+def _of_run(run: TransactionRun[_Decoded]) -> HeadsFrame:
+    append = run.joined()
+    frames, begins = len(run.entries), run.entries[0].transaction.order
+    if data_bounds(append.block)[1] < split_block.SPLIT_FROM_BYTES:
+        whole = HeadsRun(frames, begins, run.order, append, b"", b"")
+        return HeadsFrame(run.entries[0].frame.offset, b"", [], whole)
+    spans: list[int] = []
+    sums: list[int] = []
+    first = end = 0
+    for (frame, _, _), event in zip(run.entries, run.events, strict=True):
+        block = event.block
         base, length = data_bounds(block)
-        begin = frame.offset + at + base
-        gap = begin - self._end if self._first is not None else 0
-        if at < 0 or gap > _U16_MAX or length > _U16_MAX:
-            return False
-        if not self._builder.take(event, frame.segment):
-            return False
-        if self._first is None:
-            self._first, self._begin = frame, begin
-        self._spans += (gap, length)
-        self._sums.append(crc32(memoryview(block)[base : base + length]))
-        self._end = begin + length
-        self.order = order
-        return True
-
-    def entry(self, order: int) -> HeadsFrame:
-        """What the heads file says; `order` is that of the last transaction by now."""
-        frames = len(self._builder.events)
-        if frames == 1:
-            assert self._first is not None
-            return shortened(self._first)
-        append = self._builder.joined()
-        if data_bounds(append.block)[1] < split_block.SPLIT_FROM_BYTES:
-            return HeadsFrame(self._begin, b"", [], HeadsRun(frames, order, append, b"", b""))
-        sums = Struct(f"<{frames}I").pack(*self._sums)
-        spans = Struct(f"<{len(self._spans)}H").pack(*self._spans)
-        head = msgspec.structs.replace(append, block=split(append.block).head)
-        return HeadsFrame(self._begin, b"", [], HeadsRun(frames, order, head, spans, sums))
+        begin = frame.offset + find_block(frame.payload, block, 0) + base
+        first = first or begin
+        spans += (begin - (end or begin), length)
+        sums.append(crc32(memoryview(block)[base : base + length]))
+        end = begin + length
+    head = msgspec.structs.replace(append, block=split(append.block).head)
+    packed = Struct(f"<{2 * frames}I").pack(*spans), Struct(f"<{frames}I").pack(*sums)
+    return HeadsFrame(first, b"", [], HeadsRun(frames, begins, run.order, head, *packed))
 
 
-class Shortening:
-    """The frames of a segment in their order, on their way into its heads file."""
-
-    def __init__(self) -> None:
-        # By topic. What is appended to different topics may change places.
-        self._runs: dict[int, _Run] = {}
-        self._order = 0
-
-    def take(self, frame: Frame) -> Iterator[HeadsFrame]:
-        """The next frame.
-
-        Yields:
-            The entries that are complete.
-
-        Raises:
-            Unusable: A block of it is needed whole.
-        """
-        transaction = ev.decode(frame.payload)
-        order, events = transaction.order, transaction.events
-        if order != self._order + 1:
-            # The other log may have a word between the two.
-            yield from self.rest()
-        self._order = order
-        event = events[0] if len(events) == 1 else None
-        if event is not None and event.holds_records:
-            run = self._runs.pop(event.topic, None)
-            if run is not None and run.take(event, order, frame):
-                self._runs[event.topic] = run
-                return
-            if run is not None:
-                yield run.entry(order - 1)
-            run = _Run()
-            if run.take(event, order, frame):
-                if len(self._runs) == RUNS_MAX:
-                    yield from self.rest()
-                self._runs[event.topic] = run
-                return
-        yield from self.rest()
-        yield shortened(frame, transaction)
-
-    def rest(self) -> Iterator[HeadsFrame]:
-        """What is still to be completed."""
-        runs, self._runs = self._runs, {}
-        for run in runs.values():
-            yield run.entry(max(each.order for each in runs.values()))
+def _is_known(entry: _Decoded) -> bool:
+    """Whether there is nothing in a frame that only a later version knows."""
+    order, events = entry.transaction.order, entry.transaction.events
+    # A frame that was lost to damage has no event.
+    return bool(events) and ev.encode(order, events) == entry.frame.payload
 
 
 def shortened(frame: Frame, transaction: ev.Transaction | None = None) -> HeadsFrame:
@@ -224,9 +184,9 @@ def _bin_header(length: int) -> bytes:
     return b"\xc6" + length.to_bytes(4, "big")
 
 
-def restored(frame: Frame, payloads: PayloadStore) -> ev.Transaction:
+def restored(frame: Frame, payloads: PayloadStore) -> tuple[int, ev.Transaction]:
     """The transaction of a frame, or the one that replaces those of a run, with blocks of which
-    the data is in the segment.
+    the data is in the segment; and the number of the first one.
 
     Raises:
         msgspec.DecodeError: The bytes are not a transaction of this version.
@@ -236,11 +196,11 @@ def restored(frame: Frame, payloads: PayloadStore) -> ev.Transaction:
         append: ev.Event = run.append
         if run.spans:
             append = append.with_blocks([_gathered(frame, run, payloads)])
-        return ev.Transaction(run.order, [append])
+        return run.begins, ev.Transaction(run.order, [append])
     transaction = ev.decode(frame.payload)
     if frame.left_out:
         _put_in_blocks(frame, transaction, payloads)
-    return transaction
+    return transaction.order, transaction
 
 
 def _gathered(frame: Frame, run: HeadsRun, payloads: PayloadStore) -> SplitBlock:

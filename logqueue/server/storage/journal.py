@@ -29,7 +29,7 @@ from logqueue.server.storage.data_directory import log_directory
 from logqueue.server.storage.heads_files import HeadsFiles
 from logqueue.server.storage.heads_frames import restored
 from logqueue.server.storage.housework import Housework
-from logqueue.server.storage.log_replay import LogEntry, LogReplay, in_order
+from logqueue.server.storage.log_replay import LogEntry, LogReplay, in_order, joined
 from logqueue.server.storage.payload_store import PayloadStore
 from logqueue.server.storage.reserve import Reserve
 from wal import (
@@ -179,6 +179,7 @@ class Journal:
                 read_short=heads.read if name == "jobs" and not read_everything else None,
             )
 
+        data_directory.require_finished(fs, data_dir)
         known = {} if set_damage_aside else data_directory.read(fs, data_dir)
         if not set_damage_aside:
             data_directory.require_jobs(fs, data_dir, known)
@@ -253,7 +254,6 @@ class Journal:
         replay = LogReplay(state, self.reach, last_order=self.order - 1)
         for entry in self.history(replay, lambda done, total: note(done / total)):
             replay.take(entry)
-        replay.catch_up()
         self._checkpointed |= replay.checkpointed
         self.order = replay.last_order + 1
         self.require_whole(replay.kept_from)
@@ -261,18 +261,25 @@ class Journal:
         note(1.0)
 
     def history(
-        self, replay: LogReplay, progress: Callable[[int, int], None] | None
+        self,
+        replay: LogReplay,
+        progress: Callable[[int, int], None] | None,
+        *,
+        joins: bool = True,
     ) -> Iterator[LogEntry]:
         """Both logs in the order of decisions.
 
         Args:
             replay: Learns how the jobs log begins.
             progress: Called after each segment with bytes done and bytes in all.
+            joins: Take neighbouring appends of few records as one transaction.
 
         Raises:
             WalCorrupt: A log is damaged, or a frame holds what this version cannot read.
         """
         jobs = decoded(self.jobs.read(progress), self.jobs.directory, 0, self.payloads)
+        if joins:
+            jobs = joined(jobs)
         opening = _opening(jobs)
         replay.open(opening)
         leases = decoded(self.leases.read(), self.leases.directory, 1, self.payloads)
@@ -308,20 +315,21 @@ class Journal:
             state: Changed in place.
         """
         log, replay = self.jobs, LogReplay(state, self.reach)
-        for entry in self.history(replay, None):
-            _, place, _, transaction, frame = entry
-            if not place and transaction.events and frame.number > log.durable:
-                replay.catch_up()
-                if not _is_valid_unsynced(state, transaction.events):
-                    replay.pass_over(entry)
-                    continue
-            replay.take(entry)
+        # Not joined: of each frame it must be known whether it counts.
+        for entry in self.history(replay, None, joins=False):
+            _, place, _, transaction, frame, _ = entry
+            is_unsynced = not place and transaction.events and frame.number > log.durable
+            if is_unsynced and not _is_valid_unsynced(state, transaction.events):
+                replay.pass_over(entry)
+            else:
+                replay.take(entry)
         replay.finish(is_clean=True)
 
     def reach(self, frame: Frame) -> None:
         """The events of a frame of the jobs log come next. Data of the segments before it leaves
         memory, so that a log of any size is replayed in the memory of one segment."""
-        self.payloads.in_frame(frame.segment, frame.offset, (frame.payload,))
+        if len(frame.payload) >= split_block.SPLIT_FROM_BYTES:
+            self.payloads.in_frame(frame.segment, frame.offset, (frame.payload,))
         is_first = frame.segment != self._reached
         self._reached = frame.segment
         if is_first and not self.jobs.losses:
@@ -627,10 +635,15 @@ def decoded(
     Raises:
         WalCorrupt: A frame holds what this version cannot read.
     """
+    new = tuple.__new__
     for frame in frames:
+        _, segment, payload, _, left_out = frame
         try:
-            left_out = frame.left_out
-            transaction = restored(frame, payloads) if left_out else ev.decode(frame.payload)
+            if left_out:
+                begins, transaction = restored(frame, payloads)
+            else:
+                transaction = ev.decode(payload)
+                begins = transaction.order
         except msgspec.MsgspecError as error:
             raise WalCorrupt(
                 segment_path(directory, frame.segment),
@@ -638,7 +651,7 @@ def decoded(
                 f"frame {frame.number} is whole but is not a transaction of this version: {error}; "
                 "nothing was changed. Start the version that wrote it",
             ) from error
-        yield LogEntry(transaction.order, place, frame.segment, transaction, frame)
+        yield new(LogEntry, (transaction.order, place, segment, transaction, frame, begins))
 
 
 def _opening(jobs: Iterator[LogEntry]) -> list[LogEntry]:

@@ -117,7 +117,6 @@ class LogFollower:
 
     def catch_up(self) -> None:
         """Make the state whole up to the last transaction that was taken."""
-        self._replay.catch_up()
         state = self.state
         while self._routed:
             topic = self._routed.pop()
@@ -132,8 +131,8 @@ class LogFollower:
         for event in events:
             topic = instances.get(event.topic)
             if isinstance(topic, QueueTopic):
-                self._replay.catch_up()
-                if topic.queue.returning or topic.queue.rests_to < event.at:
+                queue = topic.queue
+                if queue.returning or queue.rests_to < event.at:
                     elapse(topic, event.at, jobs_max=None)
 
     def _reach(self, frame: Frame) -> None:

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from logqueue import events as ev
+from logqueue.core.apply.append_runs import in_runs
 from logqueue.core.apply.checkpoints import introduce
 from logqueue.core.apply.dispatch import apply
 from logqueue.core.apply.replay import (
-    Replay,
     count_leases,
     end_alone,
     finish_replay,
     settle_replay,
 )
 from logqueue.core.state import State
+from logqueue.events import split_block
 from logqueue.server.storage.gaps import Gaps
 from wal import Frame
 
@@ -33,11 +34,12 @@ class LogEntry(NamedTuple):
     """A transaction as it was read.
 
     Attributes:
-        order: Its number.
+        order: Its number; the highest, if it replaces several.
         place: Which log, 0 for jobs and 1 for leases.
         segment: Id of the segment.
         transaction: What it says.
-        frame: What holds it.
+        frame: What holds it; the last, if there are several.
+        begins: Its number; the lowest, if it replaces several.
     """
 
     order: int
@@ -45,6 +47,7 @@ class LogEntry(NamedTuple):
     segment: int
     transaction: ev.Transaction
     frame: Frame
+    begins: int
 
 
 class OrderViolated(Exception):
@@ -79,7 +82,6 @@ class LogReplay:
         self.checkpointed: set[int] = set()
         self._state = state
         self._reach = reach
-        self._jobs = Replay(state)
         self._gaps = Gaps()
         self._has_begun = False
 
@@ -92,16 +94,14 @@ class LogReplay:
                     introduce(self._state, event)
 
     def take(self, entry: LogEntry) -> None:
-        """Apply a transaction; neighbouring appends with the next one, see `catch_up`."""
-        order, place, segment, transaction, frame = entry
+        """Apply a transaction."""
+        order, place, segment, transaction, frame, _ = entry
         if order > self.last_order:
             self.last_order = order
         events = transaction.events
-        jobs, gaps = self._jobs, self._gaps
-        if place or not events or gaps.count:
-            jobs.catch_up()
+        state, gaps = self._state, self._gaps
         if not events:
-            gaps.note(self._state, place)
+            gaps.note(state, place)
             return
         if place:
             self._take_leases(events)
@@ -110,30 +110,24 @@ class LogReplay:
         self._reach(frame)
         for event in events:
             if gaps.count:
-                jobs.catch_up()
-                gaps.check(self._state, event)
+                gaps.check(state, event)
             self.is_clean = False
             if event.at > self.last_at:
                 self.last_at = event.at
-            if jobs.apply(event, segment):
-                self.kept_from = max(self.kept_from, event.needed_from())
-                if isinstance(event, ev.Checkpointed):
-                    self.is_clean = event.clean
-                    if not event.more:
-                        self.checkpointed.add(event.first_segment or segment)
+            apply(state, event, segment)
+            self.kept_from = max(self.kept_from, event.needed_from())
+            if isinstance(event, ev.Checkpointed):
+                self.is_clean = event.clean
+                if not event.more:
+                    self.checkpointed.add(event.first_segment or segment)
 
     def pass_over(self, entry: LogEntry) -> None:
         """The same for a transaction of the jobs log that does not count."""
         self._has_begun = True
 
-    def catch_up(self) -> None:
-        """Apply what is still to be applied, before the state is used."""
-        self._jobs.catch_up()
-
     def settle(self) -> None:
         """Make the state one that can be read, and that later transactions continue: what a start
         settles at the end, but for what only a writer may do."""
-        self._jobs.catch_up()
         if self._gaps.count:
             self._gaps.close(self._state)
         settle_replay(self._state)
@@ -144,7 +138,6 @@ class LogReplay:
         Args:
             is_clean: Whether the log ends in an orderly shutdown; None for what it says itself.
         """
-        self._jobs.catch_up()
         if self._gaps.count:
             self._gaps.close(self._state)
         finish_replay(self._state, self.is_clean if is_clean is None else is_clean)
@@ -178,6 +171,21 @@ def in_order(jobs: Iterator[LogEntry], leases: Iterator[LogEntry]) -> Iterator[L
         yield from leases
 
 
+def joined(entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
+    """Transactions of the jobs log in their order, neighbouring appends of few records as one.
+
+    A start has many of them where producers did not batch. The one is what holds the last frame.
+    """
+    # The data of larger blocks leaves memory by itself.
+    for run in in_runs(entries, split_block.SPLIT_FROM_BYTES):
+        first, last = run.entries[0], run.entries[-1]
+        if len(run.entries) == 1:
+            yield last if run.order == last.order else last._replace(order=run.order)
+        else:
+            transaction = ev.Transaction(run.order, [run.joined()])
+            yield last._replace(order=run.order, transaction=transaction, begins=first.begins)
+
+
 class TransactionOrder:
     """Puts transactions of two logs in order that arrive log by log.
 
@@ -203,7 +211,7 @@ class TransactionOrder:
             OrderViolated: A later one of the other log was taken already.
         """
         if self._last is None:
-            self._last = entry.order - 1
+            self._last = entry.begins - 1
         if entry.order < self._last:
             raise OrderViolated(
                 f"transaction {entry.order} came when {self._last} had been taken already"
@@ -223,7 +231,7 @@ class TransactionOrder:
             else:
                 first = jobs or leases
                 assert self._last is not None
-                is_next = first[0].order <= self._last + 1
+                is_next = first[0].begins <= self._last + 1
                 if not is_next and not everything and len(first) < HELD_MAX:
                     return
             entry = first.popleft()

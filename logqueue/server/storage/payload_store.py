@@ -289,7 +289,7 @@ class PayloadStore:
             segment: Its id.
             offset: Where the first of these places is in its file.
             length: Of all the data, in bytes.
-            spans: Of each place how many bytes are in front of it, and how many it has (u16 each).
+            spans: Of each place how many bytes are in front of it, and how many it has (u32 each).
             sums: The checksum of each part (u32 each).
         """
         file = self._file(segment)
@@ -414,7 +414,7 @@ class PayloadStore:
             if data is not None:
                 self._cache.move_to_end(key)
                 return data[start:end]
-            bounds = [*accumulate(Struct(f"<{len(spans) // 2}H").unpack(spans))]
+            bounds = [*accumulate(Struct(f"<{len(spans) // 4}I").unpack(spans))]
             found = self._read(file, offset, bounds[-1])
             parts = [*map(found.__getitem__, map(slice, bounds[::2], bounds[1::2]))]
             wanted = Struct(f"<{len(sums) // 4}I").unpack(sums)

@@ -27,7 +27,7 @@ from logqueue.replica.manifest import ReplicaManifest, WriterInfo
 from logqueue.replica.mirror import MirrorDiverged, MirrorStale, ReplicaMirror
 from logqueue.replica.object_store import ObjectExists, ObjectStore, StoreError
 from logqueue.replica.reading import ReadVoid, ReplicaMissing, ReplicaReader, ReplicaUnreadable
-from logqueue.replica.restoring import RestoreProgress, RestoreRefused
+from logqueue.replica.restoring import RestoreProgress, RestoreRefused, settle
 from logqueue.replica.takeover import Takeover, TakeoverLost, create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter
 from logqueue.server.storage.data_directory import log_directory
@@ -109,6 +109,7 @@ class ReplicaStart:
         progress: Callable[[float], None] = lambda share: None,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        parallel: int = 1,
     ) -> None:
         """Nothing is read yet.
 
@@ -121,6 +122,7 @@ class ReplicaStart:
             progress: Called with the share of a restore that is done, 0.0 to 1.0.
             monotonic: A clock for durations, in seconds.
             pause: Waits so many seconds.
+            parallel: How many objects are fetched at the same time, in threads; 1 for none.
         """
         self._store = store
         self._fs = fs
@@ -129,7 +131,7 @@ class ReplicaStart:
         self._writer = WriterInfo(writer_id, options.address)
         self._progress = progress
         self._monotonic = monotonic
-        self._reader = ReplicaReader(store, pause=pause)
+        self._reader = ReplicaReader(store, parallel=parallel, pause=pause)
         self._takeover: Takeover | None = None
         self._note: ReplicaNote | None = None
         self._must_discard = False
@@ -145,6 +147,7 @@ class ReplicaStart:
         fs, data_dir = self._fs, self._options.data_dir
         with self._refusing():
             finish_setting_aside(fs, data_dir)
+            settle(fs, data_dir)
             if self._must_discard:
                 self._must_discard = self._lacks = False
                 logger.warning(

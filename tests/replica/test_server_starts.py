@@ -1,0 +1,351 @@
+"""A server and its replica: starts of all kinds, promises in sync mode, and who is refused when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logqueue.errors import Fenced, ReplicaUnavailable
+from logqueue.server.service import Phase
+from logqueue.server.storage.replica_start import ReplicaRefused
+from logqueue.testing.simulated_store import SimulatedObjects
+from tests.replica.fleet import FleetTime, Machine, fleet_test
+
+
+class Fleet:
+    """Some machines and their store."""
+
+    def __init__(self, mode: str = "sync", **settings: Any) -> None:
+        self.time = FleetTime()
+        self.shared = SimulatedObjects()
+        self.a, self.b = (
+            Machine(name, self.shared, self.time, mode=mode, **settings) for name in ("a", "b")
+        )
+
+
+@fleet_test
+async def test_a_burnt_machine_loses_nothing_in_sync_mode() -> None:
+    fleet = Fleet()
+    a = fleet.a
+    a.start()
+    await a.put()
+    asked = a.append(1, 2)
+    await a.write_disk()
+    assert not asked.is_granted(), "the replica does not have it yet"
+    await a.rest()
+    assert asked.is_granted()
+    a.burn()
+    a.start()
+    assert a.values() == [1, 2]
+    assert a.replication.writer.epoch == 2
+
+
+@fleet_test
+async def test_a_reply_waits_for_the_disk_alone_in_async_mode() -> None:
+    fleet = Fleet("async")
+    a = fleet.a
+    a.start()
+    asked = a.append(1)
+    await a.write_disk()
+    assert asked.is_granted()
+    a.burn()
+    a.start()
+    assert a.values() == []
+
+
+@fleet_test
+async def test_async_frames_are_shipped_after_their_lag() -> None:
+    fleet = Fleet("async")
+    a = fleet.a
+    a.start()
+    await a.rest()
+    shipped = a.replication.stats.puts
+    a.append(1)
+    await a.write_disk()
+    assert await a.ship() > 0
+    assert a.replication.stats.puts == shipped
+    fleet.time.pass_s(1.0)
+    await a.ship()
+    assert a.replication.stats.puts == shipped + 1
+    assert a.replication.frames_behind == 0
+
+
+@fleet_test
+async def test_large_amounts_do_not_wait_for_the_lag() -> None:
+    fleet = Fleet("async", replica_lag_ms=3_600_000, segment_max_bytes=1 << 30)
+    a = fleet.a
+    a.start()
+    await a.rest()
+    for _ in range(20):
+        a.append("x" * 65_000)
+        await a.write_disk()
+    await a.ship()
+    assert a.replication.writer.waiting_bytes < 1 << 20
+
+
+@fleet_test
+async def test_a_directory_that_is_ahead_is_uploaded() -> None:
+    fleet = Fleet("async")
+    a = fleet.a
+    a.start()
+    await a.rest()
+    a.append(1)
+    await a.write_disk()
+    a.kill()
+    a.start(replica_mode="sync")
+    assert a.values() == [1]
+    a.burn()
+    a.start()
+    assert a.values() == [1]
+
+
+@fleet_test
+async def test_what_a_power_cut_took_comes_back_from_the_replica() -> None:
+    """Frames are shipped as soon as they are written, before they are synced."""
+    fleet = Fleet()
+    a = fleet.a
+    a.start()
+    await a.rest()
+    runtime = a.runtime
+    assert runtime is not None
+    asked = a.append(1)
+    await a.turn()
+    log = runtime.engine.journal.jobs
+    with log._lock:
+        batches = log._committer._take()
+    log._committer._round(batches, sync=False)
+    a.replication.ship_all()
+    synced = log.durable
+    assert a.replication.progress.committed > synced
+    await a.turn()
+    assert not asked.is_granted(), "not synced"
+    for _ in range(8):
+        fs = a.fs
+        a.cut_power()
+        a.start()
+        assert a.values() == [1]
+        a.kill()
+        a.fs = fs
+
+
+@fleet_test
+async def test_a_server_that_was_replaced_is_refused_with_what_is_at_stake() -> None:
+    fleet = Fleet("async")
+    a, b = fleet.a, fleet.b
+    a.start()
+    fleet.time.pass_s(2)
+    await a.rest()
+    a.append(1, 2)
+    a.append(3)
+    await a.write_disk()
+    a.kill()
+    before = a.fs.contents()
+    b.start()
+    b.append(9)
+    fleet.time.pass_s(2)
+    await b.rest()
+    b.kill()
+    with pytest.raises(ReplicaRefused) as refused:
+        a.start()
+    assert "with 3 records and 0 acks" in str(refused.value)
+    assert "--discard-local" in str(refused.value)
+    after = a.fs.contents()
+    assert {p: d for p, d in after.items() if "LOCK" not in p} == {
+        p: d for p, d in before.items() if "LOCK" not in p
+    }
+    a.runtime = None
+    a.start(discard_local=True)
+    assert a.values() == [9]
+    kept = [path for path in a.fs.contents() if path.startswith("data/jobs.discarded-1/")]
+    assert kept
+
+
+@fleet_test
+async def test_a_takeover_alone_is_enough_to_refuse() -> None:
+    """The other server may have promised what its replica does not have."""
+    fleet = Fleet("async")
+    a, b = fleet.a, fleet.b
+    a.start()
+    fleet.time.pass_s(2)
+    await a.rest()
+    a.append(1)
+    await a.write_disk()
+    a.kill()
+    b.start()
+    b.kill()
+    with pytest.raises(ReplicaRefused, match=r"another server \(http://b:4000\) has taken over"):
+        a.start()
+
+
+@fleet_test
+async def test_a_server_that_lacks_what_another_has_written_catches_up() -> None:
+    fleet = Fleet()
+    a, b = fleet.a, fleet.b
+    a.start()
+    a.append(1)
+    await a.rest()
+    a.kill()
+    b.start()
+    for value in range(2, 200):
+        b.append(value)
+        await b.rest()
+    b.kill()
+    a.start()
+    assert a.values() == [*range(1, 200)]
+
+
+@fleet_test
+async def test_logs_that_ran_without_the_replica_are_compared_again() -> None:
+    """The note of the directory says nothing of frames that were written since."""
+    fleet = Fleet()
+    a = fleet.a
+    a.start()
+    a.append(1)
+    await a.rest()
+    await a.stop()
+    files = a.fs.kill_clone()
+    a.start()
+    a.append(2)
+    await a.rest()
+    await a.stop()
+    # The same directory, as it was before, goes on alone: its frames have the same numbers.
+    a.fs = files
+    a.start(replica=None, replica_mode="async")
+    runtime = a.runtime
+    assert runtime is not None
+    a.append(3)
+    await a.turn()
+    while runtime.engine.journal.jobs.step():
+        pass
+    a.kill()
+    with pytest.raises(ReplicaRefused, match="has other frames of the same numbers"):
+        a.start()
+
+
+@fleet_test
+async def test_another_log_is_refused() -> None:
+    fleet = Fleet()
+    fleet.a.start()
+    fleet.a.kill()
+    fleet.b.start(replica=None, replica_mode="async")
+    fleet.b.kill()
+    with pytest.raises(ReplicaRefused, match="is the replica of another log"):
+        fleet.b.start()
+
+
+@fleet_test
+async def test_a_store_that_cannot_be_reached_ends_the_start() -> None:
+    fleet = Fleet()
+    fleet.a.store.is_cut_off = True
+    with pytest.raises(ReplicaRefused, match="cannot be reached or used"):
+        fleet.a.start()
+
+
+# -- while the replica is away ---------------------------------------------------------------------
+
+
+@fleet_test
+async def test_replies_that_wait_too_long_are_refused_and_changes_with_them() -> None:
+    fleet = Fleet()
+    a = fleet.a
+    runtime = a.start()
+    watch = runtime.replica_watch
+    assert watch is not None
+    await a.put()
+    a.append(0)
+    await a.rest()
+    a.store.is_cut_off = True
+    first = a.append(1)
+    await a.write_disk()
+    watch.tick()
+    fleet.time.pass_s(6)
+    await a.ship()
+    second = a.append(2)
+    await a.write_disk()
+    watch.tick()
+    fleet.time.pass_s(6)
+    watch.tick()
+    await a.turn()
+    assert isinstance(first.refusal, ReplicaUnavailable)
+    assert second.refusal is None, "it has waited for 6 s of 10"
+    with pytest.raises(ReplicaUnavailable):
+        runtime.service.require_ready()
+    logged = runtime.engine.journal.jobs.appended
+    third = a.append(3)
+    await a.write_disk()
+    assert isinstance(third.refusal, ReplicaUnavailable)
+    assert "nothing was stored" in third.refusal.message
+    assert runtime.engine.journal.jobs.appended == logged
+    a.store.is_cut_off = False
+    fleet.time.pass_s(1)
+    watch.tick()
+    await a.rest()
+    assert second.is_granted()
+    watch.tick()
+    runtime.service.require_ready()
+    fourth = a.append(4)
+    await a.rest()
+    assert fourth.is_granted()
+    assert a.values() == [0, 1, 2, 4]
+
+
+@fleet_test
+async def test_an_async_server_works_on_and_says_when_it_is_too_far_behind() -> None:
+    fleet = Fleet("async", replica_lag_max_ms=30_000)
+    a = fleet.a
+    runtime = a.start()
+    await a.rest()
+    a.store.is_cut_off = True
+    for value in range(5):
+        asked = a.append(value)
+        await a.write_disk()
+        assert asked.is_granted()
+        fleet.time.pass_s(8)
+        await a.ship()
+        assert a.replication.state() == "behind"
+        if value < 3:
+            runtime.service.require_ready()
+    with pytest.raises(ReplicaUnavailable) as late:
+        runtime.service.require_ready()
+    assert late.value.detail is not None
+    assert late.value.detail["replica"]["state"] == "behind"
+    a.store.is_cut_off = False
+    fleet.time.pass_s(8)
+    await a.ship()
+    runtime.service.require_ready()
+    assert a.replication.state() == "current"
+    a.burn()
+    a.start()
+    assert a.values() == [*range(5)]
+
+
+# -- fencing -------------------------------------------------------------------------------------
+
+
+@fleet_test
+async def test_a_zombie_says_yes_to_no_client() -> None:
+    fleet = Fleet()
+    a, b = fleet.a, fleet.b
+    runtime = a.start()
+    await a.put()
+    a.append(1)
+    await a.rest()
+    waiting = a.append(2)
+    await a.write_disk()
+    b.start()
+    b.append(3)
+    await b.rest()
+    fenced: list[bool] = []
+    runtime.on_fenced = lambda: fenced.append(True)
+    await a.ship()
+    assert fenced == [True]
+    assert isinstance(waiting.refusal, Fenced)
+    assert runtime.service.phase is Phase.FENCED
+    with pytest.raises(Fenced) as refused:
+        a.append(4)
+    assert refused.value.detail == {"writer": "http://b:4000"}
+    assert await a.ship() > 100
+    runtime.drain()
+    await runtime.abort()
+    assert b.values() == [1, 3]
