@@ -137,6 +137,9 @@ class ClaimedJobs(msgspec.Struct, eq=False):
     metas: list[bytes] | None = None
     fates: Sequence[JobFate] | None = None
 
+    # Payloads must not get into the log with a traceback.
+    __repr__ = object.__repr__
+
     def __len__(self) -> int:
         return len(self.seqs)
 

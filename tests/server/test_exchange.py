@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from logqueue.core.results import ClaimedJobs
+from logqueue.server.engine.pending import Pending
 from logqueue.server.http.exchange import HttpExchange
-from logqueue.server.http.requests import Reply
+from logqueue.server.http.requests import HttpRequest, Reply
 
 
 class Line:
@@ -57,3 +59,15 @@ def test_an_answer_that_can_not_be_sent_is_told_so(how: str) -> None:
     short.answer(b"")
     assert bool(line.written) == (how == "here")
     assert bool(lost) == (how != "here")
+
+
+def test_what_is_logged_of_a_request_has_no_secrets_and_no_payloads() -> None:
+    """Event loops log callbacks with the objects that they belong to."""
+    line: Any = Line(Reply(b"private"), is_closing=False)
+    exchange = HttpExchange(line, keep_alive=True)
+    headers = [(b"authorization", b"Bearer private")]
+    exchange.request = HttpRequest("POST", b"/v0/topics/t", b"token=private", headers, exchange)
+    pending: Pending[Reply] = Pending(line, lambda context, result, spent: Reply(b""), "private")
+    jobs = ClaimedJobs([1], [1], 0, data=[b"private"])
+    for thing in (exchange, exchange.request, Reply(b"private"), pending, jobs):
+        assert "private" not in f"{thing} {thing!r} {[thing]}", type(thing)

@@ -85,6 +85,9 @@ class Pending(msgspec.Struct, Generic[T], eq=False):
     leave: Callable[[], None] | None = None
     on_undelivered: Callable[[], None] | None = None
 
+    # Context and result hold secrets and payloads: they must not get into the log.
+    __repr__ = object.__repr__
+
     # -- for the engine --------------------------------------------------------------------------
 
     def decide(

@@ -144,6 +144,9 @@ class HttpExchange(msgspec.Struct, eq=False):
     _gone: asyncio.Future[None] | None = None
     _body_bytes: int = 0
 
+    # Requests hold secrets: they must not get into the log with a traceback.
+    __repr__ = object.__repr__
+
     def admit(self, head: RequestHead) -> int:
         """Begin with the request whose head this is.
 

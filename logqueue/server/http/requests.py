@@ -110,6 +110,9 @@ class HttpRequest(msgspec.Struct, eq=False):
     began: float = msgspec.field(default_factory=time.perf_counter)
     _query: dict[str, str] | None = None
 
+    # Requests hold secrets: they must not get into the log with a traceback.
+    __repr__ = object.__repr__
+
     def allows(self, name: str) -> bool:
         """Whether the caller may know and touch the topic or router of this name."""
         return self.key is None or self.key.allows(name)
@@ -231,6 +234,9 @@ class Reply(msgspec.Struct, eq=False):
     content_type: tuple[bytes, bytes] = JSON_TYPE
     parts: Sequence[bytes] | None = None
     on_undelivered: Callable[[], None] | None = None
+
+    # Replies hold what clients keep here: that must not get into the log either.
+    __repr__ = object.__repr__
 
     @property
     def size(self) -> int:
