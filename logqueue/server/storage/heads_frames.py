@@ -91,7 +91,7 @@ def without_data(frames: Iterable[Frame]) -> Iterator[HeadsFrame]:
     """What a heads file says of the frames of a segment.
 
     Raises:
-        Unusable: A block is needed whole.
+        Unusable: A block of a frame was not found in it.
     """
     decoded = (_Decoded(frame, frame.segment, ev.decode(frame.payload)) for frame in frames)
     for is_known, stretch in groupby(decoded, _is_known):
@@ -137,11 +137,11 @@ def _is_known(entry: _Decoded) -> bool:
 
 
 def shortened(frame: Frame, transaction: ev.Transaction | None = None) -> HeadsFrame:
-    """A frame without the data of its blocks. All else of the payload stays as it is, byte by byte:
-    a field that only a later version knows is not lost.
+    """A frame without the data of its blocks, but of those that a start needs whole. All else of
+    the payload stays as it is, byte by byte: a field that only a later version knows is not lost.
 
     Raises:
-        Unusable: A block of it is needed whole.
+        Unusable: A block of it was not found in it.
     """
     payload, smallest = frame.payload, split_block.SPLIT_FROM_BYTES
     if len(payload) < smallest:
@@ -155,9 +155,7 @@ def shortened(frame: Frame, transaction: ev.Transaction | None = None) -> HeadsF
         blocks = [*event.record_blocks()]
         for index, block in enumerate(blocks):
             base, length = data_bounds(block)
-            if length >= smallest:
-                if event.keeps_blocks_whole:
-                    raise Unusable("a block of it is needed with its data")
+            if length >= smallest and not event.keeps_blocks_whole:
                 at = find_block(payload, block, done)
                 begin = at - len(_bin_header(len(block)))
                 if begin < done or payload[begin:at] != _bin_header(len(block)):
