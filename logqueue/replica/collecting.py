@@ -9,6 +9,9 @@ Takeover chunks stay for ever: each keeps the number at which the writer before 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
 
 from logqueue.replica.chain import LOGS
 from logqueue.replica.chunk import (
@@ -19,9 +22,14 @@ from logqueue.replica.chunk import (
     chunk_key,
     decode_chunk_header,
 )
-from logqueue.replica.manifest import ReplicaManifest, segment_key
+from logqueue.replica.manifest import (
+    MANIFEST_KEY,
+    ReplicaManifest,
+    encode_manifest,
+    segment_key,
+)
 from logqueue.replica.object_store import ObjectMissing, ObjectStore
-from logqueue.replica.reading import ReplicaDamaged
+from logqueue.replica.reading import ReplicaDamaged, ReplicaReader
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 
 HEADER_READ_BYTES = 4 << 10
@@ -93,3 +101,29 @@ def _is_takeover(store: ObjectStore, key: str) -> bool:
         # It may be one.
         return True
     return header is None or header.kind == "takeover"
+
+
+def collect(store: ObjectStore) -> int:
+    """Delete what the manifest makes needless, now. Readers who are in it must begin again.
+
+    Args:
+        store: Where the replica is; it may have a writer.
+
+    Returns:
+        How many objects were deleted.
+
+    Raises:
+        ReplicaUnreadable: There is no replica, or its manifest is damaged.
+        ObjectChanged: The manifest has changed meanwhile: call it again.
+        StoreError: The store cannot be read or written.
+    """
+    manifest, version = ReplicaReader(store, tries=1).manifest()
+    if manifest.garbage_before < manifest.start_chunk:
+        manifest = msgspec.structs.replace(manifest, garbage_before=manifest.start_chunk)
+        store.replace(MANIFEST_KEY, encode_manifest(manifest), version)
+    count = 0
+    keys = garbage(store, manifest)
+    while some := [*islice(keys, DELETE_TOGETHER)]:
+        store.delete(some)
+        count += len(some)
+    return count

@@ -6,40 +6,28 @@ then (writing.py), where the chunks that were read go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from logqueue.replica.chain import ChainBroken, ChainEnd, chain_start, extended
-from logqueue.replica.chunk import (
-    FORMAT as CHUNK_FORMAT,
-)
-from logqueue.replica.chunk import (
-    Chunk,
-    ChunkDamaged,
-    ChunkHeader,
-    chunk_key,
-    decode_chunk,
-    encode_chunk,
-)
+from logqueue.replica.chunk import FORMAT as CHUNK_FORMAT
+from logqueue.replica.chunk import Chunk, ChunkHeader, chunk_key, encode_chunk
 from logqueue.replica.manifest import (
     FORMAT,
     MANIFEST_KEY,
-    ManifestDamaged,
     ReplicaManifest,
     WriterInfo,
-    decode_manifest,
     encode_manifest,
 )
 from logqueue.replica.object_store import (
     ObjectChanged,
     ObjectExists,
-    ObjectMissing,
     ObjectStore,
     StoreUnavailable,
 )
-from logqueue.replica.reading import ReadVoid, ReplicaDamaged, ReplicaMissing, StoredManifest
+from logqueue.replica.reading import ReadVoid, ReplicaDamaged, ReplicaReader, StoredManifest
 
 BATCH_BYTES = 32 << 20
 """Chunks are received in batches of about so many bytes."""
@@ -122,24 +110,6 @@ def take_over(
     return _Attempt(store, writer, receive, from_epoch).made(known)
 
 
-def read_manifest(store: ObjectStore) -> StoredManifest:
-    """The manifest as it is now.
-
-    Raises:
-        ReplicaMissing: There is none.
-        ReplicaDamaged: It cannot be read.
-        StoreError: The store cannot be read.
-    """
-    try:
-        found = store.get(MANIFEST_KEY)
-    except ObjectMissing as error:
-        raise ReplicaMissing(f"{store.url} is not a replica: it has no {MANIFEST_KEY}") from error
-    try:
-        return StoredManifest(decode_manifest(found.data), found.version)
-    except ManifestDamaged as error:
-        raise ReplicaDamaged(f"{store.url}/{MANIFEST_KEY} is damaged: {error}") from error
-
-
 class _Attempt:
     """One try to become the writer."""
 
@@ -152,6 +122,7 @@ class _Attempt:
     ) -> None:
         self._from_epoch = from_epoch
         self._store = store
+        self._reader = ReplicaReader(store, tries=1)
         self._writer = writer
         self._receive = receive
 
@@ -190,7 +161,7 @@ class _Attempt:
         next one begins a later epoch."""
         epoch = self._from_epoch
         for _ in range(TRIES):
-            stored = read_manifest(self._store)
+            stored = self._reader.manifest()
             current = stored.manifest
             if epoch not in (None, current.epoch) and current.writer.id != self._writer.id:
                 raise TakeoverLost(current.writer)
@@ -212,7 +183,7 @@ class _Attempt:
         elif end.number == manifest.start_chunk - 1:
             digest = manifest.start_digest
         else:
-            chunk = self._chunk(manifest, end.number)
+            chunk = self._reader.chunk(end.number)
             if chunk is None:
                 raise ReadVoid(f"{self._key(end.number)} is not there")
             digest = chunk.digest
@@ -222,58 +193,24 @@ class _Attempt:
     def _read_to_the_end(self, manifest: ReplicaManifest, end: ChainEnd) -> ChainEnd:
         batch: list[Chunk] = []
         size = 0
-        first = end.number + 1
-        for chunk in self._chunks(manifest, end):
+        for chunk in self._reader.chunks(end.number + 1, end.digest):
             if chunk.header.epoch > manifest.epoch:
                 raise TakeoverLost(None)
+            if size >= BATCH_BYTES:
+                # What is read behind the collector may be what a writer of the past has put there.
+                self._confirmed(manifest, batch[0].header.number)
+                self._receive(batch, end)
+                batch, size = [], 0
             try:
                 end = extended(end, chunk)
             except ChainBroken as error:
                 raise ReplicaDamaged(f"{self._key(chunk.header.number)}: {error}") from error
             batch.append(chunk)
             size += sum(map(len, chunk.data))
-            if size >= BATCH_BYTES:
-                self._deliver(manifest, first, batch, end)
-                batch, size, first = [], 0, end.number + 1
+        # The last step of the reader has looked at the boundary.
         if batch:
-            self._deliver(manifest, first, batch, end)
+            self._receive(batch, end)
         return end
-
-    def _deliver(
-        self, manifest: ReplicaManifest, first: int, batch: list[Chunk], end: ChainEnd
-    ) -> None:
-        # Behind the collector, what was read may be what a writer of the past has put there.
-        self._confirmed(manifest, first)
-        self._receive(batch, end)
-
-    def _chunks(self, manifest: ReplicaManifest, end: ChainEnd) -> Iterator[Chunk]:
-        number = end.number + 1
-        while True:
-            chunk = self._chunk(manifest, number)
-            if chunk is None:
-                beyond = next(iter(self._store.list("chunks/", chunk_key(number))), None)
-                if beyond is None:
-                    return
-                # The writer may have gone on meanwhile.
-                chunk = self._chunk(manifest, number)
-                if chunk is None:
-                    self._confirmed(manifest, number)
-                    raise ReplicaDamaged(f"{self._key(number)} is missing: {beyond.key} is there")
-            yield chunk
-            number += 1
-
-    def _chunk(self, manifest: ReplicaManifest, number: int) -> Chunk | None:
-        try:
-            data = self._store.get(chunk_key(number)).data
-        except ObjectMissing:
-            return None
-        try:
-            chunk = decode_chunk(data, number)
-        except ChunkDamaged as error:
-            raise ReplicaDamaged(f"{self._key(number)}: {error}") from error
-        if (chunk.header.log_id, chunk.header.leases_id) != (manifest.log_id, manifest.leases_id):
-            raise ReplicaDamaged(f"{self._key(number)} is of another log, {chunk.header.log_id}")
-        return chunk
 
     def _confirmed(self, manifest: ReplicaManifest, number: int) -> StoredManifest:
         """The manifest as it is now, if this attempt is not void by it.
@@ -281,7 +218,7 @@ class _Attempt:
         A chunk that was read, found missing or created means something only while the collector has
         not come to it, and collectors follow writers of later epochs, too.
         """
-        stored = read_manifest(self._store)
+        stored = self._reader.manifest()
         current = stored.manifest
         if (current.epoch, current.writer.id) != (manifest.epoch, self._writer.id):
             raise TakeoverLost(current.writer)

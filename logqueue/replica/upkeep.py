@@ -41,8 +41,7 @@ from logqueue.replica.object_store import (
     StoreError,
     StoreUnavailable,
 )
-from logqueue.replica.reading import ReplicaDamaged, StoredManifest
-from logqueue.replica.takeover import read_manifest
+from logqueue.replica.reading import ReplicaDamaged, ReplicaReader, StoredManifest
 
 SEGMENTS_TOGETHER = 64
 """Segments that share a change of the manifest, at most."""
@@ -140,8 +139,8 @@ class ReplicaUpkeep:
 
     def may_drop_before(self, log: LogName) -> int:
         """See ReplicaWriter."""
-        entries = [entry.id for entry in self.stored.manifest.segments if entry.log == log]
-        return entries[-1] + 1 if entries else 0
+        newest = newest_listed(self.stored.manifest).get(log, 0)
+        return newest + 1 if newest else 0
 
     def step(self, end: ChainEnd, kept_from: Mapping[LogName, int]) -> bool:
         """One step of `ReplicaWriter.tidy`.
@@ -234,7 +233,11 @@ class ReplicaUpkeep:
         if facts is None:
             header = read_chunk_header(self._store, number)
             if header is None:
-                raise ReplicaDamaged(f"{self._store.url}/{chunk_key(number)} is missing")
+                self._read_again()
+                key = chunk_key(number)
+                if self.stored.manifest.garbage_before > number:
+                    raise StoreUnavailable(f"{self._store.url}/{key} was collected meanwhile")
+                raise ReplicaDamaged(f"{self._store.url}/{key} is missing")
             facts = self.facts[number] = facts_of(header)
         return facts
 
@@ -268,7 +271,7 @@ class ReplicaUpkeep:
         raise StoreUnavailable(f"{self._store.url}/{MANIFEST_KEY} changed in each of {TRIES} tries")
 
     def _read_again(self) -> None:
-        stored = read_manifest(self._store)
+        stored = ReplicaReader(self._store, tries=1).manifest()
         if not is_same_writer(stored.manifest, self.stored.manifest):
             raise ManifestLost
         self.adopt(stored)
@@ -278,10 +281,11 @@ class ReplicaUpkeep:
         before, now = self.stored.manifest, stored.manifest
         self.stored = stored
         self._is_stale = False
-        listed = {(entry.log, entry.id) for entry in now.segments}
-        self._uploads = [e for e in self._uploads if (e.log, e.id) not in listed]
+        newest = newest_listed(now)
+        self._uploads = [e for e in self._uploads if e.id > newest.get(e.log, 0)]
         if now.start_chunk > self._starts[-1][1]:
             self._starts.append((self._monotonic(), now.start_chunk))
+        listed = {(entry.log, entry.id) for entry in now.segments}
         for entry in before.segments:
             if (entry.log, entry.id) not in listed:
                 self._garbage += segment_keys(entry.log, entry.id)
@@ -293,8 +297,8 @@ class ReplicaUpkeep:
         self, manifest: ReplicaManifest, end: ChainEnd, kept_from: Mapping[LogName, int]
     ) -> ReplicaManifest:
         """A manifest with all that is new."""
-        listed = {(entry.log, entry.id) for entry in manifest.segments}
-        added = [entry for entry in self._uploads if (entry.log, entry.id) not in listed]
+        newest = newest_listed(manifest)
+        added = [entry for entry in self._uploads if entry.id > newest.get(entry.log, 0)]
         kept = {
             log: first
             for log in LOGS
@@ -315,13 +319,13 @@ class ReplicaUpkeep:
     def _start(self, manifest: ReplicaManifest, end: ChainEnd) -> tuple[int, str]:
         """The first chunk with a frame that no listed segment has, and the digest before it."""
         covered = {entry.log: entry.last for entry in manifest.segments}
-        number = manifest.start_chunk
+        number, digest = manifest.start_chunk, manifest.start_digest
         while number <= end.number:
             facts = self._facts(number)
             if any(last > covered.get(log, 0) for log, last in facts.lasts.items()):
                 return number, facts.previous
-            number += 1
-        return number, end.digest
+            number, digest = number + 1, end.digest
+        return number, digest
 
     def _boundary(self) -> int:
         """Where reading has begun long enough ago: those who began before it have come further."""
@@ -350,7 +354,7 @@ class ReplicaUpkeep:
         if not self._keep_ms or not past:
             return manifest
         needed = past[-1]
-        newest = {entry.log: entry.id for entry in manifest.segments}
+        newest = newest_listed(manifest)
         # The newest of each log says where the next one begins, so it stays.
         segments = tuple(
             entry
@@ -391,6 +395,11 @@ class ReplicaUpkeep:
             self._garbage.popleft()
         self.stats.collected += len(keys)
         return bool(keys)
+
+
+def newest_listed(manifest: ReplicaManifest) -> dict[LogName, int]:
+    """Id of the last segment of each log that is listed."""
+    return {entry.log: entry.id for entry in manifest.segments}
 
 
 def is_same_writer(one: ReplicaManifest, other: ReplicaManifest) -> bool:

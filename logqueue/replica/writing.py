@@ -35,8 +35,8 @@ from logqueue.replica.object_store import (
     StoreError,
     StoreUnavailable,
 )
-from logqueue.replica.reading import ReplicaUnreadable
-from logqueue.replica.takeover import Takeover, TakeoverLost, read_manifest, take_over
+from logqueue.replica.reading import ReplicaReader, ReplicaUnreadable
+from logqueue.replica.takeover import Takeover, TakeoverLost, take_over
 from logqueue.replica.upkeep import (
     ManifestLost,
     ReplicaUpkeep,
@@ -150,6 +150,7 @@ class ReplicaWriter:
         self.end: ChainEnd = takeover.end
         self.stats = ShippingStats()
         self._store = store
+        self._reader = ReplicaReader(store, tries=1)
         self._source = source
         self._monotonic = monotonic
         self._chunk_bytes_max = chunk_bytes_max
@@ -162,6 +163,7 @@ class ReplicaWriter:
         self._beat = 0
         # Epoch of another writer that is in the manifest and has taken no number yet; since when.
         self._candidate: tuple[int, float] | None = None
+        self._is_reclaiming = False
         self._committed_at = monotonic()
         self._upkeep = ReplicaUpkeep(
             store,
@@ -256,6 +258,8 @@ class ReplicaWriter:
             return self._ship()
 
     def _ship(self) -> bool:
+        if self._is_reclaiming:
+            self._reclaim()
         self._pending = self._pending or self._next_chunk()
         if self._pending is None:
             return False
@@ -336,7 +340,7 @@ class ReplicaWriter:
 
     def _look_for_others(self) -> None:
         number, ours = self.end.number + 1, self.manifest
-        current = read_manifest(self._store).manifest
+        current = self._reader.manifest().manifest
         if is_same_writer(current, ours):
             return
         header = read_chunk_header(self._store, number)
@@ -347,32 +351,39 @@ class ReplicaWriter:
 
     def _gives_way(self) -> bool:
         """Whether the next number is left to a candidate for now. When it does not come, this
-        writer takes over from it."""
-        if self._candidate is None:
+        writer begins an epoch of its own."""
+        if self._candidate is None or self._is_reclaiming:
             return False
-        (epoch, since), now = self._candidate, self._monotonic()
-        if now < since + CANDIDATE_S:
+        now = self._monotonic()
+        if now < self._candidate[1] + CANDIDATE_S:
             return now < self._committed_at + CANDIDATE_PAUSE_S
+        self._is_reclaiming = True
+        return False
+
+    def _reclaim(self) -> None:
+        """Take over from a candidate that has not come. Until that has succeeded, the next number
+        may have a takeover chunk of this writer."""
         try:
             takeover = take_over(self._store, self.writer, self.end, self._require_own)
         except TakeoverLost:
-            self._candidate = epoch, now
-            return True
+            # There is another one, which is alive.
+            self._fence()
         self.epoch = takeover.stored.manifest.epoch
         self.end = takeover.end
         self._upkeep.adopt(takeover.stored)
         self._candidate = None
-        return False
+        self._is_reclaiming = False
 
     def _require_own(self, chunks: Sequence[Chunk], end: ChainEnd) -> None:
         """Behind the last chunk that this writer knows, only its own takeovers may come."""
-        if any(chunk.header.writer != self.writer.id for chunk in chunks):
-            self._fence()
+        for chunk in chunks:
+            if (chunk.header.writer, chunk.header.kind) != (self.writer.id, "takeover"):
+                self._fence()
 
     def _fence(self) -> NoReturn:
         writer: WriterInfo | None = None
         with suppress(StoreError, ReplicaUnreadable):
-            writer = read_manifest(self._store).manifest.writer
+            writer = self._reader.manifest().manifest.writer
         self._fenced = WriterFenced(writer)
         raise self._fenced
 

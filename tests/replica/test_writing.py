@@ -13,7 +13,8 @@ from logqueue.replica.frame_source import JournalFrames
 from logqueue.replica.manifest import WriterInfo, segment_key
 from logqueue.replica.memory_store import MemoryStore
 from logqueue.replica.object_store import ObjectMissing
-from logqueue.replica.takeover import create_replica, read_manifest, take_over
+from logqueue.replica.reading import ReplicaReader
+from logqueue.replica.takeover import create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter, WriterFenced
 from logqueue.segments.index import decode_index
 from logqueue.server.storage.journal import Journal
@@ -155,7 +156,7 @@ def test_sealed_segments_replace_chunks() -> None:
     ship_all(writer)
     while writer.tidy():
         clock.now += 3
-    manifest = read_manifest(store).manifest
+    manifest = ReplicaReader(store).manifest().manifest
     assert manifest == writer.manifest
     files = files_of(journal)
     for log in LOGS:
@@ -233,7 +234,7 @@ def test_a_writer_that_hands_over_has_committed_everything(world: World) -> None
     make(store, journal)
     writer = start(store, journal, clock, chunk_bytes_max=500)
     writer.hand_over()
-    assert read_manifest(store).manifest.is_released
+    assert ReplicaReader(store).manifest().manifest.is_released
     assert writer.committed == {name: log.written for name, log in journal.logs.items()}
     start(store, journal, clock, who=WriterInfo("next", ""))
-    assert not read_manifest(store).manifest.is_released
+    assert not ReplicaReader(store).manifest().manifest.is_released
