@@ -36,6 +36,7 @@ from logqueue.server.service import Phase, Service
 from logqueue.version import __version__
 
 PREFIX = "logqueue_"
+REPLICA_STATES = ("current", "behind", "stalled", "fenced", "ended")
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 FSYNC_BUCKETS_US = (50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_000)
 REQUEST_BUCKETS_S = (
@@ -287,6 +288,7 @@ class Metrics(ev.RecordVisitor):
         """All families without a label for topics or routers."""
         yield from self._gauges(totals)
         yield from self._wal_counters()
+        yield from self._replica_metrics()
         yield from self._job_counters()
         yield from self._request_metrics()
         yield from _process.collect()
@@ -441,6 +443,47 @@ class Metrics(ev.RecordVisitor):
             buckets=self.fsync_us.buckets(),
             sum_value=self.fsync_us.sum,
         )
+
+    def _replica_metrics(self) -> Iterator[Metric]:
+        replication = self._service.replication
+        if replication is None:
+            return
+        writer, stats = replication.writer, replication.stats
+        for name, gauge, text in (
+            (
+                "replica_lag_seconds",
+                writer.lag_ms / 1000,
+                "For how long the oldest frame that is not in the replica has been written.",
+            ),
+            (
+                "replica_lag_bytes",
+                writer.waiting_bytes,
+                "About how many bytes are written and not in the replica.",
+            ),
+            (
+                "replica_lag_frames",
+                replication.frames_behind,
+                "Frames of the jobs log that are not in the replica.",
+            ),
+            ("replica_epoch", writer.epoch, "Epoch of this writer."),
+            ("replica_chunks", writer.chunks_behind, "Chunks that a restore reads."),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, text, gauge)
+        state = GaugeMetricFamily(
+            PREFIX + "replica_state", "1 for the state the replica is in.", labels=["state"]
+        )
+        current = replication.state()
+        for name in REPLICA_STATES:
+            state.add_metric([name], int(name == current))
+        yield state
+        for name, value, text in (
+            ("replica_puts", stats.puts, "Chunks committed."),
+            ("replica_put_seconds", stats.put_s, "Seconds that they took together."),
+            ("replica_put_bytes", writer.stats.chunk_bytes, "Bytes of them."),
+            ("replica_segments", writer.upkeep_stats.segments, "Sealed segments uploaded."),
+            ("replica_failures", stats.put_failures, "Calls of the store that failed."),
+        ):
+            yield CounterMetricFamily(PREFIX + name, text, value)
 
     def _job_counters(self) -> Iterator[Metric]:
         for name, value, text in (

@@ -522,9 +522,11 @@ class Runtime:
         engine = self.engine
         loop = asyncio.get_running_loop()
         replication = self.replication
-        waits_for_replica = replication is not None and replication.is_sync
-        progress = replication.progress if replication is not None and waits_for_replica else None
-        barrier = CommitBarrier(engine.journal.jobs, loop, progress)
+        if replication is not None and replication.is_sync:
+            progress = replication.progress
+            barrier = CommitBarrier(engine.journal.jobs, loop, progress, progress.waited_ms)
+        else:
+            barrier = CommitBarrier(engine.journal.jobs, loop)
         self._dispatcher = dispatcher = Dispatcher(
             engine,
             barrier,

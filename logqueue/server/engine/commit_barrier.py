@@ -28,7 +28,11 @@ class CommitBarrier:
     """
 
     def __init__(
-        self, log: Log, loop: asyncio.AbstractEventLoop, progress: Progress | None = None
+        self,
+        log: Log,
+        loop: asyncio.AbstractEventLoop,
+        progress: Progress | None = None,
+        waited_ms: Callable[[int], float] | None = None,
     ) -> None:
         """Nothing waits yet.
 
@@ -36,9 +40,12 @@ class CommitBarrier:
             log: Is woken when something waits for it.
             loop: Where replies are released.
             progress: How far the log has come; that of the log itself by default.
+            waited_ms: For how long a position that is durable only now has waited for the replica,
+                in ms; None when nothing waits for one.
         """
         self._log = log
         self._progress = progress or log.progress
+        self._waited_ms = waited_ms
         self._loop = loop
         self._written: list[tuple[int, int, Release]] = []
         self._durable: list[tuple[int, int, int, Release]] = []
@@ -112,6 +119,11 @@ class CommitBarrier:
             self._next_written = self._written[0][0]
         if (durable <= log.durable and written <= log.written) or log.failure is not None:
             self._open()
+
+    def replica_ms(self, durable: int) -> float | None:
+        """For how long a position that was just reached has waited for the replica, after the disk
+        had it, in ms; None when nothing waits for one."""
+        return None if self._waited_ms is None else self._waited_ms(durable)
 
     async def wait(self, written: int, durable: int) -> float:
         """Wait for both positions; returns for how long, in ms.

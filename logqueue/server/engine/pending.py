@@ -47,13 +47,24 @@ class Spent(msgspec.Struct, eq=False):
         executed_ms: Deciding, logging and applying.
         waited_ms: Waiting, for jobs or for the end of a coalescing window.
         held_ms: Waiting for the log.
+        replica_ms: The part of it in which the log waited for the replica; None unless replies wait
+            for one.
         shown: What replies say of it; None before the first.
     """
 
     executed_ms: float = 0.0
     waited_ms: float = 0.0
     held_ms: float = 0.0
+    replica_ms: float | None = None
     shown: bytes | None = None
+
+    def held_timings(self, *, was_held: bool) -> dict[str, float]:
+        """What replies say of `held_ms`; zeros unless it was for a promise of the reply."""
+        held_ms = self.held_ms if was_held else 0.0
+        if self.replica_ms is None:
+            return {"fsync_ms": held_ms}
+        replica_ms = min(self.replica_ms, held_ms)
+        return {"fsync_ms": held_ms - replica_ms, "replica_ms": replica_ms}
 
 
 class Pending(msgspec.Struct, Generic[T], eq=False):
@@ -156,6 +167,7 @@ class Pending(msgspec.Struct, Generic[T], eq=False):
     def _release(self, failure: LogqueueError | None) -> None:
         if self._spent.held_ms:
             self._spent.held_ms += time.perf_counter() * 1000
+            self._spent.replica_ms = self._barrier.replica_ms(self._durable)
         if failure is not None:
             self._refusal = failure
         sink, self._sink = self._sink, None
@@ -234,6 +246,7 @@ def decide_all(
 def _release_all(waiting: list[Pending[Any]], spent: Spent, failure: LogqueueError | None) -> None:
     if spent.held_ms:
         spent.held_ms += time.perf_counter() * 1000
+        spent.replica_ms = waiting[0]._barrier.replica_ms(waiting[0]._durable)
     for pending in waiting:
         if failure is not None:
             pending._refusal = failure

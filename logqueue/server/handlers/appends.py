@@ -54,8 +54,9 @@ def append_timings(engine: Engine, topic: str, result: cmd.AppendResult, spent: 
         return b""
     if spent.shown is None:
         written = engine.state.topics.get(topic)
-        held_ms = spent.held_ms if written is not None and written.config.durable else 0.0
-        spent.shown = further_timings(wal_append_ms=spent.executed_ms, fsync_ms=held_ms)
+        was_held = written is not None and written.config.durable
+        held = spent.held_timings(was_held=was_held)
+        spent.shown = further_timings(wal_append_ms=spent.executed_ms, **held)
     return spent.shown
 
 

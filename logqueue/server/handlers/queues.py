@@ -99,7 +99,8 @@ def _acked(context: tuple[HttpRequest, Engine], result: cmd.SettleResult, spent:
     if spent.shown is None:
         topic: Topic | None = engine.state.topics.get(request.name)
         was_synced = spent.held_ms > 0 and topic is not None and topic.config.durable
-        spent.shown = replies.further_timings(fsync_ms=spent.held_ms) if was_synced else b""
+        timings = spent.held_timings(was_held=was_synced) if was_synced else {}
+        spent.shown = replies.further_timings(**timings)
     performance = replies.performance(request.began, spent.shown)
     return Reply(replies.encode_settled(request.name, "acked", result, performance))
 
