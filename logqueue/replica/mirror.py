@@ -293,6 +293,11 @@ class ReplicaMirror:
         self._sync()
         return growth
 
+    def forget_before(self, name: LogName, id: int) -> None:
+        """Segments of a log with a lower id were removed."""
+        log = self._logs[name]
+        log.ids = [kept for kept in log.ids if kept >= id]
+
     def wipe(self) -> None:
         """Remove the local logs.
 

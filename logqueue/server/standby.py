@@ -384,6 +384,7 @@ class Standby:
             raise _Lost(str(error)) from error
         self._vigil.saw(signs)
         await self._release_held()
+        await self._in_thread(self._drop_old)
         self._note_current(began)
         return True
 
@@ -399,6 +400,17 @@ class Standby:
         return self._served.note_growth(
             grown.log, grown.header, grown.end, grown.last, grown.frames
         )
+
+    def _drop_old(self) -> None:
+        """Remove local segments that the present no longer needs. All that says so is here."""
+        follower, manifest = self._served, self._mirror.manifest
+        assert follower is not None and manifest is not None
+        for name, log in follower.journal.logs.items():
+            segments = log.segments()
+            kept_from = min(manifest.kept_from.get(name, 0), segments[-1].id)
+            if segments[0].id < kept_from:
+                follower.journal.drop_segments(log, kept_from)
+                self._mirror.forget_before(name, kept_from)
 
     def _look_for_signs(self) -> _Signs:
         heartbeat = self._reader.heartbeat()

@@ -74,13 +74,13 @@ def test_a_follower_has_the_state_of_the_writer(seed: int, monkeypatch: pytest.M
     rng = Random(seed)
     story.world.step()
     standby = Follower(story.world, rng)
-    drop_before = Journal._drop_before
+    drop_before = Journal.drop_segments
 
     def staged(journal: Journal, log: Log, segment: int) -> None:
         standby.stage()
         drop_before(journal, log, segment)
 
-    monkeypatch.setattr(Journal, "_drop_before", staged)
+    monkeypatch.setattr(Journal, "drop_segments", staged)
     for _ in range(60):
         for _ in range(rng.randrange(1, 6)):
             story.turn()

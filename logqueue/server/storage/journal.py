@@ -470,9 +470,14 @@ class Journal:
             WalError, OSError: See `Log.drop_before`.
         """
         name = f"drop {log.directory}"
-        yield from self.housework.through(name, partial(self._drop_before, log, segment))
+        yield from self.housework.through(name, partial(self.drop_segments, log, segment))
 
-    def _drop_before(self, log: Log, segment: int) -> None:
+    def drop_segments(self, log: Log, segment: int) -> None:
+        """The same at once.
+
+        Raises:
+            WalError, OSError: See `Log.drop_before`.
+        """
         if log is self.jobs:
             self.payloads.pin_before(segment)
         log.drop_before(segment)
