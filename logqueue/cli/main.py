@@ -24,6 +24,7 @@ from logqueue.cli import (
     pipeline,
     promoting,
     records,
+    replicas,
     routers,
     serving,
     stats,
@@ -81,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
         routers,
         measuring,
         offline,
+        replicas,
         pipeline,
     ):
         noun.add_to(commands)

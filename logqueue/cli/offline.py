@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logqueue.cli import exits, output
+from logqueue.cli import exits, output, replicas
 from logqueue.cli.arguments import Commands, add_json
+from logqueue.cli.directories import require_free, sync
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.output import TableColumn, number
 
@@ -61,13 +62,24 @@ def add_to(commands: Commands) -> None:
     restore = commands.add(
         "restore",
         _restore,
-        "make a data directory from a backup, and verify it",
-        examples=("logqueue restore /mnt/backup/monday logqueue-data",),
+        "make a data directory from a backup or a replica, and verify it",
+        more="From a replica, as it is now or as it was at any moment that is kept. A directory "
+        "that was restored to an earlier moment is a log of its own: start it without the replica "
+        "it came from, or with another one.",
+        examples=(
+            "logqueue restore /mnt/backup/monday logqueue-data",
+            "logqueue restore s3://backups/logqueue --to logqueue-data",
+            "logqueue restore s3://backups/logqueue --at 2026-11-22T18:00:00Z --dry-run",
+        ),
     )
-    restore.add_argument("copy", metavar="BACKUP")
+    restore.add_argument("copy", metavar="BACKUP", help="a backup, or the URL of a replica")
     restore.add_argument(
-        "directory", metavar="DATA_DIR", help="a directory that is empty or does not exist"
+        "directory",
+        nargs="?",
+        metavar="DATA_DIR",
+        help="a directory that is empty or does not exist",
     )
+    replicas.add_restore(restore)
     add_json(restore)
 
 
@@ -91,7 +103,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _backup(arguments: argparse.Namespace) -> int:
     source, target = _data_directory(arguments.directory), Path(arguments.copy)
-    _require_free(target)
+    require_free(target)
     with _held(source, may_run=True) as is_alone:
         report = _copied(source, target, is_alone=is_alone)
     return _summary(arguments, report, f"copied to {target}", target)
@@ -100,8 +112,15 @@ def _backup(arguments: argparse.Namespace) -> int:
 def _restore(arguments: argparse.Namespace) -> int:
     from logqueue.cli import check
 
-    source, target = _data_directory(arguments.copy), Path(arguments.directory)
-    _require_free(target)
+    if "://" in arguments.copy:
+        return replicas.restore_replica(arguments)
+    if arguments.at is not None or arguments.order is not None or arguments.dry_run:
+        raise UsageError("--at, --order and --dry-run are for replicas: name one by its URL")
+    named = arguments.to or arguments.directory
+    if named is None:
+        raise UsageError("name the data directory to make: logqueue restore BACKUP DATA_DIR")
+    source, target = _data_directory(arguments.copy), Path(named)
+    require_free(target)
     with _held(source):
         found = check.examine(source)
         if not found.is_sound:
@@ -164,18 +183,6 @@ def _held(directory: Path, *, may_run: bool = False) -> Iterator[bool]:
         os.close(fd)
 
 
-def _require_free(target: Path) -> None:
-    """Refuse a target that holds anything.
-
-    Raises:
-        UsageError: It does, or cannot be made.
-    """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} is not empty: name a directory that is empty or not there")
-    if not target.absolute().parent.is_dir():
-        raise UsageError(f"{target.absolute().parent} is not a directory: make it first")
-
-
 def _copied(source: Path, target: Path, *, is_alone: bool = True) -> Report:
     """Copy, compare, look the copy over, then give it its name."""
     from logqueue.cli import check
@@ -194,9 +201,9 @@ def _copied(source: Path, target: Path, *, is_alone: bool = True) -> Report:
         report = check.examine(draft)
         for folder in (draft, *(draft / name for name in LOGS)):
             if folder.is_dir():
-                _sync(folder)
+                sync(folder)
         draft.rename(target.absolute())
-        _sync(target.absolute().parent)
+        sync(target.absolute().parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
@@ -228,14 +235,6 @@ def _copy(source: Path, target: Path) -> None:
     with target.open("rb") as new:
         if hashlib.file_digest(new, "sha256").digest() != written.digest():
             raise CommandError(f"{target.name} reads back other than it was written: bad disk?")
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # -- reports -------------------------------------------------------------------------------------
