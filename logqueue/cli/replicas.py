@@ -265,7 +265,9 @@ def _show_verified(url: str, problems: list[str], report: Report | None, size: i
 
 
 def _gc(arguments: argparse.Namespace) -> int:
-    from logqueue.replica.verifying import collect, is_at_rest
+    from logqueue.replica.collecting import collect
+    from logqueue.replica.object_store import ObjectChanged
+    from logqueue.replica.verifying import is_at_rest, needless
 
     reader = _reader(arguments.replica)
     with _explained():
@@ -274,12 +276,15 @@ def _gc(arguments: argparse.Namespace) -> int:
                 "a server writes this replica, and removes what is not needed by itself; --force "
                 "does it all the same"
             )
-        found = collect(reader, dry_run=arguments.dry_run)
+        try:
+            count = needless(reader) if arguments.dry_run else collect(reader.store)
+        except ObjectChanged:
+            raise CommandError("a server has changed the manifest meanwhile; try again") from None
     if arguments.json:
-        output.json_line({"objects": found.objects, "garbage_before": found.before})
+        output.json_line({"objects": count, "dry_run": arguments.dry_run})
     else:
         done = "would be removed" if arguments.dry_run else "removed"
-        output.line(f"{output.count_of(found.objects, 'object')} {done}")
+        output.line(f"{output.count_of(count, 'object')} {done}")
     return exits.OK
 
 

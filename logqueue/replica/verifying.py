@@ -1,28 +1,26 @@
 """What a replica holds, whether all of it is sound, and what of it is needless.
 
-Owns: the look over all objects, every check that can be made without replaying, and collecting
-garbage where no writer does. Must not know: what the frames replay to, how a report is shown.
+Owns: the look over all objects, every check that can be made without replaying, and whether a
+writer is at rest. Must not know: what the frames replay to, how a report is shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
 from logqueue.replica.chain import LOGS, ChainBroken, ChainEnd, chain_start, extended
 from logqueue.replica.chunk import Chunk, LogName, chunk_key
-from logqueue.replica.collecting import DELETE_TOGETHER, garbage
+from logqueue.replica.collecting import garbage
 from logqueue.replica.manifest import (
     MANIFEST_KEY,
     ReplicaManifest,
     SegmentEntry,
-    encode_manifest,
     segment_key,
 )
-from logqueue.replica.object_store import ObjectChanged, ObjectStore, StoreUnavailable
 from logqueue.replica.reading import ReadVoid, ReplicaDamaged, ReplicaReader
 from logqueue.replica.restoring import RestoreProgress
 from wal import FRAME_BYTES_MAX, HEADER_BYTES, SegmentHeader, Walk, decode_header, salt_of
@@ -264,18 +262,6 @@ def _problem_of(entry: SegmentEntry, data: bytes, identity: bytes) -> str:
 # -- garbage -------------------------------------------------------------------------------------
 
 
-class CollectedGarbage(NamedTuple):
-    """What a collection has removed, or would.
-
-    Attributes:
-        objects: How many.
-        before: The chunk before which there are only takeovers now.
-    """
-
-    objects: int
-    before: int
-
-
 def is_at_rest(reader: ReplicaReader, seconds: float) -> bool:
     """Whether the writer does nothing: it has handed over, or its heartbeat does not change.
 
@@ -296,38 +282,15 @@ def is_at_rest(reader: ReplicaReader, seconds: float) -> bool:
     return reader.heartbeat() == beat and after == before
 
 
-def collect(reader: ReplicaReader, *, dry_run: bool = False) -> CollectedGarbage:
-    """Remove what no restore of a kept moment reads, while no writer does.
-
-    The boundary is moved first, by compare-and-swap: who reads from before it notices.
+def needless(reader: ReplicaReader) -> int:
+    """How many objects `collect` would delete.
 
     Raises:
-        StoreUnavailable: The manifest is changed by others meanwhile, or the store is away.
         ReplicaUnreadable: There is no replica.
-        StoreError: The store cannot be read or written.
+        StoreError: The store cannot be read.
     """
-    manifest = _moved(reader, dry_run=dry_run)
-    found = garbage(reader.store, manifest)
-    count = 0
-    while keys := [*islice(found, DELETE_TOGETHER)]:
-        count += len(keys)
-        if not dry_run:
-            reader.store.delete(keys)
-    return CollectedGarbage(count, manifest.garbage_before)
-
-
-def _moved(reader: ReplicaReader, *, dry_run: bool) -> ReplicaManifest:
-    store: ObjectStore = reader.store
-    for _ in range(TRIES):
-        stored = reader.manifest()
-        wanted = msgspec.structs.replace(
-            stored.manifest, garbage_before=max(stored.manifest.start_chunk, 1)
-        )
-        if dry_run or wanted == stored.manifest:
-            return wanted
-        try:
-            store.replace(MANIFEST_KEY, encode_manifest(wanted), stored.version)
-        except ObjectChanged:
-            continue
-        return wanted
-    raise StoreUnavailable(f"{store.url}/{MANIFEST_KEY} changed in each of {TRIES} tries")
+    manifest = reader.manifest().manifest
+    moved = msgspec.structs.replace(
+        manifest, garbage_before=max(manifest.garbage_before, manifest.start_chunk)
+    )
+    return sum(1 for _ in garbage(reader.store, moved))

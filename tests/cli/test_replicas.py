@@ -166,9 +166,12 @@ def test_gc_waits_for_the_writer_to_rest(
     alive = cli("replica", "gc", replicated.url, "--watch", "2.5s")
     assert alive.status == 1 and "a server writes this replica" in alive.err
     url, directory = copy
-    orphan = directory / "segments" / "jobs" / f"{0:020d}.wal"
-    orphan.parent.mkdir(parents=True, exist_ok=True)
+    # As if a collector had moved the boundary, and died before it removed anything.
+    start = cli("replica", "status", url, "--json").json["start_chunk"]
+    orphan = directory / chunk_key(start - 1)
+    orphan.write_bytes(bytes(5000))
     counted = cli("replica", "gc", url, "--watch", "0s", "--dry-run", "--json")
     removed = cli("replica", "gc", url, "--watch", "0s", "--json")
-    assert counted.json == removed.json
+    assert counted.json["objects"] == removed.json["objects"] == 1
+    assert not orphan.exists()
     assert cli("replica", "verify", url).status == 0
