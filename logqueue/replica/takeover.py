@@ -133,9 +133,15 @@ class _Attempt:
         if end.number + 1 < manifest.garbage_before:
             raise ReadVoid(f"{self._key(end.number + 1)} was collected")
         while True:
-            known, end = end, self._read_to_the_end(manifest, end)
-            if end is known:
+            # Asked for before the chain is read: it only grows.
+            reached = self._reader.known_end(manifest)
+            before, end = end, self._read_to_the_end(manifest, end)
+            if end is before:
                 self._require_end(manifest, end)
+            if end.number < reached:
+                raise ReplicaDamaged(
+                    f"{self._key(end.number + 1)} is missing: the chain reached chunk {reached}"
+                )
             header = ChunkHeader(
                 CHUNK_FORMAT,
                 manifest.log_id,

@@ -257,6 +257,19 @@ class ReplicaWriter:
                 return False
             return self._ship()
 
+    def ship_all(self) -> None:
+        """Commit all that is written by now, also while another server tries to take over.
+
+        Raises:
+            WriterFenced: It has.
+            StoreError: The store cannot be written: call it again.
+            OSError: A segment file cannot be read.
+        """
+        self._require_unfenced()
+        with self._counted():
+            while self._ship():
+                pass
+
     def _ship(self) -> bool:
         if self._is_reclaiming:
             self._reclaim()
@@ -422,17 +435,12 @@ class ReplicaWriter:
             StoreError: The store cannot be read or written: call it again.
             OSError: A segment file cannot be read.
         """
-        self._require_unfenced()
-        with self._counted():
-            while self._ship():
-                pass
-            try:
-                self._upkeep.change(
-                    lambda manifest: msgspec.structs.replace(manifest, is_released=True)
-                )
-            except ManifestLost:
-                # The other writer reads all of it.
-                self._look_for_others()
+        self.ship_all()
+        # Another writer in the manifest reads all of it, and needs no word of that.
+        with self._counted(), suppress(ManifestLost):
+            self._upkeep.change(
+                lambda manifest: msgspec.structs.replace(manifest, is_released=True)
+            )
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
+import msgspec
 import pytest
 
 from logqueue.replica.chain import LOGS, ChainEnd, chain_start, extended
-from logqueue.replica.chunk import Chunk, LogName, chunk_key, decode_chunk
+from logqueue.replica.chunk import Chunk, LogName, chunk_key, decode_chunk, encode_chunk
 from logqueue.replica.frame_source import JournalFrames
 from logqueue.replica.manifest import WriterInfo, segment_key
 from logqueue.replica.memory_store import MemoryStore
 from logqueue.replica.object_store import ObjectMissing
-from logqueue.replica.reading import ReplicaReader
-from logqueue.replica.takeover import create_replica, take_over
+from logqueue.replica.reading import ReplicaDamaged, ReplicaReader
+from logqueue.replica.takeover import _Attempt, create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter, WriterFenced
 from logqueue.segments.index import decode_index
 from logqueue.server.storage.journal import Journal
@@ -39,7 +40,7 @@ class Clock:
 
 
 def frames_of(journal: Journal, kept_from: dict[LogName, int] | None = None) -> JournalFrames:
-    return JournalFrames(journal.logs, journal.fs, lambda: kept_from or {})
+    return JournalFrames(journal.logs, journal.fs, lambda: {**(kept_from or {})})
 
 
 def make(store: MemoryStore, journal: Journal) -> None:
@@ -55,6 +56,8 @@ def start(
     who: WriterInfo = ME,
     readers_s: float = 0.0,
     received: list[Chunk] | None = None,
+    keep_ms: int = 0,
+    kept_from: dict[LogName, int] | None = None,
 ) -> ReplicaWriter:
     def receive(chunks: Sequence[Chunk], end: ChainEnd) -> None:
         if received is not None:
@@ -62,12 +65,13 @@ def start(
 
     return ReplicaWriter(
         store,
-        frames_of(journal),
+        frames_of(journal, kept_from),
         take_over(store, who, None, receive),
         clock_ms=clock.ms,
         monotonic=clock,
         chunk_bytes_max=chunk_bytes_max,
         readers_s=readers_s,
+        keep_ms=keep_ms,
     )
 
 
@@ -209,7 +213,7 @@ def test_a_writer_is_fenced_by_the_next_one(world: World) -> None:
     first = start(store, journal, clock)
     other = WriterInfo("other", "http://other")
     second = start(store, journal, clock, who=other)
-    for step in (first.ship, first.renew, first.tidy, first.hand_over):
+    for step in (first.ship, first.ship_all, first.renew, first.tidy, first.hand_over):
         with pytest.raises(WriterFenced) as caught:
             step()
         assert caught.value.writer == other
@@ -238,3 +242,138 @@ def test_a_writer_that_hands_over_has_committed_everything(world: World) -> None
     assert writer.committed == {name: log.written for name, log in journal.logs.items()}
     start(store, journal, clock, who=WriterInfo("next", ""))
     assert not ReplicaReader(store).manifest().manifest.is_released
+
+
+def test_a_candidate_gets_its_turn_and_the_writer_goes_on_without_it(world: World) -> None:
+    """Between the manifest and the takeover chunk a candidate may be slow, or die."""
+    store, journal, clock = MemoryStore("memory://seven"), world.engine.journal, Clock()
+    make(store, journal)
+    writer = start(store, journal, clock, chunk_bytes_max=300)
+    assert writer.ship()
+    slow = _Attempt(store, WriterInfo("slow", ""), lambda chunks, end: None, None)
+    slow._begin_epoch()
+    assert writer.ship()
+    clock.now = 5
+    writer.renew()
+    # From now on every chunk leaves the candidate a second for its own.
+    shipped = []
+    for _ in range(40):
+        clock.now += 0.25
+        shipped.append(writer.ship())
+    assert 9 <= shipped.count(True) <= 11
+    assert writer.epoch == 1
+    clock.now += 30
+    assert writer.ship()
+    assert writer.epoch == 3
+    assert store.get(chunk_key(writer.end.number - 1)).data.find(b"takeover") > 0
+    writer.renew()
+    writer.ship_all()
+    assert writer.committed == {name: log.written for name, log in journal.logs.items()}
+
+
+def test_all_is_shipped_whoever_waits(world: World) -> None:
+    store, journal, clock = MemoryStore("memory://eight"), world.engine.journal, Clock()
+    make(store, journal)
+    writer = start(store, journal, clock, chunk_bytes_max=300)
+    _Attempt(store, WriterInfo("slow", ""), lambda chunks, end: None, None)._begin_epoch()
+    writer.renew()
+    writer.hand_over()
+    assert writer.committed == {name: log.written for name, log in journal.logs.items()}
+
+
+Damage = Callable[[MemoryStore, str], None]
+
+
+def is_missing(store: MemoryStore, key: str) -> None:
+    store.delete([key])
+
+
+def is_cut_short(store: MemoryStore, key: str) -> None:
+    store.put(key, store.get(key).data[:-9])
+
+
+def is_flipped(store: MemoryStore, key: str) -> None:
+    data = store.get(key).data
+    place = len(data) // 2
+    store.put(key, data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+
+
+def is_of_another_log(store: MemoryStore, key: str) -> None:
+    chunk = decode_chunk(store.get(key).data, int(key[7:]))
+    header = msgspec.structs.replace(chunk.header, log_id="ab" * 16)
+    store.put(key, encode_chunk(header, chunk.data)[0])
+
+
+def is_there_twice(store: MemoryStore, key: str) -> None:
+    chunk = decode_chunk(store.get(key).data, int(key[7:]))
+    header = msgspec.structs.replace(chunk.header, writer="another")
+    store.put(key, encode_chunk(header, chunk.data)[0])
+
+
+@pytest.mark.parametrize(
+    "damage", [is_missing, is_cut_short, is_flipped, is_of_another_log, is_there_twice]
+)
+@pytest.mark.parametrize("where", ["first", "middle", "last"])
+def test_a_damaged_chain_is_not_taken_over(world: World, damage: Damage, where: str) -> None:
+    store, journal, clock = MemoryStore(f"memory://{damage}{where}"), world.engine.journal, Clock()
+    make(store, journal)
+    writer = start(store, journal, clock, chunk_bytes_max=3000)
+    writer.ship_all()
+    writer.renew()
+    last = writer.end.number
+    number = {"first": 2, "middle": last // 2, "last": last}[where]
+    damage(store, chunk_key(number))
+    named = chunk_key(number)
+    if damage is is_there_twice:
+        if where == "last":
+            # It is as good as the one that the writer has put there, for all that is known.
+            return
+        named = chunk_key(number + 1)
+    before = [info.key for info in store.list()]
+    with pytest.raises(ReplicaDamaged, match=named):
+        start(store, journal, clock, who=WriterInfo("next", ""))
+    assert [info.key for info in store.list()] == before
+
+
+def test_a_segment_with_other_bytes_is_not_listed() -> None:
+    world = History(11).live(40)
+    store, journal, clock = MemoryStore("memory://nine"), world.engine.journal, Clock()
+    make(store, journal)
+    writer = start(store, journal, clock)
+    writer.ship_all()
+    key = segment_key("jobs", journal.jobs.segments()[0].id)
+    store.create(key, b"something else")
+    with pytest.raises(ReplicaDamaged, match=key):
+        writer.tidy()
+    assert not writer.manifest.segments
+
+
+def test_what_was_needless_for_long_enough_is_deleted() -> None:
+    """The marks decide: what a state needed, and since when it no longer does."""
+    world = History(11).live(60)
+    store, journal, clock = MemoryStore("memory://ten"), world.engine.journal, Clock()
+    kept: dict[LogName, int] = {}
+    make(store, journal)
+    writer = start(store, journal, clock, keep_ms=100_000, kept_from=kept)
+
+    def tidied() -> list[int]:
+        for _ in range(100):
+            clock.now += 0.1
+            if writer.ship() or writer.tidy():
+                clock.now += 3
+        return [entry.id for entry in writer.manifest.segments if entry.log == "jobs"]
+
+    every = tidied()
+    assert len(every) > 3
+    kept["jobs"] = every[2]
+    assert tidied() == every
+    assert writer.manifest.kept_from == {"jobs": every[2]}
+    marked_at = writer.manifest.marks[0].at
+    clock.now += 60
+    assert tidied() == every
+    assert not writer.manifest.reaches_back_to
+    clock.now += 60
+    assert tidied() == every[2:]
+    assert writer.manifest.reaches_back_to == marked_at
+    there = {info.key for info in store.list("segments/jobs/")}
+    assert there == {segment_key("jobs", id) + end for id in every[2:] for end in ("", ".idx")}

@@ -373,8 +373,7 @@ class Replication:
             Whether all of it is committed.
         """
         try:
-            while self.writer.ship():
-                self._note_committed()
+            self.writer.ship_all()
         except WriterFenced as fenced:
             self._note_fenced(fenced)
             return False
