@@ -28,7 +28,7 @@ HEARTBEAT_MS_MAX: Final = 60_000
 REPLICA_MODES: Final = ("async", "sync")
 REPLICA_MS_MAX: Final = 3_600_000
 REPLICA_KEEP_MS: Final = 7 * 24 * 3_600_000
-AUTO_PROMOTE_MS_MIN: Final = 1000
+AUTO_PROMOTE_MS_MIN: Final = 3000
 
 
 class SettingsError(ValueError):

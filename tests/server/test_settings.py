@@ -359,7 +359,7 @@ def test_times_that_are_refused(text: str) -> None:
         ({"STANDBY": "1"}, "LOGQUEUE_STANDBY is about a replica"),
         ({"REPLICA": "file:///r", "REPLICA_MODE": "both"}, "'both'; expected async or sync"),
         ({"REPLICA": "file:///r", "AUTO_PROMOTE": "15s"}, "AUTO_PROMOTE is for a standby"),
-        ({"REPLICA": "file:///r", "STANDBY": "1", "AUTO_PROMOTE": "5ms"}, "at least 1000ms"),
+        ({"REPLICA": "file:///r", "STANDBY": "1", "AUTO_PROMOTE": "5ms"}, "at least 3000ms"),
         ({"REPLICA": "file:///r", "REPLICA_LAG_MS": "0"}, "expected an integer from 1 to"),
         ({"ADVERTISE": "a.example:4000"}, "LOGQUEUE_ADVERTISE is not the base URL of a server"),
         ({"ADVERTISE": "http://u:secret@a.example"}, "without path and credentials"),
