@@ -27,7 +27,7 @@ RUN pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir /whe
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin logqueue \
- && install --directory --owner=logqueue --group=logqueue --mode=0750 /data
+ && install --directory --owner=logqueue --group=logqueue --mode=0750 /data /replica
 COPY --from=build /opt/logqueue /opt/logqueue
 ENV PATH=/opt/logqueue/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 LOCK := requirements.lock
 SERVER_LOCK := requirements-server.lock
 LOCK_VENV := build/lock
+DEPLOY_TOOLS := build/deploy-tools
+HELM := v3.22.0
 PROCESSES ?= 4
 PYTEST = $(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PIP_TOOLS := pip-tools==7.6.2
@@ -33,7 +35,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve soak bench bench-peers bench-growth lock clean
+.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve soak bench bench-peers bench-growth deploy-tools lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -74,6 +76,7 @@ test: check ## setup, check and the tests, a few minutes; ARGS="-k claim" to cho
 	@$(PYTEST) $(ARGS)
 
 test-all: check ## every test, the slow ones too, and more of what is random; an hour or so
+	@! command -v "$(GO)" >/dev/null || $(MAKE) deploy-tools
 	@LOGQUEUE_TEST_EFFORT=$${LOGQUEUE_TEST_EFFORT:-2} $(PYTEST) $(ARGS)
 
 test-s3: setup ## replicas on a real S3 server, built from its Go module; skipped without Go
@@ -116,6 +119,12 @@ bench-peers: setup ## the same work with the other servers that are installed; A
 
 bench-growth: setup ## what a request costs as work grows; ARGS="--backlog-max 1000000"
 	@$(PY) -m bench.growth $(ARGS)
+
+deploy-tools: ## build what tests the files of deploy/: helm, and the parsers of Kubernetes and Prometheus
+	@command -v "$(GO)" >/dev/null || { echo "deploy-tools: needs Go (https://go.dev/dl)"; exit 1; }
+	@mkdir -p $(DEPLOY_TOOLS)
+	$(call step,helm,GOBIN=$(CURDIR)/$(DEPLOY_TOOLS) "$(GO)" install helm.sh/helm/v3/cmd/helm@$(HELM))
+	$(call step,check,cd tools/deploy && "$(GO)" build -o $(CURDIR)/$(DEPLOY_TOOLS)/check .)
 
 lock: environment ## write both locks anew; UPGRADE=1 to move every pin to its newest version
 	@test -x $(LOCK_VENV)/bin/pip-compile || $(PY) -m venv --clear $(LOCK_VENV)

@@ -99,7 +99,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "pipeline": (*CLIENT, *SEGMENTS),
     "pipeline.rows": (*CLIENT, *SEGMENTS, "pipeline"),
     "pipeline.engines": (),
-    "pipeline.engines.spark": (*CLIENT, *SEGMENTS, "pipeline", "pipeline.rows"),
+    "pipeline.engines.spark": (
+        *CLIENT,
+        *SEGMENTS,
+        "extras",
+        "pipeline",
+        "pipeline.rows",
+        "replica",
+    ),
     "spark": ("pipeline", "pipeline.engines.spark"),
     "cli": (
         "",

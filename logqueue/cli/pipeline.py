@@ -130,7 +130,9 @@ def _add_input(
             "--archive", metavar="DIR", help="archive written by `logqueue pipeline archive`"
         )
     source.add_argument(
-        "--path", metavar="DIR", help="a data directory, its log archive, or a backup of it"
+        "--path",
+        metavar="DIR",
+        help="a data directory, its log archive, a backup of it, or the URL of a replica",
     )
     source.add_argument("--url", metavar="URL", help="a server")
     if tables:

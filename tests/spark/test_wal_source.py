@@ -50,10 +50,16 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     """A log whose server has stopped."""
     folder = tmp_path_factory.mktemp("stopped")
     made = Written(folder / "data", folder / "archive")
-    with ServerProcess(made.data, SEGMENT_MAX_BYTES=SMALL) as server:
+    url = replica_of(made)
+    with ServerProcess(made.data, SEGMENT_MAX_BYTES=SMALL, REPLICA=url) as server:
         log.fill(server, made)
     made.keep_sealed()
     yield made
+
+
+def replica_of(written: Written) -> str:
+    """Where its server kept a replica."""
+    return f"file://{written.data.parent}/replica"
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -92,6 +98,31 @@ def test_an_archive_alone_and_both_together(stopped: Written) -> None:
     assert set(archive) < set(stopped.rows) or archive == sorted(stopped.rows)
     given = {"path": str(stopped.data), "archive": str(stopped.archive), "topics": "notes"}
     assert len(log.rows_of(given)) == NOTES
+
+
+def test_a_replica_has_the_same_rows(stopped: Written) -> None:
+    url = replica_of(stopped)
+    for given in ({}, {"events": "leases"}, {"topics": "orders", "data": "binary"}):
+        assert log.rows_of(offline(url, **given)) == log.rows_of(offline(stopped.data, **given))
+    # A directory may be written as a URL, too.
+    assert len(log.rows_of(offline(f"file://{stopped.data}"))) == ORDERS + NOTES
+
+
+def test_a_replica_is_read_alone_and_named_when_it_is_none(
+    stopped: Written, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        PipelineError, match="is a replica, which has all of its log: name it alone"
+    ):
+        batch(offline(f"{replica_of(stopped)},{stopped.data}")).partitions()
+    with pytest.raises(PipelineError, match=r"option path: .*'ftp://': use file:///PATH"):
+        batch(offline("ftp://somewhere")).partitions()
+    copy = tmp_path / "replica"
+    shutil.copytree(f"{stopped.data.parent}/replica", copy)
+    chunk = sorted(copy.glob("chunks/*"))[-1]
+    chunk.write_bytes(chunk.read_bytes()[:-100])
+    with pytest.raises(PipelineError, match=f"chunks/{chunk.name} is damaged"):
+        log.rows_of(offline(f"file://{copy}"))
 
 
 def test_a_torn_tail_is_passed_over(stopped: Written, tmp_path: Path) -> None:
@@ -359,6 +390,9 @@ def test_spark_reads_what_was_written(spark: SparkSession, stopped: Written) -> 
         *(("notes", seq) for seq in range(200, NOTES + 1)),
         *(("orders", seq) for seq in range(891, ORDERS + 1)),
     ]
+    replica = Input(path=replica_of(stopped), topics=["orders", "notes"]).records(spark)
+    assert replica.exceptAll(source.records(spark)).isEmpty()
+    assert replica.count() == ORDERS + NOTES
     moment = rows[0]["ts"].replace(tzinfo=UTC)
     assert abs(moment.timestamp() - datetime.now(UTC).timestamp()) < 3600
     events = source.events(spark)

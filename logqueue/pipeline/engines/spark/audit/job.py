@@ -34,7 +34,8 @@ from logqueue.segments.ranges import Ranges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.engines.spark.audit.fetching import directories_of
+from logqueue.pipeline.engines.spark.formats.inputs import Input
 
 RULES: Final = (
     *audit_log.RULES,
@@ -182,9 +183,9 @@ class _AuditRun:
     def check_files(self) -> None:
         """Rules over files, and the history that the log tells."""
         if self.input.path:
-            directories = [part for part in self.input.path.split(",") if part]
-            self.history = audit_log.read_history(directories, self.note)
-            self.found += audit_log.findings(self.history, directories)
+            with directories_of(self.input.path, self.note) as directories:
+                self.history = audit_log.read_history(directories, self.note)
+                self.found += audit_log.findings(self.history, directories)
             self.found += [
                 finding
                 for finding in (

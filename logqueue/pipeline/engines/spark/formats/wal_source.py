@@ -1,18 +1,18 @@
 """The format `logqueue-wal`: records and job events from the files of a log, without a server.
 
-Owns: directories as a store, and the class that Spark makes. Must not know: HTTP, how indexes
-become tasks.
+Owns: files as a store, and the class that Spark makes. Must not know: HTTP, where the files are,
+how indexes become tasks.
 
     spark.read.format("logqueue-wal").option("topics", "orders").load("/var/lib/logqueue")
 
 `path` is a data directory, an archive directory, copies of them, or several of these with commas
-between them; a server may be writing there. What it has not written whole yet is not there yet. On
-a cluster every executor must see the files at the same paths.
+between them; or the URL of a replica. A server may be writing there. What it has not written whole
+yet is not there yet. On a cluster every executor must see directories at the same paths; a replica
+is fetched by the executors themselves.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,14 +21,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from logqueue.events import Checkpointed, decode
 from logqueue.pipeline.engines.spark.formats import readers
-from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.engines.spark.formats.log_files import LogFiles, log_files
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.options import OfflineOptions, Selection
 from logqueue.pipeline.reading.planning import SegmentTask, Survey
-from logqueue.pipeline.rows.fetching import SegmentGone, read_task
+from logqueue.pipeline.rows.fetching import read_task
 from logqueue.pipeline.rows.snapshots import LogSnapshot
-from logqueue.segments.catalog import Catalog, CatalogError, open_catalog, read_segment
-from logqueue.segments.index import SegmentDamaged, SegmentIndex
+from logqueue.segments.catalog import Catalog
+from logqueue.segments.index import SegmentIndex
 from logqueue.segments.payloads import payloads
 from logqueue.segments.plan import TopicRead
 
@@ -49,6 +49,7 @@ class WalStore:
 
     def __init__(self, given: OfflineOptions) -> None:
         self.given = given
+        self._files = log_files(given.paths)
 
     def snapshot(self) -> LogSnapshot:
         """What is there now.
@@ -56,13 +57,13 @@ class WalStore:
         Raises:
             PipelineError: There is no log, or one that is damaged or cannot be read.
         """
-        catalog = self._catalog()
+        catalog = self._files.catalog()
         return LogSnapshot(
             self._survey(catalog, self.given.reading.selection),
             self.given.reading,
             ", ".join(self.given.paths),
             self,
-            _settled_end(catalog),
+            _settled_end(catalog, self._files),
         )
 
     def read(self, task: SegmentTask) -> Iterator[pa.RecordBatch]:
@@ -72,29 +73,17 @@ class WalStore:
     # -- segments --------------------------------------------------------------------------------
 
     def fetch(self, log: str, segment: int, length: int) -> bytes:
-        """The first bytes of a segment, from the directory that has them.
+        """The first bytes of a segment.
 
         Raises:
-            SegmentGone: None has.
+            SegmentGone: It is not there.
             PipelineError: It cannot be read.
         """
-        for path in self.given.paths:
-            name = f"{segment:020d}.wal"
-            for place in (os.path.join(path, log, name), os.path.join(path, name)):
-                try:
-                    return read_segment(place, length)
-                except (FileNotFoundError, NotADirectoryError):
-                    continue
-                except SegmentDamaged:
-                    # Shorter: a copy from before it was sealed.
-                    continue
-                except OSError as error:
-                    raise PipelineError(f"{place} cannot be read: {error.strerror}") from error
-        raise SegmentGone(f"{log}-{segment}")
+        return self._files.fetch(log, segment, length)
 
     def survey(self, selection: Selection) -> Survey:
         """A fresh snapshot of the log."""
-        return self._survey(self._catalog(), selection)
+        return self._survey(self._files.catalog(), selection)
 
     def live(self, topic: TopicRead) -> Iterator[pa.RecordBatch]:
         """Nothing: files are all there is."""
@@ -103,20 +92,8 @@ class WalStore:
     def _survey(self, catalog: Catalog, selection: Selection) -> Survey:
         return Survey(catalog.jobs_indexes, catalog.leases_indexes, selection)
 
-    def _catalog(self) -> Catalog:
-        try:
-            return open_catalog(self.given.paths)
-        except CatalogError as error:
-            raise PipelineError(f"option path: {error}") from error
-        except SegmentDamaged as error:
-            raise PipelineError(f"{error}; a copy in an archive or a backup can be read") from error
-        except OSError as error:
-            raise PipelineError(
-                f"option path: {error.filename} cannot be read: {error.strerror}"
-            ) from error
 
-
-def _settled_end(catalog: Catalog) -> int | None:
+def _settled_end(catalog: Catalog, files: LogFiles) -> int | None:
     """First order of which one of the logs may still lack something; None when there is none.
 
     Lease events reach their file a moment after the job events that came with them. So, of a log
@@ -124,12 +101,12 @@ def _settled_end(catalog: Catalog) -> int | None:
     """
     ends = [_end(indexes) for indexes in (catalog.jobs_indexes, catalog.leases_indexes)]
     newest = max((at for _, at in ends), default=0)
-    if not 0 <= time.time() * 1000 - newest < LEASES_SETTLED_MS or _is_stopped(catalog):
+    if not 0 <= time.time() * 1000 - newest < LEASES_SETTLED_MS or _is_stopped(catalog, files):
         return None
     return min(order for order, _ in ends) + 1
 
 
-def _is_stopped(catalog: Catalog) -> bool:
+def _is_stopped(catalog: Catalog, files: LogFiles) -> bool:
     """Whether the jobs log ends as an orderly stop leaves it: with a segment of nothing but a
     checkpoint that says so."""
     if not catalog.jobs:
@@ -138,7 +115,7 @@ def _is_stopped(catalog: Catalog) -> bool:
     index = file.index
     if index.topics or index.last_frame - index.first_frame >= STOP_FRAMES_MAX:
         return False
-    data = read_segment(file.path, index.bytes)
+    data = files.fetch("jobs", file.segment, index.bytes)
     frames = [*payloads(data, file.path, length=index.bytes, checksum=index.crc32)]
     events = decode(frames[-1][1]).events if frames else []
     return any(isinstance(event, Checkpointed) and event.clean for event in events)

@@ -1,0 +1,96 @@
+"""The segments of a replica are those of the log, whether they are objects or parts of chunks."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logqueue.replica.catalog import ReplicaSegments, SegmentCollected
+from logqueue.replica.chunk import chunk_key
+from logqueue.replica.collecting import segment_keys
+from logqueue.replica.manifest import segment_key
+from logqueue.replica.memory_store import MemoryStore
+from logqueue.replica.opening import open_store
+from logqueue.replica.reading import ReplicaDamaged, ReplicaMissing, ReplicaReader
+from logqueue.replica.restoring import restore
+from logqueue.segments.catalog import Catalog, IndexCache, open_catalog, read_segment
+from tests.effort import scaled
+from tests.replica.moments import ReplicatedHistory
+from wal import OsFileSystem
+
+
+@pytest.fixture(params=range(scaled(3, 30)))
+def history(request: pytest.FixtureRequest) -> Iterator[ReplicatedHistory]:
+    store = open_store(f"memory://catalog-{request.param}")
+    assert isinstance(store, MemoryStore)
+    for info in list(store.list()):
+        store.delete([info.key])
+    history = ReplicatedHistory(request.param, store, chunk_bytes_max=900)
+    world = history.live(25)
+    assert history.writer is not None
+    for number in range(4):
+        world.write("a", "last", number)
+        world.step()
+        history.writer.ship()
+    yield history
+
+
+def local(store: MemoryStore, directory: Path) -> Catalog:
+    """The same log as files."""
+    restore(store, OsFileSystem(), str(directory))
+    return open_catalog([directory], cache=IndexCache(directory / "cache"))
+
+
+def assert_same(url: str, store: MemoryStore, directory: Path) -> None:
+    segments = ReplicaSegments(url)
+    found, files = segments.catalog(), local(store, directory)
+    # A restore brings what the present needs; earlier moments may have more.
+    assert {f.segment for f in files.jobs} <= {f.segment for f in found.jobs}
+    elsewhere: ReplicaSegments = pickle.loads(pickle.dumps(segments))
+    for file in [*files.jobs, *files.leases]:
+        other = found.file(file.log, file.segment)
+        assert other.index.bytes == file.index.bytes
+        assert other.index.topics == file.index.topics
+        data = elsewhere.fetch(file.log, file.segment, file.index.bytes)
+        assert data == read_segment(file.path, file.index.bytes)
+
+
+def test_it_is_the_catalog_of_the_files(history: ReplicatedHistory, tmp_path: Path) -> None:
+    store = history.store
+    assert isinstance(store, MemoryStore)
+    assert_same(store.url, store, tmp_path / "with-indexes")
+    for info in list(store.list("segments/")):
+        if info.key.endswith(".idx"):
+            store.delete([info.key])
+    assert_same(store.url, store, tmp_path / "without")
+
+
+def test_what_was_sealed_meanwhile_is_found_where_it_went(history: ReplicatedHistory) -> None:
+    segments = ReplicaSegments(history.store.url)
+    last = segments.catalog().jobs[-1]
+    before = segments.fetch("jobs", last.segment, last.index.bytes)
+    number = ReplicaReader(history.store).listed_chunks(1)[-1].number
+    # As the writer does: the segment whole, then its chunks go.
+    history.store.create(segment_key("jobs", last.segment), before)
+    history.store.delete([chunk_key(at) for at in range(1, number + 1)])
+    assert segments.fetch("jobs", last.segment, last.index.bytes) == before
+    history.store.delete([segment_key("jobs", last.segment)])
+    with pytest.raises(SegmentCollected):
+        segments.fetch("jobs", last.segment, last.index.bytes)
+
+
+def test_damage_is_named(history: ReplicatedHistory) -> None:
+    store = history.store
+    listed = ReplicaReader(store).manifest().manifest.segments[0]
+    index, whole = segment_keys(listed.log, listed.id)
+    store.put(index, b"not an index")
+    store.put(whole, store.get(whole).data[:-8])
+    with pytest.raises(ReplicaDamaged, match=whole):
+        ReplicaSegments(store.url).catalog()
+    with pytest.raises(ReplicaDamaged, match=whole):
+        ReplicaSegments(store.url).fetch(listed.log, listed.id, listed.bytes)
+    with pytest.raises(ReplicaMissing, match="memory://nothing-there"):
+        ReplicaSegments("memory://nothing-there").catalog()
