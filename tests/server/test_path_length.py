@@ -96,7 +96,7 @@ def test_a_request_with_a_known_head_is_soon_at_its_handler(
 
 
 @pytest.mark.parametrize(
-    ("what", "files_max", "calls_max"), [("claim", 31, 90), ("append", 32, 84)]
+    ("what", "files_max", "calls_max"), [("claim", 31, 90), ("append", 32, 86)]
 )
 def test_a_request_passes_few_functions(
     memory: Memory, what: str, files_max: int, calls_max: int
