@@ -128,7 +128,8 @@ class _LogMirror:
         walk = Walk(data, salt, header.first, header.id, FRAME_BYTES_MAX).run()
         if walk.offset < file.size():
             file.truncate(walk.offset)
-            file.sync()
+        # A killed process may have left frames that were never synced.
+        file.sync()
         self._file, self._header = file, header
         self.end, self.last = walk.offset, walk.number - 1
 

@@ -25,6 +25,7 @@ import uvicorn
 import uvloop
 
 from logqueue.extras import MissingExtra
+from logqueue.replica.mirror import MirrorDiverged
 from logqueue.replica.object_store import StoreError
 from logqueue.replica.opening import BadReplicaUrl
 from logqueue.replica.reading import ReplicaUnreadable
@@ -283,7 +284,7 @@ class _Server:
         except ReplicaTaken as error:
             logger.error("%s", error)
             self.status = EXIT_FENCED
-        except (ReplicaRefused, ReplicaUnreadable, StoreError) as error:
+        except (ReplicaRefused, ReplicaUnreadable, MirrorDiverged, StoreError) as error:
             logger.error("%s", error)
             self.status = EXIT_REPLICA
         except (BadReplicaUrl, MissingExtra) as error:

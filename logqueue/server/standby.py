@@ -427,7 +427,8 @@ class Standby:
         taken: list[LogEntry] = []
         until = time.perf_counter() + STEP_S
         for entry in follower.take(everything=everything):
-            taken.append(entry)
+            if entry is not None:
+                taken.append(entry)
             if time.perf_counter() >= until:
                 self._show(engine, follower, taken)
                 taken = []

@@ -104,7 +104,8 @@ class Follower:
     def _take(self, *, everything: bool = False) -> int:
         taken: list[LogEntry] = []
         for entry in self.follower.take(everything=everything):
-            taken.append(entry)
+            if entry is not None:
+                taken.append(entry)
             if self.rng.random() < 0.2:
                 self.follower.catch_up()
         self.follower.catch_up()

@@ -99,17 +99,18 @@ class LogFollower:
         for entry in entries:
             self._order.add(entry)
 
-    def take(self, *, everything: bool = False) -> Iterator[LogEntry]:
+    def take(self, *, everything: bool = False) -> Iterator[LogEntry | None]:
         """Bring transactions into the state. Call `catch_up` before it is read.
 
         Args:
             everything: Also those that wait for earlier ones of the other log.
 
         Yields:
-            Each one, applied or about to be.
+            Each one, applied; None where more is to be done before the next one, so that others may
+            get their turn.
         """
         for entry in self._order.take(everything=everything):
-            self._let_time_act(entry.transaction.events)
+            yield from self._let_time_act(entry.transaction.events)
             self._replay.take(entry)
             if self.state.routers:
                 self._routed.update(event.topic for event in entry.transaction.events)
@@ -124,7 +125,7 @@ class LogFollower:
                 # What is not logged has not come here, and nothing of it is to be copied.
                 router.cursor = min(router.cursor, state.instances[router.source].head)
 
-    def _let_time_act(self, events: Iterable[ev.Event]) -> None:
+    def _let_time_act(self, events: Iterable[ev.Event]) -> Iterator[None]:
         """The writer has let time act on each queue before it decided: jobs are in those places
         then."""
         instances = self.state.instances
@@ -133,7 +134,8 @@ class LogFollower:
             if isinstance(topic, QueueTopic):
                 queue = topic.queue
                 if queue.returning or queue.rests_to < event.at:
-                    elapse(topic, event.at, jobs_max=None)
+                    while elapse(topic, event.at):
+                        yield
 
     def _reach(self, frame: Frame) -> None:
         if self._is_loading:

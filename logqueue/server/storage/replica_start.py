@@ -216,8 +216,7 @@ class ReplicaStart:
 
     def is_ahead(self, segment_bytes_max: int) -> bool:
         """Whether the directory has what the replica lacks, and may go on as its writer; for a
-        standby that cannot follow with these logs. Adds what the directory lacks, and sets logs
-        aside as a start would.
+        standby that cannot follow with these logs. Sets logs aside as a start would.
 
         Args:
             segment_bytes_max: As for any start.
@@ -226,16 +225,21 @@ class ReplicaStart:
             ReplicaRefused: The two are not one history, or the replica cannot be used.
             WalError, OSError: The logs cannot be used.
         """
-        while True:
-            self.bring_up()
-            journal = Journal.open(
-                self._options.data_dir, segment_bytes_max=segment_bytes_max, fs=self._fs
-            )
-            with closing(journal), self._refusing(), suppress(DirectoryChanged, ReadVoid):
+        self.bring_up()
+        journal = Journal.open(
+            self._options.data_dir, segment_bytes_max=segment_bytes_max, fs=self._fs
+        )
+        try:
+            with closing(journal), self._refusing(), suppress(ReadVoid):
                 for log in journal.logs.values():
                     log.examine()
                 end = self._compare(journal)
                 return any(log.appended > end.frame(name) for name, log in journal.logs.items())
+        except DirectoryChanged:
+            # What is missing comes as for any standby: a writer that is alive adds to it.
+            self._lacks = False
+            self.bring_up()
+        return False
 
     # -- becoming the writer ---------------------------------------------------------------------
 
