@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ class Line:
         self.closing = is_closing
         self.written = b""
         self.api = self
+        self.service = SimpleNamespace(lifecycle=SimpleNamespace(following=None))
 
     def answer(self, request: object, route: object) -> Reply:
         return self.reply
