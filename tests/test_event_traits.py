@@ -247,7 +247,6 @@ ASKS: dict[str, set[str]] = {
     "logqueue.pipeline.engines.spark.formats.wal_source": {"Checkpointed"},
     # The faster form of the one event that carries most records.
     "logqueue.segments.fast_decode": {"RecordsAppended"},
-    # A follower passes over what appends alone, as there is much of it.
     # Decisions know the events they have just made.
     "logqueue.core.decide.endings": {"RecordsAppended"},
     "logqueue.core.decide.routers": {"RecordsAppended"},
