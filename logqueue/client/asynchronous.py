@@ -136,6 +136,11 @@ class AwaitedCalls:
         """The name under which leases are held unless a call names another."""
         return self._address.node
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The servers of the log; calls go to the one that is the writer."""
+        return self._servers.urls
+
     async def perform(self, call: Call[T]) -> T:
         """Make a call, again where that is safe.
 
@@ -202,6 +207,8 @@ class AwaitedCalls:
         """What an endless iteration brings, over as many streams as it takes."""
         retry = StreamRetry(self._backoff, self._reconnect, self._clock, self._chance)
         search = self._servers.search()
+        if self._servers.are_several:
+            following.expect_takeovers()
         if isinstance(following, Working):
             self._working[id(following)] = following
         try:

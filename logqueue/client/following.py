@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 EVENT_STREAM = "text/event-stream"
 HEARTBEAT_MS = 15_000
 HEARTBEAT_MS_MIN = 1000
+HEARTBEAT_SEVERAL_MS = 5000
+"""Where there are several servers: the end of one must be noticed before another has taken over."""
 
 T = TypeVar("T")
 
@@ -56,6 +58,10 @@ class Following(ABC, Generic[T]):
     """
 
     silence_ms_max = 3 * HEARTBEAT_MS
+
+    def expect_takeovers(self) -> None:
+        """Before the first request: there are several servers, and a dead one is to be noticed
+        soon."""
 
     def is_over(self) -> bool:
         """Whether nothing more can come."""
@@ -133,14 +139,24 @@ class Watching(Following[WatchFrame]):
     """
 
     def __init__(
-        self, topics: Mapping[str, From], options: Mapping[str, Any], heartbeat_ms: int
+        self, topics: Mapping[str, From], options: Mapping[str, Any], heartbeat_ms: int | None
     ) -> None:
         self._starts = dict(topics)
-        self._options = {**options, "heartbeat_ms": heartbeat_ms}
+        self._options = dict(options)
+        self._is_heartbeat_given = heartbeat_ms is not None
         self._wid: str | None = None
         self._last_id = ""
         self._is_first = True
+        self._set_heartbeat(HEARTBEAT_MS if heartbeat_ms is None else heartbeat_ms)
+
+    def _set_heartbeat(self, heartbeat_ms: int) -> None:
+        self._options["heartbeat_ms"] = heartbeat_ms
         self.silence_ms_max = 3 * max(heartbeat_ms, HEARTBEAT_MS_MIN)
+
+    def expect_takeovers(self) -> None:
+        """See Following."""
+        if not self._is_heartbeat_given:
+            self._set_heartbeat(HEARTBEAT_SEVERAL_MS)
 
     def is_over(self) -> bool:
         """See Following."""
@@ -212,7 +228,7 @@ def watch(
     node: str | Sequence[str] | None = None,
     limit: int | None = None,
     max_batch_bytes: int | None = None,
-    heartbeat_ms: int = HEARTBEAT_MS,
+    heartbeat_ms: int | None = None,
     include_data: bool = True,
     include_tags: bool = True,
     include_meta: bool = True,
@@ -228,7 +244,8 @@ def watch(
         node: Leaves out what these nodes wrote.
         limit: Records per frame at most, up to 1000; 256 when not given.
         max_batch_bytes: Bytes per frame at most; 256 KiB when not given.
-        heartbeat_ms: The longest silence of the server, 1000 to 60 000.
+        heartbeat_ms: The longest silence of the server, 1000 to 60 000; when not given, 15 000, and
+            5000 where the client has several servers.
         include_data: False leaves payloads out.
 
     Raises:
@@ -284,6 +301,12 @@ class Working(Following[Job | Interrupted]):
         # Jobs whose caller has gone must not accumulate here.
         self._held: WeakValueDictionary[int, Job] = WeakValueDictionary()
         self._is_open = False
+        self._heartbeat_ms: int | None = None
+
+    def expect_takeovers(self) -> None:
+        """See Following."""
+        self._heartbeat_ms = HEARTBEAT_SEVERAL_MS
+        self.silence_ms_max = 3 * HEARTBEAT_SEVERAL_MS
 
     def opened(self) -> None:
         """See Following."""
@@ -297,6 +320,7 @@ class Working(Following[Job | Interrupted]):
             "lease_ms": self._lease_ms,
             # The iterating code has the job: should it take the process down, that was a delivery.
             "starts": "true",
+            "heartbeat_ms": self._heartbeat_ms,
         }
         return request(WORK, self.queue, query=query, accept=EVENT_STREAM), {}
 

@@ -18,6 +18,9 @@ from logqueue.worker.outcomes import Outcome
 WAIT_MS = 20_000
 """How long a claim waits at the server for a job."""
 
+WAIT_SEVERAL_MS = 5000
+"""The same where there are several servers: the end of one must be noticed soon."""
+
 
 class WorkerCalls:
     """Calls of one worker, on its event loop."""
@@ -26,13 +29,14 @@ class WorkerCalls:
         self._client = client
         self._node = node
         self._now = now
+        self._wait_ms = WAIT_MS if len(client.urls) == 1 else WAIT_SEVERAL_MS
         self._configs: dict[str, tuple[float, shapes.TopicConfig]] = {}
 
     async def claim(
         self, queue: str, jobs_max: int, lease_ms: int, *, wait: bool = True
     ) -> shapes.Claimed:
         """Lease jobs; with `wait`, the server waits for one when there are none."""
-        wait_ms = WAIT_MS if wait else None
+        wait_ms = self._wait_ms if wait else None
         return await self._client.claim(
             queue, node=self._node, max=jobs_max, lease_ms=lease_ms, wait_ms=wait_ms
         )

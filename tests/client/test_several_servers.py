@@ -6,6 +6,7 @@ import base64
 import json
 import ssl
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -382,6 +383,24 @@ def test_a_stream_of_a_standby_is_not_taken(opened: Opened) -> None:
     )
     assert len([*connect(opened, cluster).watch("t")]) == 1
     assert cluster.new() == "aabb"
+
+
+def test_the_silence_of_a_server_that_hangs_is_noticed_soon(opened: Opened) -> None:
+    silent = httpx.ReadTimeout("silence")
+    cluster = Cluster(a=event_stream(job(1, "lease_a"), silent), b=event_stream(job(1, "lease_b")))
+    stream = connect(opened, cluster).work("q")
+    with closing(stream):
+        kinds = [isinstance(next(stream), Interrupted) for _ in range(3)]
+    assert kinds == [False, True, False]
+    for request in cluster.requests:
+        assert request.url.params["heartbeat_ms"] == "5000"
+        assert request.extensions["timeout"]["read"] == 15.0
+    for given, sent in ((None, 5000), (30_000, 30_000)):
+        cluster = Cluster(a=script(session("wid_a", 0), refusal(401, "unauthorized")))
+        with pytest.raises(errors.Unauthorized):
+            next(connect(opened, cluster, [A, B]).watch("t", heartbeat_ms=given))
+        assert json.loads(cluster.requests[0].content)["heartbeat_ms"] == sent
+        assert cluster.requests[1].extensions["timeout"]["read"] == 3 * sent / 1000
 
 
 def test_servers_that_end_each_stream_at_once_are_not_asked_without_pause(

@@ -220,6 +220,7 @@ BAD_QUERIES = [
     "?node=w&max=4294967296",
     "?node=w&max=1e3",
     "?node=w&lease_ms=abc",
+    "?node=w&heartbeat_ms=soon",
     "?node=w&lease_ms=-1",
     "?node=w&lease_ms=",
     "?node=w&lease_ms=1.5",
@@ -347,3 +348,10 @@ def test_a_worker_that_stops_gets_no_more(api: Api, queue: str) -> None:
         assert api.facts(queue, "in_flight") == (1,)
         jobs = api.claimed(queue, "third", max=9)
         assert [job["deliveries"] for job in jobs] == [1] * 5
+
+
+def test_how_often_a_silent_stream_shows_that_it_lives(api: Api, queue: str) -> None:
+    """Clamped as that of a watch; 15 s when not given is tested above."""
+    with api.work(queue, node="w", heartbeat_ms=1) as stream:
+        seen = [stream.next_frame(10.0).comment for _ in range(3)]
+    assert seen.count("hb") >= 2, "long before 15 s"

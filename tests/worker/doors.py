@@ -13,7 +13,7 @@ import httpx
 from logqueue.client import AsyncClient, Client
 from logqueue.testing import MemoryServer
 from logqueue.testing.core import HOST
-from logqueue.testing.transport import AwaitingTransport, BlockingTransport
+from logqueue.testing.transport import AwaitingTransport, BlockingTransport, verb
 from logqueue.worker import App
 from logqueue.worker.environment import ONE_TRY
 from logqueue.worker.leases import LeaseKeeper
@@ -35,6 +35,11 @@ class Doors:
         self.writer = A
         self.away: set[str] = set()
         self.named = A
+        self._passed: list[str] = []
+
+    def passed(self, verb: str) -> int:
+        """How many requests of a verb the writer has got."""
+        return self._passed.count(verb)
 
     def attach(self, app: App) -> None:
         """Have an app and its workers know both addresses."""
@@ -62,6 +67,7 @@ class Doors:
             raise httpx.ConnectError("refused", request=request)
         if url == self.writer:
             request.headers["host"] = HOST
+            self._passed.append(verb(request))
             return None
         said = {"code": "not_writer", "message": "a standby", "detail": {"writer": self.named}}
         return httpx.Response(503, json={"error": said}, headers={"retry-after": "1"})

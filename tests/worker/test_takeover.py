@@ -110,6 +110,15 @@ def test_a_standby_is_no_reason_to_give_up_streams(
     assert worker.counts.acked == 0
 
 
+def test_claims_wait_for_less_long_than_a_takeover_takes(
+    server: MemoryServer, doors: Doors, far_app: App, done: list[tuple[int, int]]
+) -> None:
+    put(server)
+    server.start(far_app, source="poll")
+    server.advance(60.0)
+    assert 12 <= doors.passed("claim") <= 14, "each waits five seconds at the server"
+
+
 def test_sends_wait_for_the_new_writer(
     server: MemoryServer, doors: Doors, far_app: App, done: list[tuple[int, int]]
 ) -> None:

@@ -39,7 +39,7 @@ class WatchBody(msgspec.Struct):
     node: Nodes = None
     limit: U32 = 0
     max_batch_bytes: U64 = limits.WATCH_BYTES_DEFAULT
-    heartbeat_ms: U64 = limits.WATCH_HEARTBEAT_MS_DEFAULT
+    heartbeat_ms: U64 = limits.HEARTBEAT_MS_DEFAULT
     include_meta: bool = True
     include_tags: bool = False
     include_data: bool = True

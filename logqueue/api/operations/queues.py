@@ -206,6 +206,11 @@ OPERATIONS = (
             ),
             Parameter("lease_ms", U64, "Lease time of each job; default: the queue's."),
             flag("starts", False, "The client starts each job as soon as it has received it."),
+            Parameter(
+                "heartbeat_ms",
+                {**U64, "default": 15_000},
+                "Silence after which a comment comes; 1000 to 60 000, else clamped.",
+            ),
         ),
         content={
             "text/event-stream": {

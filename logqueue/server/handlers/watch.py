@@ -45,8 +45,8 @@ class WatchRoutes:
         sessions.forget_expired()
         topics = find_topics(engine, body.topics, lenient=request.flag("lenient", False))
         places = {name: starting_place(topics[name], body.topics[name]) for name in topics}
-        floor_ms = self._service.settings.test_min_heartbeat_ms or limits.WATCH_HEARTBEAT_MS_MIN
-        heartbeat_ms = min(max(body.heartbeat_ms, floor_ms), limits.WATCH_HEARTBEAT_MS_MAX)
+        floor_ms = self._service.settings.test_min_heartbeat_ms or limits.HEARTBEAT_MS_MIN
+        heartbeat_ms = min(max(body.heartbeat_ms, floor_ms), limits.HEARTBEAT_MS_MAX)
         session = ReaderSession(
             request.key,
             {name: place["from_seq"] for name, place in places.items()},

@@ -22,7 +22,6 @@ from logqueue.server.http.requests import Begin, HttpRequest, require_event_stre
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
-HEARTBEAT_S = 15.0
 HEARTBEAT = b": hb\n\n"
 OPENING = b"retry: 2000\n\n" + HEARTBEAT
 
@@ -39,9 +38,11 @@ class SseWorkStream(WorkStream):
         dispatcher: Dispatcher,
         *,
         starts: bool,
+        heartbeat_s: float,
     ) -> None:
         super().__init__(topic, node, jobs_max, lease_ms, starts=starts)
         self._dispatcher = dispatcher
+        self._heartbeat_s = heartbeat_s
         self._body: ByteStream | None = None
         self._heartbeat: Heartbeat | None = None
         self._held_back_by = ""
@@ -61,7 +62,7 @@ class SseWorkStream(WorkStream):
         self._body = body
         body.writer = self
         body.write(body.frame(OPENING))
-        self._heartbeat = Heartbeat(self._dispatcher.loop, HEARTBEAT_S, self._beat)
+        self._heartbeat = Heartbeat(self._dispatcher.loop, self._heartbeat_s, self._beat)
         try:
             self._dispatcher.open_stream(self)
         except LogqueueError as refusal:
@@ -150,6 +151,9 @@ def _read_stream(request: HttpRequest, dispatcher: Dispatcher) -> SseWorkStream:
     query = request.query
     lease_ms = _number(query.get("lease_ms"), "lease_ms", limits.U64_MAX)
     jobs_max = _number(query.get("max"), "max", limits.U32_MAX)
+    asked_ms = _number(query.get("heartbeat_ms"), "heartbeat_ms", limits.U64_MAX)
+    heartbeat_ms = limits.HEARTBEAT_MS_DEFAULT if asked_ms is None else asked_ms
+    heartbeat_ms = min(max(heartbeat_ms, limits.HEARTBEAT_MS_MIN), limits.HEARTBEAT_MS_MAX)
     claimer = queue_bodies.claimer(query.get("node", ""), 1 if jobs_max is None else jobs_max, None)
     stream = SseWorkStream(
         request.name,
@@ -158,6 +162,7 @@ def _read_stream(request: HttpRequest, dispatcher: Dispatcher) -> SseWorkStream:
         None if lease_ms is None else clamp_lease_ms(lease_ms),
         dispatcher,
         starts=request.flag("starts", False),
+        heartbeat_s=heartbeat_ms / 1000,
     )
     stream.key = request.key
     return stream
