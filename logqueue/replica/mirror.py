@@ -11,7 +11,7 @@ frame, that numbers follow. A segment is synced before the next one is begun, an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -36,6 +36,9 @@ from wal import (
     segment_ids,
     segment_path,
 )
+
+AHEAD_MAX = 16
+"""Chunks that are read one after the other; more than that are looked up in a listing."""
 
 
 class MirrorDiverged(Exception):
@@ -406,14 +409,27 @@ class ReplicaMirror:
     # -- along the chain -------------------------------------------------------------------------
 
     def _follow(self, *, to_the_end: bool) -> Iterator[Growth]:
-        assert self.end is not None
         if not to_the_end:
             self.manifest = self._reader.manifest().manifest
-        number, digest = self.end.number + 1, self.end.digest
-        # The last step finds out whether any of them is void.
-        chunks = [*self._reader.chunks(number, digest, to_the_end=to_the_end)]
-        yield from self.receive(chunks)
+            if (yield from self._follow_to(to_the_end=False)) == AHEAD_MAX:
+                # So many are faster read several at a time.
+                to_the_end = True
+        if to_the_end:
+            yield from self._follow_to(to_the_end=True)
         self._require_not_ahead()
+
+    def _follow_to(self, *, to_the_end: bool) -> Generator[Growth, None, int]:
+        assert self.end is not None
+        number, digest = self.end.number + 1, self.end.digest
+        found = (
+            self._reader.chunks(number, digest)
+            if to_the_end
+            else self._reader.chunks(number, digest, to_the_end=False, chunks_max=AHEAD_MAX)
+        )
+        # The last step finds out whether any of them is void.
+        chunks = [*found]
+        yield from self.receive(chunks)
+        return len(chunks)
 
     def _take(self, chunk: Chunk) -> list[Growth]:
         assert self.end is not None

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -29,6 +30,7 @@ from logqueue.replica.manifest import (
 )
 from logqueue.replica.object_store import ObjectMissing, ObjectStore, StoreUnavailable
 
+CHUNKS_MAX = 1 << 62
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -171,16 +173,25 @@ class ReplicaReader:
             )
         return chunk
 
-    def chunks(self, first: int, previous: str, *, to_the_end: bool = True) -> Iterator[Chunk]:
-        """The chunks from a number on, in order, each checked against the digest before it, up to
-        the first number that is not there.
+    def chunks(
+        self,
+        first: int,
+        previous: str,
+        *,
+        to_the_end: bool = True,
+        chunks_max: int = CHUNKS_MAX,
+    ) -> Iterator[Chunk]:
+        """The chunks from a number on, in order, each checked against the digest before it.
 
+        A writer that is alive adds chunks meanwhile: the end is where it was at the first step.
         The last step checks that what was read is not void, so consume it to the end.
 
         Args:
             first: Number of the first.
             previous: Digest of the chunk before it; "" when there is none.
-            to_the_end: Look whether there are chunks behind the first that is missing: a listing.
+            to_the_end: Up to the last one that a listing has, several at the same time. Otherwise
+                up to the first number that is not there, one after the other.
+            chunks_max: How many at most.
 
         Raises:
             ReplicaDamaged: One is not sound, or missing with others behind it.
@@ -188,7 +199,8 @@ class ReplicaReader:
             StoreError: The store cannot be read.
         """
         number = first
-        for chunk in self._present_from(first, to_the_end=to_the_end):
+        found = self._listed_from(first) if to_the_end else self._present_from(first)
+        for chunk in islice(found, chunks_max):
             if chunk.header.previous != previous:
                 # Behind the collector this may be what a writer of the past has put there.
                 self._require_kept(first)
@@ -201,20 +213,17 @@ class ReplicaReader:
             number += 1
         self._require_kept(first)
 
-    def _present_from(self, number: int, *, to_the_end: bool) -> Iterator[Chunk]:
-        if to_the_end and self.parallel > 1:
-            for chunk in self.in_parallel(self.chunk, range(number, self._last_listed(number) + 1)):
-                if chunk is None:
-                    break
-                yield chunk
-                number += 1
+    def _present_from(self, number: int) -> Iterator[Chunk]:
         while True:
             chunk = self.chunk(number)
             if chunk is None:
-                if not to_the_end or self._last_listed(number) <= number:
-                    return
-                # The writer may have gone on between the two looks.
-                chunk = self.chunk(number)
+                return
+            yield chunk
+            number += 1
+
+    def _listed_from(self, number: int) -> Iterator[Chunk]:
+        last = self._last_listed(number)
+        for chunk in self.in_parallel(self.chunk, range(number, last + 1)):
             if chunk is None:
                 self._require_kept(number)
                 raise ReplicaDamaged(

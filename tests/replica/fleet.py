@@ -133,9 +133,17 @@ class Machine:
     def start(self, **settings: Any) -> Runtime:
         """Start a server on the disk; inside a running loop."""
         assert self.runtime is None
+        runtime = self.made(**settings)
+        runtime.recover()
+        runtime.begin()
+        self.runtime = runtime
+        return runtime
+
+    def made(self, **settings: Any) -> Runtime:
+        """A server of the disk that does nothing yet."""
         self._starts += 1
         start = self._starts
-        runtime = Runtime(
+        return Runtime(
             Settings(
                 **{
                     "data_dir": "data",
@@ -155,10 +163,6 @@ class Machine:
             monotonic=lambda: self.time.now_s,
             pause=self.time.pass_s,
         )
-        runtime.recover()
-        runtime.begin()
-        self.runtime = runtime
-        return runtime
 
     def kill(self) -> None:
         """As by SIGKILL."""

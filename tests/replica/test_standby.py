@@ -1,0 +1,299 @@
+"""A standby in one process with its writer: what it shows, when it takes over, what it survives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from logqueue.core import commands as cmd
+from logqueue.errors import LogqueueError, NotWriter
+from logqueue.replica.chunk import chunk_key
+from logqueue.server.runtime import Runtime
+from logqueue.server.service import Phase
+from logqueue.server.storage.log_follower import LogFollower
+from logqueue.server.storage.log_replay import OrderViolated
+from logqueue.testing.simulated_store import SimulatedObjects
+from tests.portrait import portrait
+from tests.replica.fleet import FleetTime, Machine, fleet_test
+
+TURNS_MAX = 5000
+
+
+class Pair:
+    """A writer `a`, and servers that were started as standbys."""
+
+    def __init__(self, mode: str = "sync", **settings: Any) -> None:
+        self.time = FleetTime()
+        self.shared = SimulatedObjects()
+        self.a = Machine("a", self.shared, self.time, mode=mode, **settings)
+        self.coming: dict[str, asyncio.Task[None]] = {}
+
+    def standby(self, name: str, **settings: Any) -> Machine:
+        """Start a standby; it comes up beside the test."""
+        machine = Machine(name, self.shared, self.time)
+        machine.runtime = runtime = machine.made(standby=True, standby_poll_ms=1, **settings)
+
+        async def come_up() -> None:
+            await runtime.come_up()
+            runtime.begin()
+
+        self.coming[name] = asyncio.get_running_loop().create_task(come_up())
+        return machine
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        """Let everything that is due be done, until something holds."""
+        for _ in range(TURNS_MAX):
+            if is_so():
+                return
+            for task in self.coming.values():
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.001)
+        raise AssertionError("it does not come to that")
+
+    async def end(self) -> None:
+        """Stop following."""
+        for task in self.coming.values():
+            task.cancel()
+        await asyncio.gather(*self.coming.values(), return_exceptions=True)
+
+
+def runtime_of(machine: Machine) -> Runtime:
+    """The server that runs there."""
+    assert machine.runtime is not None
+    return machine.runtime
+
+
+def phase(machine: Machine) -> Phase:
+    """Its phase."""
+    return runtime_of(machine).service.phase
+
+
+def shown(machine: Machine, topic: str = "a") -> list[Any]:
+    """What a standby shows of a topic."""
+    engine = runtime_of(machine).service.engine
+    if engine is None or topic not in engine.state.topics:
+        return []
+    found = engine.state.topics[topic].batches
+    return [texts[0] for batch in found for _, _, texts in batch.records()]
+
+
+async def polled(pair: Pair, machine: Machine) -> None:
+    """Let a standby look at the replica a few times."""
+    enough = machine.store.calls.get("get", 0) + 8
+    await pair.until(lambda: machine.store.calls.get("get", 0) > enough)
+
+
+def refusal_of(machine: Machine) -> LogqueueError:
+    """What a change gets."""
+    with pytest.raises(LogqueueError) as refused:
+        runtime_of(machine).service.require_writer()
+    return refused.value
+
+
+@fleet_test
+async def test_a_standby_shows_what_the_writer_has_committed() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    b = pair.standby("b")
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    for number in range(5):
+        pair.a.append(number, topic="a")
+        await pair.a.rest()
+    await pair.until(lambda: len(shown(b)) == 5)
+    engine = runtime_of(b).service.engine
+    assert engine is not None
+    assert portrait(engine.state) == portrait(pair.a.state)
+    refusal = refusal_of(b)
+    assert isinstance(refusal, NotWriter)
+    assert refusal.detail == {"writer": "http://a:4000"}
+    await pair.end()
+
+
+@fleet_test
+async def test_a_command_that_gets_past_the_door_changes_nothing() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    b = pair.standby("b")
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    asked = b.append("x")
+    await b.turn()
+    assert isinstance(asked.refusal, NotWriter)
+    assert not shown(b)
+    await pair.end()
+
+
+@fleet_test
+async def test_a_standby_that_is_asked_takes_over_and_the_writer_is_fenced() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    b = pair.standby("b")
+    pair.a.append(1)
+    await pair.a.rest()
+    await pair.until(lambda: len(shown(b)) == 1)
+    promoted = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=True))
+    await pair.until(promoted.done)
+    assert promoted.result() == 2
+    assert phase(b) is Phase.READY
+    assert b.values() == [1]
+    pair.time.pass_s(2)
+    asked = pair.a.append(2)
+    await pair.a.rest()
+    assert not asked.is_granted()
+    assert phase(pair.a) is Phase.FENCED
+
+
+@fleet_test
+async def test_a_writer_that_hands_over_has_committed_everything() -> None:
+    pair = Pair("async", replica_lag_ms=3_600_000)
+    pair.a.start()
+    await pair.a.put()
+    asked = pair.a.append(1, 2, 3)
+    await pair.a.write_disk()
+    assert asked.is_granted()
+    b = pair.standby("b")
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    assert await runtime_of(pair.a).hand_over() == 1
+    assert runtime_of(b).is_following
+    # It finds that the writer has released the log, and need not ask it.
+    await pair.until(lambda: len(shown(b)) == 3)
+    promoted = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=False))
+    await pair.until(promoted.done)
+    assert b.values() == [1, 2, 3]
+
+
+@fleet_test
+async def test_only_a_heartbeat_that_stops_makes_a_standby_take_over() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    b = pair.standby("b", auto_promote=5000)
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    for _ in range(8):
+        pair.time.pass_s(1)
+        await pair.a.rest()
+        pair.a.replication.writer.renew()
+        await polled(pair, b)
+        assert phase(b) is Phase.STANDBY
+    # Time that passes while the store is away says nothing.
+    b.store.is_cut_off = True
+    await polled(pair, b)
+    b.store.is_cut_off = False
+    await polled(pair, b)
+    assert phase(b) is Phase.STANDBY
+    pair.time.pass_s(6)
+    await pair.until(lambda: phase(b) is Phase.READY)
+    assert b.replication.writer.epoch == 2
+
+
+@fleet_test
+async def test_of_two_standbys_the_slower_one_follows_the_faster() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    b, c = pair.standby("b"), pair.standby("c")
+    await pair.until(lambda: phase(b) is phase(c) is Phase.STANDBY)
+    pair.a.kill()
+    loop = asyncio.get_running_loop()
+    asked = [loop.create_task(runtime_of(m).promote(None, force=True)) for m in (b, c)]
+    await pair.until(lambda: all(task.done() for task in asked))
+    outcomes = [task.exception() for task in asked]
+    assert [type(error) for error in outcomes].count(type(None)) == 1
+    assert [isinstance(error, NotWriter) for error in outcomes].count(True) == 1
+    winner, loser = (b, c) if outcomes[0] is None else (c, b)
+    winner.append("new")
+    await winner.rest()
+    await pair.until(lambda: len(shown(loser)) == 1)
+    assert phase(loser) is Phase.STANDBY
+    await pair.end()
+
+
+@fleet_test
+async def test_a_standby_of_nothing_becomes_the_first_writer() -> None:
+    pair = Pair()
+    b, c = pair.standby("b", auto_promote=5000), pair.standby("c")
+    await pair.until(lambda: b.store.calls.get("get", 0) > 3)
+    assert phase(b) is Phase.RECOVERING
+    pair.time.pass_s(6)
+    await pair.until(lambda: phase(b) is Phase.READY)
+    await b.put()
+    await pair.until(lambda: phase(c) is Phase.STANDBY)
+    await pair.end()
+
+
+@fleet_test
+async def test_what_was_collected_meanwhile_comes_from_segments() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    b = pair.standby("b")
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    b.store.is_cut_off = True
+    for number in range(40):
+        pair.a.append("x" * 1000, number)
+        await pair.a.rest()
+    for _ in range(8):
+        pair.time.pass_s(120)
+        while pair.a.replication.tidy_step() == 0.0:
+            pass
+    assert chunk_key(3) not in {info.key for info in pair.shared.objects.list("chunks/")}
+    b.store.is_cut_off = False
+    await pair.until(lambda: len(shown(b)) == 80)
+    assert phase(b) is Phase.STANDBY
+    await pair.end()
+
+
+@fleet_test
+async def test_transactions_that_come_too_late_are_replayed() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    b = pair.standby("b")
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    first = runtime_of(b).service.engine
+    add = LogFollower.add
+    refusals: list[int] = []
+
+    def late(self: LogFollower, entries: Any) -> None:
+        if not refusals:
+            refusals.append(1)
+            raise OrderViolated("too late")
+        add(self, entries)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogFollower, "add", late)
+        pair.a.append(1)
+        await pair.a.rest()
+        await pair.until(lambda: len(shown(b)) == 1)
+    assert refusals
+    assert runtime_of(b).service.engine is not first
+    await pair.end()
+
+
+@fleet_test
+async def test_claims_are_seen_and_time_acts_as_far_as_the_log_goes() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put("q", type="queue", leases_durable=True)
+    pair.a.append(1, 2, topic="q")
+    pair.a.ask(cmd.ClaimJobs("q", (cmd.Claimer("w", 1, 5000),)))
+    await pair.a.rest()
+    b = pair.standby("b")
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    engine = runtime_of(b).service.engine
+    assert engine is not None
+    assert engine.queue_now("q").queue.leased == 1
+    pair.time.pass_s(60)
+    # The writer may have extended it in what is still to come.
+    assert engine.queue_now("q").queue.leased == 1
+    pair.a.append(3, topic="q")
+    await pair.a.rest()
+    await pair.until(lambda: len(shown(b, "q")) == 3)
+    assert engine.queue_now("q").queue.leased == 0
+    await pair.end()
