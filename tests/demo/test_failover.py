@@ -21,7 +21,7 @@ GAP = TakeoverGap(last_answer_s=-0.02, began_s=3.0, ready_s=3.1, first_answer_s=
 
 
 def test_every_job_is_accounted_for_across_a_takeover(tmp_path: Path) -> None:
-    options = ("--files", "60", "--auto-promote", "2s", "--json", "--data-dir", str(tmp_path / "d"))
+    options = ("--files", "60", "--json", "--data-dir", str(tmp_path / "d"))
     ended = subprocess.run([*FAILOVER, *options], capture_output=True, text=True, timeout=300.0)
     assert ended.returncode == 0, ended.stderr + ended.stdout
     report = json.loads(ended.stdout)

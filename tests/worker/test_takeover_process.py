@@ -34,7 +34,7 @@ class TwoServers:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         shared = {"REPLICA": (folder / "replica").as_uri(), "REPLICA_MODE": "sync"}
-        following = {"STANDBY": "1", "AUTO_PROMOTE": "2s", "STANDBY_POLL_MS": "50"}
+        following = {"STANDBY": "1", "AUTO_PROMOTE": "3s", "STANDBY_POLL_MS": "50"}
         self._writer = stack.enter_context(ServerProcess(folder / "writer", **shared))
         standby = ServerProcess(folder / "standby", **shared, **following)
         self.writer = self._writer.url
