@@ -196,7 +196,7 @@ def run(seed: int) -> History:
 def test_nothing_promised_is_lost() -> None:
     seen: Counter[str] = Counter()
     promised = acked = 0
-    for seed in range(scaled(30, thorough=1500)):
+    for seed in range(scaled(12, thorough=1500)):
         history = run(seed)
         seen += history.seen
         promised += len(history.promised)
