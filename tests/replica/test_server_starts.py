@@ -9,7 +9,7 @@ import pytest
 from logqueue.errors import Fenced, ReplicaUnavailable
 from logqueue.server.service import Phase
 from logqueue.server.storage.replica_start import ReplicaRefused
-from logqueue.testing.simulated_store import SimulatedObjects
+from logqueue.testing.simulated_store import NO_FAULTS, SimulatedObjects, StoreFaults
 from tests.replica.fleet import FleetTime, Machine, fleet_test
 
 
@@ -349,3 +349,18 @@ async def test_a_zombie_says_yes_to_no_client() -> None:
     runtime.drain()
     await runtime.abort()
     assert b.values() == [1, 3]
+
+
+@fleet_test
+async def test_a_start_tries_a_store_that_fails_now_and_then_again() -> None:
+    fleet = Fleet(faults=StoreFaults(lost_before=0.1, lost_after=0.1))
+    a = fleet.a
+    for seed in range(5):
+        a.store.faults = StoreFaults(lost_before=0.1, lost_after=0.1)
+        a.start()
+        a.store.faults = NO_FAULTS
+        await a.put()
+        a.append(seed)
+        await a.rest()
+        assert a.values() == [*range(seed + 1)]
+        a.kill()

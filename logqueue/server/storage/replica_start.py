@@ -25,7 +25,12 @@ from logqueue.replica.comparing import Comparison, compare
 from logqueue.replica.frame_source import JournalFrames
 from logqueue.replica.manifest import ReplicaManifest, WriterInfo
 from logqueue.replica.mirror import MirrorDiverged, MirrorStale, ReplicaMirror
-from logqueue.replica.object_store import ObjectExists, ObjectStore, StoreError
+from logqueue.replica.object_store import (
+    ObjectExists,
+    ObjectStore,
+    StoreError,
+    StoreUnavailable,
+)
 from logqueue.replica.reading import ReadVoid, ReplicaMissing, ReplicaReader, ReplicaUnreadable
 from logqueue.replica.restoring import RestoreProgress, RestoreRefused, settle
 from logqueue.replica.takeover import Takeover, TakeoverLost, create_replica, take_over
@@ -47,6 +52,9 @@ from wal import FileSystem, read_head
 NOTE_VERSION = 1
 TRIES = 20
 """How often a start begins again because another server, or the collector, went on meanwhile."""
+STORE_TRIES = 5
+PAUSE_S = 0.2
+"""How often a start tries a store that does not answer, and how much longer it waits each time."""
 
 logger = logging.getLogger("logqueue.replica")
 
@@ -131,6 +139,7 @@ class ReplicaStart:
         self._writer = WriterInfo(writer_id, options.address)
         self._progress = progress
         self._monotonic = monotonic
+        self._pause = pause
         self._reader = ReplicaReader(store, parallel=parallel, pause=pause)
         self._takeover: Takeover | None = None
         self._note: ReplicaNote | None = None
@@ -251,6 +260,7 @@ class ReplicaStart:
             ReplicaRefused: The two are not one history, or the replica cannot be used.
             ReplicaTaken: Another server was faster.
         """
+        failures = 0
         with self._refusing():
             for _ in range(TRIES):
                 try:
@@ -266,6 +276,12 @@ class ReplicaStart:
                     return
                 except (ReadVoid, _ReplicaGrew, ObjectExists):
                     continue
+                except StoreUnavailable:
+                    failures += 1
+                    # Of one epoch alone it cannot be tried twice: the first try may have ended it.
+                    if failures == STORE_TRIES or self._options.from_epoch is not None:
+                        raise
+                    self._pause(PAUSE_S * failures)
         raise ReplicaRefused(
             f"the replica {self._store.url} changed in each of {TRIES} tries: another server is "
             "writing it; stop that one, or start this one with --standby"
@@ -396,12 +412,16 @@ class ReplicaStart:
         journal.jobs.sync()
         while journal.jobs.step():
             pass
-        if not replication.ship_all():
+        for failures in range(STORE_TRIES):
+            if failures:
+                self._pause(PAUSE_S * failures)
+            if replication.ship_all():
+                return
             if replication.fenced_by is not None:
                 raise ReplicaTaken(WriterInfo("", replication.fenced_by))
-            raise ReplicaRefused(
-                f"the replica {self._store.url} cannot be written: {replication.stats.last_error}"
-            )
+        raise ReplicaRefused(
+            f"the replica {self._store.url} cannot be written: {replication.stats.last_error}"
+        )
 
     def _refusing(self) -> _Refusing:
         return _Refusing(self._store.url)
