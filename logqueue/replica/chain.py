@@ -82,7 +82,7 @@ def extended(end: ChainEnd, chunk: Chunk) -> ChainEnd:
     places = dict(end.places)
     for run in header.runs:
         place = places.get(run.log)
-        if place is None or run.last > place.frame:
+        if place is None or run.last > place.frame or run.segment > place.segment:
             places[run.log] = _moved(place, run)
     return ChainEnd(header.number, chunk.digest, places, header.epoch)
 

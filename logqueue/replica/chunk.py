@@ -44,9 +44,10 @@ class ChunkRun(msgspec.Struct, frozen=True):
         segment: Id of the segment.
         base: Number of the first frame of that segment.
         offset: Where in the segment file the bytes belong.
-        bytes: How many there are.
-        first: Number of their first frame.
-        last: Number of their last frame.
+        bytes: How many there are; 0 says that the segment begins, and so that the one before it
+            ends where it ended so far.
+        first: Number of their first frame; without frames, of the first that may come.
+        last: Number of their last frame; without frames, one less.
     """
 
     log: LogName

@@ -91,7 +91,8 @@ class FrameSource(Protocol):
     def runs_after(
         self, places: Mapping[LogName, LogPlace], bytes_max: int
     ) -> list[tuple[ChunkRun, bytes]]:
-        """What is written behind some places: whole frames, of each log in order.
+        """What is written behind some places: whole frames, of each log in order, and that an
+        empty segment begins.
 
         Args:
             places: Where each log ends so far; one that is not in there is wanted from its
@@ -177,10 +178,15 @@ class JournalFrames:
     def _runs_of(
         self, name: LogName, place: LogPlace | None, last: int, room: int
     ) -> list[tuple[ChunkRun, bytes]]:
-        """What one log has behind a place, up to a frame; at least one frame if there is any."""
+        """What one log has behind a place, up to a frame; at least one frame if there is any.
+
+        At the end of all frames, a run without bytes says that an empty segment begins, which seals
+        the one before: it may stay empty for ever, and that one must become a listed segment.
+        """
         runs: list[tuple[ChunkRun, bytes]] = []
         following = place.frame + 1 if place is not None else 0
-        for info in self._logs[name].segments():
+        segments = self._logs[name].segments()
+        for info in segments:
             # The last frames of a segment may still be on their way to the file.
             if min(last, info.last) < max(info.first, following):
                 continue
@@ -204,6 +210,14 @@ class JournalFrames:
             following = end + 1
             if end < info.last:
                 break
+        active = segments[-1]
+        reached = runs[-1][0].segment if runs else place.segment if place is not None else 1
+        is_new = active.last < active.first and active.id > reached and active.header_durable
+        if is_new and following in (0, active.first):
+            empty = ChunkRun(
+                name, active.id, active.first, HEADER_BYTES, 0, active.first, active.last
+            )
+            runs.append((empty, b""))
         return runs
 
     def _read(

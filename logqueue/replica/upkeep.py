@@ -176,7 +176,7 @@ class ReplicaUpkeep:
     def _due(self, end: ChainEnd) -> tuple[LogName, SealedSegment] | None:
         """The next segment to upload.
 
-        It counts as sealed when a frame of its successor is in a committed chunk: every writer that
+        It counts as sealed when its successor has begun in a committed chunk: every writer that
         continues this chain has then sealed it at the same frame.
         """
         for log in LOGS:

@@ -213,15 +213,15 @@ class ReplicaWriter:
         return self.end.number + 1 - self.manifest.start_chunk
 
     def wanted_rolls(self) -> frozenset[LogName]:
-        """The logs that should begin a new segment with a frame in it, so that chunks can go:
-        there are too many behind the segments, and these logs keep them."""
+        """The logs that should begin a new segment, so that chunks can go: there are too many
+        behind the segments, and these logs keep them."""
         if self.chunks_behind <= CHUNKS_BEHIND_MAX and self._bytes_behind() <= BYTES_BEHIND_MAX:
             return frozenset()
         listed = chain_start(self.manifest).places
         found: set[LogName] = set()
         for log, place in self.end.places.items():
             known = listed.get(log, LogPlace(0, 0, 0))
-            # What is sealed is uploaded as soon as a frame behind it is committed.
+            # What is sealed is uploaded as soon as its successor has begun in a chunk.
             is_due = any(segment.id > known.segment for segment in self._source.sealed(log))
             if place.frame > known.frame and not is_due:
                 found.add(log)

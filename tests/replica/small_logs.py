@@ -189,8 +189,16 @@ class SmallLogs:
                             data,
                         )
                     )
+                    following = last + 1
                     if last < segment.last:
                         break
+            active = self.logs[log][-1] if self.logs[log] else None
+            if active is not None and not active.frames and following == active.base:
+                reached = runs[-1][0].segment if runs and runs[-1][0].log == log else 0
+                if log in places and active.id > max(places[log].segment, reached):
+                    base, id = active.base, active.id
+                    run = ChunkRun(log, id, base, HEADER_BYTES, 0, base, base - 1)
+                    runs.append((run, b""))
         return runs
 
     def sealed(self, log: LogName) -> list[SealedSegment]:
@@ -225,8 +233,20 @@ class SmallLogs:
         for run, data in zip(chunk.header.runs, chunk.data, strict=True):
             if run.segment < self.begins_at.get(run.log, 0):
                 continue
+            if not data:
+                self._begin(run)
             for number, frame in enumerate(split_frames(data), run.first):
                 self._take_frame(run, number, frame)
+
+    def _begin(self, run: ChunkRun) -> None:
+        segments = self.logs[run.log]
+        if any(segment.id == run.segment for segment in segments):
+            return
+        if self.last(run.log) >= run.base:
+            raise Diverged(f"frame {run.base} of the {run.log} log is in another segment here")
+        if segments and not segments[-1].frames:
+            segments.pop()
+        segments.append(SmallSegment(run.segment, run.base))
 
     def _take_frame(self, run: ChunkRun, number: int, frame: bytes) -> None:
         segments = self.logs[run.log]
@@ -246,14 +266,13 @@ class SmallLogs:
     def cut_to_chain(self) -> None:
         """Drop all that is not in the chain as far as it is known."""
         for log in LOGS:
-            last = self.end.frame(log) if self.end is not None else 0
+            place = self.end.places.get(log) if self.end is not None else None
+            last, newest = (place.frame, place.segment) if place is not None else (0, 0)
             segments = self.logs[log]
-            while segments and segments[-1].last > last:
+            while segments and (segments[-1].id > newest or segments[-1].last > last):
                 segment = segments[-1]
                 del segment.frames[max(last + 1 - segment.base, 0) :]
-                if segment.frames or segment.base == last + 1:
+                if segment.id <= newest:
                     break
-                segments.pop()
-            if segments and not segments[-1].frames:
                 segments.pop()
         self.unconfirmed = {n: i for n, i in self.unconfirmed.items() if n <= self.last("jobs")}

@@ -8,20 +8,22 @@ from random import Random
 import msgspec
 import pytest
 
-from logqueue.replica.chain import LOGS, ChainEnd, chain_start, extended
+from logqueue.replica.chain import LOGS, ChainEnd, LogPlace, chain_start, extended
 from logqueue.replica.chunk import Chunk, LogName, chunk_key, decode_chunk, encode_chunk
 from logqueue.replica.frame_source import JournalFrames
 from logqueue.replica.manifest import WriterInfo, segment_key
 from logqueue.replica.memory_store import MemoryStore
 from logqueue.replica.object_store import ObjectMissing
 from logqueue.replica.reading import ReplicaDamaged, ReplicaReader
+from logqueue.replica.restoring import restore
 from logqueue.replica.takeover import _Attempt, create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter, WriterFenced
 from logqueue.segments.index import decode_index
 from logqueue.server.storage.journal import Journal
 from tests.core.world import World
 from tests.segments.histories import History
-from wal import HEADER_BYTES
+from wal import HEADER_BYTES, segment_ids
+from wal.testing.simfs import SimFileSystem
 
 ME = WriterInfo("me", "http://me")
 
@@ -279,6 +281,43 @@ def test_all_is_shipped_whoever_waits(world: World) -> None:
     writer.renew()
     writer.hand_over()
     assert writer.committed == {name: log.written for name, log in journal.logs.items()}
+
+
+def test_a_log_that_stays_idle_does_not_keep_the_chunks() -> None:
+    world = History(11).live(40)
+    store, journal, clock = MemoryStore("memory://idle"), world.engine.journal, Clock()
+    make(store, journal)
+    writer = start(store, journal, clock, chunk_bytes_max=900)
+    writer.ship_all()
+    while writer.tidy():
+        clock.now += 3
+    leases = writer.end.places["leases"]
+    behind = writer.chunks_behind
+    assert behind > 3
+    # Both begin segments; nothing is written to one of them.
+    journal.leases.roll()
+    journal.flush_leases()
+    journal.checkpoint(world.state, 1_000_000)
+    world.step()
+    writer.ship_all()
+    assert not writer.ship()
+    assert writer.end.places["leases"] == LogPlace(leases.segment + 1, HEADER_BYTES, leases.frame)
+    while writer.tidy():
+        clock.now += 3
+    assert writer.chunks_behind < behind
+    assert writer.chunks_behind <= 2
+    # Who restores this has the same segments.
+    fs = SimFileSystem(Random(1))
+    restore(store, fs, "/restored", parallel=1)
+    assert segment_ids(fs, "/restored/leases")[-1] == leases.segment + 1
+    # And goes on in the new one.
+    world.write("q", "more")
+    world.claim(1)
+    world.step()
+    journal.flush_leases()
+    writer.ship_all()
+    assert writer.end.places["leases"].segment == leases.segment + 1
+    assert writer.end.places["leases"].frame > leases.frame
 
 
 Damage = Callable[[MemoryStore, str], None]
