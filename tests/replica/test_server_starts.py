@@ -353,10 +353,10 @@ async def test_a_zombie_says_yes_to_no_client() -> None:
 
 @fleet_test
 async def test_a_start_tries_a_store_that_fails_now_and_then_again() -> None:
-    fleet = Fleet(faults=StoreFaults(lost_before=0.1, lost_after=0.1))
+    fleet = Fleet(faults=StoreFaults(lost_before=0.05, lost_after=0.05))
     a = fleet.a
     for seed in range(5):
-        a.store.faults = StoreFaults(lost_before=0.1, lost_after=0.1)
+        a.store.faults = StoreFaults(lost_before=0.05, lost_after=0.05)
         a.start()
         a.store.faults = NO_FAULTS
         await a.put()

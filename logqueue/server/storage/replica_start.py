@@ -52,7 +52,7 @@ from wal import FileSystem, read_head
 NOTE_VERSION = 1
 TRIES = 20
 """How often a start begins again because another server, or the collector, went on meanwhile."""
-STORE_TRIES = 5
+STORE_TRIES = 8
 PAUSE_S = 0.2
 """How often a start tries a store that does not answer, and how much longer it waits each time."""
 
