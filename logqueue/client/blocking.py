@@ -152,6 +152,7 @@ class BlockingCalls:
         return result
 
     def _answer(self, request: CallRequest) -> Answer:
+        self._servers.require_one_for(request)
         backoff = self._reconnect if request.is_endless else self._backoff
         if request.is_probe:
             backoff = NO_RETRIES

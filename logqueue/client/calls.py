@@ -95,6 +95,8 @@ class CallRequest:
         wait_ms: How long the server may hold the reply on purpose.
         is_probe: The answer as of now is wanted, also when it is a refusal: no second try.
         range: What part of a long reply is wanted, as the Range header says it; None for all.
+        names_server: It is about the server that is called, whichever the writer is: a client of
+            several refuses it.
         is_endless: It is part of an endless iteration that has started, so it is tried
             again for as long as a broken stream is opened again.
     """
@@ -106,6 +108,7 @@ class CallRequest:
     is_signed: bool = False
     wait_ms: int = 0
     is_probe: bool = False
+    names_server: bool = False
     is_endless: bool = False
     accept: str = "application/json"
     range: str | None = None
@@ -249,6 +252,7 @@ class RequestOptions(TypedDict, total=False):
     is_signed: bool
     wait_ms: int
     is_probe: bool
+    names_server: bool
     is_endless: bool
     accept: str
     range: str | None

@@ -160,16 +160,17 @@ def replica() -> Call[ReplicaStatus]:
 
 
 def promote(*, force: bool = False) -> Call[ReplicaTakeover]:
-    """Make a standby the writer: it asks the writer to hand over, and takes over. Asked once, of
-    the first URL.
+    """Make a standby the writer: it asks the writer to hand over, and takes over. Asked once, by a
+    client with the URL of that standby alone.
 
     Args:
         force: Do not ask the writer: what it has not committed to the replica is lost.
 
     Raises:
         NotWriter: The writer did not hand over, or another server was faster.
+        ValueError: The client has several URLs.
     """
-    return call(PROMOTE, body={"force": force}, is_probe=True)
+    return call(PROMOTE, body={"force": force}, is_probe=True, names_server=True)
 
 
 def metrics() -> Call[dict[str, Any]]:

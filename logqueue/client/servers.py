@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from logqueue.client.calls import CallRequest
 from logqueue.client.failures import ConnectionFailed, GatewayFailed
 from logqueue.errors import (
     LogqueueError,
@@ -63,6 +64,18 @@ class Servers:
     def find(self, url: str) -> int | None:
         """Which server a URL is of, however it is written; None for one that is not among them."""
         return self._at.get(_place(url))
+
+    def require_one_for(self, request: CallRequest) -> None:
+        """Refuse to choose the server of a request that must name it.
+
+        Raises:
+            ValueError: There are several.
+        """
+        if request.names_server and self.are_several:
+            raise ValueError(
+                f"{request.method} {request.path} is about one server: use a client with its URL "
+                f"alone, not with {', '.join(self.urls)}"
+            )
 
     def search(self) -> Search:
         """The tries of one call, or of one iteration over streams."""

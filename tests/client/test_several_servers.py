@@ -224,6 +224,14 @@ def test_a_probe_asks_each_server_once(opened: Opened, naps: Naps) -> None:
     assert cluster.new() == "ab" and not any(naps.taken)
 
 
+def test_no_standby_is_promoted_that_was_not_named(opened: Opened) -> None:
+    cluster = Cluster(a=ok({"role": "writer", "epoch": 2}), b=ok({"role": "writer", "epoch": 2}))
+    with pytest.raises(ValueError, match="use a client with its URL alone"):
+        connect(opened, cluster).promote()
+    assert cluster.new() == ""
+    assert connect(opened, cluster, B).promote().epoch == 2 and cluster.new() == "b"
+
+
 def test_what_each_server_said_is_in_the_error(opened: Opened) -> None:
     cluster = Cluster(a=REFUSED, b=standby(A))
     with pytest.raises(errors.NotWriter) as caught:
