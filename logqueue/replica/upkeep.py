@@ -256,14 +256,15 @@ class ReplicaUpkeep:
         for _ in range(TRIES):
             if self._is_stale:
                 self._read_again()
-            wanted = changed(self.stored.manifest)
-            if wanted == self.stored.manifest:
+            # `adopt` may come from another thread meanwhile: a version is replaced by what was
+            # made of it.
+            stored = self.stored
+            wanted = changed(stored.manifest)
+            if wanted == stored.manifest:
                 return False
             self._is_stale = True
             try:
-                version = self._store.replace(
-                    MANIFEST_KEY, encode_manifest(wanted), self.stored.version
-                )
+                version = self._store.replace(MANIFEST_KEY, encode_manifest(wanted), stored.version)
             except ObjectChanged:
                 continue
             self.adopt(StoredManifest(wanted, version))

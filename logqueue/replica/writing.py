@@ -346,10 +346,11 @@ class ReplicaWriter:
         """
         self._require_unfenced()
         with self._counted():
+            # A zombie leaves no heartbeat, nor does a writer whose replica was removed.
+            self._look_for_others()
             self._beat += 1
             beat = WriterHeartbeat(self.writer.id, self.epoch, self._beat, self.end.number)
             self._store.put(HEARTBEAT_KEY, msgspec.json.encode(beat))
-            self._look_for_others()
 
     def _look_for_others(self) -> None:
         number, ours = self.end.number + 1, self.manifest

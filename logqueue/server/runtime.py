@@ -28,7 +28,7 @@ from logqueue.model.clock import Clock, SystemClock
 from logqueue.model.limits import Quotas
 from logqueue.replica.object_store import ObjectStore, StoreError, StoreUnavailable
 from logqueue.replica.opening import open_store
-from logqueue.replica.reading import ReplicaReader
+from logqueue.replica.reading import ReplicaReader, ReplicaUnreadable
 from logqueue.replica.restoring import PARALLEL
 from logqueue.replica.writing import WriterFenced
 from logqueue.server.app import http_api
@@ -473,7 +473,7 @@ class Runtime:
         except WriterFenced as fenced:
             address = fenced.writer.address if fenced.writer is not None else ""
             raise NotWriter.because("another server has taken over", address) from fenced
-        except (StoreError, WalError, OSError) as error:
+        except (StoreError, ReplicaUnreadable, WalError, OSError) as error:
             raise ReplicaUnavailable(
                 f"the replica could not be written to its end ({error}): this server ends; "
                 "start it again, or take over without what it has not committed"

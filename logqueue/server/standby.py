@@ -97,25 +97,34 @@ class _Signs(NamedTuple):
 class _Vigil:
     """Watches whether a writer is there, by this server's own clock alone."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._signs: _Signs | None = None
         self._since: float | None = None
+        self._asked_at = 0.0
+        self.unchanged_s = 0.0
 
-    def saw(self, signs: _Signs | None) -> None:
-        """The store was read; None when there is no replica."""
-        if self._since is None or signs != self._signs:
-            self._signs, self._since = signs, self._monotonic()
+    def saw(self, signs: _Signs | None, asked_at: float, answered_at: float) -> None:
+        """The store was read.
+
+        Args:
+            signs: None when there is no replica.
+            asked_at: When it was asked, by our own clock, in seconds: what it says is not younger,
+                however long this process slept since.
+            answered_at: When it had answered.
+        """
+        # A process that slept for so long has not watched: the writer may have slept, too.
+        has_slept = answered_at - self._asked_at >= self._timeout_s
+        if self._since is None or signs != self._signs or has_slept:
+            self._signs, self._since = signs, answered_at
+        self._asked_at = asked_at
+        self.unchanged_s = max(asked_at - self._since, 0.0)
 
     def interrupt(self) -> None:
         """The store could not be read: whether it changed is unknown, and a writer that finds the
         same is alive."""
         self._since = None
-
-    @property
-    def unchanged_s(self) -> float:
-        """For how long the same was seen, in seconds."""
-        return self._monotonic() - self._since if self._since is not None else 0.0
+        self.unchanged_s = 0.0
 
 
 class _Lost(Exception):
@@ -170,7 +179,7 @@ class Standby:
         self._is_ahead = is_ahead
         self._monotonic = monotonic
         self._mirror = ReplicaMirror(reader, fs, options.data_dir, progress=self._note_restored)
-        self._vigil = _Vigil(monotonic)
+        self._vigil = _Vigil(options.auto_promote_s)
         self._current_at: float | None = None
         self._held_since: float | None = None
         self._asked: Succession | None = None
@@ -239,7 +248,7 @@ class Standby:
             WalError, OSError: The local logs cannot be used.
         """
         self._asked = None
-        self._vigil = _Vigil(self._monotonic)
+        self._vigil = _Vigil(self._options.auto_promote_s)
         try:
             while True:
                 try:
@@ -265,7 +274,7 @@ class Standby:
             journal, follower = await self._in_thread(self._prepare)
         except ReplicaMissing:
             self.manifest = None
-            self._vigil.saw(None)
+            self._vigil.saw(None, began, self._monotonic())
             self._complain("there is no replica yet")
             return False
         except StoreError as error:
@@ -373,6 +382,7 @@ class Standby:
                 if grown is None:
                     break
                 await self._apply(grown)
+            asked_at = self._monotonic()
             signs = await self._in_thread(self._look_for_signs)
         except StoreError as error:
             self._note_unavailable(error)
@@ -382,7 +392,7 @@ class Standby:
         except (ReplicaUnreadable, OSError) as error:
             self._complain(str(error))
             raise _Lost(str(error)) from error
-        self._vigil.saw(signs)
+        self._vigil.saw(signs, asked_at, self._monotonic())
         await self._release_held()
         await self._in_thread(self._drop_old)
         self._note_current(began)

@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 from logqueue.replica.chain import ChainEnd
 from logqueue.replica.object_store import StoreError
+from logqueue.replica.reading import ReplicaUnreadable
 from logqueue.replica.writing import ReplicaWriter, WriterFenced
 from logqueue.segments.index import LogName
 from wal import Log, Progress
@@ -38,6 +39,9 @@ STOP_S: Final = 5.0
 HAND_OVER_TRIES: Final = 6
 SYNCS_NOTED_MAX: Final = 1024
 FOREVER_S: Final = 3600.0
+
+EXPECTED: Final = (StoreError, ReplicaUnreadable, OSError)
+"""What a replica may fail with. Anything else is a mistake in a program."""
 
 ReplicaMode = Literal["async", "sync"]
 ReplicaState = Literal["current", "behind", "stalled", "fenced", "ended"]
@@ -241,11 +245,16 @@ class Replication:
             if now >= self._next_beat:
                 self._next_beat = now + HEARTBEAT_S
                 self.writer.renew()
+                self._note_success(self._shipping)
             return self._ship(now)
         except WriterFenced as fenced:
             self._note_fenced(fenced)
             return FOREVER_S
-        except (StoreError, OSError) as error:
+        except ReplicaUnreadable as error:
+            # Chunks mean nothing without a manifest: none is added before it was seen again.
+            self._next_beat = now
+            return self._back_off(error, self._shipping)
+        except Exception as error:
             return self._back_off(error, self._shipping)
 
     def _ship(self, now: float) -> float:
@@ -254,9 +263,8 @@ class Replication:
             return min(self._next_ship, self._next_beat) - now
         self._eager_from = self._jobs.stats.bytes_written + EAGER_BYTES
         began = time.perf_counter()
-        has_shipped = self.writer.ship()
-        self._note_success()
-        if has_shipped:
+        if self.writer.ship():
+            self._note_success(self._shipping)
             self.stats.puts += 1
             self.stats.put_s += time.perf_counter() - began
             self._note_committed()
@@ -277,12 +285,12 @@ class Replication:
         try:
             self._note_end()
             has_more = self.writer.tidy()
-            self._tidying.failures = 0
+            self._note_success(self._tidying)
             return 0.0 if has_more else TIDY_S
         except WriterFenced as fenced:
             self._note_fenced(fenced)
             return FOREVER_S
-        except (StoreError, OSError) as error:
+        except Exception as error:
             return self._back_off(error, self._tidying)
 
     def _note_end(self) -> None:
@@ -296,9 +304,10 @@ class Replication:
         self.progress.committed = self.writer.committed.get("jobs", 0)
         self._on_advance()
 
-    def _note_success(self) -> None:
-        self._shipping.failures = 0
-        if self.stats.last_error:
+    def _note_success(self, pace: _Pace) -> None:
+        """A call of the store has worked, of those that one thread makes."""
+        pace.failures = 0
+        if self.stats.last_error and not self._shipping.failures and not self._tidying.failures:
             self.stats.last_error = ""
             logger.info("the replica %s answers again", self.store_url)
 
@@ -307,7 +316,10 @@ class Replication:
         stats.put_failures += 1
         if not stats.last_error:
             logger.warning(
-                "the replica %s cannot be written; it is tried again: %s", self.store_url, error
+                "the replica %s cannot be written; it is tried again: %s",
+                self.store_url,
+                error,
+                exc_info=None if isinstance(error, EXPECTED) else error,
             )
         stats.last_error, stats.last_error_at = str(error), self._clock_ms()
         return pace.rest_s()
@@ -346,12 +358,7 @@ class Replication:
     def _run(self, step: Callable[[], float], wake: threading.Event, pace: _Pace) -> None:
         while not self._ended:
             wake.clear()
-            try:
-                delay_s = step()
-            except Exception:
-                logger.exception("the replica could not be written; it is tried again")
-                pace.failures += 1
-                delay_s = BACKOFF_MAX_S
+            delay_s = step()
             if delay_s:
                 # New frames must not shorten the rest of a store that is away.
                 (self._stopping if pace.failures else wake).wait(delay_s)
@@ -377,7 +384,7 @@ class Replication:
         except WriterFenced as fenced:
             self._note_fenced(fenced)
             return False
-        except (StoreError, OSError) as error:
+        except Exception as error:
             self._back_off(error, self._shipping)
             return False
         self._note_committed()
