@@ -86,6 +86,10 @@ class ChunkHeader(msgspec.Struct, frozen=True):
     runs: tuple[ChunkRun, ...] = ()
 
 
+# Several threads may not be the first to decode a type at the same time: made once, here.
+_headers = msgspec.json.Decoder(ChunkHeader)
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """A chunk that was checked.
 
@@ -138,7 +142,7 @@ def decode_chunk_header(data: bytes, number: int) -> ChunkHeader:
     if len(data) < end:
         raise ChunkDamaged("it is cut short")
     try:
-        header = msgspec.json.decode(data[_HEADER_START:end], type=ChunkHeader)
+        header = _headers.decode(data[_HEADER_START:end])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ChunkDamaged(f"its header cannot be read: {error}") from error
     if header.format != FORMAT:

@@ -103,6 +103,10 @@ class ReplicaManifest(msgspec.Struct, frozen=True):
     garbage_before: int = 1
 
 
+# Several threads may not be the first to decode a type at the same time: made once, here.
+_manifests = msgspec.json.Decoder(ReplicaManifest)
+
+
 class WriterHeartbeat(msgspec.Struct, frozen=True):
     """What a writer renews while it runs. Only that it changes counts: no clocks are compared.
 
@@ -119,6 +123,17 @@ class WriterHeartbeat(msgspec.Struct, frozen=True):
     chunk: int = 0
 
 
+_heartbeats = msgspec.json.Decoder(WriterHeartbeat)
+
+
+def decode_heartbeat(data: bytes) -> WriterHeartbeat | None:
+    """Read a heartbeat; None when it is none."""
+    try:
+        return _heartbeats.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
 def segment_key(log: LogName, id: int) -> str:
     """Where a sealed segment is below the URL of the replica."""
     return f"segments/{log}/{id:020d}.wal"
@@ -131,7 +146,7 @@ def decode_manifest(data: bytes) -> ReplicaManifest:
         ManifestDamaged: It is none, or of a later version.
     """
     try:
-        manifest = msgspec.json.decode(data, type=ReplicaManifest)
+        manifest = _manifests.decode(data)
     except msgspec.MsgspecError as error:
         raise ManifestDamaged(f"it cannot be read: {error}") from error
     if manifest.format != FORMAT:

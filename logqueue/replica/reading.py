@@ -15,8 +15,6 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from logqueue.replica.chunk import Chunk, ChunkDamaged, chunk_key, decode_chunk
 from logqueue.replica.manifest import (
     HEARTBEAT_KEY,
@@ -25,6 +23,7 @@ from logqueue.replica.manifest import (
     ReplicaManifest,
     SegmentEntry,
     WriterHeartbeat,
+    decode_heartbeat,
     decode_manifest,
     segment_key,
 )
@@ -133,9 +132,9 @@ class ReplicaReader:
         """
         try:
             found = self._tried(partial(self.store.get, HEARTBEAT_KEY))
-            return msgspec.json.decode(found.data, type=WriterHeartbeat)
-        except (ObjectMissing, msgspec.MsgspecError, UnicodeDecodeError):
+        except ObjectMissing:
             return None
+        return decode_heartbeat(found.data)
 
     def known_end(self, manifest: ReplicaManifest) -> int:
         """A number that the chain has reached for certain, perhaps some time ago.
