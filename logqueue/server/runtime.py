@@ -545,6 +545,13 @@ class Runtime:
             self._taken.set_result(replication.writer.epoch)
         return dispatcher
 
+    def _shows_the_synced(self) -> bool:
+        """Whether all that the disk has may be shown: in sync mode, once the replica has it."""
+        replication = self.replication
+        if replication is None or not replication.is_sync:
+            return True
+        return replication.progress.committed >= self.engine.journal.jobs.durable
+
     def _replicate(self, replication: Replication, dispatcher: Dispatcher) -> None:
         loop, barrier = dispatcher.loop, dispatcher.barrier
         self.replica_watch = ReplicaWatch(
@@ -578,7 +585,7 @@ class Runtime:
             "tidy": tidy_forever(engine, dispatcher.barrier),
             "flush": flush_forever(engine),
             "offload": offload_forever(engine.journal, self._executor),
-            "rebuild": rebuild_on_failure(engine, dispatcher.adopt),
+            "rebuild": rebuild_on_failure(engine, dispatcher.adopt, self._shows_the_synced),
         }
         if self.replica_watch is not None:
             work["replica"] = watch_replica_forever(self.replica_watch)

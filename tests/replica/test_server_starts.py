@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logqueue.core import commands as cmd
 from logqueue.errors import Fenced, ReplicaUnavailable
 from logqueue.server.service import Phase
 from logqueue.server.storage.replica_start import ReplicaRefused
@@ -364,3 +365,52 @@ async def test_a_start_tries_a_store_that_fails_now_and_then_again() -> None:
         await a.rest()
         assert a.values() == [*range(seed + 1)]
         a.kill()
+
+
+@fleet_test
+async def test_the_log_drops_nothing_that_the_replica_lacks() -> None:
+    fleet = Fleet("async")
+    a = fleet.a
+    runtime = a.start()
+    await a.put()
+    a.store.is_cut_off = True
+    for value in range(300):
+        a.append("x" * 100 + str(value))
+        await a.write_disk()
+    a.ask(cmd.DeleteRecords("a", 290, None))
+    await a.write_disk()
+
+    def tidy() -> None:
+        for _ in range(3):
+            for _ in runtime.engine.tidy():
+                pass
+
+    journal = runtime.engine.journal
+    journal.jobs_kept_from = journal.jobs.segment
+    before = [info.id for info in journal.jobs.segments()]
+    assert len(before) > 2
+    assert not runtime.engine.segments.may_drop_before("jobs", before[-1])
+    tidy()
+    assert [info.id for info in journal.jobs.segments()][: len(before)] == before
+    a.store.is_cut_off = False
+    fleet.time.pass_s(10)
+    while a.replication.frames_behind:
+        await a.ship()
+        fleet.time.pass_s(1)
+    for _ in range(20):
+        a.replication.tidy_step()
+        fleet.time.pass_s(10)
+    assert runtime.engine.segments.may_drop_before("jobs", before[-1])
+
+
+@fleet_test
+async def test_in_sync_mode_a_failed_disk_shows_only_what_the_replica_has() -> None:
+    fleet = Fleet()
+    a = fleet.a
+    runtime = a.start()
+    await a.put()
+    a.append(1)
+    await a.write_disk()
+    assert not runtime._shows_the_synced()
+    await a.rest()
+    assert runtime._shows_the_synced()

@@ -93,12 +93,15 @@ async def archive_forever(archiver: Archiver, clock: Clock, executor: Cooperativ
             logger.exception("archiving failed; it is tried again later")
 
 
-async def rebuild_on_failure(engine: Engine, adopted: Callable[[], None]) -> None:
+async def rebuild_on_failure(
+    engine: Engine, adopted: Callable[[], None], is_promised: Callable[[], bool] = lambda: True
+) -> None:
     """Once the log has failed, serve reads from its durable content.
 
     Args:
         engine: Its state is replaced then.
         adopted: Called after that.
+        is_promised: Whether that content may be shown; reads stay refused until it may.
     """
     while engine.journal.jobs.failure is None:
         await asyncio.sleep(FAILURE_POLL_INTERVAL_S)
@@ -108,6 +111,8 @@ async def rebuild_on_failure(engine: Engine, adopted: Callable[[], None]) -> Non
     )
     loop = asyncio.get_running_loop()
     await leases_flushed(engine.journal)
+    while not is_promised():
+        await asyncio.sleep(FAILURE_POLL_INTERVAL_S)
     try:
         with closing(engine.rebuild_durable()) as rebuilding:
             for work in rebuilding:
