@@ -5,14 +5,16 @@ Owns: the writers, and the pictures of moments. Must not know: how a moment is r
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import deepcopy
+from itertools import count
 from typing import Any, NamedTuple
 
 from logqueue.core.apply.elapse import elapse
 from logqueue.core.state import State
 from logqueue.replica.frame_source import JournalFrames
 from logqueue.replica.manifest import WriterInfo
-from logqueue.replica.object_store import ObjectStore
+from logqueue.replica.object_store import ObjectExists, ObjectStore
 from logqueue.replica.takeover import create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter
 from logqueue.server.storage.journal import Journal
@@ -20,6 +22,8 @@ from tests.core.world import World
 from tests.portrait import portrait
 from tests.segments.histories import History
 from wal import Log
+
+_numbers = count(1)
 
 
 class RecordedMoment(NamedTuple):
@@ -48,12 +52,57 @@ def picture(state: State, now: int) -> dict[str, Any]:
     return deepcopy(facts)
 
 
+class WorldReplica:
+    """The replica of one life of a world.
+
+    Attributes:
+        store: Where it is.
+        writer: Of this life.
+    """
+
+    def __init__(
+        self, store: ObjectStore, world: World, *, keep_ms: int, chunk_bytes_max: int
+    ) -> None:
+        """Take over; the replica is made if there is none."""
+        self.store = store
+        self._seconds = 0.0
+        journal = world.engine.journal
+        me = WriterInfo(f"writer-{next(_numbers)}", "")
+        identities = {name: log.identity.hex() for name, log in journal.logs.items()}
+        with suppress(ObjectExists):
+            create_replica(store, identities["jobs"], identities["leases"], me)
+        frames = JournalFrames(
+            journal.logs,
+            journal.fs,
+            lambda: {"jobs": journal.jobs_kept_from, "leases": journal.leases_kept_from},
+        )
+        self.writer = ReplicaWriter(
+            store,
+            frames,
+            take_over(store, me, None, lambda chunks, end: None),
+            clock_ms=lambda: world.now,
+            monotonic=lambda: self._seconds,
+            keep_ms=keep_ms,
+            chunk_bytes_max=chunk_bytes_max,
+            readers_s=0.0,
+        )
+
+    def ship(self, *, with_segments: bool) -> None:
+        """Commit what is written; upload what is sealed, and collect."""
+        while self.writer.ship():
+            pass
+        self._seconds += 3
+        while with_segments and self.writer.tidy():
+            self._seconds += 3
+
+
 class ReplicatedHistory(History):
     """A random life with a replica.
 
     Attributes:
+        store: Where its replica is.
         moments: After each step.
-        writer: The last one.
+        replica: Of the last life.
     """
 
     def __init__(
@@ -62,11 +111,16 @@ class ReplicatedHistory(History):
         super().__init__(seed)
         self.store = store
         self.moments: list[RecordedMoment] = []
-        self.writer: ReplicaWriter | None = None
+        self.replica: WorldReplica | None = None
         self._keep_ms = keep_ms
         self._chunk_bytes_max = chunk_bytes_max
         self._journal: Journal | None = None
-        self._seconds = 0.0
+
+    @property
+    def writer(self) -> ReplicaWriter:
+        """The last one."""
+        assert self.replica is not None
+        return self.replica.writer
 
     def _begin(self, world: World) -> None:
         # After a kill, topics of weaker classes go on behind the seqs that were promised.
@@ -77,12 +131,15 @@ class ReplicatedHistory(History):
     def _keep_segments(self, world: World) -> None:
         journal = world.engine.journal
         if journal is not self._journal:
-            self._take_over(world)
-        assert self.writer is not None
+            self._journal = journal
+            self.replica = WorldReplica(
+                self.store, world, keep_ms=self._keep_ms, chunk_bytes_max=self._chunk_bytes_max
+            )
+        assert self.replica is not None
         self.moments.append(
             RecordedMoment(journal.order - 1, world.now, picture(world.state, world.now))
         )
-        self._ship(with_segments=self.rng.random() < 0.5)
+        self.replica.ship(with_segments=self.rng.random() < 0.5)
 
     def _end_a_life(self, world: World) -> None:
         super()._end_a_life(world)
@@ -91,35 +148,5 @@ class ReplicatedHistory(History):
     def _keep(self, log: Log) -> None:
         """Segments of this log are about to be dropped: a server waits until they are listed."""
         super()._keep(log)
-        if self.writer is not None:
-            self._ship(with_segments=True)
-
-    def _ship(self, *, with_segments: bool) -> None:
-        assert self.writer is not None
-        while self.writer.ship():
-            pass
-        self._seconds += 3
-        while with_segments and self.writer.tidy():
-            self._seconds += 3
-
-    def _take_over(self, world: World) -> None:
-        self._journal = journal = world.engine.journal
-        me = WriterInfo(f"writer-{len(self.moments)}", "")
-        if self.writer is None:
-            identities = {name: log.identity.hex() for name, log in journal.logs.items()}
-            create_replica(self.store, identities["jobs"], identities["leases"], me)
-        frames = JournalFrames(
-            journal.logs,
-            journal.fs,
-            lambda: {"jobs": journal.jobs_kept_from, "leases": journal.leases_kept_from},
-        )
-        self.writer = ReplicaWriter(
-            self.store,
-            frames,
-            take_over(self.store, me, None, lambda chunks, end: None),
-            clock_ms=lambda: world.now,
-            monotonic=lambda: self._seconds,
-            keep_ms=self._keep_ms,
-            chunk_bytes_max=self._chunk_bytes_max,
-            readers_s=0.0,
-        )
+        if self.replica is not None:
+            self.replica.ship(with_segments=True)

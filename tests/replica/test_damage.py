@@ -47,7 +47,6 @@ def made() -> MadeReplica:
     store = MemoryStore("memory://damaged")
     history = ReplicatedHistory(1, store, chunk_bytes_max=900)
     world = history.live(25)
-    assert history.writer is not None
     for number in range(4):
         world.write("a", "last", number)
         world.step()
