@@ -438,6 +438,13 @@ class Runtime:
 
     async def _ask_to_hand_over(self, standby: Standby, authorization: str | None) -> None:
         manifest = standby.manifest
+        if standby.lost_replica:
+            raise NotWriter(
+                "the replica of this directory is gone, and a writer may still have it: see that "
+                f"{self._settings.replica} can be read here. To make it again from this directory, "
+                'send {"force": true}',
+                {"writer": ""},
+            )
         if manifest is None or manifest.is_released:
             return
         loop = asyncio.get_running_loop()

@@ -37,7 +37,12 @@ from logqueue.server.service import Lifecycle
 from logqueue.server.storage.journal import Journal
 from logqueue.server.storage.log_follower import LogFollower
 from logqueue.server.storage.log_replay import LogEntry, OrderViolated
-from logqueue.server.storage.replica_note import begin_empty, finish_setting_aside, has_logs
+from logqueue.server.storage.replica_note import (
+    begin_empty,
+    finish_setting_aside,
+    has_logs,
+    read_note,
+)
 from logqueue.server.storage.replica_start import note_followed
 from logqueue.server.storage.segment_store import SegmentStore
 from wal import FileSystem
@@ -141,6 +146,8 @@ class Standby:
     Attributes:
         manifest: The manifest as it was last read; None before.
         chunk: The last chunk that is applied.
+        lost_replica: The store has no replica, and the local logs are of one. A second one of the
+            same log would be a fork, so it is made only when asked for.
     """
 
     def __init__(
@@ -170,6 +177,7 @@ class Standby:
         """
         self.manifest: ReplicaManifest | None = None
         self.chunk = 0
+        self.lost_replica = False
         self._reader = reader
         self._fs = fs
         self._clock = clock
@@ -272,10 +280,16 @@ class Standby:
         loop = asyncio.get_running_loop()
         try:
             journal, follower = await self._in_thread(self._prepare)
-        except ReplicaMissing:
+        except ReplicaMissing as missing:
             self.manifest = None
-            self._vigil.saw(None, began, self._monotonic())
-            self._complain("there is no replica yet")
+            self.lost_replica = read_note(self._fs, self._options.data_dir) is not None
+            if self.lost_replica:
+                # It may be there for its writer, for instance where a mount is missing here.
+                self._vigil.interrupt()
+                self._complain(f"the replica of this directory is gone: {missing}")
+            else:
+                self._vigil.saw(None, began, self._monotonic())
+                self._complain("there is no replica yet")
             return False
         except StoreError as error:
             self._note_unavailable(error)
@@ -317,6 +331,8 @@ class Standby:
             options.data_dir, segment_bytes_max=options.segment_bytes_max, fs=self._fs
         )
         try:
+            # Now, not at the end: after a kill, too, these logs are known to be of a replica.
+            self._note_followed(journal)
             follower = LogFollower(journal, State(options.quotas, journal.payloads))
             follower.load(self._lifecycle.note_progress)
         except BaseException:
@@ -464,6 +480,7 @@ class Standby:
     def _note_current(self, at: float) -> None:
         end = self._mirror.end
         self.manifest = self._mirror.manifest
+        self.lost_replica = False
         self.chunk = end.number if end is not None else 0
         self._current_at = at
         if self._complained:
@@ -499,14 +516,17 @@ class Standby:
         self._lifecycle.recover()
         if self._under_way is not None:
             # Cancelled or not: nothing is closed under a thread.
-            await asyncio.wait((self._under_way,))
+            await asyncio.gather(self._under_way, return_exceptions=True)
         await self._retire()
         served, self._served = self._served, None
-        end = self._mirror.end
-        self._mirror.close()
         self._current_at = None
         if served is not None:
             served.journal.close()
-            if end is not None:
-                log_id = served.journal.jobs.identity.hex()
-                note_followed(self._fs, self._options.data_dir, log_id, end)
+            self._note_followed(served.journal)
+        self._mirror.close()
+
+    def _note_followed(self, journal: Journal) -> None:
+        end = self._mirror.end
+        if end is not None:
+            log_id = journal.jobs.identity.hex()
+            note_followed(self._fs, self._options.data_dir, log_id, end)

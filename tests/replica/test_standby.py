@@ -87,6 +87,15 @@ async def polled(pair: Pair, machine: Machine) -> None:
     await pair.until(lambda: machine.store.calls.get("get", 0) > enough)
 
 
+async def watched(pair: Pair, machine: Machine) -> None:
+    """Let time pass with a standby that looks at the replica all the while."""
+    for _ in range(6):
+        pair.time.pass_s(1)
+        if not runtime_of(machine).is_following:
+            return
+        await polled(pair, machine)
+
+
 def refusal_of(machine: Machine) -> LogqueueError:
     """What a change gets."""
     with pytest.raises(LogqueueError) as refused:
@@ -187,7 +196,7 @@ async def test_only_a_heartbeat_that_stops_makes_a_standby_take_over() -> None:
     b.store.is_cut_off = False
     await polled(pair, b)
     assert phase(b) is Phase.STANDBY
-    pair.time.pass_s(6)
+    await watched(pair, b)
     await pair.until(lambda: phase(b) is Phase.READY)
     assert b.replication.writer.epoch == 2
 
@@ -220,7 +229,7 @@ async def test_a_standby_of_nothing_becomes_the_first_writer() -> None:
     b, c = pair.standby("b", auto_promote=5000), pair.standby("c")
     await pair.until(lambda: b.store.calls.get("get", 0) > 3)
     assert phase(b) is Phase.RECOVERING
-    pair.time.pass_s(6)
+    await watched(pair, b)
     await pair.until(lambda: phase(b) is Phase.READY)
     await b.put()
     await pair.until(lambda: phase(c) is Phase.STANDBY)
@@ -297,3 +306,40 @@ async def test_claims_are_seen_and_time_acts_as_far_as_the_log_goes() -> None:
     await pair.until(lambda: len(shown(b, "q")) == 3)
     assert engine.queue_now("q").queue.leased == 0
     await pair.end()
+
+
+# -- a replica that is gone ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_replica_that_is_gone_is_not_made_again_by_itself(restarts: bool) -> None:
+    """A directory that is no longer mounted on this machine has no manifest, and the writer, on
+    another machine, still has it: a second replica of the same log would be a fork."""
+
+    @fleet_test
+    async def scene() -> None:
+        pair = Pair()
+        pair.a.start()
+        await pair.a.put()
+        b = pair.standby("b", auto_promote=5000)
+        await pair.until(lambda: phase(b) is Phase.STANDBY)
+        pair.a.append(1)
+        await pair.a.rest()
+        await pair.until(lambda: len(shown(b)) == 1)
+        b.store.shared = SimulatedObjects()
+        if restarts:
+            await pair.end()
+            b.fs = b.fs.kill_clone()
+            b.runtime = runtime = b.made(standby=True, standby_poll_ms=1, auto_promote=5000)
+            pair.coming["b"] = asyncio.get_running_loop().create_task(runtime.come_up())
+            await polled(pair, b)
+        await watched(pair, b)
+        assert not [*b.store.shared.objects.list()]
+        with pytest.raises(NotWriter) as refused:
+            await runtime_of(b).promote(None, force=False)
+        assert "is gone" in refused.value.message
+        b.store.shared = pair.shared
+        await pair.until(lambda: len(shown(b)) == 1)
+        await pair.end()
+
+    scene()
