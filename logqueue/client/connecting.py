@@ -90,7 +90,9 @@ class Address:
             )
         if not (timeout_s > 0 and connect_timeout_s > 0):
             raise ValueError("timeout_s and connect_timeout_s must be above 0 seconds")
-        where = urls_of(url or os.environ.get("LOGQUEUE_URL") or URL_DEFAULT)
+        if url is None or url == "":
+            url = os.environ.get("LOGQUEUE_URL") or URL_DEFAULT
+        where = urls_of(url)
         return cls(where, key or None, node or _own_name(), timeout_s, connect_timeout_s)
 
     def settings(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import httpx
 
 from logqueue.client import AsyncClient, Client
+from logqueue.client.connecting import Urls
 
 Kind = Literal["blocking", "awaiting"]
 KINDS: tuple[Kind, ...] = ("blocking", "awaiting")
@@ -82,7 +83,7 @@ class Opened:
         self._loop = asyncio.new_event_loop()
         self._open: list[Any] = []
 
-    def __call__(self, url: str | None = None, token: str | None = None, **more: Any) -> Client:
+    def __call__(self, url: Urls | None = None, token: str | None = None, **more: Any) -> Client:
         """A client with the same arguments as both have, that never really sleeps."""
         given: dict[str, Any] = {"clock": self.naps.clock, "chance": lambda: 1.0, **more}
         if self.kind == "blocking":

@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Callable
 from contextlib import closing
+from random import Random
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ import pytest
 from logqueue import errors
 from logqueue.client import Backoff, Client, Interrupted, LostReply, TlsFailed, Unreachable
 from logqueue.client.failures import ConnectionFailed
-from logqueue.client.servers import Servers, writer_of
+from logqueue.client.servers import ELSEWHERE, Servers, writer_of
 from logqueue.shapes import Job, Records
 from tests.client.either import Naps, Opened, event_stream
 
@@ -468,6 +469,46 @@ def test_one_url_with_odd_names_is_sent_as_ever(opened: Opened, url: str) -> Non
         for request in cluster.requests:
             path = request.url.raw_path.decode().removeprefix("/below")
             assert request.url == plain.build_request("DELETE", path).url
+
+
+def test_no_url_at_all_is_refused(opened: Opened) -> None:
+    with pytest.raises(ValueError, match="no server URL given"):
+        opened([])
+
+
+def test_a_round_asks_each_server_once_whatever_they_answer() -> None:
+    random = Random(13)
+    failures: list[Callable[[], errors.LogqueueError]] = [
+        lambda: Unreachable("away"),
+        lambda: LostReply("lost"),
+        lambda: errors.NotReady("soon"),
+        lambda: errors.NotWriter("no", {"writer": random.choice((A, B, C, "http://x.test"))}),
+        lambda: errors.Fenced("no", {"writer": random.choice((A, B, C))}),
+        lambda: errors.NotWriter("no"),
+        lambda: errors.Throttled("full"),
+        lambda: errors.TopicNotFound("no"),
+    ]
+    for _ in range(300):
+        servers = Servers((A, B, C)[: random.randint(1, 3)])
+        for _ in range(3):
+            search, asked = servers.search(), list[str]()
+            said: list[errors.LogqueueError] = []
+            for _ in range(12):
+                assert search.url in servers.urls and search.url not in asked
+                asked.append(search.url)
+                failure = random.choice(failures)()
+                is_final = not (failure.retryable and isinstance(failure, ELSEWHERE))
+                said.append(failure)
+                error = search.failed(failure)
+                if is_final:
+                    assert error is failure and not search.goes_on
+                    assert search.url == asked[-1], "it has answered, so it is the one to ask"
+                elif not search.goes_on:
+                    assert set(asked) == set(servers.urls), "no wait before each was asked"
+                    assert error.had_no_effect == all(one.had_no_effect for one in said)
+                if not search.goes_on:
+                    asked.clear()
+                    said.clear()
 
 
 def test_a_named_writer_is_read_from_refusals_only() -> None:

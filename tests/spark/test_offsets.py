@@ -183,6 +183,7 @@ def test_a_pattern_must_be_one() -> None:
     [
         ({"url": ""}, "option url is missing"),
         ({"url": "localhost:4000"}, "option url is 'localhost:4000': write the server"),
+        ({"url": "http://a:4000,b:4000"}, "option url is 'b:4000': write the server"),
         ({"path": "/data"}, "option path is unknown to format logqueue;"),
         ({"token": "a", "tokenFile": "b"}, "token and tokenFile contradict"),
         ({"tokenFile": "/nowhere/key"}, "option tokenFile: /nowhere/key cannot be read"),
