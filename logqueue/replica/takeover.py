@@ -132,16 +132,16 @@ class _Attempt:
         end = known if known is not None else chain_start(manifest)
         if end.number + 1 < manifest.garbage_before:
             raise ReadVoid(f"{self._key(end.number + 1)} was collected")
+        # Asked for before the chain is read: it only grows.
+        reached = self._reader.known_end(manifest)
+        before, end = end, self._read_on(manifest, end, to_the_end=True)
+        if end is before:
+            self._require_end(manifest, end)
+        if end.number < reached:
+            raise ReplicaDamaged(
+                f"{self._key(end.number + 1)} is missing: the chain reached chunk {reached}"
+            )
         while True:
-            # Asked for before the chain is read: it only grows.
-            reached = self._reader.known_end(manifest)
-            before, end = end, self._read_to_the_end(manifest, end)
-            if end is before:
-                self._require_end(manifest, end)
-            if end.number < reached:
-                raise ReplicaDamaged(
-                    f"{self._key(end.number + 1)} is missing: the chain reached chunk {reached}"
-                )
             header = ChunkHeader(
                 CHUNK_FORMAT,
                 manifest.log_id,
@@ -159,6 +159,8 @@ class _Attempt:
             except ObjectExists:
                 # By a writer before, which may still add; or by this very call, sent twice.
                 if self._store.get(chunk_key(taken.number)).data != data:
+                    # That writer is alive, so there is little time before its next one.
+                    end = self._read_on(manifest, end, to_the_end=False)
                     continue
             return Takeover(self._confirmed(manifest, taken.number), taken)
 
@@ -196,10 +198,10 @@ class _Attempt:
         if digest != end.digest:
             raise ReplicaDamaged(f"{self._key(end.number)} is not the chunk that was read before")
 
-    def _read_to_the_end(self, manifest: ReplicaManifest, end: ChainEnd) -> ChainEnd:
+    def _read_on(self, manifest: ReplicaManifest, end: ChainEnd, *, to_the_end: bool) -> ChainEnd:
         batch: list[Chunk] = []
         size = 0
-        for chunk in self._reader.chunks(end.number + 1, end.digest):
+        for chunk in self._reader.chunks(end.number + 1, end.digest, to_the_end=to_the_end):
             if chunk.header.epoch > manifest.epoch:
                 raise TakeoverLost(None)
             if size >= BATCH_BYTES:

@@ -233,8 +233,10 @@ class ReplicaWriter:
         return self._source.waiting_bytes(listed) - self._source.waiting_bytes(self.end.places)
 
     def may_drop_before(self, log: LogName) -> int:
-        """Segments of a log with a lower id may be dropped locally: the replica lists them."""
-        return self._upkeep.may_drop_before(log)
+        """Segments of a log with a lower id may be dropped locally: the replica lists them, and
+        this writer has committed what is in them."""
+        place = self.end.places.get(log)
+        return min(self._upkeep.may_drop_before(log), place.segment if place is not None else 0)
 
     # -- chunks ----------------------------------------------------------------------------------
 

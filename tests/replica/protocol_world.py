@@ -50,7 +50,7 @@ class Weather(NamedTuple):
     """How likely what befalls an actor is, per call of the store or step; from 0.0 to 1.0.
 
     Attributes:
-        stall: That a writer sleeps for minutes before it creates a chunk.
+        stall: That a writer sleeps for `stall_s` seconds before it creates a chunk.
         hesitate: That a candidate does so before its takeover chunk.
         keep_ms: How far back moments are kept; one of these.
         calls: After how many calls of the store a history comes to its end.
@@ -64,6 +64,7 @@ class Weather(NamedTuple):
     clone: float = 0.0
     stall: float = 0.0
     hesitate: float = 0.0
+    stall_s: float = 200
     keep_ms: tuple[int, ...] = (0, 4000)
     calls: int = 260
     faults: StoreFaults = StoreFaults(
@@ -75,7 +76,7 @@ FAIR = Weather()
 SLEEPY = Weather(nap=0.06, naps_s=(5, 50, 200), crash=0.002)
 SOUND = Weather(crash=0.0, nap=0.0, calls=500, partition=0.0, faults=StoreFaults())
 STALLED = SOUND._replace(stall=0.1)
-HESITANT = SOUND._replace(hesitate=0.7)
+HESITANT = SOUND._replace(hesitate=0.5, stall_s=20, calls=700)
 FORGETFUL = SOUND._replace(keep_ms=(1000,))
 # A twin that sleeps until its next number is collected is not noticed: no epoch separates the two.
 TWINS = Weather(clone=0.05, crash=0.002, nap=0.04, naps_s=(1, 5))
@@ -247,7 +248,7 @@ class World:
                     is_candidate = caller in self.candidates
                     stall = weather.hesitate if is_candidate else weather.stall
                 is_stalled = stall and rng.random() < stall
-                self.scheduler.pause(200 if is_stalled else rng.random() / 10)
+                self.scheduler.pause(weather.stall_s if is_stalled else rng.random() / 10)
             if chance > 1 - weather.partition:
                 way.is_cut_off = True
             elif way.is_cut_off and chance < 0.3:
