@@ -25,6 +25,7 @@ from bench.load import LoadFailed
 from bench.machine import describe
 from bench.progress import Progress
 from bench.reads import diff_1000, diff_head
+from bench.replica import replica_modes, replica_restore
 from bench.report import for_machine, render
 from bench.room import room
 from bench.rows import FULL, PAIRED, QUICK, Row
@@ -77,6 +78,8 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "client-append": client_append,
     "worker-noop": worker_noop,
     "worker-idle": worker_idle,
+    "replica": replica_modes,
+    "replica-restore": replica_restore,
     "import-time": import_time,
     "help-time": help_time,
     "spark-read": spark_read,

@@ -112,19 +112,22 @@ def _repeat(
     session: Session, row: Row, per_request: int, connections: int, query: str, depth: int = 1
 ) -> None:
     with session.server() as server:
-        reading = uvloop.run(_append(server, session, per_request, connections, query, depth))
+        reading = uvloop.run(
+            measure_append(server, session, per_request, connections, query, depth)
+        )
     row.add(reading)
     session.tell(f"  {row.name}: {reading.rate:,.0f} {row.unit} ({reading.note})")
 
 
-async def _append(
+async def measure_append(
     server: DemoServer,
     session: Session,
     per_request: int,
     connections: int,
-    query: str,
-    depth: int,
+    query: str = "",
+    depth: int = 1,
 ) -> Reading:
+    """Append to a server for as long as the scale says."""
     made = await connect(server.address, connections)
     await made[0].call(queue_request(TOPIC))
     tally, bodies = Tally(), append_bodies(TOPIC, per_request, query)

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
@@ -55,21 +55,23 @@ class Session:
         return side
 
     @contextmanager
-    def server(self) -> Iterator[DemoServer]:
-        """A server without topics; gone, with its data, afterwards, unless servers are kept."""
-        server = self._kept[self.code_dir].pop() if self._kept[self.code_dir] else self._started()
+    def server(self, options: Sequence[str] = ()) -> Iterator[DemoServer]:
+        """A server without topics; gone, with its data, afterwards, unless servers are kept; those
+        with options of their own never are."""
+        kept = self._kept[self.code_dir] if not options else []
+        server = kept.pop() if kept else self._started(options)
         try:
             yield server
-            if self._keeps:
+            if self._keeps and not options:
                 _drop_topics(server)
                 self._kept[self.code_dir].append(server)
         finally:
             if server not in self._kept[self.code_dir]:
                 _remove(server)
 
-    def _started(self) -> DemoServer:
+    def _started(self, options: Sequence[str]) -> DemoServer:
         side = self.place()
-        server = DemoServer(side / "data", side, self.code_dir)
+        server = DemoServer(side / "data", side, self.code_dir, options=options)
         try:
             server.start()
         except BaseException:

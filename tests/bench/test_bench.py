@@ -87,6 +87,9 @@ ROWS = {
     "worker-noop",
     "worker-idle-requests",
     "worker-idle-pickup",
+    "replica-async",
+    "replica-sync",
+    "replica-restore",
     "import-time",
     "help-time",
 }
