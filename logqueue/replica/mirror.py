@@ -224,6 +224,8 @@ class ReplicaMirror:
 
     Attributes:
         manifest: As it was last read; None before `catch_up`.
+        kept_from: The first segment of each log that the present needs. All that makes the ones
+            before it needless is here, once `catch_up` has come to the end.
         end: The last chunk whose frames are all here; None before `catch_up` has come to the end.
     """
 
@@ -246,6 +248,7 @@ class ReplicaMirror:
             may_be_ahead: The local logs may have frames that the replica does not have yet.
         """
         self.manifest: ReplicaManifest | None = None
+        self.kept_from: Mapping[LogName, int] = {}
         self.end: ChainEnd | None = None
         self._reader = reader
         self._fs = fs
@@ -409,11 +412,11 @@ class ReplicaMirror:
     # -- along the chain -------------------------------------------------------------------------
 
     def _follow(self, *, to_the_end: bool) -> Iterator[Growth]:
-        if not to_the_end:
-            self.manifest = self._reader.manifest().manifest
-            if (yield from self._follow_to(to_the_end=False)) == AHEAD_MAX:
-                # So many are faster read several at a time.
-                to_the_end = True
+        if self.manifest is not None:
+            self.kept_from = self.manifest.kept_from
+        if not to_the_end and (yield from self._follow_to(to_the_end=False)) == AHEAD_MAX:
+            # So many are faster read several at a time.
+            to_the_end = True
         if to_the_end:
             yield from self._follow_to(to_the_end=True)
         self._require_not_ahead()
@@ -428,6 +431,7 @@ class ReplicaMirror:
         )
         # The last step finds out whether any of them is void.
         chunks = [*found]
+        self.manifest = self._reader.latest
         yield from self.receive(chunks)
         return len(chunks)
 

@@ -77,6 +77,7 @@ class ReplicaReader:
 
     Attributes:
         store: Where the replica is.
+        latest: The manifest as it was last read; None before.
         parallel: How many objects are fetched at the same time, in threads; 1 for none.
         pause: Waits between two tries of a call, in seconds.
     """
@@ -101,7 +102,7 @@ class ReplicaReader:
         self.parallel = parallel
         self._tries = tries
         self.pause = pause
-        self._manifest: ReplicaManifest | None = None
+        self.latest: ReplicaManifest | None = None
 
     def manifest(self) -> StoredManifest:
         """The manifest as it is now.
@@ -121,7 +122,7 @@ class ReplicaReader:
             manifest = decode_manifest(found.data)
         except ManifestDamaged as error:
             raise ReplicaDamaged(f"{self._named(MANIFEST_KEY)} is damaged: {error}") from error
-        self._manifest = manifest
+        self.latest = manifest
         return StoredManifest(manifest, found.version)
 
     def heartbeat(self) -> WriterHeartbeat | None:
@@ -156,7 +157,7 @@ class ReplicaReader:
             StoreError: The store cannot be read.
         """
         key = chunk_key(number)
-        manifest = self._manifest or self.manifest().manifest
+        manifest = self.latest or self.manifest().manifest
         try:
             data = self._tried(partial(self.store.get, key)).data
         except ObjectMissing:

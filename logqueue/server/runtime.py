@@ -451,6 +451,9 @@ class Runtime:
         try:
             await loop.run_in_executor(None, ask_to_hand_over, standby.writer, authorization)
         except HandOverFailed as failed:
+            if await standby.is_released():
+                # It had handed over before.
+                return
             raise NotWriter(
                 f"the writer {standby.writer or '(of unknown address)'} did not hand over: "
                 f"{failed}. To take over without it, send "

@@ -53,6 +53,9 @@ STEP_S = 0.003
 HELD_S = 2.0
 """How long a transaction waits for an earlier one of the other log that may be lost."""
 
+HEARTBEAT_S = 0.5
+"""How often the heartbeat is looked at, at most: twice as often as it changes."""
+
 ALL_SEGMENTS = 1 << 62
 
 logger = logging.getLogger("logqueue.standby")
@@ -188,6 +191,8 @@ class Standby:
         self._monotonic = monotonic
         self._mirror = ReplicaMirror(reader, fs, options.data_dir, progress=self._note_restored)
         self._vigil = _Vigil(options.auto_promote_s)
+        self._heartbeat: WriterHeartbeat | None = None
+        self._next_heartbeat = 0.0
         self._current_at: float | None = None
         self._held_since: float | None = None
         self._asked: Succession | None = None
@@ -236,6 +241,15 @@ class Standby:
             status["epoch"] = manifest.epoch
             status["writer"] = {"id": writer.id, "address": writer.address}
         return status
+
+    async def is_released(self) -> bool:
+        """Whether the writer has handed over, as the replica says now."""
+        loop = asyncio.get_running_loop()
+        try:
+            stored = await loop.run_in_executor(None, self._reader.manifest)
+        except (StoreError, ReplicaUnreadable):
+            return False
+        return stored.manifest.is_released
 
     def promote(self, why: str) -> None:
         """Take over as soon as all that the replica has is here."""
@@ -429,20 +443,22 @@ class Standby:
 
     def _drop_old(self) -> None:
         """Remove local segments that the present no longer needs. All that says so is here."""
-        follower, manifest = self._served, self._mirror.manifest
-        assert follower is not None and manifest is not None
+        follower = self._served
+        assert follower is not None
         for name, log in follower.journal.logs.items():
             segments = log.segments()
-            kept_from = min(manifest.kept_from.get(name, 0), segments[-1].id)
+            kept_from = min(self._mirror.kept_from.get(name, 0), segments[-1].id)
             if segments[0].id < kept_from:
                 follower.journal.drop_segments(log, kept_from)
                 self._mirror.forget_before(name, kept_from)
 
     def _look_for_signs(self) -> _Signs:
-        heartbeat = self._reader.heartbeat()
         manifest, end = self._mirror.manifest, self._mirror.end
         assert manifest is not None and end is not None
-        return _Signs(heartbeat, manifest.epoch, end.number)
+        if self._options.auto_promote_s and self._monotonic() >= self._next_heartbeat:
+            self._heartbeat = self._reader.heartbeat()
+            self._next_heartbeat = self._monotonic() + HEARTBEAT_S
+        return _Signs(self._heartbeat, manifest.epoch, end.number)
 
     async def _apply(self, entries: list[LogEntry], *, everything: bool = False) -> None:
         follower, dispatcher = self._served, self._dispatcher
