@@ -191,7 +191,6 @@ class Standby:
         self._monotonic = monotonic
         self._mirror = ReplicaMirror(reader, fs, options.data_dir, progress=self._note_restored)
         self._vigil = _Vigil(options.auto_promote_s)
-        self._heartbeat: WriterHeartbeat | None = None
         self._next_heartbeat = 0.0
         self._current_at: float | None = None
         self._held_since: float | None = None
@@ -422,7 +421,8 @@ class Standby:
         except (ReplicaUnreadable, OSError) as error:
             self._complain(str(error))
             raise _Lost(str(error)) from error
-        self._vigil.saw(signs, asked_at, self._monotonic())
+        if signs is not None:
+            self._vigil.saw(signs, asked_at, self._monotonic())
         await self._release_held()
         await self._in_thread(self._drop_old)
         self._note_current(began)
@@ -452,13 +452,15 @@ class Standby:
                 follower.journal.drop_segments(log, kept_from)
                 self._mirror.forget_before(name, kept_from)
 
-    def _look_for_signs(self) -> _Signs:
+    def _look_for_signs(self) -> _Signs | None:
+        """None where nothing follows from them, or they were looked at just now."""
         manifest, end = self._mirror.manifest, self._mirror.end
         assert manifest is not None and end is not None
-        if self._options.auto_promote_s and self._monotonic() >= self._next_heartbeat:
-            self._heartbeat = self._reader.heartbeat()
-            self._next_heartbeat = self._monotonic() + HEARTBEAT_S
-        return _Signs(self._heartbeat, manifest.epoch, end.number)
+        now = self._monotonic()
+        if not self._options.auto_promote_s or now < self._next_heartbeat:
+            return None
+        self._next_heartbeat = now + HEARTBEAT_S
+        return _Signs(self._reader.heartbeat(), manifest.epoch, end.number)
 
     async def _apply(self, entries: list[LogEntry], *, everything: bool = False) -> None:
         follower, dispatcher = self._served, self._dispatcher
