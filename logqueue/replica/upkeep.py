@@ -343,6 +343,7 @@ class ReplicaUpkeep:
         if not self._keep_ms or manifest.kept_from == needed:
             return manifest
         now = self._clock_ms()
+        # Also while a clock that was ahead is behind the last mark: their order is their meaning.
         if marks and now < marks[-1].at + self._keep_ms // MARKS_MAX:
             return manifest
         mark = KeepMark(now, manifest.kept_from)

@@ -48,7 +48,8 @@ from logqueue.replica.upkeep import (
 CHUNK_BYTES_MAX = 8 << 20
 CHUNKS_BEHIND_MAX = 1024
 BYTES_BEHIND_MAX = 128 << 20
-READERS_S = 60.0
+READERS_S = 600.0
+"""A restore of 100 GB reads its chunks after so long, and a standby may have slept."""
 
 CANDIDATE_PAUSE_S = 1.0
 """How long a writer that finds another one in the manifest leaves the next number to it, each

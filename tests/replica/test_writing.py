@@ -20,7 +20,9 @@ from logqueue.replica.takeover import _Attempt, create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter, WriterFenced
 from logqueue.segments.index import decode_index
 from logqueue.server.storage.journal import Journal
+from logqueue.testing.simulated_store import Moment, SimulatedObjects, SimulatedStore, StoreCall
 from tests.core.world import World
+from tests.replica.small_logs import SmallLogs, make_frame
 from tests.segments.histories import History
 from wal import HEADER_BYTES, segment_ids
 from wal.testing.simfs import SimFileSystem
@@ -271,6 +273,43 @@ def test_a_candidate_gets_its_turn_and_the_writer_goes_on_without_it(world: Worl
     writer.renew()
     writer.ship_all()
     assert writer.committed == {name: log.written for name, log in journal.logs.items()}
+
+
+def test_a_candidate_wins_against_a_writer_that_never_rests() -> None:
+    """It must read the last chunk before it can take the next number, and a busy writer is faster:
+    so that one, once it knows, leaves it the time."""
+    store, clock, logs = MemoryStore("memory://busy"), Clock(), SmallLogs()
+    create_replica(store, "aa" * 16, "bb" * 16, ME)
+    taken = take_over(store, ME, None, lambda chunks, end: None)
+    writer = ReplicaWriter(store, logs, taken, clock_ms=clock.ms, monotonic=clock)
+    beats = 0
+
+    def on_call(call: StoreCall, moment: Moment) -> None:
+        """While the candidate waits for the store, the writer commits a chunk."""
+        nonlocal beats
+        clock.now += 0.02
+        logs.append("jobs", make_frame("me", [1]))
+        writer.ship()
+        if clock.now > beats:
+            beats += 1
+            writer.renew()
+
+    for _ in range(20):
+        logs.append("jobs", make_frame("me", [1]))
+        writer.ship()
+    way = SimulatedStore(SimulatedObjects(store), on_call=on_call)
+    received: list[int] = []
+    take_over(
+        way,
+        WriterInfo("next", ""),
+        None,
+        lambda chunks, end: received.extend(chunk.header.number for chunk in chunks),
+    )
+    assert received == [*range(1, writer.end.number + 1)]
+    assert sum(way.calls.values()) < 200
+    clock.now += 2
+    with pytest.raises(WriterFenced):
+        writer.ship()
 
 
 def test_all_is_shipped_whoever_waits(world: World) -> None:
