@@ -127,7 +127,7 @@ class TestMoments(MomentMachine.TestCase):  # type: ignore[misc,valid-type]
     """Runs the machine."""
 
     settings = settings(
-        max_examples=scaled(12, 400),
+        max_examples=scaled(6, 400),
         stateful_step_count=40,
         deadline=None,
         derandomize=not IS_THOROUGH,

@@ -24,6 +24,7 @@ from logqueue.replica.object_store import (
     StoreUnavailable,
 )
 from logqueue.replica.opening import BadReplicaUrl, open_store
+from logqueue.replica.probing import require_conditions
 from logqueue.testing.simulated_store import SimulatedStore
 from tests.effort import scaled
 from tests.replica.s3_servers import S3Server, ScriptedServer
@@ -223,6 +224,32 @@ def test_no_replacement_is_lost(opener: Callable[[], ObjectStore]) -> None:
 
     _at_once(4, add)
     assert opener().get("counter").data == b"%d" % (4 * each)
+
+
+# -- stores that are not fit ---------------------------------------------------------------------
+
+
+def test_a_store_that_keeps_its_conditions_is_taken(store: ObjectStore) -> None:
+    require_conditions(store, "me")
+    require_conditions(store, "me")
+    assert [info.key for info in store.list()] == []
+
+
+def test_a_store_that_ignores_conditions_is_refused() -> None:
+    class Careless(MemoryStore):
+        def create(self, key: str, data: bytes) -> str:
+            self.put(key, data)
+            return self.get(key).version
+
+    class Forgetful(MemoryStore):
+        def replace(self, key: str, data: bytes, version: str) -> str:
+            self.put(key, data)
+            return self.get(key).version
+
+    for unfit, said in ((Careless(), "If-None-Match"), (Forgetful(), "If-Match")):
+        with pytest.raises(StoreRefused, match=said):
+            require_conditions(unfit, "me")
+        assert [info.key for info in unfit.list()] == []
 
 
 # -- directories ---------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from logqueue.replica.object_store import (
     StoreError,
     StoreUnavailable,
 )
+from logqueue.replica.probing import require_conditions
 from logqueue.replica.reading import ReadVoid, ReplicaMissing, ReplicaReader, ReplicaUnreadable
 from logqueue.replica.restoring import RestoreProgress, RestoreRefused, settle
 from logqueue.replica.takeover import Takeover, TakeoverLost, create_replica, take_over
@@ -309,6 +310,7 @@ class ReplicaStart:
     def _create(self, journal: Journal) -> None:
         logger.info("making a new replica: %s", self._store.url)
         ids = [journal.logs[name].identity.hex() for name in ("jobs", "leases")]
+        require_conditions(self._store, self._writer.id)
         create_replica(self._store, ids[0], ids[1], self._writer)
 
     def _require_same_logs(self, journal: Journal, manifest: ReplicaManifest) -> None:
