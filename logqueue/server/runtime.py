@@ -62,7 +62,7 @@ from logqueue.server.storage.replica_start import (
 )
 from logqueue.server.storage.replication import Replication
 from logqueue.server.storage.segment_store import SegmentStore
-from wal import FileSystem, OsFileSystem, WalError
+from wal import FileSystem, OsFileSystem, WalCorrupt, WalError
 
 SETTLE_S = 5.0
 """How long a server that hands over waits for replies that were decided."""
@@ -121,19 +121,23 @@ def open_core(
     while True:
         if replica is not None:
             replica.bring_up()
-        journal = Journal.open(
-            settings.data_dir,
-            segment_bytes_max=settings.segment_max_bytes,
-            fs=fs,
-            set_damage_aside=set_damage_aside,
-            read_everything=settings.verify_at_start,
-            random_bytes=random_bytes,
-            on_sync=on_sync,
-        )
-        state = State(_quotas(settings), journal.payloads)
         try:
+            journal = Journal.open(
+                settings.data_dir,
+                segment_bytes_max=settings.segment_max_bytes,
+                fs=fs,
+                set_damage_aside=set_damage_aside,
+                read_everything=settings.verify_at_start,
+                random_bytes=random_bytes,
+                on_sync=on_sync,
+            )
+            state = State(_quotas(settings), journal.payloads)
             archive = _replay(settings, clock, journal, state, progress, replica)
         except DirectoryChanged:
+            continue
+        except WalCorrupt as damage:
+            if replica is None or not replica.discards_damaged(damage):
+                raise
             continue
         break
     replication: Replication | None = None

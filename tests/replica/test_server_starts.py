@@ -12,6 +12,7 @@ from logqueue.server.service import Phase
 from logqueue.server.storage.replica_start import ReplicaRefused
 from logqueue.testing.simulated_store import NO_FAULTS, SimulatedObjects, StoreFaults
 from tests.replica.fleet import FleetTime, Machine, fleet_test
+from wal import WalCorrupt
 
 
 class Fleet:
@@ -414,3 +415,58 @@ async def test_in_sync_mode_a_failed_disk_shows_only_what_the_replica_has() -> N
     assert not runtime._shows_the_synced()
     await a.rest()
     assert runtime._shows_the_synced()
+
+
+# -- what is set aside ---------------------------------------------------------------------------
+
+
+@fleet_test
+async def test_damaged_logs_are_restored_when_asked_for() -> None:
+    fleet = Fleet()
+    a = fleet.a
+    a.start()
+    await a.put()
+    for value in range(200):
+        a.append(value)
+        await a.rest()
+    await a.stop()
+    first = "data/jobs/00000000000000000001.wal"
+    file = a.fs.open(first, writable=True)
+    file.pwrite(b"\xff" * 64, 4200)
+    file.sync()
+    for heads in [path for path in a.fs.contents() if path.endswith(".heads")]:
+        a.fs.remove(heads)
+    files = a.fs.kill_clone()
+    with pytest.raises(WalCorrupt):
+        a.start()
+    a.fs = files.kill_clone()
+    a.start(discard_local=True)
+    assert a.values() == [*range(200)]
+    a.kill()
+    # Without a replica to go on from, they stay where they are.
+    b = fleet.b
+    b.store.shared = SimulatedObjects()
+    b.fs = files
+    with pytest.raises(WalCorrupt):
+        b.start(discard_local=True)
+
+
+@fleet_test
+async def test_leases_alone_are_not_worth_a_refusal() -> None:
+    """They were never promised: a server whose lease log parted goes on from the replica."""
+    fleet = Fleet()
+    a, b = fleet.a, fleet.b
+    a.start()
+    await a.put("q", type="queue", leases_durable=True)
+    a.append(1, 2, topic="q")
+    await a.rest()
+    claimed = a.ask(cmd.ClaimJobs("q", (cmd.Claimer("w", 1, 60_000),)))
+    await a.write_disk()
+    assert claimed.is_granted()
+    a.kill()
+    b.start()
+    await b.rest()
+    b.kill()
+    a.start()
+    assert a.state.queue("q").ready == 2
+    assert [path for path in a.fs.contents() if "/leases.discarded-1/" in path]

@@ -48,7 +48,7 @@ from logqueue.server.storage.replica_note import (
     write_note,
 )
 from logqueue.server.storage.replication import ReplicaMode, Replication
-from wal import FileSystem, read_head
+from wal import FileSystem, WalCorrupt, read_head
 
 NOTE_VERSION = 1
 TRIES = 20
@@ -144,7 +144,7 @@ class ReplicaStart:
         self._reader = ReplicaReader(store, parallel=parallel, pause=pause)
         self._takeover: Takeover | None = None
         self._note: ReplicaNote | None = None
-        self._must_discard = False
+        self._must_discard = self._has_discarded = False
         self._lacks = False
 
     def bring_up(self) -> None:
@@ -251,6 +251,24 @@ class ReplicaStart:
             self.bring_up()
         return False
 
+    def discards_damaged(self, damage: WalCorrupt) -> bool:
+        """Whether logs that are damaged are to be set aside, for what the replica has: the next
+        `bring_up` does so, once, if that was asked for and there is a replica.
+
+        Raises:
+            ReplicaRefused: The replica cannot be read.
+        """
+        if not self._options.discard_local or self._has_discarded:
+            return False
+        with self._refusing():
+            try:
+                self._reader.manifest()
+            except ReplicaMissing:
+                return False
+        logger.error("%s", damage)
+        self._must_discard = self._has_discarded = True
+        return True
+
     # -- becoming the writer ---------------------------------------------------------------------
 
     def take_over(self, journal: Journal) -> None:
@@ -261,6 +279,12 @@ class ReplicaStart:
             ReplicaRefused: The two are not one history, or the replica cannot be used.
             ReplicaTaken: Another server was faster.
         """
+        if journal.jobs.losses or journal.leases.losses:
+            raise ReplicaRefused(
+                f"damage in {self._options.data_dir} cannot be set aside beside a replica, which "
+                "may have what is damaged; nothing was changed: start once with --discard-local to "
+                "go on from the replica, or without LOGQUEUE_REPLICA"
+            )
         failures = 0
         with self._refusing():
             for _ in range(TRIES):
