@@ -588,6 +588,9 @@ class Runtime:
         assert self.replica_watch is not None
         refusal = self.replica_watch.fence()
         self._lifecycle.fence(refusal)
+        for task in self._background:
+            # Nothing is tidied either: the directory stays as it is.
+            task.cancel()
         if self._dispatcher is not None:
             self._dispatcher.end_streams(refusal)
         self.on_fenced()

@@ -11,6 +11,7 @@ from logqueue.errors import Fenced, ReplicaUnavailable
 from logqueue.server.service import Phase
 from logqueue.server.storage.replica_start import ReplicaRefused
 from logqueue.testing.simulated_store import NO_FAULTS, SimulatedObjects, StoreFaults
+from tests.core.world import keyed, pack, wish
 from tests.replica.fleet import FleetTime, Machine, fleet_test
 from wal import WalCorrupt
 
@@ -470,3 +471,40 @@ async def test_leases_alone_are_not_worth_a_refusal() -> None:
     a.start()
     assert a.state.queue("q").ready == 2
     assert [path for path in a.fs.contents() if "/leases.discarded-1/" in path]
+
+
+@fleet_test
+async def test_a_fenced_server_leaves_its_directory_as_it_is() -> None:
+    """One more frame, and the next start is refused: it would be one that only this machine has."""
+    fleet = Fleet()
+    a, b = fleet.a, fleet.b
+    runtime = a.start()
+    await a.put()
+    await a.put("quick", durability="disk")
+    a.append(1)
+    await a.rest()
+    b.start()
+    await b.rest()
+    fleet.time.pass_s(2)
+    await a.ship()
+    assert runtime.service.phase is Phase.FENCED
+    journal, watch = runtime.engine.journal, runtime.replica_watch
+    assert watch is not None
+    appended = [log.appended for log in journal.logs.values()]
+    a.store.is_cut_off = True
+    for _ in range(5):
+        fleet.time.pass_s(5)
+        watch.tick()
+        # What timers and background work do, and requests that were let in before.
+        for topic in ("a", "quick"):
+            records = [wish(2)]
+            command = cmd.Append(topic, pack(records), 1, keyed=keyed(records))
+            with pytest.raises(ReplicaUnavailable):
+                runtime.engine.execute(command)
+    assert [log.appended for log in journal.logs.values()] == appended
+    runtime.drain()
+    await runtime.abort()
+    a.runtime = None
+    a.store.is_cut_off = False
+    a.start()
+    assert a.values() == [1]

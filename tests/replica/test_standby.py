@@ -13,6 +13,7 @@ from logqueue.errors import LogqueueError, NotWriter
 from logqueue.replica.chunk import chunk_key
 from logqueue.server.runtime import Runtime
 from logqueue.server.service import Phase
+from logqueue.server.standby import Standby
 from logqueue.server.storage.log_follower import LogFollower
 from logqueue.server.storage.log_replay import OrderViolated
 from logqueue.testing.simulated_store import SimulatedObjects
@@ -180,6 +181,30 @@ async def test_a_writer_that_hands_over_has_committed_everything() -> None:
     await pair.until(lambda: len(shown(b)) == 3)
     promoted = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=False))
     await pair.until(promoted.done)
+    assert b.values() == [1, 2, 3]
+
+
+@fleet_test
+async def test_a_writer_that_has_ended_is_not_asked_in_vain() -> None:
+    """It has handed over to a call before, or its reply was lost: the replica says so."""
+
+    async def rest(self: Standby) -> None:
+        await self._wake.wait()
+        self._wake.clear()
+
+    pair = Pair("async", replica_lag_ms=3_600_000)
+    pair.a.start()
+    await pair.a.put()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Standby, "_rest", rest)
+        b = pair.standby("b")
+        await pair.until(lambda: phase(b) is Phase.STANDBY)
+        pair.a.append(1, 2, 3)
+        await pair.a.write_disk()
+        await runtime_of(pair.a).hand_over()
+        promoted = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=False))
+        await pair.until(promoted.done)
+        assert promoted.result() == 2
     assert b.values() == [1, 2, 3]
 
 

@@ -62,6 +62,8 @@ class ReplicaWatch:
 
     def tick(self) -> None:
         """Refuse what has waited too long, or accept changes again; begin segments."""
+        if self._replication.fenced_by is not None:
+            return
         if self._replication.is_sync:
             self._look_for_stall()
         self._roll()
@@ -122,6 +124,7 @@ class ReplicaWatch:
             "another server has taken over this log", self._replication.fenced_by or ""
         )
         self._engine.journal.unpromisable = refusal.message
+        self._engine.journal.is_fenced = True
         self._barrier.refuse_through(NEVER, refusal)
         return refusal
 

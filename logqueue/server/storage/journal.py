@@ -99,6 +99,7 @@ class Journal:
         lent_bytes: What of it is in use for that: producers must leave as much more.
         unpromisable: Why the promise of a sync cannot be kept now although the log takes frames;
             events that ask for it are refused. "" when it can.
+        is_fenced: Another server writes this log by now: nothing is added here, whatever it asks.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Journal:
         self.heads = heads
         self.lent_bytes = 0
         self.unpromisable = ""
+        self.is_fenced = False
         self.order = 1
         self.leases_lost = 0
         self.refused_noted = 0
@@ -424,6 +426,8 @@ class Journal:
         return position
 
     def _append_leases(self, state: State, events: list[ev.Event]) -> None:
+        if self.is_fenced:
+            return
         order = self.order
         self.order = order + 1
         payload = ev.encode(order, events)
@@ -488,7 +492,7 @@ class Journal:
     def _append_jobs(
         self, state: State, events: list[ev.Event], sync: bool, spare: int
     ) -> JournalPosition:
-        if sync and self.unpromisable:
+        if self.is_fenced or (sync and self.unpromisable):
             raise ReplicaUnavailable(self.unpromisable)
         log = self.jobs
         order = self.order
