@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.errors import Fenced, ReplicaUnavailable
+from logqueue.model.config import TopicOptions
+from logqueue.replica.memory_store import MemoryStore
+from logqueue.server.runtime import Runtime
 from logqueue.server.service import Phase
+from logqueue.server.settings import Settings
 from logqueue.server.storage.replica_start import ReplicaRefused
 from logqueue.testing.simulated_store import NO_FAULTS, SimulatedObjects, StoreFaults
 from tests.core.world import keyed, pack, wish
@@ -508,3 +516,67 @@ async def test_a_fenced_server_leaves_its_directory_as_it_is() -> None:
     a.store.is_cut_off = False
     a.start()
     assert a.values() == [1]
+
+
+# -- with threads --------------------------------------------------------------------------------
+
+
+class GatedStore(MemoryStore):
+    """Creates nothing while its gate is shut."""
+
+    def __init__(self) -> None:
+        super().__init__("memory://gated")
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Event()
+
+    def create(self, key: str, data: bytes) -> str:
+        if not self.gate.is_set():
+            self.waiting.set()
+            self.gate.wait(60)
+        return super().create(key, data)
+
+
+def test_a_store_that_does_not_answer_for_a_while(tmp_path: Path) -> None:
+    store = GatedStore()
+    settings = Settings(
+        data_dir=str(tmp_path / "data"),
+        replica="memory://gated",
+        replica_mode="sync",
+        replica_timeout_ms=200,
+    )
+
+    async def scene() -> None:
+        runtime = Runtime(settings, open_store=lambda url: store)
+        runtime.recover()
+        dispatcher = runtime.begin()
+
+        async def append(value: int) -> Any:
+            append = cmd.Append("a", pack([wish(value)]), 1)
+            pending = dispatcher.submit(append, lambda _, result, spent: result, None)
+            await pending.ready()
+            return pending.answer()
+
+        options = msgspec.convert({"durability": "fsync"}, TopicOptions).resolved()
+        made = dispatcher.submit(cmd.PutTopic("a", options), lambda _, r, s: r, None)
+        await made.ready()
+        assert (await append(1)).first_seq == 1
+        store.gate.clear()
+        late = asyncio.create_task(append(2))
+        await asyncio.get_running_loop().run_in_executor(None, store.waiting.wait)
+        with pytest.raises(ReplicaUnavailable, match="whether it will be there"):
+            await late
+        with pytest.raises(ReplicaUnavailable, match="nothing was stored"):
+            await append(3)
+        store.gate.set()
+        assert runtime.replication is not None
+        while runtime.replication.frames_behind:
+            await asyncio.sleep(0.01)
+        while runtime.engine.journal.unpromisable:
+            await asyncio.sleep(0.01)
+        assert (await append(4)).first_seq == 3
+        runtime.drain()
+        await runtime.stop()
+        assert not runtime.replication.frames_behind
+
+    asyncio.run(scene())
