@@ -14,6 +14,7 @@ from logqueue.core.invariants import check
 from logqueue.core.queue_state import QueueState
 from logqueue.errors import StorageReadOnly
 from logqueue.server.storage import checkpoint, compaction
+from tests.clock import ManualClock
 from tests.core.world import START_MS, World, wish
 from tests.portrait import portrait
 from wal.testing.simfs import Op, SimFileSystem
@@ -43,6 +44,23 @@ def outlive(world: World, writes: int) -> None:
         world.write("noise", "x" * 200)
         world.delete("noise", before=10**9)
     world.step()
+
+
+def test_no_lease_id_comes_twice_where_the_next_server_has_another_clock(world: World) -> None:
+    """That clock is behind, and the last leases are not in the log that it has."""
+    world.put(durability="fsync", leases_durable=True)
+    world.fill(3)
+    world.claim()
+    world.step()
+    world.engine.journal.leases.sync()
+    world.step()
+    lost = {job.seq: job.lease for _ in range(2) for job in world.claim()}
+    fs = world.fs.crash_clone(LosesAll())
+    successor = World(fs, clock=ManualClock(START_MS - 3_600_000))
+    again = {job.seq: job.lease for job in successor.claim(2)}
+    assert lost.keys() == again.keys() and not set(lost.values()) & set(again.values())
+    for seq, lease in lost.items():
+        assert successor.ack(seq, tokens=[lease]) == (0, [seq])
 
 
 @ENDS

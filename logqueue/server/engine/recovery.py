@@ -17,6 +17,10 @@ LEASES_PER_MS_BITS = 16
 """A lease number is at least the clock shifted by this much at every start, so it exceeds all that
 were given out before, also those whose log entries a crash has taken."""
 
+LEASES_LOST_MAX = 1 << 32
+"""So many numbers are left out as well: the clock may have been set back, or be that of another
+machine, which takes over without the last entries."""
+
 
 def begin_life(state: State, journal: Journal, now: int) -> None:
     """Repair what a crash has left on the disk, and end the leases of the earlier life.
@@ -31,7 +35,7 @@ def begin_life(state: State, journal: Journal, now: int) -> None:
         OSError: The directory cannot be changed.
     """
     journal.begin()
-    state.next_lease = max(state.next_lease + 1, now << LEASES_PER_MS_BITS)
+    state.next_lease = max(state.next_lease + LEASES_LOST_MAX, now << LEASES_PER_MS_BITS)
     for topic in state.instances.values():
         elapse(topic, now, jobs_max=None)
         if isinstance(topic, QueueTopic) and not topic.config.leases_durable:
