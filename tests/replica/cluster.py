@@ -144,7 +144,7 @@ class Cluster:
         self._last = name
         self.servers[name].spawn()
         self.servers[name].wait_bound()
-        self.await_role("standby")
+        self.await_role("standby", *(other for other in self.servers if other != name))
 
 
 class Rememberer:

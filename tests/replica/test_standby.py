@@ -124,6 +124,7 @@ async def test_a_standby_shows_what_the_writer_has_committed() -> None:
     engine = runtime_of(b).service.engine
     assert engine is not None
     assert portrait(engine.state) == portrait(pair.a.state)
+    assert engine.journal.order == runtime_of(pair.a).engine.journal.order
     refusal = refusal_of(b)
     assert isinstance(refusal, NotWriter)
     assert refusal.detail == {"writer": "http://a:4000"}

@@ -18,7 +18,8 @@ OPERATIONS = (
         scope=Scope.READ,
         group="replica",
         summary="Get the state of the replica",
-        text="Answered in every phase. `role` is `none` on a server without a replica.",
+        text="Answered in every phase. `role` is `none` on a server without a replica, and until "
+        "the server has recovered.",
         reply=shapes.ReplicaStatus,
         example={
             "role": "writer",

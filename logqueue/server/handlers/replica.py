@@ -25,6 +25,9 @@ class ReplicaRoutes:
         replication = self._service.replication
         following = self._service.lifecycle.following
         status: dict[str, object] = {"role": "none"}
+        if self._service.settings.standby and replication is None:
+            # It is about to follow, or to take over.
+            status = {"role": "standby"}
         if following is not None:
             status = {"role": "standby", **following.status()}
         elif replication is not None:

@@ -72,6 +72,7 @@ class LogFollower:
                 replay.take(ready)
         self.journal.require_whole(replay.kept_from)
         replay.settle()
+        self.journal.order = replay.last_order + 1
         self._is_loading = False
 
     def note_growth(
@@ -119,6 +120,7 @@ class LogFollower:
     def catch_up(self) -> None:
         """Make the state whole up to the last transaction that was taken."""
         state = self.state
+        self.journal.order = self._replay.last_order + 1
         while self._routed:
             topic = self._routed.pop()
             for router in (*state.routers_in.get(topic, ()), *state.routers_out.get(topic, ())):
