@@ -236,8 +236,13 @@ class ReplicaWriter:
     def may_drop_before(self, log: LogName) -> int:
         """Segments of a log with a lower id may be dropped locally: the replica lists them, and
         this writer has committed what is in them."""
+        return min(self._upkeep.may_drop_before(log), self.committed_segment(log))
+
+    def committed_segment(self, log: LogName) -> int:
+        """The segment with the last frame of a log that is committed; 0 for none. Those before it
+        are sealed, and the same for every later writer."""
         place = self.end.places.get(log)
-        return min(self._upkeep.may_drop_before(log), place.segment if place is not None else 0)
+        return place.segment if place is not None else 0
 
     # -- chunks ----------------------------------------------------------------------------------
 

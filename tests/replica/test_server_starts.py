@@ -580,3 +580,34 @@ def test_a_store_that_does_not_answer_for_a_while(tmp_path: Path) -> None:
         assert not runtime.replication.frames_behind
 
     asyncio.run(scene())
+
+
+@fleet_test
+async def test_the_archive_has_the_log_that_the_replica_has() -> None:
+    """The machine burns, its archive is on another disk: what was sealed here alone is written
+    otherwise by the next server, and that must not be taken for archived already."""
+    fleet = Fleet("async", archive_dir="archive")
+    a = fleet.a
+    runtime = a.start()
+    await a.put()
+    a.append(*range(5))
+    await a.rest()
+    a.store.is_cut_off = True
+    runtime.engine.journal.checkpoint(a.state, fleet.time.clock.now_ms())
+    a.append(5)
+    await a.write_disk()
+
+    def archived(machine: Machine) -> list[str]:
+        assert machine.runtime is not None
+        core = machine.runtime._core
+        assert core is not None
+        assert core.archiver is not None
+        for _ in core.archiver.steps(fleet.time.clock.now_ms()):
+            pass
+        return [path for path in machine.fs.contents() if path.startswith("archive/jobs/0")]
+
+    assert not archived(a)
+    a.store.is_cut_off = False
+    fleet.time.pass_s(5)
+    await a.rest()
+    assert archived(a)

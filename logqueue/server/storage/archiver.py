@@ -83,6 +83,8 @@ class Archiver:
             linked: list[Archived] = []
             try:
                 for info in room.due():
+                    if not self._store.is_settled(room.name, info.id):
+                        break
                     path = segment_path(room.directory, info.id)
                     yield from self._link(info, path)
                     linked.append(Archived(info.id, path, info.bytes, has_index=False))

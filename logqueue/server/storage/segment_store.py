@@ -152,6 +152,10 @@ class SegmentStore:
         in_archive = self.archive is None or self.archive.holds_before(log, id)
         return in_archive and (self.replica is None or id <= self.replica.may_drop_before(log))
 
+    def is_settled(self, log: LogName, id: int) -> bool:
+        """Whether every later writer of this log has a sealed segment as it is here."""
+        return self.replica is None or id < self.replica.committed_segment(log)
+
     def close(self) -> None:
         """Release the archive. No step may be under way."""
         if self.archive is not None:
