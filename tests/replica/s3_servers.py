@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -141,7 +141,8 @@ class ScriptedServer:
 
     def __init__(self) -> None:
         self.requests: list[str] = []
-        self.replies: list[Callable[[socket.socket], None]] = []
+        # None for no reply: the connection ends.
+        self._replies: list[bytes | None] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -154,15 +155,12 @@ class ScriptedServer:
         """The next reply; with the code of an error."""
         if code:
             body = f"<Error><Code>{code}</Code><Message>because</Message></Error>"
-        reply = (
-            f"HTTP/1.1 {status} Said\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
-            f"{headers}\r\n{body}"
-        )
-        self.replies.append(lambda connection: connection.sendall(reply.encode()))
+        head = f"HTTP/1.1 {status} Said\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
+        self._replies.append(f"{head}{body}".encode())
 
     def hangs_up(self) -> None:
         """The next request gets no reply, and its connection ends."""
-        self.replies.append(lambda connection: None)
+        self._replies.append(None)
 
     def close(self) -> None:
         """Take no more connections."""
@@ -174,21 +172,20 @@ class ScriptedServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
-                data = b""
-                while b"\r\n\r\n" not in data:
-                    if not (part := connection.recv(1 << 16)):
-                        break
-                    data += part
-                head, _, rest = data.partition(b"\r\n\r\n")
-                self.requests.append(head.split(b"\r\n")[0].decode())
-                lengths = [
-                    int(line.partition(b":")[2])
-                    for line in head.split(b"\r\n")
-                    if line.lower().startswith(b"content-length:")
-                ]
-                left = (lengths or [0])[0] - len(rest)
-                while left > 0:
-                    left -= len(connection.recv(1 << 16))
-                if self.replies:
-                    self.replies.pop(0)(connection)
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        """Answer requests of one connection, one after the other."""
+        with connection, suppress(OSError), connection.makefile("rb") as requests:
+            while line := requests.readline():
+                length = 0
+                while (header := requests.readline()).strip():
+                    name, _, value = header.partition(b":")
+                    if name.lower() == b"content-length":
+                        length = int(value)
+                requests.read(length)
+                self.requests.append(line.decode().strip())
+                reply = self._replies.pop(0) if self._replies else None
+                if reply is None:
+                    return
+                connection.sendall(reply)

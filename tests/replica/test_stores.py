@@ -441,11 +441,16 @@ def test_a_write_without_a_reply_is_unknown_and_not_repeated(scripted: ScriptedS
         lambda: store.replace("manifest.json", b"data", '"tag"'),
     ]
     for write in writes:
-        scripted.requests.clear()
-        scripted.hangs_up()
-        with pytest.raises(StoreUnavailable):
-            write()
-        assert len(scripted.requests) == 1
+        # Over a connection of its own, and over one that was used before.
+        for before in range(2):
+            scripted.requests.clear()
+            if before:
+                scripted.says(200, headers='etag: "tag"\r\n')
+                write()
+            scripted.hangs_up()
+            with pytest.raises(StoreUnavailable):
+                write()
+            assert len(scripted.requests) == 1 + before
 
 
 def test_reads_are_repeated(scripted: ScriptedServer) -> None:
