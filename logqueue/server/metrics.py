@@ -445,6 +445,13 @@ class Metrics(ev.RecordVisitor):
         )
 
     def _replica_metrics(self) -> Iterator[Metric]:
+        following = self._service.lifecycle.following
+        if following is not None:
+            yield GaugeMetricFamily(
+                PREFIX + "standby_behind_seconds",
+                "For how long, at most, the replica may have had more than this standby shows.",
+                value=following.behind_ms / 1000,
+            )
         replication = self._service.replication
         if replication is None:
             return

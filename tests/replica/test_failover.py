@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Self
 
 import httpx
 import pytest
@@ -35,6 +37,35 @@ def place(tmp_path: Path, gateway: Gateway | None) -> tuple[str, dict[str, str]]
     return f"s3://{BUCKET}/{tmp_path.name}", gateway.s3.environment()
 
 
+class Watching:
+    """Follows a topic until its stream ends.
+
+    Attributes:
+        lines: What came.
+    """
+
+    def __init__(self, base: str, topic: str) -> None:
+        self.lines: list[str] = []
+        session = httpx.post(
+            f"{base}/v0/watch", json={"topics": {topic: {"from_seq": 0}}}, trust_env=False
+        ).json()
+        self._url = base + session["stream_url"]
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        """Open the stream."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Wait for its end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        with httpx.stream("GET", self._url, timeout=60.0, trust_env=False) as reply:
+            self.lines += reply.iter_lines()
+
+
 def test_nothing_that_was_promised_is_lost(
     tmp_path: Path, gateway: Gateway | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +91,11 @@ def test_nothing_that_was_promised_is_lost(
                 elif kind == "freeze":
                     cluster.freeze(writer, force=force)
                 else:
-                    cluster.hand_over(writer)
+                    standby = cluster.servers[cluster.await_role("standby", writer)]
+                    with Watching(standby.base_url, "q") as watching:
+                        cluster.hand_over(writer)
+                    assert "event: record" in watching.lines
+                    assert '"not_ready"' in watching.lines[-2]
         client.check()
 
 
