@@ -472,7 +472,7 @@ class Runtime:
             self.service.require_writer()
         self.service.require_serving()
         assert replication is not None
-        if replication.stats.last_error:
+        if replication.is_away:
             raise ReplicaUnavailable(f"the replica is away: {replication.stats.last_error}")
         logger.warning("handing over to another server")
         self.drain()

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -171,7 +172,7 @@ class _Server:
         self.settings = settings
         self.bound = bound
         self.runtime = Runtime(
-            settings, set_damage_aside=set_damage_aside, address=f"http://{_address(bound)}"
+            settings, set_damage_aside=set_damage_aside, address=reachable_url(bound)
         )
         self.service = self.runtime.service
         self.status = EXIT_OK
@@ -258,6 +259,15 @@ class _Server:
                 "(set LOGQUEUE_API_KEYS to change that)",
                 address,
             )
+        if (
+            self.settings.replica is not None
+            and not self.settings.advertise
+            and not reachable_url(self.bound)
+        ):
+            logger.warning(
+                "this server listens on all interfaces, so a standby cannot name it to clients, "
+                "nor ask it to hand over: set LOGQUEUE_ADVERTISE to its URL"
+            )
         if self.settings.port_file is not None:
             path = Path(self.settings.port_file)
             draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -323,6 +333,13 @@ class _Server:
         else:
             if was_ready:
                 logger.info("stopped; everything that was promised is on disk")
+
+
+def reachable_url(bound: socket.socket) -> str:
+    """The base URL by which other machines may reach a server; "" where only the operator knows:
+    on the machine that reads it, the address of all interfaces is another server, or none."""
+    host = bound.getsockname()[0]
+    return "" if ip_address(host).is_unspecified else f"http://{_address(bound)}"
 
 
 def _address(bound: socket.socket) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import threading
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from random import Random
 import httpx
 import pytest
 
+from logqueue.server.serve import reachable_url
 from tests.effort import EFFORT
 from tests.http.process import ServerProcess, run_to_end
 
@@ -213,3 +215,16 @@ def test_an_orderly_stop_ships_everything(tmp_path: Path) -> None:
             assert records(client) == [*range(10)]
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("host", "begins"), [("127.0.0.1", "http://127.0.0.1:"), ("0.0.0.0", ""), ("::", "")]
+)
+def test_the_address_of_all_interfaces_is_named_to_no_client(host: str, begins: str) -> None:
+    """On the client's machine it is another server, for instance the standby that names it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as bound:
+        bound.bind((host, 0))
+        url = reachable_url(bound)
+    assert url.startswith(begins)
+    assert bool(url) == bool(begins)

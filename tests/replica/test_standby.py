@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from logqueue.core import commands as cmd
-from logqueue.errors import LogqueueError, NotWriter
+from logqueue.errors import LogqueueError, NotWriter, ReplicaUnavailable
 from logqueue.replica.chunk import chunk_key
+from logqueue.replica.object_store import StoreRefused
 from logqueue.server.runtime import Runtime
 from logqueue.server.service import Phase
 from logqueue.server.standby import Standby
@@ -183,6 +184,33 @@ async def test_a_writer_that_hands_over_has_committed_everything() -> None:
     promoted = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=False))
     await pair.until(promoted.done)
     assert b.values() == [1, 2, 3]
+
+
+@fleet_test
+async def test_only_what_commits_keeps_a_writer_from_handing_over() -> None:
+    """What must not be deleted, say, needs a key with more rights, and no takeover waits for it."""
+    pair = Pair("async")
+    a = pair.a
+    a.start()
+    await a.put()
+    await a.rest()
+    a.store.is_cut_off = True
+    pair.time.pass_s(2)
+    await a.ship()
+    with pytest.raises(ReplicaUnavailable):
+        await runtime_of(a).hand_over()
+    a.store.is_cut_off = False
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse() -> bool:
+            raise StoreRefused("no permission to delete")
+
+        patch.setattr(a.replication.writer, "tidy", refuse)
+        a.replication.tidy_step()
+    pair.time.pass_s(2)
+    await a.ship()
+    assert a.replication.stats.last_error == "no permission to delete"
+    assert await runtime_of(a).hand_over() == 1
 
 
 @fleet_test

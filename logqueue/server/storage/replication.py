@@ -216,6 +216,11 @@ class Replication:
         return self.progress.committed < self.stalled_through
 
     @property
+    def is_away(self) -> bool:
+        """Whether the last call of the store that commits, or would show a takeover, has failed."""
+        return self._shipping.failures > 0
+
+    @property
     def frames_behind(self) -> int:
         """Frames of the jobs log that are not in the replica."""
         return max(self._jobs.appended - self.progress.committed, 0)
