@@ -13,6 +13,7 @@ import pytest
 from logqueue.core import commands as cmd
 from logqueue.errors import Fenced, ReplicaUnavailable
 from logqueue.model.config import TopicOptions
+from logqueue.replica import writing
 from logqueue.replica.memory_store import MemoryStore
 from logqueue.server.runtime import Runtime
 from logqueue.server.service import Phase
@@ -611,3 +612,36 @@ async def test_the_archive_has_the_log_that_the_replica_has() -> None:
     fleet.time.pass_s(5)
     await a.rest()
     assert archived(a)
+
+
+def test_logs_begin_segments_so_that_chunks_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "CHUNKS_BEHIND_MAX", 8)
+
+    async def scene() -> None:
+        fleet = Fleet(segment_max_bytes=1 << 24)
+        a = fleet.a
+        runtime = a.start()
+        assert runtime.replica_watch is not None
+        await a.put("q", type="queue")
+        most = 0
+        for value in range(100):
+            a.append(value, topic="q")
+            await a.rest()
+            a.ask(cmd.ClaimJobs("q", (cmd.Claimer("w", 1, 60_000),)))
+            await a.rest()
+            fleet.time.pass_s(4)
+            a.replication.tidy_step()
+            runtime.replica_watch.tick()
+            most = max(most, a.replication.writer.chunks_behind)
+        assert most < 20
+        assert runtime.engine.journal.jobs.segment < 50, "no segment for nothing"
+        # While the store is away, nothing is gained by more segments.
+        a.store.is_cut_off = True
+        before = runtime.engine.journal.jobs.segment, runtime.engine.journal.leases.segment
+        for _ in range(20):
+            a.replication.tidy_step()
+            runtime.replica_watch.tick()
+        after = runtime.engine.journal.jobs.segment, runtime.engine.journal.leases.segment
+        assert after[0] - before[0] <= 1 and after[1] - before[1] <= 1
+
+    asyncio.run(scene())

@@ -101,7 +101,7 @@ class ReplicaWatch:
     def _roll(self) -> None:
         """Chunks can go once segments have what they say, and only sealed segments are uploaded."""
         writer, journal = self._replication.writer, self._engine.journal
-        for name in writer.wanted_rolls():
+        for name in self._replication.wanted_rolls:
             if writer.may_drop_before(name) < self._rolled.get(name, 0):
                 # What was sealed the last time is not uploaded yet.
                 continue

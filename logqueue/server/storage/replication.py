@@ -147,6 +147,7 @@ class Replication:
             this one is the writer.
         stalled_through: Position of the jobs log that should have been committed long ago, set by
             the watch of the event loop; while it is not committed, no new change may be promised.
+        wanted_rolls: The logs that should begin a new segment, so that chunks can go.
     """
 
     def __init__(
@@ -183,6 +184,7 @@ class Replication:
         self.stats = ReplicationStats()
         self.fenced_by: str | None = None
         self.stalled_through = 0
+        self.wanted_rolls: frozenset[LogName] = frozenset()
         self.log_id = logs["jobs"].identity.hex()
         self._jobs = logs["jobs"]
         self.progress = ReplicatedProgress(self._jobs, writer.committed.get("jobs", 0))
@@ -290,6 +292,8 @@ class Replication:
         try:
             self._note_end()
             has_more = self.writer.tidy()
+            # It looks at all segments: not for the event loop.
+            self.wanted_rolls = self.writer.wanted_rolls()
             self._note_success(self._tidying)
             return 0.0 if has_more else TIDY_S
         except WriterFenced as fenced:
