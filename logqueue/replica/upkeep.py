@@ -137,6 +137,11 @@ class ReplicaUpkeep:
         self._sweep: Iterator[str] | None = None
         self._sweep_from: int | None = stored.manifest.start_chunk
 
+    @property
+    def reading_began_at(self) -> float:
+        """Since when reading begins where it does, by our own clock."""
+        return self._starts[-1][0]
+
     def may_drop_before(self, log: LogName) -> int:
         """See ReplicaWriter."""
         newest = newest_listed(self.stored.manifest).get(log, 0)

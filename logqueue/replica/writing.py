@@ -48,6 +48,13 @@ from logqueue.replica.upkeep import (
 CHUNK_BYTES_MAX = 8 << 20
 CHUNKS_BEHIND_MAX = 1024
 BYTES_BEHIND_MAX = 128 << 20
+ROLL_EVERY_S = 300.0
+"""New segments for the sake of chunks alone come that far apart. The manifest lists all segments of
+the retention, and each server reads it every second: 7 days are then at most a few thousand."""
+
+CHUNKS_MANY = 64 << 10
+"""Behind so many chunks they come at once: a restore reads them one by one."""
+
 READERS_S = 600.0
 """A restore of 100 GB reads its chunks after so long, and a standby may have slept."""
 
@@ -216,7 +223,7 @@ class ReplicaWriter:
     def wanted_rolls(self) -> frozenset[LogName]:
         """The logs that should begin a new segment, so that chunks can go: there are too many
         behind the segments, and these logs keep them."""
-        if self.chunks_behind <= CHUNKS_BEHIND_MAX and self._bytes_behind() <= BYTES_BEHIND_MAX:
+        if not self._is_far_behind():
             return frozenset()
         listed = chain_start(self.manifest).places
         found: set[LogName] = set()
@@ -227,6 +234,13 @@ class ReplicaWriter:
             if place.frame > known.frame and not is_due:
                 found.add(log)
         return frozenset(found)
+
+    def _is_far_behind(self) -> bool:
+        chunks = self.chunks_behind
+        is_time = self._monotonic() >= self._upkeep.reading_began_at + ROLL_EVERY_S
+        if chunks > CHUNKS_MANY or (chunks > CHUNKS_BEHIND_MAX and is_time):
+            return True
+        return self._bytes_behind() > BYTES_BEHIND_MAX
 
     def _bytes_behind(self) -> int:
         """About how many bytes are in chunks and not in listed segments."""

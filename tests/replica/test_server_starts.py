@@ -616,6 +616,7 @@ async def test_the_archive_has_the_log_that_the_replica_has() -> None:
 
 def test_logs_begin_segments_so_that_chunks_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "CHUNKS_BEHIND_MAX", 8)
+    monkeypatch.setattr(writing, "ROLL_EVERY_S", 4.0)
 
     async def scene() -> None:
         fleet = Fleet(segment_max_bytes=1 << 24)

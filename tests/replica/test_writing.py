@@ -8,6 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
+from logqueue.replica import writing
 from logqueue.replica.chain import LOGS, ChainEnd, LogPlace, chain_start, extended
 from logqueue.replica.chunk import Chunk, LogName, chunk_key, decode_chunk, encode_chunk
 from logqueue.replica.frame_source import JournalFrames
@@ -455,3 +456,21 @@ def test_what_was_needless_for_long_enough_is_deleted() -> None:
     assert writer.manifest.reaches_back_to == marked_at
     there = {info.key for info in store.list("segments/jobs/")}
     assert there == {segment_key("jobs", id) + end for id in every[2:] for end in ("", ".idx")}
+
+
+def test_many_small_chunks_do_not_fill_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In sync mode there may be hundreds in a second: a segment for each 1024 of them would be
+    listed for the whole retention, in an object that is read every second."""
+    monkeypatch.setattr(writing, "CHUNKS_BEHIND_MAX", 8)
+    world = History(3).live(20)
+    store, journal, clock = MemoryStore("memory://many"), world.engine.journal, Clock()
+    make(store, journal)
+    writer = start(store, journal, clock)
+    for number in range(30):
+        world.put(f"topic-{number}", type="log", durability="fsync")
+        world.step()
+        ship_all(writer)
+        clock.now += 9
+        assert not writer.wanted_rolls()
+    clock.now += 60
+    assert writer.wanted_rolls()
