@@ -42,6 +42,7 @@ from logqueue.server.storage.replica_note import (
     finish_setting_aside,
     has_logs,
     read_note,
+    set_logs_aside,
 )
 from logqueue.server.storage.replica_start import note_followed
 from logqueue.server.storage.segment_store import SegmentStore
@@ -363,8 +364,14 @@ class Standby:
             self._catch_up()
         except MirrorStale as stale:
             logger.warning("%s: restoring the replica again", stale)
-            mirror.wipe()
-            begin_empty(fs, data_dir)
+            if self._served is not None:
+                # This process has found that all of it is the replica's.
+                mirror.wipe()
+                begin_empty(fs, data_dir)
+            else:
+                mirror.close()
+                aside = set_logs_aside(fs, data_dir)
+                logger.warning("the logs of %s are now %s and beside", data_dir, aside)
             self._catch_up()
         except MirrorDiverged as diverged:
             mirror.close()

@@ -15,11 +15,13 @@ from logqueue.replica.object_store import StoreRefused
 from logqueue.server.runtime import Runtime
 from logqueue.server.service import Phase
 from logqueue.server.standby import Standby
+from logqueue.server.storage import compaction
 from logqueue.server.storage.log_follower import LogFollower
 from logqueue.server.storage.log_replay import OrderViolated
 from logqueue.testing.simulated_store import SimulatedObjects
 from tests.portrait import portrait
 from tests.replica.fleet import FleetTime, Machine, fleet_test
+from wal.testing.simfs import SimFileSystem
 
 TURNS_MAX = 5000
 
@@ -33,9 +35,10 @@ class Pair:
         self.a = Machine("a", self.shared, self.time, mode=mode, **settings)
         self.coming: dict[str, asyncio.Task[None]] = {}
 
-    def standby(self, name: str, **settings: Any) -> Machine:
-        """Start a standby; it comes up beside the test."""
+    def standby(self, name: str, fs: SimFileSystem | None = None, **settings: Any) -> Machine:
+        """Start a standby, on a disk; it comes up beside the test."""
         machine = Machine(name, self.shared, self.time)
+        machine.fs = fs or machine.fs
         machine.runtime = runtime = machine.made(standby=True, standby_poll_ms=1, **settings)
 
         async def come_up() -> None:
@@ -405,3 +408,29 @@ def test_a_replica_that_is_gone_is_not_made_again_by_itself(restarts: bool) -> N
         await pair.end()
 
     scene()
+
+
+@fleet_test
+async def test_old_logs_that_nothing_follows_are_set_aside() -> None:
+    pair = Pair(replica_keep=1)
+    a = pair.a
+    a.start()
+    await a.put(cap_records=20, discard="old")
+    a.append("old")
+    await a.rest()
+    disk = a.fs.kill_clone()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "SLACK_BYTES", 500)
+        for number in range(60):
+            a.append("x" * 1000, number)
+            await a.rest()
+            for _ in runtime_of(a).engine.tidy():
+                await a.write_disk()
+            pair.time.pass_s(60)
+            while a.replication.tidy_step() == 0.0:
+                pass
+    b = pair.standby("b", fs=disk)
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    assert len(shown(b)) == 20
+    assert b.fs.listdir("data/jobs.discarded-1")
+    await pair.end()
