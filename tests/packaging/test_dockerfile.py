@@ -95,7 +95,7 @@ def test_data_has_a_volume_that_the_user_owns() -> None:
     environment = dict(re.findall(r"(LOGQUEUE_\w+)=(\S+)", " ".join(arguments("ENV"))))
     assert arguments("VOLUME") == [environment["LOGQUEUE_DATA_DIR"]]
     assert any(
-        "--owner=logqueue" in argument and argument.endswith(environment["LOGQUEUE_DATA_DIR"])
+        "--owner=logqueue" in argument and environment["LOGQUEUE_DATA_DIR"] in argument.split()
         for name, argument in last_stage()
         if name == "RUN"
     )

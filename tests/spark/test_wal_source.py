@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from pyspark.sql.datasource import (
 )
 
 from logqueue import events as ev
+from logqueue.pipeline.audit.log import findings, read_history
+from logqueue.pipeline.engines.spark.audit.fetching import directories_of
 from logqueue.pipeline.engines.spark.formats.inputs import Input
 from logqueue.pipeline.engines.spark.formats.readers import PushingReader
 from logqueue.pipeline.engines.spark.formats.resolving import resolve
@@ -31,6 +34,7 @@ from logqueue.pipeline.engines.spark.formats.wal_source import (
     WalStore,
 )
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.progress import silent
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.offsets import DataLossError
 from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
@@ -106,6 +110,21 @@ def test_a_replica_has_the_same_rows(stopped: Written) -> None:
         assert log.rows_of(offline(url, **given)) == log.rows_of(offline(stopped.data, **given))
     # A directory may be written as a URL, too.
     assert len(log.rows_of(offline(f"file://{stopped.data}"))) == ORDERS + NOTES
+
+
+def test_an_audit_fetches_a_replica(stopped: Written, tmp_path: Path) -> None:
+    with directories_of(replica_of(stopped), silent) as copies:
+        history = read_history(copies, silent)
+        assert list(findings(history, copies)) == []
+        assert sum(1 for name in os.listdir(f"{copies[0]}/jobs") if name.endswith(".wal")) > 1
+    assert not os.path.exists(copies[0])
+    with (
+        pytest.raises(PipelineError, match=r"option path: .* is not a replica"),
+        directories_of(f"memory://{tmp_path.name}", silent),
+    ):
+        pass
+    with directories_of(f"{stopped.data},{stopped.archive}", silent) as directories:
+        assert directories == [str(stopped.data), str(stopped.archive)]
 
 
 def test_a_replica_is_read_alone_and_named_when_it_is_none(

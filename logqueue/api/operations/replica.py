@@ -5,7 +5,7 @@ from __future__ import annotations
 from logqueue import shapes
 from logqueue.api.bodies import replica as replica_bodies
 from logqueue.api.operations.row import Body, Operation
-from logqueue.errors import NotReady, NotWriter, ReplicaUnavailable, ShuttingDown
+from logqueue.errors import NotFound, NotReady, NotWriter, ReplicaUnavailable, ShuttingDown
 from logqueue.model.scopes import Scope
 
 REPLICA = "/v0/replica"
@@ -55,7 +55,7 @@ OPERATIONS = (
         asks={"force": True},
         reply=shapes.ReplicaTakeover,
         example={"role": "writer", "epoch": 4, "performance": {"server_total_ms": 812.5}},
-        errors=(NotWriter,),
+        errors=(NotFound, NotWriter),
         serving=False,
     ),
     Operation(
@@ -69,7 +69,7 @@ OPERATIONS = (
         "status 0. Nothing is lost then, in `async` mode either. `promote` on a standby calls it.",
         reply=shapes.ReplicaHandOver,
         example={"handed_over": True, "epoch": 3, "performance": {"server_total_ms": 64.1}},
-        errors=(NotReady, NotWriter, ReplicaUnavailable, ShuttingDown),
+        errors=(NotFound, NotReady, NotWriter, ReplicaUnavailable, ShuttingDown),
         serving=False,
     ),
 )

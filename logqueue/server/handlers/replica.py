@@ -6,7 +6,7 @@ import msgspec
 
 from logqueue.api import replies
 from logqueue.api.bodies.replica import PromoteBody, read_promote_body
-from logqueue.errors import InvalidRequest
+from logqueue.errors import NotFound
 from logqueue.server.http.requests import Answer, HttpRequest, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import ReplicaRole, Service
@@ -60,7 +60,7 @@ class ReplicaRoutes:
     def _role(self) -> ReplicaRole:
         role = self._service.role
         if role is None:
-            raise InvalidRequest("this server has no replica: set LOGQUEUE_REPLICA")
+            raise NotFound("this server has no replica: set LOGQUEUE_REPLICA")
         return role
 
 

@@ -28,14 +28,14 @@ from logqueue.pipeline.engines.spark.audit import account as audit_account
 from logqueue.pipeline.engines.spark.audit import copies as audit_copies
 from logqueue.pipeline.engines.spark.audit import leases as audit_leases
 from logqueue.pipeline.engines.spark.audit import records as audit_records
+from logqueue.pipeline.engines.spark.audit.fetching import directories_of
 from logqueue.pipeline.progress import Note, silent
 from logqueue.segments.ranges import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from logqueue.pipeline.engines.spark.audit.fetching import directories_of
-from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
 
 RULES: Final = (
     *audit_log.RULES,
