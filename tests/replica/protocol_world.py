@@ -41,7 +41,14 @@ from logqueue.testing.simulated_store import (
     StoreFaults,
 )
 from tests.replica.scheduling import Scheduler
-from tests.replica.small_logs import Diverged, SmallLogs, items_of, make_frame, split_frames
+from tests.replica.small_logs import (
+    Diverged,
+    SegmentGone,
+    SmallLogs,
+    items_of,
+    make_frame,
+    split_frames,
+)
 
 LOG_ID, LEASES_ID = "aa" * 16, "bb" * 16
 
@@ -52,6 +59,7 @@ class Weather(NamedTuple):
     Attributes:
         stall: That a writer sleeps for `stall_s` seconds before it creates a chunk.
         hesitate: That a candidate does so before its takeover chunk.
+        tidier: That a writer has a thread beside the one that ships.
         keep_ms: How far back moments are kept; one of these.
         calls: After how many calls of the store a history comes to its end.
     """
@@ -65,6 +73,7 @@ class Weather(NamedTuple):
     stall: float = 0.0
     hesitate: float = 0.0
     stall_s: float = 200
+    tidier: float = 0.0
     keep_ms: tuple[int, ...] = (0, 4000)
     calls: int = 260
     faults: StoreFaults = StoreFaults(
@@ -73,6 +82,7 @@ class Weather(NamedTuple):
 
 
 FAIR = Weather()
+BESIDE = Weather(tidier=0.8)
 SLEEPY = Weather(nap=0.06, naps_s=(5, 50, 200), crash=0.002)
 SOUND = Weather(crash=0.0, nap=0.0, calls=500, partition=0.0, faults=StoreFaults())
 STALLED = SOUND._replace(stall=0.1)
@@ -80,7 +90,7 @@ HESITANT = SOUND._replace(hesitate=0.5, stall_s=20, calls=700)
 FORGETFUL = SOUND._replace(keep_ms=(1000,))
 # A twin that sleeps until its next number is collected is not noticed: no epoch separates the two.
 TWINS = Weather(clone=0.05, crash=0.002, nap=0.04, naps_s=(1, 5))
-WEATHERS = (FAIR, SLEEPY, FAIR, TWINS, STALLED, HESITANT, FORGETFUL, FAIR)
+WEATHERS = (FAIR, SLEEPY, BESIDE, TWINS, STALLED, HESITANT, FORGETFUL, BESIDE)
 
 
 class Crash(BaseException):
@@ -329,6 +339,9 @@ class Server:
         self.way = world.way(name)
         self.lives = 0
         self.is_clone = False
+        # The writer of the present life.
+        self.writer: ReplicaWriter | None = None
+        self.has_tidier = self.is_tidying = False
 
     def run(self) -> None:
         world = self.world
@@ -344,6 +357,8 @@ class Server:
                 pass
             except WriterFenced:
                 world.fenced += 1
+            finally:
+                self.writer = None
             if self.is_clone:
                 return
             world.scheduler.pause(self.rng.choice((0.1, 2, 20)))
@@ -425,6 +440,10 @@ class Server:
 
     def _write(self, writer: ReplicaWriter) -> None:
         world, rng = self.world, self.rng
+        self.writer = writer
+        self.has_tidier = world.weather.tidier > 0 and rng.random() < world.weather.tidier
+        if self.has_tidier:
+            world.scheduler.add(f"{self.name}.tidy", lambda: self._tidy(writer))
         while not world.is_over:
             try:
                 if self._act(writer, rng.random()):
@@ -436,6 +455,20 @@ class Server:
                 raise
             finally:
                 self._confirm(writer)
+
+    def _tidy(self, writer: ReplicaWriter) -> None:
+        """The thread beside the one that ships; it may be in a call when the process is killed,
+        and what it has sent takes effect later."""
+        with suppress(Crash, WriterFenced):
+            while self.writer is writer and not self.world.is_over:
+                self.world.scheduler.pause(self.rng.choice((0.1, 1, 3)))
+                with suppress(StoreUnavailable, SegmentGone):
+                    if self.writer is writer:
+                        self.is_tidying = True
+                        try:
+                            writer.tidy()
+                        finally:
+                            self.is_tidying = False
 
     def _require_other(self, writer: ReplicaWriter) -> None:
         behind = [o for n, o in self.world.store.owners.items() if n > writer.end.number]
@@ -469,13 +502,16 @@ class Server:
         elif chance < 0.7:
             writer.ship()
         elif chance < 0.85:
-            while writer.tidy() and rng.random() < 0.8:
+            while not self.has_tidier and writer.tidy() and rng.random() < 0.8:
                 pass
         elif chance < 0.9:
             writer.renew()
         elif chance < 0.94:
             self._compact(writer, author)
         elif chance < 0.945:
+            self.writer = None
+            while self.is_tidying:
+                world.scheduler.pause(0.1)
             writer.hand_over()
             return True
         elif chance < 0.95 and world.weather.clone and not world.has_clones:

@@ -62,6 +62,10 @@ class Diverged(Exception):
     """Other frames of the same numbers."""
 
 
+class SegmentGone(Exception):
+    """The segment is no longer there."""
+
+
 class SmallLogs:
     """Both logs of a server, on its disk: a frame source, and where the chain ends for them.
 
@@ -207,7 +211,9 @@ class SmallLogs:
 
     def content(self, log: LogName, id: int) -> SegmentContent:
         """See FrameSource."""
-        segment = next(s for s in self.logs[log] if s.id == id)
+        segment = next((s for s in self.logs[log] if s.id == id), None)
+        if segment is None:
+            raise SegmentGone
         header = f"{log} {segment.id} {segment.base}".encode().ljust(HEADER_BYTES, b"\0")
         data = header + b"".join(segment.frames)
         return SegmentContent(data, b"index", segment.last)
