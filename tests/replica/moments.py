@@ -46,6 +46,9 @@ def picture(state: State, now: int) -> dict[str, Any]:
         elapse(topic, now, jobs_max=None)
     facts = portrait(state, now)
     for topic in facts.values():
+        if not topic.get("attributes", True):
+            # Those that had some are gone.
+            del topic["attributes"]
         if "queue" in topic:
             # Jobs whose record is gone; a live server remembers them until they are settled.
             topic["queue"].pop("orphans")
