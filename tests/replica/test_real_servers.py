@@ -185,7 +185,7 @@ def test_a_fenced_server_says_who_the_writer_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "status", "says"),
     [
-        ("file:///proc/nowhere", EXIT_REPLICA, "cannot be reached or used"),
+        ("file:///dev/null/replica", EXIT_REPLICA, "cannot be reached or used"),
         ("file://relative", 2, "file:///"),
         ("ftp://user:secret@host/x", 2, "use file:///PATH"),
     ],
