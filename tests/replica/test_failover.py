@@ -50,11 +50,13 @@ class Watching:
             f"{base}/v0/watch", json={"topics": {topic: {"from_seq": 0}}}, trust_env=False
         ).json()
         self._url = base + session["stream_url"]
+        self._has_begun = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Self:
-        """Open the stream."""
+        """Open the stream, and wait for its first event."""
         self._thread.start()
+        assert self._has_begun.wait(60.0)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -63,7 +65,10 @@ class Watching:
 
     def _run(self) -> None:
         with httpx.stream("GET", self._url, timeout=60.0, trust_env=False) as reply:
-            self.lines += reply.iter_lines()
+            for line in reply.iter_lines():
+                self.lines.append(line)
+                if line.startswith("event: record"):
+                    self._has_begun.set()
 
 
 def test_nothing_that_was_promised_is_lost(
