@@ -23,7 +23,8 @@ from tests.portrait import portrait
 from tests.replica.fleet import FleetTime, Machine, fleet_test
 from wal.testing.simfs import SimFileSystem
 
-TURNS_MAX = 5000
+TURNS_MAX = 60_000
+"""Of a millisecond at least: a bound for what hangs, with room for a busy machine."""
 
 
 class Pair:
