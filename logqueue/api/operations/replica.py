@@ -46,11 +46,11 @@ OPERATIONS = (
         body_policy=Body.OPTIONAL,
         group="replica",
         summary="Make a standby the writer",
-        text="Asks the writer to hand over, waits until all it had is here, takes over, starts as "
-        "any server does, and replies then; 200 at once on the writer itself. The key is sent to "
-        "the writer, too. 503 `not_writer` if the writer does not hand over, or another server was "
-        "faster. With `force` the writer is not asked: what it has not committed to the replica is "
-        "lost. Other calls get 503 `not_ready` meanwhile.",
+        text="Asks the writer to hand over, reads all that it has committed, takes over, starts as "
+        "any server does, and then replies; the writer itself replies 200 at once. The key is sent "
+        "to the writer, too. 503 `not_writer` if the writer does not hand over, or another server "
+        "was faster. With `force` the writer is not asked: what it has not committed to the "
+        "replica is lost. Other calls get 503 `not_ready` meanwhile.",
         body=replica_bodies.PromoteBody,
         asks={"force": True},
         reply=shapes.ReplicaTakeover,
@@ -64,9 +64,10 @@ OPERATIONS = (
         pattern=REPLICA + "/hand_over",
         scope=Scope.ADMIN,
         group="replica",
-        summary="Make the writer end, so that a standby can take over",
-        text="Refuses further calls, commits all there is to the replica, replies, and ends with "
-        "status 0. Nothing is lost then, in `async` mode either. `promote` on a standby calls it.",
+        summary="Hand over to a standby",
+        text="The writer refuses further calls, commits everything to the replica, replies, and "
+        "exits with status 0. Nothing is lost, not even in `async` mode. `promote` on a standby "
+        "calls it.",
         reply=shapes.ReplicaHandOver,
         example={"handed_over": True, "epoch": 3, "performance": {"server_total_ms": 64.1}},
         errors=(NotFound, NotReady, NotWriter, ReplicaUnavailable, ShuttingDown),
