@@ -286,7 +286,7 @@ class _Server:
             logger.error("%s", error)
             self.status = EXIT_LOCKED
         except WalCorrupt as error:
-            hint = "; or start once with --discard-local to go on from the replica"
+            hint = "; or start once with --discard-local to continue from the replica"
             logger.error("%s%s", error, hint if self.settings.replica is not None else "")
             self.status = EXIT_CORRUPT
         except ArchiveRefused as error:

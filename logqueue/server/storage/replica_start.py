@@ -283,7 +283,7 @@ class ReplicaStart:
             raise ReplicaRefused(
                 f"damage in {self._options.data_dir} cannot be set aside beside a replica, which "
                 "may have what is damaged; nothing was changed: start once with --discard-local to "
-                "go on from the replica, or without LOGQUEUE_REPLICA"
+                "continue from the replica, or without LOGQUEUE_REPLICA"
             )
         failures = 0
         with self._refusing():
