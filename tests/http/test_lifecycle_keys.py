@@ -126,7 +126,7 @@ def test_an_older_job_that_comes_back_is_superseded(api: Api, queue: str, end: s
             stream.jobs(1)
             write(api, queue, "new")
     else:
-        api.claimed(queue, lease_ms=100)
+        api.claimed(queue, lease_ms=1000)
         write(api, queue, "new")
         if end == "nack":
             ok(api.nack(queue, [1]))

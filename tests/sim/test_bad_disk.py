@@ -76,7 +76,7 @@ def check_refusals(world: World) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_one_failed_operation(seed: int) -> None:
     poisoned = 0
-    failing = swept(1, ops_of(seed) + 1, offset=2 * seed, every=7)
+    failing = swept(1, ops_of(seed) + 1, offset=2 * seed, every=13)
     for bad in failing:
         fs = SimFileSystem(Random(seed))
 

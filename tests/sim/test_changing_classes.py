@@ -176,7 +176,7 @@ class Changing:
             known.durability = topic.config.durability
 
 
-@pytest.mark.parametrize("seed", range(scaled(40, 1500)))
+@pytest.mark.parametrize("seed", range(scaled(24, 1500)))
 def test_classes_change_in_every_direction(seed: int) -> None:
     changing = Changing(seed)
     for _ in range(LIVES):

@@ -188,7 +188,7 @@ def test_what_is_kept_in_reserve_lets_a_full_disk_give_space_back() -> None:
     assert world.records() == before
 
 
-@pytest.mark.parametrize("at", range(0, 120, 1 if EFFORT > 1 else 13))
+@pytest.mark.parametrize("at", range(0, 120, 1 if EFFORT > 1 else 29))
 def test_an_end_while_the_reserve_is_lent_loses_nothing(at: int) -> None:
     world = World(segment_bytes=40_000)
     world.put(durability="fsync")
@@ -333,7 +333,7 @@ def test_a_fault_at_every_operation(name: str) -> None:
     day(sound, Ledger(), ManualClock(START_MS))
     kinds = {op.kind for op in sound.history}
     assert kinds >= {"remove", "sync_dir", "link", "truncate", "rename"}, "all there is happened"
-    for at in range(1, sound.ops + 1) if EFFORT > 1 else range(3, sound.ops + 1, 19):
+    for at in range(1, sound.ops + 1) if EFFORT > 1 else range(3, sound.ops + 1, 37):
         fs = disk(fault, at, links=links)
         ledger, clock = Ledger(), ManualClock(START_MS)
         try:

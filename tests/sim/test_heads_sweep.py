@@ -45,7 +45,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("power_cut", [True, False], ids=["power-cut", "kill"])
 def test_crash_at_every_operation(seed: int, power_cut: bool, used: list[str]) -> None:
     total = ops_of(seed)
-    for stop in swept(0, total, offset=2 * seed + power_cut, every=45):
+    for stop in swept(0, total, offset=2 * seed + power_cut, every=75):
         fs = SimFileSystem(Random(seed))
         fs.crash_after(stop)
         ledger, clock = Ledger(), ManualClock(START_MS)

@@ -215,7 +215,7 @@ def test_crash_along_the_way(seed: int, power_cut: bool) -> None:
     begun = fs.ops
     fs = SimFileSystem(Random(seed))
     day(Web(seed, fs, SWEPT))
-    for stop in swept(begun - 20, fs.ops, offset=6 * power_cut, every=29):
+    for stop in swept(begun - 20, fs.ops, offset=6 * power_cut, every=47):
         fs = SimFileSystem(Random(seed))
         fs.crash_after(stop)
         web = Web(seed, fs, SWEPT)
