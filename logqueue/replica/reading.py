@@ -116,7 +116,7 @@ class ReplicaReader:
             found = self._tried(partial(self.store.get, MANIFEST_KEY))
         except ObjectMissing as error:
             raise ReplicaMissing(
-                f"{self.store.url} is not a replica: it has no {MANIFEST_KEY}"
+                f"{self.store.url} is not a replica: it has no {MANIFEST_KEY}; check the URL"
             ) from error
         try:
             manifest = decode_manifest(found.data)

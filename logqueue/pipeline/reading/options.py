@@ -154,7 +154,7 @@ def offline(options: Mapping[str, str]) -> OfflineOptions:
     """
     given = by_name(options, OFFLINE_NAMES, _ALIASES, "format logqueue-wal")
     text = given.get("path", "")
-    paths = _listed(text) + _listed(given.get("archive", ""))
+    paths = listed_names(text) + listed_names(given.get("archive", ""))
     if not paths:
         raise PipelineError(
             "option path is missing: name the server's data directory, an archive directory, or "
@@ -223,7 +223,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
                 f"option topicPattern is not a regular expression: {error}; '.*' takes all topics"
             ) from error
         return Selection(pattern=pattern)
-    listed = _listed(names or "")
+    listed = listed_names(names or "")
     if not listed:
         raise PipelineError("option topics names no topic; write topics=a,b or topicPattern=.*")
     for name in listed:
@@ -321,7 +321,8 @@ def parse_time(text: str, name: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def _listed(text: str) -> list[str]:
+def listed_names(text: str) -> list[str]:
+    """The parts of a text with commas between them, without blanks around them."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -469,7 +469,8 @@ class _Refusing:
         if isinstance(error, StoreError):
             raise ReplicaRefused(
                 f"the replica {self._url} cannot be reached or used, and without it nothing says "
-                f"whether another server has taken over: {error}"
+                f"whether another server has taken over: {error}; check its URL, "
+                "credentials and network, then start again"
             ) from error
         if isinstance(error, (ReplicaUnreadable, MirrorDiverged, MirrorStale, RestoreRefused)):
             raise ReplicaRefused(f"the replica {self._url} cannot be used: {error}") from error

@@ -13,6 +13,7 @@ from logqueue.extras import MissingExtra
 from logqueue.pipeline.engines.spark.formats.log_files import named_places
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import Note
+from logqueue.pipeline.reading.options import listed_names
 from logqueue.replica.object_store import StoreError
 from logqueue.replica.opening import BadReplicaUrl, is_store_url, open_store
 from logqueue.replica.reading import ReplicaUnreadable
@@ -27,7 +28,7 @@ def directories_of(path: str, note: Note) -> Iterator[Sequence[str]]:
     Raises:
         PipelineError: The replica cannot be read, or it is damaged.
     """
-    places = named_places([part for part in path.split(",") if part])
+    places = named_places(listed_names(path))
     if not any(map(is_store_url, places)):
         yield places
         return
