@@ -22,6 +22,7 @@ LONG = (
     "core/",
     "cli/",
     "examples/",
+    "ui/",
 )
 """What takes long begins first, and of that what mostly waits; so processes end together."""
 
@@ -74,6 +75,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Whoever reads the last lines must see that the dashboard was not tested."""
+    skipped = {
+        report.longrepr[2]
+        for report in terminalreporter.stats.get("skipped", [])
+        if "tests/ui/" in report.nodeid and isinstance(report.longrepr, tuple)
+    }
+    for reason in sorted(reason for reason in skipped if "Chromium" in reason):
+        terminalreporter.write_sep("!", reason.removeprefix("Skipped: "), yellow=True, bold=True)
 
 
 def _turn(item: pytest.Item) -> int:

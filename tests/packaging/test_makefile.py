@@ -48,7 +48,7 @@ def bare(tmp_path: Path) -> tuple[Path, Path]:
     return folder, tools
 
 
-def fake_python(tools: Path, name: str, script: str) -> None:
+def fake_program(tools: Path, name: str, script: str) -> None:
     """Put a program of this name on the search path."""
     program = tools / name
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -66,8 +66,8 @@ def test_bare_make_lists_every_target(bare: tuple[Path, Path]) -> None:
 
 def test_without_python_it_says_what_it_tried(bare: tuple[Path, Path]) -> None:
     folder, tools = bare
-    fake_python(tools, "python3", 'echo "is Python 3.9" >&2; exit 1')
-    fake_python(tools, "python3.12", "exit 1")
+    fake_program(tools, "python3", 'echo "is Python 3.9" >&2; exit 1')
+    fake_program(tools, "python3.12", "exit 1")
     failed = make(folder, "setup", "PYTHON=/nowhere/python", path=str(tools))
     assert failed.returncode != 0
     for line in (
@@ -96,6 +96,31 @@ def test_the_line_runs_make_test() -> None:
     assert script.startswith("#!/usr/bin/env bash\n")
     assert "\nset -euo pipefail\n" in script
     assert script.rstrip().endswith("exec make test")
+
+
+@pytest.mark.parametrize("has_browser", [True, False])
+def test_the_line_never_skips_a_browser_that_is_there(tmp_path: Path, has_browser: bool) -> None:
+    """With programs of our own on the search path, and make that says what it was given."""
+    folder, tools = tmp_path / "tree", tmp_path / "tools"
+    (folder / ".ci").mkdir(parents=True)
+    tools.mkdir()
+    shutil.copy(ROOT / ".ci/run", folder / ".ci/run")
+    for name in ("bash", "sh", "dirname"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    fake_program(tools, "id", "echo 1000")
+    fake_program(tools, "make", 'echo "required: ${LOGQUEUE_REQUIRE_BROWSER:-no}"')
+    if has_browser:
+        fake_program(tools, "chromium", "true")
+    ran = subprocess.run(
+        [str(folder / ".ci/run")],
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == f"required: {1 if has_browser else 'no'}\n"
+    assert ("are skipped" in ran.stderr) is not has_browser
 
 
 def test_bytecode_is_kept_whatever_the_environment_says() -> None:

@@ -33,7 +33,8 @@ nav { position: sticky; top: 0; align-self: start; max-height: 100vh; overflow: 
 nav ul { list-style: none; margin: 0 0 .75rem; padding: 0 }
 nav summary { font-weight: 600; cursor: pointer; padding: .15rem 0 }
 main { padding: 1.5rem 2rem 6rem; min-width: 0 }
-a { color: var(--link); text-decoration: none }
+a { color: var(--link); text-decoration-thickness: from-font; text-underline-offset: .15em }
+nav a, h1 a, h2 a, h3 a { text-decoration: none }
 a:hover, a:focus { text-decoration: underline }
 h1 { margin: 0 0 .5rem; font-size: 1.75rem }
 h2 { margin: 3rem 0 .25rem; padding-top: 1rem; border-top: 1px solid var(--line) }

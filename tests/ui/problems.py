@@ -1,0 +1,61 @@
+"""What a page must never do: errors in the console, violations of its policy, failed requests.
+
+Owns: the list of them, and which ones a test expects. Must not know: what a page shows.
+"""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response
+
+ABORTED = "net::ERR_ABORTED"
+"""Of a stream that was open when its page was left, or a request that the page itself gave up."""
+
+
+class Problems:
+    """Everything that went wrong on the pages of one test."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._expected: list[re.Pattern[str]] = []
+
+    def expect(self, pattern: str) -> None:
+        """Do not count problems in which this pattern is found."""
+        self._expected.append(re.compile(pattern))
+
+    def watch(self, context: BrowserContext) -> None:
+        """Collect from all pages of a browser context."""
+        context.on("console", self._console)
+        context.on("weberror", lambda error: self._add(f"uncaught: {error.error}"))
+        context.on("requestfailed", self._failed)
+        context.on("response", self._replied)
+
+    def check(self) -> None:
+        """Fail with everything that was found and not expected."""
+        unexpected = [
+            text for text in self.found if not any(known.search(text) for known in self._expected)
+        ]
+        assert not unexpected, "the page had problems:\n  " + "\n  ".join(unexpected)
+
+    def _add(self, text: str) -> None:
+        self.found.append(text)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" or "Content Security Policy" in message.text:
+            place = message.location.get("url", "")
+            self._add(f"console: {message.text} ({place})")
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != ABORTED:
+            self._add(f"request failed: {request.method} {request.url}: {request.failure}")
+
+    def _replied(self, response: Response) -> None:
+        if response.status >= 400:
+            self._add(f"status {response.status}: {response.request.method} {response.url}")
+
+
+def has_inline_script(page: Page) -> bool:
+    """Whether the page's own markup holds a script or style that its policy would refuse."""
+    inline = "script:not([src]), style, [style], [onclick], [onload], [onerror]"
+    return page.locator(inline).count() > 0
