@@ -1,6 +1,6 @@
 """Which names the server answers to, and which web pages may use it.
 
-Owns: what `Host`, `Origin` and `Sec-Fetch-Site` may say. Must not know: routes, keys.
+Owns: what `Host`, `Origin` and the `Sec-Fetch-` headers may say. Must not know: routes, keys.
 
 A server without keys trusts every client that can reach it, so a browser on the same machine must
 not lend that reach to web pages. A page can have its own name resolve to this machine (DNS
@@ -8,6 +8,9 @@ rebinding): such requests carry a foreign `Host`. It can also send forms and ope
 carry a foreign `Origin`. With keys neither helps a page, since browsers never add an
 `Authorization` header by themselves: nothing is checked then, unless the operator names the hosts
 to allow.
+
+Links to the pages for people work from everywhere, such as from a chat: those pages hold no data,
+no other page can frame them, and opening one changes nothing.
 """
 
 from __future__ import annotations
@@ -50,12 +53,15 @@ class HostPolicy:
         # Whom the last request was for, and its name: nearly all are for the same.
         self._last: tuple[bytes | None, Name | None] = (None, None)
 
-    def require(self, host: bytes | None, fields: Mapping[bytes, bytes]) -> None:
+    def require(
+        self, host: bytes | None, fields: Mapping[bytes, bytes], *, is_page: bool = False
+    ) -> None:
         """Check a request.
 
         Args:
             host: Whom it is for; None when it does not say (HTTP/1.0).
             fields: Its headers, names in lower case.
+            is_page: It reads a page that holds no data.
 
         Raises:
             Forbidden: It is for another host, or from a web page of another one.
@@ -78,6 +84,8 @@ class HostPolicy:
                 f"a web page of {_shown(origin)} may not use this server: {_WAY_OUT}, or set keys"
             )
         if origin is None and site is not None and site.lower() not in _OWN_SITES:
+            if is_page and _is_link(fields):
+                return
             raise Forbidden(
                 "a web page of another site may not use this server: open the address itself, or "
                 "send requests from a program"
@@ -103,6 +111,13 @@ class HostPolicy:
         if self._is_allowed((page[0], page[1] or port)):
             return True
         return name is not None and (page[0], page[1] or port) == (name[0], name[1] or port)
+
+
+def _is_link(fields: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser follows a link with it: the reply replaces the page that has the link."""
+    return fields.get(b"sec-fetch-mode") == b"navigate" and (
+        fields.get(b"sec-fetch-dest") == b"document"
+    )
 
 
 def parse_name(text: str) -> Name | None:

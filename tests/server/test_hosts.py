@@ -125,3 +125,22 @@ def test_further_hosts() -> None:
         assert passes(rules, "localhost", origin="https://dash.example:8443")
         assert not passes(rules, "localhost", origin="https://dash.example")
         assert not passes(rules, "localhost", origin="https://evil.example")
+
+
+def test_links_to_pages_work_from_everywhere() -> None:
+    rules = policy()
+    link = {
+        b"sec-fetch-site": b"cross-site",
+        b"sec-fetch-mode": b"navigate",
+        b"sec-fetch-dest": b"document",
+    }
+    rules.require(b"localhost", link, is_page=True)
+    for fields, host, is_page in (
+        (link, b"localhost", False),
+        (link, b"evil.example", True),
+        ({**link, b"origin": b"http://evil.example"}, b"localhost", True),
+        ({**link, b"sec-fetch-dest": b"iframe"}, b"localhost", True),
+        ({**link, b"sec-fetch-mode": b"no-cors"}, b"localhost", True),
+    ):
+        with pytest.raises(Forbidden):
+            rules.require(host, fields, is_page=is_page)

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from playwright.sync_api import Frame, Page
+from playwright.sync_api import Frame, Page, expect
 
 from logqueue.api.operations import OPERATIONS, KeyPolicy, Operation
 from tests.http.api import Api
@@ -248,3 +248,21 @@ def test_a_name_made_to_lead_here_shows_no_page(
         reply = page.goto(f"http://rebound.example:{server.port}{path}")
         assert reply is not None and reply.status == 403
         assert "--allow-host" in reply.text()
+
+
+def test_a_link_from_elsewhere_opens_a_page(
+    page: Page, server: ServerProcess, evil_port: int
+) -> None:
+    """Such as from a chat. It has no hold of the page that it was on."""
+    page.goto(page_of("site", server, evil_port))
+    page.evaluate(
+        """(url) => {
+          const link = document.createElement("a");
+          Object.assign(link, {href: url, textContent: "look"});
+          document.body.append(link);
+        }""",
+        f"{server.base_url}/docs",
+    )
+    page.get_by_text("look").click()
+    page.wait_for_url("**/docs")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()

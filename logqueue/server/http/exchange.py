@@ -8,6 +8,7 @@ without a task of their own.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
 from functools import partial
@@ -49,6 +50,8 @@ IGNORED_BODY_BYTES_MAX = 1 << 20
 or the stream of HTTP/2, ends."""
 WRITE_STALL_S = 60.0
 """A client that reads nothing of a complete reply for so long is gone."""
+_PAGES = re.compile(rb"/|/docs|/ui(?:/.*)?")
+"""Paths of pages for people: they hold no data."""
 LINGER_S = 3.0
 """A client may go on sending for so long behind its last reply; closing at once could destroy the
 reply on its way."""
@@ -160,7 +163,8 @@ class HttpExchange(msgspec.Struct, eq=False):
         self.request = request
         api = self.writer.api
         if not head.is_welcome:
-            api.hosts.require(head.host, head.fields)
+            is_page = head.method == "GET" and _PAGES.fullmatch(head.path) is not None
+            api.hosts.require(head.host, head.fields, is_page=is_page)
             head.is_welcome = True
         route = self.route = api.admit(request)
         if route.body is Body.IGNORED:
