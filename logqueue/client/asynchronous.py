@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from logqueue.client import (
     appending,
+    background_calls,
     connecting,
     following,
     log_calls,
@@ -454,3 +455,7 @@ class AsyncClient(AwaitedCalls):
     replica = calling(server_calls.replica)
     promote = calling(server_calls.promote)
     metrics_text = calling(server_calls.metrics_text)
+
+    operations = calling(background_calls.operations)
+    operation = calling(background_calls.operation)
+    stop_operation = calling(background_calls.stop_operation)

@@ -9,6 +9,8 @@ from logqueue.client.calls import Endpoint
 from logqueue.shapes import (
     Acked,
     Appended,
+    BackgroundList,
+    BackgroundReply,
     Cancelled,
     Claimed,
     Committed,
@@ -84,6 +86,9 @@ REPLICA = Endpoint("GET", "/v0/replica", ReplicaStatus)
 PROMOTE = Endpoint("POST", "/v0/replica/promote", ReplicaTakeover)
 CREATE_WATCH = Endpoint("POST", "/v0/watch", WatchSession)
 WATCH = Endpoint("GET", "/v0/watch/*", bytes)
+LIST_OPERATIONS = Endpoint("GET", "/v0/operations", BackgroundList)
+GET_OPERATION = Endpoint("GET", "/v0/operations/*", BackgroundReply)
+STOP_OPERATION = Endpoint("DELETE", "/v0/operations/*", BackgroundReply)
 HEALTH = Endpoint("GET", "/v0/health", Health)
 READY = Endpoint("GET", "/v0/ready", Ready)
 METRICS = Endpoint("GET", "/v0/metrics", bytes)

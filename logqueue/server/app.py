@@ -11,6 +11,7 @@ from logqueue.api.operations.row import Body
 from logqueue.model.scopes import NO_SCOPE
 from logqueue.server.handlers.jobs import JobRoutes
 from logqueue.server.handlers.logs import LogRoutes
+from logqueue.server.handlers.operations import BackgroundRoutes
 from logqueue.server.handlers.probes import OperationRoutes
 from logqueue.server.handlers.producers import ProducerRoutes
 from logqueue.server.handlers.queues import QueueRoutes
@@ -43,6 +44,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
             WorkRoute(service),
             WatchRoutes(service),
             SocketRoutes(service),
+            BackgroundRoutes(service),
             OperationRoutes(service, metrics),
         ),
     )

@@ -12,6 +12,13 @@ epoch by the server's clock; durations end in `_ms`.
 
 from __future__ import annotations
 
+from logqueue.shapes.background import (
+    BackgroundList,
+    BackgroundReply,
+    BackgroundStatus,
+    OperationError,
+    OperationStateName,
+)
 from logqueue.shapes.operations import (
     Health,
     Ready,
@@ -109,6 +116,9 @@ from logqueue.shapes.values import (
 __all__ = [
     "Acked",
     "Appended",
+    "BackgroundList",
+    "BackgroundReply",
+    "BackgroundStatus",
     "BorrowedRecords",
     "Cancelled",
     "CaughtUp",
@@ -135,6 +145,8 @@ __all__ = [
     "JobState",
     "JobView",
     "Nacked",
+    "OperationError",
+    "OperationStateName",
     "Page",
     "Paused",
     "Performance",

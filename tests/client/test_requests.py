@@ -61,6 +61,11 @@ def is_now(**expected: Any) -> Callable[[Any], bool]:
     return lambda result: all(getattr(result, name) == value for name, value in expected.items())
 
 
+OPERATION = {
+    "id": "op_1", "action": "retry", "topic": "q", "state": "done", "dry_run": False, "total": 3,
+    "scanned": 3, "matched": 2, "changed": 2, "skipped": 0, "started_at": 5, "finished_at": 6,
+}  # fmt: skip
+
 TOPIC_CASES = [
     Case(
         "PUT", "/v0/topics/q",
@@ -303,6 +308,12 @@ SERVER_CASES = [
          check=lambda r: r == {"topics": 1}),
     Case("GET", "/v0/metrics", lambda c: c.metrics_text(), {"any": "text"},
          check=lambda r: r == '{"any":"text"}'),
+    Case("GET", "/v0/operations", lambda c: c.operations(), {"operations": [OPERATION]},
+         check=lambda r: r[0].changed == 2),
+    Case("GET", "/v0/operations/op_1", lambda c: c.operation("op_1"), {"operation": OPERATION},
+         check=lambda r: r.operation.state == "done"),
+    Case("DELETE", "/v0/operations/op_1", lambda c: c.stop_operation("op_1"),
+         {"operation": OPERATION}, check=lambda r: r.operation.id == "op_1"),
 ]  # fmt: skip
 
 PRODUCER_CASES = [

@@ -188,6 +188,7 @@ NAMES = {
     "keys": ("zz.key",),
     "epochs": ("1", "2"),
     "watch": ("wid_unknown",),
+    "operations": ("op_unknown",),
 }
 
 

@@ -9,6 +9,7 @@ sockets, who reads it.
 from __future__ import annotations
 
 from logqueue.api.operations import (
+    background,
     jobs,
     logs,
     probes,
@@ -32,6 +33,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *logs.OPERATIONS,
     *replica.OPERATIONS,
     *streams.OPERATIONS,
+    *background.OPERATIONS,
     *probes.OPERATIONS,
 )
 

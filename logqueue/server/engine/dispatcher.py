@@ -25,9 +25,15 @@ from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError, NotReady, ReplicaUnavailable, TopicNotFound
 from logqueue.server.auth import Key
+from logqueue.server.engine.background import leases_flushed
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.fanout import Subscriptions
+from logqueue.server.engine.operations import (
+    BackgroundOperations,
+    OperationRunner,
+    OperationSteps,
+)
 from logqueue.server.engine.pending import Executed, Pending, Spent, decide_all
 from logqueue.server.engine.portions import Portions, has_portions, portions
 from logqueue.server.engine.turn import Entry, Turn
@@ -94,6 +100,8 @@ class Dispatcher:
         self._is_stopping = False
         self.workers = Workers()
         self.turn = Turn(engine, barrier, self.loop, self._decide_together)
+        runner = OperationRunner(self._next_step, self._settled)
+        self.operations = BackgroundOperations(engine.clock, self.loop, runner)
         engine.listen(self.note)
         engine.schedule_backlog(self)
 
@@ -113,6 +121,7 @@ class Dispatcher:
 
     def stop(self) -> None:
         """Stop the timers. Whatever started the engine shuts it down."""
+        self.operations.end()
         for task in self._portioned:
             task.cancel()
         for timer in (self._timer, self._stall_timer):
@@ -318,6 +327,23 @@ class Dispatcher:
         if part is not None:
             self._wake(part.topics)
         return False
+
+    async def _next_step(self, steps: OperationSteps) -> tuple[Executed[Any] | None] | None:
+        """The next step of a background operation: a portion among those of commands."""
+        async with self._portion:
+            await asyncio.sleep(0)
+            try:
+                part = next(steps)
+            except StopIteration:
+                return None
+            if part is not None:
+                self._wake(part.topics)
+            return (part,)
+
+    async def _settled(self, written: int, durable: int) -> None:
+        """What an operation has changed survives the end of this process."""
+        await self.barrier.wait(written, durable)
+        await leases_flushed(self.engine.journal)
 
     # -- claims ----------------------------------------------------------------------------------
 
