@@ -50,9 +50,9 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
     )
 
 
-def page_routes() -> list[Route]:
+def page_routes(*, has_dashboard: bool) -> list[Route]:
     """Every page: no key is needed for any."""
-    pages = application(lambda: document(OPERATIONS))
+    pages = application(lambda: document(OPERATIONS), has_dashboard=has_dashboard)
     handler = AsgiHandler(pages).answer
     return [
         Route(method, path, NO_SCOPE, Body.IGNORED, handler, late_key=True)
@@ -62,5 +62,6 @@ def page_routes() -> list[Route]:
 
 def http_api(service: Service, metrics: Metrics) -> HttpApi:
     """What answers the requests of one server."""
-    table = RouteTable([*routes(service, metrics), *page_routes()])
+    pages = page_routes(has_dashboard=not service.settings.no_ui)
+    table = RouteTable([*routes(service, metrics), *pages])
     return HttpApi(service, table, metrics)

@@ -83,6 +83,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("probe_auth", "require a key for the health and readiness probes"),
     Option("allow_insecure_no_auth", "allow listening beyond this machine without keys"),
     Option("allow_host", "host names to accept, name[:port], comma-separated", "NAMES"),
+    Option("no_ui", "do not serve the dashboard at /ui/"),
     Option("max_body_bytes", "largest request body in bytes", "BYTES", 1, BODY_BYTES_MAX),
     Option("data_dir", "data directory", "DIR"),
     Option(
@@ -222,6 +223,7 @@ class Settings:
     probe_auth: bool = False
     allow_insecure_no_auth: bool = False
     allow_host: tuple[str, ...] = ()
+    no_ui: bool = False
     max_body_bytes: int = 67_108_864
     data_dir: str = "logqueue-data"
     segment_max_bytes: int = 67_108_864

@@ -34,7 +34,8 @@ class Route(NamedTuple):
     """One row of the table.
 
     Attributes:
-        pattern: The path; `*` is a name, or the id of one item of a topic.
+        pattern: The path; `*` is a name, or the id of one item of a topic. `**` at the end is
+            whatever follows.
         stream: Sends a long-lived reply instead of `handler`: the route accepts `?token=`, and is
             not counted as in progress.
         probe: Answered without a key unless probe authentication is on, and at any time.
@@ -159,15 +160,19 @@ class Match(NamedTuple):
 class _PathNode:
     """A place in the tree of paths."""
 
-    __slots__ = ("children", "methods", "named")
+    __slots__ = ("children", "methods", "named", "rest")
 
     def __init__(self) -> None:
         self.children: dict[str, _PathNode] = {}
         self.named: _PathNode | None = None
+        self.rest: _PathNode | None = None
         self.methods: dict[str, Route] = {}
 
     def child(self, segment: str) -> _PathNode:
         """The place behind a segment of a pattern, made when there is none."""
+        if segment == "**":
+            self.rest = self.rest or _PathNode()
+            return self.rest
         if segment != "*":
             return self.children.setdefault(segment, _PathNode())
         if self.named is None:
@@ -210,6 +215,9 @@ class RouteTable:
         node: _PathNode | None = self._root
         for segment in segments:
             assert node is not None
+            if node.rest is not None:
+                node = node.rest
+                break
             following = node.children.get(segment)
             if following is None and segment:
                 following = node.named

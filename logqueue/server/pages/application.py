@@ -7,6 +7,7 @@ connections, topics. Requests come over ASGI, after the checks of `Host` and `Or
 from __future__ import annotations
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha256
@@ -17,14 +18,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from logqueue.server.pages import reference
+from logqueue.server.pages import dashboard, reference
 
 
-def application(document: Callable[[], dict[str, Any]]) -> Starlette:
+def application(document: Callable[[], dict[str, Any]], *, has_dashboard: bool = True) -> Starlette:
     """The pages of one server.
 
     Args:
         document: Gives the OpenAPI document of the server. Called once, when first asked for.
+        has_dashboard: Whether the dashboard is served, below `/ui/`.
     """
     rendering: asyncio.Future[str] | None = None
 
@@ -36,19 +38,24 @@ def application(document: Callable[[], dict[str, Any]]) -> Starlette:
         return _page(await asyncio.shield(rendering))
 
     async def root(request: Request) -> Response:
-        return RedirectResponse("/docs", headers=_HEADERS)
+        is_for_people = has_dashboard and dashboard.prefers_pages(request)
+        return RedirectResponse(
+            "/ui/" if is_for_people else "/docs", headers={**_HEADERS, "vary": "accept"}
+        )
 
-    return Starlette(routes=[Route("/", root), Route("/docs", docs)])
+    routes = [Route("/", root), Route("/docs", docs)]
+    if has_dashboard:
+        routes += dashboard.routes(dashboard.Assets())
+    return Starlette(routes=routes)
 
 
 def paths(pages: Starlette) -> list[tuple[str, str]]:
-    """Method and path of each page."""
+    """Method and pattern of each page; `**` at the end of a pattern is the rest of the path."""
     found = []
     for route in pages.routes:
         assert isinstance(route, Route), "each page has a path of its own"
-        found += [
-            (method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"
-        ]
+        pattern = re.sub(r"\{\w+:path\}", "**", route.path)
+        found += [(method, pattern) for method in sorted(route.methods or ()) if method != "HEAD"]
     return found
 
 

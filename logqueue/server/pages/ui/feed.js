@@ -1,0 +1,145 @@
+// The one live feed of the page: what the server says once a second, kept as state.
+
+import {api, ApiError, setScopes} from "./api.js";
+import {syncClock} from "./clock.js";
+import {createStore, useStore} from "./store.js";
+
+const PATH = "/v0/stats/stream";
+const RECENT = 60;
+const SILENCE_MS = 40_000; // the server sends something every 15 s
+const RETRY_MS = [300, 600, 1000, 2000, 3000, 5000];
+
+/**
+ * @typedef {object} FeedState
+ * @property {"connecting"|"live"|"lost"} status
+ * @property {number} since when the status began, by this machine's clock
+ * @property {string|null} problem why the feed is lost
+ * @property {object|null} server
+ * @property {Map<string, object>} topics
+ * @property {object[]} attention
+ * @property {number} at the server's time of the last frame
+ */
+const feed = createStore({
+  status: "connecting",
+  since: Date.now(),
+  problem: null,
+  server: null,
+  topics: new Map(),
+  attention: [],
+  at: 0,
+});
+
+/** @param {(state: FeedState) => any} select e.g. `(feed) => feed.topics.get(name)` */
+export function useFeed(select) {
+  return useStore(feed, select);
+}
+
+/** The state now, for code that is not drawn. */
+export function feedNow() {
+  return feed.get();
+}
+
+/** Connect, and connect again whenever the connection is lost. */
+export async function startFeed() {
+  let failures = 0;
+  let sleeping = null;
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) sleeping?.();
+  });
+  addEventListener("online", () => sleeping?.());
+  for (;;) {
+    const problem = await readOnce(() => {
+      failures = 0;
+    });
+    markLost(problem);
+    const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
+    failures += 1;
+    await new Promise((resolve) => {
+      sleeping = resolve;
+      setTimeout(resolve, wait);
+    });
+  }
+}
+
+async function readOnce(onFull) {
+  const stop = new AbortController();
+  let watchdog = 0;
+  const alive = () => {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
+  };
+  const onEvent = (event, data) => {
+    if (event === "full") {
+      onFull();
+      takeFull(data);
+    } else if (event === "change") {
+      takeChange(data);
+    }
+  };
+  try {
+    await api.stream(PATH, {onEvent, onBytes: alive, onOpen: alive, signal: stop.signal});
+    return "the server closed the connection";
+  } catch (error) {
+    if (error instanceof ApiError) return error.message;
+    return stop.signal.aborted ? "the server has gone silent" : String(error.message ?? error);
+  } finally {
+    clearTimeout(watchdog);
+    stop.abort();
+  }
+}
+
+function markLost(problem) {
+  feed.set((state) => {
+    const isFirst = state.status !== "lost";
+    return {...state, status: "lost", problem, since: isFirst ? Date.now() : state.since};
+  });
+}
+
+function takeFull(frame) {
+  syncClock(frame.at);
+  setScopes(frame.key ?? null);
+  const topics = new Map();
+  for (const [name, topic] of Object.entries(frame.topics)) topics.set(name, {name, ...topic});
+  const {server, attention = [], at} = frame;
+  const before = feed.get();
+  const since = before.status === "live" ? before.since : Date.now();
+  feed.set({status: "live", since, problem: null, server, topics, attention, at});
+}
+
+function takeChange(frame) {
+  syncClock(frame.at);
+  feed.set((state) => {
+    const seconds = Math.min(RECENT, Math.max(1, Math.round((frame.at - state.at) / 1000)));
+    const changed = new Map(Object.entries(frame.topics ?? {}));
+    const gone = new Set(frame.gone ?? []);
+    const topics = new Map();
+    for (const [name, topic] of state.topics) {
+      if (!gone.has(name)) topics.set(name, changedTopic(topic, changed.get(name), seconds));
+    }
+    for (const [name, topic] of changed) {
+      if (!topics.has(name) && !gone.has(name)) topics.set(name, {name, ...topic});
+    }
+    const server = frame.server ? {...state.server, ...frame.server} : state.server;
+    const attention = frame.attention ?? state.attention;
+    return {...state, status: "live", server, topics, attention, at: frame.at};
+  });
+}
+
+/** A topic after a frame. Entries that are quiet stay the same object, so nothing is drawn. */
+function changedTopic(topic, changes, seconds) {
+  const next = changes ? {...topic, ...changes} : topic;
+  const flowsIn = next.rates?.appended ?? 0;
+  const flowsOut = next.rates?.acked ?? 0;
+  const recent = {
+    in: appended(topic.recent?.in, flowsIn, seconds),
+    out: appended(topic.recent?.out, flowsOut, seconds),
+  };
+  if (recent.in === topic.recent?.in && recent.out === topic.recent?.out) return next;
+  return {...next, recent};
+}
+
+function appended(values = [], value, seconds) {
+  if (value === 0 && values.length === RECENT && values.every((one) => one === 0)) return values;
+  const filled = values.length < RECENT ? [...new Array(RECENT - values.length).fill(0), ...values] : values;
+  return [...filled.slice(seconds), ...new Array(Math.min(seconds, RECENT)).fill(value)];
+}
