@@ -6,13 +6,14 @@ import argparse
 import json
 import signal
 import sys
+from pathlib import Path
 
 from logqueue.errors import LogqueueError
 from logqueue.extras import MissingExtra, explained
 
 try:
     with explained("the demo", "demo"):
-        from logqueue.demo import pipeline
+        from logqueue.demo import dashboard, pipeline
         from logqueue.demo.checks import judge
         from logqueue.demo.command_line import (
             EXIT_CHECK_FAILED,
@@ -39,7 +40,9 @@ def main() -> int:
         signal.signal(number, lambda caught, _frame: sys.exit(128 + caught))
     try:
         with Narrator(sys.stderr) as narrator:
-            facts = run(Options(options.data_dir, options.files, options.workers), narrator)
+            facts = run(
+                Options(options.data_dir, options.files, options.workers, options.ui), narrator
+            )
             found = _reckon(options, narrator)
     except NotOurs as refusal:
         sys.stderr.write(f"{refusal}\n")
@@ -54,12 +57,24 @@ def main() -> int:
         sys.stdout.write(json.dumps(as_json(facts, found, checks), indent=2) + "\n")
     else:
         render(facts, found, checks, sys.stdout)
+    if options.ui and not _show(options.data_dir, facts.url):
+        return EXIT_CHECK_FAILED
     return EXIT_OK if all(check.kept for check in checks) else EXIT_CHECK_FAILED
+
+
+def _show(directory: Path, url: str) -> bool:
+    """Keep the server up until Ctrl-C; False if it failed."""
+    try:
+        dashboard.keep_up(directory / SERVER, directory, url, out=sys.stdout)
+    except (ServerFailed, LogqueueError) as failure:
+        sys.stderr.write(f"FAILED: {failure}\n")
+        return False
+    return True
 
 
 def _reckon(options: argparse.Namespace, narrator: Narrator) -> pipeline.Reckoning | None:
     """What the log itself says of the run; None without Spark."""
-    if options.no_pipeline:
+    if options.no_pipeline or options.ui:
         return None
     if not pipeline.can_run():
         narrator.event(
@@ -80,6 +95,12 @@ def _read_options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--no-pipeline", action="store_true", help="end before the data pipeline on Spark"
+    )
+    parser.add_argument(
+        "--ui",
+        action="store_true",
+        help="afterwards keep the server up with work on it, and say where its dashboard is, until "
+        "Ctrl-C; without the data pipeline",
     )
     return parser.parse_args()
 

@@ -64,6 +64,7 @@ class DemoResults:
     kill: Kill
     final: Standing
     seconds: float
+    url: str = ""
 
     def deliveries(self) -> Iterator[Delivery]:
         """Every delivery any worker saw."""

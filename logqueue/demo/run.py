@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logqueue import Client
-from logqueue.demo import queue
+from logqueue.demo import dashboard, queue
 from logqueue.demo.checks import DemoResults, Kill
 from logqueue.demo.crew import DemoWorkers
 from logqueue.demo.directory import fresh
@@ -33,6 +33,7 @@ class Options:
     data_dir: Path
     files_max: int | None
     workers: int
+    ui: bool = False
 
 
 def run(options: Options, narrator: Narrator) -> DemoResults:
@@ -43,6 +44,8 @@ def run(options: Options, narrator: Narrator) -> DemoResults:
     crew = DemoWorkers(options.workers, directory)
     try:
         narrator.event(f"server ready after {server.start():.2f} s on {server.url}")
+        if options.ui:
+            narrator.event(f"watch it on the dashboard: {server.url}{dashboard.PATH}")
         with Client(server.url, backoff=PATIENT) as client:
             return _course(client, server, crew, sources, options.workers, narrator)
     finally:
@@ -86,6 +89,7 @@ def _course(
         kill=kill,
         final=queue.standing(client),
         seconds=seconds,
+        url=server.url,
     )
 
 

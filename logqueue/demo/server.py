@@ -36,6 +36,7 @@ class DemoServer:
         *,
         options: Sequence[str] = (),
         is_ready: Callable[[Client], object] = Client.ready,
+        url: str = "",
     ) -> None:
         """The server stores in data_dir; its output and port file go to side_dir.
 
@@ -46,6 +47,7 @@ class DemoServer:
                 two paths must then be absolute.
             options: More of its command line.
             is_ready: Raises a LogqueueError until the server is.
+            url: Where an earlier server was, to use its port.
         """
         assert data_dir != side_dir, "the data directory belongs to the server alone"
         self.data_dir = data_dir
@@ -54,7 +56,7 @@ class DemoServer:
         self._code_dir = code_dir
         self._options = tuple(options)
         self._is_ready = is_ready
-        self.url = ""
+        self.url = url
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from logqueue import Client
 from logqueue.demo.checks import DeadLetter, DemoResults, Kill, Standing, judge
 from logqueue.demo.directory import MARKER, NotOurs, fresh
 from logqueue.demo.jobs import JobFeed, measure, sample, standard_library, truncated_copies
@@ -48,6 +50,30 @@ def test_every_job_is_accounted_for_across_a_sigkill(tmp_path: Path) -> None:
     report = accounted(tmp_path / "demo", "--no-pipeline")
     assert report["pipeline"] is None
     assert not (tmp_path / "demo" / "pipeline").exists()
+
+
+def test_the_server_stays_up_for_its_dashboard(tmp_path: Path) -> None:
+    """Where it was all the time, until the user has seen enough."""
+    arguments = ("--ui", "--files", "12", "--workers", "2", "--data-dir", str(tmp_path / "demo"))
+    with (
+        (tmp_path / "err").open("w+") as err,
+        subprocess.Popen(
+            [*DEMO, *arguments], stdout=subprocess.PIPE, stderr=err, text=True
+        ) as demo,
+    ):
+        assert demo.stdout is not None
+        line = next((line for line in demo.stdout if line.startswith("Dashboard: ")), "")
+        url = line.split()[1] if line else ""
+        try:
+            assert url.endswith("/ui/")
+            with Client(url.removesuffix("/ui/")) as client:
+                names = {topic.topic for topic in client.topics()}
+                assert {JOBS, "mail", "payments.dead"} <= names
+        finally:
+            demo.send_signal(signal.SIGINT)
+        assert demo.wait(TIMEOUT_S) == 0
+        err.seek(0)
+        assert f"watch it on the dashboard: {url}" in err.read()
 
 
 @pytest.mark.slow
