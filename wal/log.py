@@ -80,6 +80,7 @@ class Log:
             offset in there, in bytes.
         is_short_of_space: Whether `reserve_ahead` is due, as of the most recent append, so that
             appends need not allocate by themselves.
+        segment_bytes_max: Size at which a new segment is started, in bytes.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Log:
         self._opening: Opening | None = opening
         self._fs = fs
         self._directory_lock = lock
-        self._segment_bytes_max = segment_bytes_max
+        self.segment_bytes_max = segment_bytes_max
         self._frame_bytes_max = frame_bytes_max
         self._closed = False
         self.latest = 0, 0
@@ -315,7 +316,7 @@ class Log:
             segment = self._active
             offset = segment.end
             end = offset + size
-            if end > self._segment_bytes_max or end + spare_bytes > segment.allocated:
+            if end > self.segment_bytes_max or end + spare_bytes > segment.allocated:
                 segment = self._make_room(size, spare_bytes)
                 offset = segment.end
                 end = offset + size
@@ -336,7 +337,7 @@ class Log:
             self.latest = segment.id, offset + FRAME_HEADER_BYTES
             self.is_short_of_space = (
                 segment.allocated - end < SPACE_AHEAD_BYTES
-                and segment.allocated < self._segment_bytes_max
+                and segment.allocated < self.segment_bytes_max
             )
             committer.add(segment, offset, parts, size, number, sync, late)
             if wake:
@@ -362,7 +363,7 @@ class Log:
         with self._lock:
             segment = self._active
             start = segment.allocated
-            stop = min(start + ALLOCATION_STEP_BYTES, self._segment_bytes_max)
+            stop = min(start + ALLOCATION_STEP_BYTES, self.segment_bytes_max)
             if (
                 self._closed
                 or self.failure is not None
@@ -382,7 +383,7 @@ class Log:
         active = self._active
         is_empty = active.last < active.first
         size = (FRAME_HEADER_BYTES + nbytes + 7) & -8
-        return not is_empty and active.end + size > self._segment_bytes_max
+        return not is_empty and active.end + size > self.segment_bytes_max
 
     def roll(self) -> None:
         """Seal the active segment, so that the next frame begins a new one. Not if it is empty.
@@ -410,7 +411,7 @@ class Log:
         active = self._active
         needed = active.end + size + spare_bytes
         try:
-            if active.empty or active.end + size <= self._segment_bytes_max:
+            if active.empty or active.end + size <= self.segment_bytes_max:
                 active.reserve(needed, self._wished(active, needed))
             else:
                 try:
@@ -426,7 +427,7 @@ class Log:
 
     def _wished(self, segment: LogSegment, needed: int) -> int:
         step = segment.allocated + ALLOCATION_STEP_BYTES
-        return max(needed, min(step, self._segment_bytes_max))
+        return max(needed, min(step, self.segment_bytes_max))
 
     def _roll(self, size: int, spare_bytes: int) -> None:
         """Make the next segment the active one. On OSError nothing was changed."""

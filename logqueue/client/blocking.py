@@ -431,6 +431,8 @@ class Client(BlockingCalls):
     health = calling(server_calls.health)
     ready = calling(server_calls.ready)
     metrics = calling(server_calls.metrics)
+    server = calling(server_calls.server)
+    set_log_level = calling(server_calls.set_log_level)
     replica = calling(server_calls.replica)
     promote = calling(server_calls.promote)
     metrics_text = calling(server_calls.metrics_text)

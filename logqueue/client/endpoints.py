@@ -18,6 +18,7 @@ from logqueue.shapes import (
     Health,
     JobHistory,
     JobPage,
+    LogLevelChanged,
     Nacked,
     Page,
     Paused,
@@ -35,6 +36,7 @@ from logqueue.shapes import (
     RouterPage,
     SegmentPage,
     SeqAt,
+    ServerState,
     Staged,
     TopicDropped,
     TopicEnsured,
@@ -84,6 +86,8 @@ LIST_SEGMENTS = Endpoint("GET", "/v0/log/segments", SegmentPage)
 GET_SEGMENT = Endpoint("GET", "/v0/log/segments/*", bytes)
 REPLICA = Endpoint("GET", "/v0/replica", ReplicaStatus)
 PROMOTE = Endpoint("POST", "/v0/replica/promote", ReplicaTakeover)
+SERVER = Endpoint("GET", "/v0/server", ServerState)
+PUT_LOG_LEVEL = Endpoint("PUT", "/v0/server/log_level", LogLevelChanged)
 CREATE_WATCH = Endpoint("POST", "/v0/watch", WatchSession)
 WATCH = Endpoint("GET", "/v0/watch/*", bytes)
 LIST_OPERATIONS = Endpoint("GET", "/v0/operations", BackgroundList)

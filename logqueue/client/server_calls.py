@@ -16,14 +16,18 @@ from logqueue.client.endpoints import (
     LIST_ROUTERS,
     METRICS,
     PROMOTE,
+    PUT_LOG_LEVEL,
     PUT_ROUTER,
     READY,
     REPLICA,
+    SERVER,
 )
 from logqueue.client.topic_calls import PAGE_SIZE, Match
 from logqueue.shapes import (
     Guarantee,
     Health,
+    LogLevelChanged,
+    LogLevelName,
     Ready,
     ReplicaStatus,
     ReplicaTakeover,
@@ -31,6 +35,7 @@ from logqueue.shapes import (
     RouterDropped,
     RouterEntry,
     RouterPage,
+    ServerState,
 )
 
 # -- routers -------------------------------------------------------------------------------------
@@ -152,6 +157,30 @@ def ready() -> Call[Ready]:
         NotReady: It is still replaying its log; `detail` says how far it is.
     """
     return call(READY, is_probe=True)
+
+
+def server() -> Call[ServerState]:
+    """The server as its operator sees it: health in words, disk, memory, limits, slow requests.
+
+    Raises:
+        Forbidden: The key is limited to name prefixes.
+    """
+    return call(SERVER)
+
+
+def set_log_level(level: LogLevelName, *, for_ms: int | None = None) -> Call[LogLevelChanged]:
+    """Change how much the server logs. `debug` logs every request. For a client with the URL of
+    that server alone.
+
+    Args:
+        for_ms: After so long, 7 days at most, the level of the start returns; None for never.
+
+    Raises:
+        InvalidRequest: There is no such level, or the time is out of range.
+        Forbidden: The key is limited to name prefixes.
+        ValueError: The client has several URLs.
+    """
+    return call(PUT_LOG_LEVEL, body=given(level=level, for_ms=for_ms), names_server=True)
 
 
 def replica() -> Call[ReplicaStatus]:

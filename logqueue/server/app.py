@@ -17,6 +17,7 @@ from logqueue.server.handlers.producers import ProducerRoutes
 from logqueue.server.handlers.queues import QueueRoutes
 from logqueue.server.handlers.replica import ReplicaRoutes
 from logqueue.server.handlers.routers import RouterRoutes
+from logqueue.server.handlers.server import ServerRoutes
 from logqueue.server.handlers.sockets import SocketRoutes
 from logqueue.server.handlers.topics import TopicRoutes
 from logqueue.server.handlers.watch import WatchRoutes
@@ -41,6 +42,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
             RouterRoutes(service),
             LogRoutes(service, metrics),
             ReplicaRoutes(service),
+            ServerRoutes(service, metrics),
             WorkRoute(service),
             WatchRoutes(service),
             SocketRoutes(service),

@@ -7,6 +7,7 @@ else happens at a scrape.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from itertools import accumulate
 from operator import add
 from platform import python_version
 from shutil import disk_usage
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import (
@@ -32,8 +33,11 @@ from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.model.config import DURABILITIES
+from logqueue.server.recent import SLOW_FROM_S, Durations, SlowRequests
 from logqueue.server.service import Phase, Service
 from logqueue.version import __version__
+
+logger = logging.getLogger("logqueue.requests")
 
 PREFIX = "logqueue_"
 REPLICA_STATES = ("current", "behind", "stalled", "fenced", "ended")
@@ -77,6 +81,13 @@ class Histogram:
         return list(zip(labels, map(float, accumulate(self.counts)), strict=True))
 
 
+class DiskSpace(NamedTuple):
+    """Of a file system, in bytes; `free` is what the server may use."""
+
+    total: int
+    free: int
+
+
 class QueueCounts:
     """What has happened to the jobs of one queue since the server began, or of several.
 
@@ -102,7 +113,13 @@ class QueueCounts:
 
 
 class Totals:
-    """Sums over all topics, made a few at a time."""
+    """Sums over all topics, made a few at a time.
+
+    Attributes:
+        by_class: Topics by durability class.
+        tracked: Jobs of which more is known than their record: delivered, delayed or held ones.
+        keys: Idempotency keys that are remembered.
+    """
 
     def __init__(self) -> None:
         self.by_class: Counter[str | None] = Counter()
@@ -111,31 +128,44 @@ class Totals:
         self.leased = 0
         self.delayed = 0
         self.held = 0
+        self.tracked = 0
+        self.keys = 0
 
     def add(self, topics: Iterable[Topic]) -> None:
         """Add some topics."""
         for topic in topics:
             self.by_class[topic.config.durability] += 1
             self.records += topic.live
+            self.keys += len(topic.keys)
             if isinstance(topic, QueueTopic):
                 queue = topic.queue
                 self.queues += 1
                 self.leased += queue.leased
                 self.delayed += len(queue.delayed)
                 self.held += len(queue.held)
+                self.tracked += len(queue.jobs)
 
 
 _process = ProcessCollector(registry=None)
 
 
 class Metrics(ev.RecordVisitor):
-    """Counters of one server, and the collector that exposes them."""
+    """Counters of one server, and the collector that exposes them.
+
+    Attributes:
+        recent_syncs: How long the last syncs of the jobs log took.
+        slow_requests: The slowest requests of the last hour.
+        notes_from_s: Requests that take at least as long are passed to `note_request`.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self.fsync_us = Histogram(FSYNC_BUCKETS_US)
         self.sync_s = Histogram(tuple(bound / 1e6 for bound in FSYNC_BUCKETS_US))
+        self.recent_syncs = Durations()
+        self.slow_requests = SlowRequests()
+        self.notes_from_s = SLOW_FROM_S
         self.records_appended = 0
         self.records_forwarded = 0
         self.jobs_claimed = 0
@@ -166,10 +196,30 @@ class Metrics(ev.RecordVisitor):
         latency.counts[bisect_left(REQUEST_BUCKETS_S, took_s)] += 1
         latency.sum += took_s
 
+    def note_request(
+        self, method: str, route: str, name: str, status: int, took_s: float, *, is_slow: bool
+    ) -> None:
+        """Note a request that took `notes_from_s` or longer.
+
+        Args:
+            name: The name in its path.
+            is_slow: Whether the time was the server's, not what its client asked it to wait.
+        """
+        if method not in _METHODS:
+            method = "OTHER"
+        if is_slow and took_s >= SLOW_FROM_S:
+            self.slow_requests.note(method, route, name, status, took_s)
+        logger.debug("%s %s %d %.1f ms", method, route, status, took_s * 1000)
+
+    def watch_requests(self) -> None:
+        """Pass every request to `note_request` while the log shows them."""
+        self.notes_from_s = 0.0 if logger.isEnabledFor(logging.DEBUG) else SLOW_FROM_S
+
     def fsync(self, seconds: float) -> None:
         """Count one sync of the jobs log. Called from the committer's thread."""
         self.fsync_us.observe(seconds * 1e6)
         self.sync_s.observe(seconds)
+        self.recent_syncs.add(seconds)
 
     def event(self, topic: Topic | None, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """Count what one applied event says of records and jobs."""
@@ -316,6 +366,14 @@ class Metrics(ev.RecordVisitor):
             }
         return {**{name: value for name, value, _ in figures}, "wal": wal}
 
+    def disk(self) -> DiskSpace | None:
+        """Space on the disk of the data directory; None when that cannot be read."""
+        try:
+            total, _, free = disk_usage(self._service.settings.data_dir)
+        except OSError:
+            return None
+        return DiskSpace(total, free)
+
     def _figures(self, totals: Totals) -> list[tuple[str, float, str]]:
         service = self._service
         engine = service.engine
@@ -419,7 +477,8 @@ class Metrics(ev.RecordVisitor):
             ),
         ):
             yield CounterMetricFamily(PREFIX + name, text, value)
-        free_bytes = disk_usage(self._service.settings.data_dir).free
+        disk = self.disk()
+        free_bytes = disk.free if disk is not None else 0
         for name, gauge, text in (
             ("disk_free_bytes", free_bytes, "Free bytes on the data directory's disk."),
             ("wal_queue_depth", log.appended - log.written, "Frames waiting to be written."),

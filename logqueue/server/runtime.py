@@ -304,6 +304,7 @@ class Runtime:
             self if settings.replica is not None else None,
         )
         self.metrics = Metrics(self.service)
+        self.service.verbosity.on_change = self.metrics.watch_requests
         self.api = http_api(self.service, self.metrics)
 
     @property
@@ -645,6 +646,7 @@ class Runtime:
 
     async def _stop_background(self) -> bool:
         dispatcher, self._dispatcher = self._dispatcher, None
+        self.service.verbosity.restore()
         if dispatcher is None:
             return False
         for task in self._background:

@@ -193,6 +193,8 @@ class _Server:
             backlog=2048,
         )
         self.http = _Uvicorn(config)
+        # Those that a stop waits for are those that are counted.
+        self.http.server_state.connections = self.service.connections
 
     def run(self) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from enum import Enum
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from logqueue.errors import (
     Fenced,
@@ -30,6 +30,8 @@ from logqueue.server.engine.cooperative import CooperativeExecutor, InlineExecut
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.watch_sessions import WatchSessions
+from logqueue.server.log_level import LogVerbosity
+from logqueue.server.process_memory import resident_bytes
 from logqueue.server.settings import Settings
 from logqueue.server.storage.replication import Replication
 
@@ -171,6 +173,10 @@ class Service:
             be used.
         lifecycle: Which phase the server is in.
         role: Changes which server writes; None where there is only one.
+        started_at: When the process began to serve, ms since the epoch.
+        memory_at_start: Bytes of the process before it had read any log; None when not known.
+        verbosity: How much is logged.
+        connections: All that are open; each adds and removes itself.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
         large_bodies: Held while one is read.
@@ -198,6 +204,10 @@ class Service:
         self.key_reload_failures = 0
         self.stepping = stepping or InlineExecutor()
         self.started = time.monotonic()
+        self.started_at = int(time.time() * 1000)
+        self.memory_at_start = resident_bytes()
+        self.verbosity = LogVerbosity()
+        self.connections: set[Any] = set()
         self.streams = 0
         self.streams_by_key: Counter[str] = Counter()
         self.inflight: Counter[str] = Counter()

@@ -249,7 +249,6 @@ class MemoryCore:
         self._due: float | None = None
         self._tidied = -TIDY_INTERVAL_S
         self._changes = 0
-        self._connections: set[Any] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._open_ends: dict[Exchange, _ClientEnd] = {}
         self._run(self._open)
@@ -284,7 +283,7 @@ class MemoryCore:
             end = _ClientEnd(exchange, lambda: self._forget(exchange))
             self._open_ends[exchange] = end
             server = HttpConnection(
-                self._api, self._loop, self._connections, self._tasks, keep_alive_s=DAY_MS
+                self._api, self._loop, self._service.connections, self._tasks, keep_alive_s=DAY_MS
             )
             self._loop.call_soon(end.connect, server, exchange.wire(body))
 

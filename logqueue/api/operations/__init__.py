@@ -18,6 +18,7 @@ from logqueue.api.operations import (
     records,
     replica,
     routers,
+    server,
     streams,
     topics,
 )
@@ -32,6 +33,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *routers.OPERATIONS,
     *logs.OPERATIONS,
     *replica.OPERATIONS,
+    *server.OPERATIONS,
     *streams.OPERATIONS,
     *background.OPERATIONS,
     *probes.OPERATIONS,

@@ -15,16 +15,15 @@ import msgspec
 from logqueue.api import replies
 from logqueue.api.paging import page_size, read_cursor, write_cursor
 from logqueue.errors import (
-    Forbidden,
     InvalidRequest,
     RangeNotSatisfiable,
     SegmentNotFound,
     StorageReadOnly,
 )
 from logqueue.segments.index import LogName
-from logqueue.server.auth import Key
 from logqueue.server.engine.background import leases_flushed
 from logqueue.server.handlers.segment_listing import SegmentQuery, list_segments
+from logqueue.server.handlers.whole_log import require_everything
 from logqueue.server.http.api import error_reply
 from logqueue.server.http.byte_ranges import ByteRange, NoSuchBytes, part_of
 from logqueue.server.http.requests import Answer, Download, HttpRequest, Reply
@@ -64,7 +63,7 @@ class LogRoutes:
     def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/log/segments`: which segments there are, and what is in each."""
         self._service.require_serving()
-        _require_everything(request.key)
+        require_everything(request.key)
         return request.unless_gone(self._list(request, _read_query(request)))
 
     async def _list(self, request: HttpRequest, query: SegmentQuery) -> Reply:
@@ -88,7 +87,7 @@ class LogRoutes:
     def fetch(self, request: HttpRequest) -> Answer:
         """`GET /v0/log/segments/:id`: the bytes of a segment, or some of them."""
         self._service.require_serving()
-        _require_everything(request.key)
+        require_everything(request.key)
         return self._fetch(request)
 
     async def _fetch(self, request: HttpRequest) -> Reply | Download:
@@ -209,18 +208,6 @@ def _syncing(open_file: Callable[..., File], path: str) -> Callable[[], None]:
             file.close()
 
     return sync
-
-
-def _require_everything(key: Key | None) -> None:
-    """Segments hold records of all topics.
-
-    Raises:
-        Forbidden: The key is limited to some names.
-    """
-    if key is not None and key.prefixes:
-        raise Forbidden(
-            "segments hold all topics: this needs a key that is not limited to name prefixes"
-        )
 
 
 def _read_query(request: HttpRequest) -> SegmentQuery:

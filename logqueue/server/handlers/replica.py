@@ -10,7 +10,7 @@ from logqueue.errors import NotFound
 from logqueue.server.http.requests import Answer, HttpRequest, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import ReplicaRole, Service
-from logqueue.server.storage.replication import Replication
+from logqueue.server.status import replica_status
 
 
 class ReplicaRoutes:
@@ -22,16 +22,11 @@ class ReplicaRoutes:
     @serves("replica")
     def status(self, request: HttpRequest) -> Reply:
         """`GET /v0/replica`: who writes, and how far the replica is behind."""
-        replication = self._service.replication
-        following = self._service.lifecycle.following
-        status: dict[str, object] = {"role": "none"}
-        if self._service.settings.standby and replication is None:
-            # It is about to follow, or to take over.
-            status = {"role": "standby"}
-        if following is not None:
-            status = {"role": "standby", **following.status()}
-        elif replication is not None:
-            status = _status_of_writer(replication)
+        status = {
+            name: value
+            for name, value in msgspec.to_builtins(replica_status(self._service)).items()
+            if value is not None
+        }
         return Reply(replies.encode(status))
 
     @serves("promote")
@@ -67,28 +62,3 @@ class ReplicaRoutes:
 def _timed(request: HttpRequest, members: dict[str, object]) -> Reply:
     performance = msgspec.Raw(replies.performance(request.began))
     return Reply(replies.encode({**members, "performance": performance}))
-
-
-def _status_of_writer(replication: Replication) -> dict[str, object]:
-    writer, stats = replication.writer, replication.stats
-    known = {"id": writer.writer.id, "address": writer.writer.address}
-    if replication.fenced_by is not None:
-        known = {"id": "", "address": replication.fenced_by}
-    status: dict[str, object] = {
-        "role": "writer",
-        "mode": replication.mode,
-        "state": replication.state(),
-        "url": replication.store_url,
-        "log_id": replication.log_id,
-        "epoch": writer.epoch,
-        "writer": known,
-        "lag_ms": writer.lag_ms,
-        "lag_bytes": writer.waiting_bytes,
-        "lag_frames": replication.frames_behind,
-        "last_chunk": writer.end.number,
-        "chunks_behind": writer.chunks_behind,
-        "failures": stats.put_failures,
-    }
-    if stats.last_error:
-        status |= {"last_error": stats.last_error, "last_error_at": stats.last_error_at}
-    return status

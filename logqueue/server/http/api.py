@@ -47,6 +47,7 @@ from logqueue.server.http.requests import (
 from logqueue.server.http.routing import BODY_BYTES_MAX, Match, Route, RouteTable
 from logqueue.server.http.websocket import WebSocket, accept
 from logqueue.server.metrics import Metrics
+from logqueue.server.recent import SLOW_FROM_S
 from logqueue.server.service import Service
 from logqueue.server.settings import is_loopback
 
@@ -207,7 +208,26 @@ class HttpApi:
             request.is_counted = False
         if status:
             took_s = time.perf_counter() - request.began
-            self.metrics.request(request.method, request.route, status, took_s)
+            metrics = self.metrics
+            metrics.request(request.method, request.route, status, took_s)
+            if took_s >= metrics.notes_from_s:
+                metrics.note_request(
+                    request.method,
+                    request.route,
+                    request.name,
+                    status,
+                    took_s,
+                    is_slow=not request.is_long,
+                )
+
+    def begin_sending(self, request: HttpRequest, status: int) -> None:
+        """A reply of many parts is about to be sent: from now on its client decides how long it
+        takes."""
+        took_s = time.perf_counter() - request.began
+        if took_s >= SLOW_FROM_S and not request.is_long:
+            slow = self.metrics.slow_requests
+            slow.note(request.method, request.route, request.name, status, took_s)
+        request.is_long = True
 
     def begin(self, request: HttpRequest, route: Route) -> Begin | PendingReply:
         """The checks of an endless reply, and the count of open streams.

@@ -419,6 +419,7 @@ class HttpExchange(msgspec.Struct, eq=False):
         fields = (reply.content_type, length, *reply.extra_headers)
         is_sent = False
         try:
+            writer.api.begin_sending(self.request, reply.status)
             writer.write_head(self, reply.status, fields)
             for part in reply.parts if reply.parts is not None else _cut(reply.body):
                 async with writer.api.service.large_parts:
@@ -450,6 +451,7 @@ class HttpExchange(msgspec.Struct, eq=False):
         writer = self.writer
         is_head = self.request.method == "HEAD"
         try:
+            writer.api.begin_sending(self.request, download.status)
             if not self.disconnected:
                 writer.write_head(self, download.status, tuple(download.headers))
             if not is_head:

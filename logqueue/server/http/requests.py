@@ -88,8 +88,10 @@ class HttpRequest(msgspec.Struct, eq=False):
         is_json: The body is known to be there, with a content type that the route takes.
         body: The whole body; b"" until the route's body policy has had it read.
         began: `time.perf_counter()` when the request was taken up.
-        is_long: It waits for something that may never come; a client that closes its side is taken
-            to have hung up. Set by `api.long_poll`.
+        is_long: It waits for something that may never come, or for a client that reads a reply of
+            many parts, so the time it takes is not the server's. Where that is known before it is
+            answered, a client that closes its side is taken to have hung up. Set by
+            `api.long_poll` and `api.begin_sending`.
     """
 
     method: str

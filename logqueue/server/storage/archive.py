@@ -112,6 +112,7 @@ class LogArchive:
         rooms: The archived segments, by log.
         archived: Segments archived since the start.
         failures: Tries that failed since then.
+        is_failing: Whether the last one did.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class LogArchive:
         self.rooms = rooms
         self.archived = 0
         self.failures = 0
+        self.is_failing = False
         self._lock = lock
 
     @classmethod

@@ -45,7 +45,6 @@ class Archiver:
         self._store = store
         self._max_age_ms = max_age_ms
         self._max_bytes = max_bytes
-        self._complained = False
 
     def steps(self, now: int) -> Generator[None, None, None]:
         """Archive what is due, make indexes that are missing, delete what exceeds the bounds.
@@ -69,14 +68,14 @@ class Archiver:
                 self._archive.failures += 1
                 self._complain(error)
         if went_well:
-            self._complained = False
+            self._archive.is_failing = False
 
     def _complain(self, error: OSError) -> None:
-        if not self._complained:
+        if not self._archive.is_failing:
             logger.warning(
                 "archiving failed and is tried again; the log drops nothing meanwhile: %s", error
             )
-        self._complained = True
+        self._archive.is_failing = True
 
     def _keep_all(self) -> Iterator[None]:
         for room in self._archive.rooms.values():

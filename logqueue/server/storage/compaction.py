@@ -140,7 +140,7 @@ def tidy_jobs(work: Compaction) -> Iterator[None]:
     journal.refused_noted = log.stats.refused
     # One trip over the log at most per call, so that this always ends.
     for _ in range(len(log.segments())):
-        live = yield from expire_and_measure(work)
+        live = journal.live_bytes = yield from expire_and_measure(work)
         if log.failure is not None:
             return
         if not (yield from _drop_before(work, "jobs", journal.jobs_kept_from)):

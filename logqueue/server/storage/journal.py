@@ -86,6 +86,10 @@ class Journal:
         jobs: What work exists.
         leases: Who holds what. Losing its tail is harmless, so nothing ever waits for it.
         order: Number of the next transaction.
+        checkpointed_at: When the last checkpoint of the jobs log was complete, in ms since the
+            epoch, and the segment that it begins; None before the first since the start.
+        live_bytes: About how large the jobs log would be with live data only, when tidying last
+            looked.
         leases_lost: Lease transactions that could not be logged (best effort by design).
         refused_noted: Refusals for lack of disk space that tidying has already acted on.
         fs: Where the logs are.
@@ -129,6 +133,8 @@ class Journal:
         self.order = 1
         self.leases_lost = 0
         self.refused_noted = 0
+        self.checkpointed_at: tuple[int, int] | None = None
+        self.live_bytes = 0
         self._sets_damage_aside = sets_damage_aside
         self._checkpointed: set[int] = set()
         # The segment that replay has come to.
@@ -565,6 +571,7 @@ class Journal:
         self._under_way = None if checkpoint.is_complete else checkpoint
         if checkpoint.is_complete:
             self._checkpointed.add(checkpoint.segment)
+            self.checkpointed_at = at, checkpoint.segment
 
     def checkpoint_leases(self, state: State, at: int, room_bytes: int = 0) -> Iterator[None]:
         """Log the states of all queues: all that the leases log has to say.
