@@ -35,7 +35,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve soak bench bench-peers bench-growth deploy-tools lock clean
+.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve screenshots soak bench bench-peers bench-growth deploy-tools lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -107,6 +107,9 @@ generate: setup ## write generated files: what the table of operations says, the
 
 serve: setup ## run a server in the foreground; ARGS="--port 4001" for its flags
 	@$(PY) -m logqueue serve $(ARGS)
+
+screenshots: setup ## pictures of every page of the dashboard; ARGS="--docs" for those of docs/ too
+	@$(PY) -m tools.screenshots $(ARGS)
 
 soak: setup ## ten minutes of churn: memory and descriptors must end where they began
 	@LOGQUEUE_SOAK_S=$${LOGQUEUE_SOAK_S:-600} $(PY) -m pytest tests/soak $(ARGS)

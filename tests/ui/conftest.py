@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -10,8 +11,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.http.api import Api
 from tests.http.process import ServerProcess
-from tests.ui import chromium
 from tests.ui.problems import Problems
+from tools import chromium
 
 TIMEOUT_MS = 20_000
 """Far above what anything takes, for machines that are busy."""
@@ -20,7 +21,7 @@ DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 
 KEY_NAME = "logqueue.key"
-"""Where the dashboard keeps its key, in `sessionStorage`."""
+"""Where the dashboard keeps its key, as JSON, in `sessionStorage`."""
 
 
 class OpenPage(Protocol):
@@ -111,6 +112,7 @@ def open_page(browser: Browser, server: ServerProcess, problems: Problems) -> It
                 "viewport": PHONE if phone else DESKTOP,
                 "color_scheme": "dark" if dark else "light",
                 "reduced_motion": "reduce",
+                "is_mobile": phone,
                 **options,
             }
         )
@@ -118,7 +120,9 @@ def open_page(browser: Browser, server: ServerProcess, problems: Problems) -> It
         context.set_default_timeout(TIMEOUT_MS)
         problems.watch(context)
         if key is not None:
-            context.add_init_script(f"sessionStorage.setItem({KEY_NAME!r}, {key!r})")
+            context.add_init_script(
+                f"sessionStorage.setItem({json.dumps(KEY_NAME)}, {json.dumps(json.dumps(key))})"
+            )
         page = context.new_page()
         if path is not None:
             page.goto(path)

@@ -1,6 +1,6 @@
-"""The browser of these tests: an installed Chromium, driven by Playwright; nothing is downloaded.
+"""Chromium for tests and screenshots: an installed one, driven by Playwright; no download.
 
-Owns: where Chromium is, how it is started, what is said where there is none. Must not know: pages.
+Owns: where Chromium is, how it is started, the message where there is none. Must not know: pages.
 """
 
 from __future__ import annotations
