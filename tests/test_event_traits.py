@@ -23,14 +23,16 @@ from logqueue.pipeline.audit import log as audit_log
 from logqueue.pipeline.progress import silent
 from logqueue.segments import fast_decode, walk
 from logqueue.segments.catalog import read_segment, scan
+from logqueue.segments.job_trail import JobTrail
 from logqueue.segments.plan import plan_events, plan_records
 from logqueue.server.engine.worker_registry import Workers
-from logqueue.server.handlers.job_history import read_history
 from logqueue.server.metrics import Metrics
+from logqueue.server.storage.job_search import JobSearch, SearchedJob
+from logqueue.server.storage.segment_store import LOG_NAMES, SegmentStore
 from tests.core.world import World
 from tests.house import Source, broken, sources
 from tests.spark.crafted import CraftedLog, appended, segments
-from wal import Log
+from wal import Log, OsFileSystem
 
 REQUIRED = {"log": (1, 2, 3), "logged": get_args(ev.LoggedWhen), "synced": get_args(ev.SyncedWhen)}
 
@@ -211,13 +213,19 @@ def test_the_audit_counts_its_records(directory: Path) -> None:
     assert history.records == 7
 
 
-def test_the_history_of_a_job_shows_it(directory: Path) -> None:
-    log = Log.open(str(directory / "leases"))
+def test_the_life_of_a_job_shows_it(directory: Path) -> None:
+    logs = {name: Log.open(str(directory / name)) for name in LOG_NAMES}
     try:
-        [entry] = read_history(log, 1, 2, 1).entries
+        trail = JobTrail(1, 2, "q", lambda number: "q")
+        segments = SegmentStore(OsFileSystem(), logs)
+        for _ in JobSearch(OsFileSystem(), segments, SearchedJob(1, 2, 0, 99), trail).steps():
+            pass
     finally:
-        log.close()
-    assert (entry["event"], entry["node"], entry["lease_id"]) == ("claimed", "w", "lease_47")
+        for log in logs.values():
+            log.close()
+    appended, claimed, acked = trail.entries(False, 0)
+    assert (appended["event"], acked["event"], acked["node"]) == ("appended", "acked", "w")
+    assert (claimed["event"], claimed["node"], claimed["lease_id"]) == ("claimed", "w", "lease_47")
 
 
 def test_metrics_and_the_registry_of_workers_count_it() -> None:

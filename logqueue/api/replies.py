@@ -398,19 +398,31 @@ def encode_jobs(
     )
 
 
-def encode_job_history(
-    topic: str,
-    job: JobSummary,
-    history: Sequence[dict[str, Any]],
-    is_whole: bool,
-    now: int,
-    performance: bytes,
-) -> bytes:
-    """One job with what is known of its past, oldest first."""
-    return b'{"topic":"%b","job":%b,"history":%b,"history_complete":%b,"performance":%b}' % (
+def encode_job_history(topic: str, members: dict[str, Any], now: int, performance: bytes) -> bytes:
+    """One job with what is known of its life, oldest first.
+
+    Args:
+        topic: Its queue.
+        members: What the reply says beside its name; the job as a summary, or as an object when it
+            has ended.
+        now: The clock.
+        performance: See `performance`.
+    """
+    job = members["job"]
+    rest = {name: value for name, value in members.items() if name != "job"}
+    return b'{"topic":"%b","job":%b,%b,"performance":%b}' % (
         topic.encode(),
-        _job_view(job, now, data=True),
-        _encode(history),
-        b"true" if is_whole else b"false",
+        _job_view(job, now, data=True) if isinstance(job, JobSummary) else _encode(job),
+        _encode(rest)[1:-1],
         performance,
     )
+
+
+def raw(fragment: bytes) -> msgspec.Raw:
+    """A fragment of JSON as a member of what is encoded."""
+    return msgspec.Raw(fragment)
+
+
+def shown_name(topic: str | None, allows: Callable[[str], bool]) -> str:
+    """The name of a topic, as it is shown to who may read some names only."""
+    return topic if topic is not None and allows(topic) else HIDDEN

@@ -190,6 +190,22 @@ class Batches:
                 break
         return taken
 
+    def count_live(self, start: int, stop: int) -> int:
+        """How many live seqs there are from `start` on and below `stop`."""
+        count = 0
+        for chunk in self.chunks_from(start):
+            if chunk.firsts[0] >= stop:
+                break
+            if chunk.firsts[0] >= start and chunk.batches[-1].last_seq < stop:
+                count += chunk.live
+                continue
+            for batch in chunk.batches:
+                if batch.first_seq >= start and batch.last_seq < stop:
+                    count += batch.live
+                elif batch.first_seq < stop and batch.last_seq >= start:
+                    count += len(batch.live_seqs(start, stop - 1))
+        return count
+
     def runs(self, seqs: Sequence[int]) -> list[Run]:
         """Where the live records among ascending seqs are; the rest is passed over."""
         runs: list[Run] = []

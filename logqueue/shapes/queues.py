@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from logqueue.shapes.values import EmptyReason, JobState, Performance
+from logqueue.shapes.values import EmptyReason, JobEnding, JobState, Performance, WhyCode
 
 # -- queues -------------------------------------------------------------------------------------
 
@@ -134,7 +134,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One step in the life of a job: claimed, extended, given back, held, released, ..."""
+    """One step in the life of a job: appended, claimed, extended, given back, held, acked, ...
+
+    Attributes:
+        topic, seq: Where it came from, or where its copy is.
+        reason: Why it was dead-lettered.
+        producer: Who committed it in a transaction.
+    """
 
     at: int
     event: str
@@ -143,19 +149,64 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
     deadline: int | None = None
     not_before: int | None = None
     error: str | None = None
+    reason: str | None = None
+    topic: str | None = None
+    seq: int | None = None
+    producer: str | None = None
+
+
+class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job is not being worked on.
+
+    Attributes:
+        text: One sentence.
+        until: When time alone changes that.
+        ahead: How many jobs are claimed before a ready one; at least so many, where it is 2000.
+    """
+
+    code: WhyCode
+    text: str
+    until: int | None = None
+    ahead: int | None = None
+
+
+class JobCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the copy of a job is that has ended."""
+
+    topic: str
+    seq: int
+
+
+class ShownJob(JobView, frozen=True, kw_only=True):
+    """A job, or what the log knows of one that has ended.
+
+    Attributes:
+        state: Where it is, or how it ended.
+    """
+
+    state: JobState | JobEnding  # type: ignore[assignment]
 
 
 class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
     """One job, and what the server still knows of its life, oldest first.
 
     Attributes:
+        why: Why it waits.
+        history: Of the timeline, what happened to its leases.
         history_complete: False when some of it is no longer known.
+        timeline: Its whole life.
+        timeline_complete: False when some of it is no longer known.
+        copy: Its archived copy, or its dead letter.
     """
 
     topic: str
-    job: JobView
+    job: ShownJob
     history: list[JobEvent]
     history_complete: bool
+    why: JobWhy | None = None
+    timeline: list[JobEvent] = []
+    timeline_complete: bool = False
+    copy: JobCopy | None = None
     performance: Performance = {}
 
 

@@ -12,5 +12,37 @@ Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 Guarantee = Literal["at_least_once", "exactly_once"]
 GapReason = Literal["cap", "ttl", "mixed", "recreated", "source_trim", "from_seq_too_old"]
 JobState = Literal["ready", "delayed", "in_flight", "held"]
+JobEnding = Literal[
+    "acked",
+    "rejected",
+    "dropped",
+    "expired",
+    "superseded",
+    "cancelled",
+    "dead_lettered",
+    "redriven",
+    "deleted",
+    "gone",
+]
+"""How a job ended; "gone" where the log does not say."""
+WhyCode = Literal[
+    "ready",
+    "behind",
+    "ready_no_worker",
+    "paused",
+    "rate_limited",
+    "max_in_flight",
+    "delayed",
+    "backoff",
+    "exhausted",
+    "expiring",
+    "superseded",
+    "in_flight",
+    "lease_expired",
+    "held",
+    "standby",
+    "read_only",
+    "ended",
+]
 DeadLetterReason = Literal["max_deliveries", "rejected", "expired"]
 EmptyReason = Literal["empty", "delayed", "in_flight", "paused", "rate_limited", "max_in_flight"]

@@ -14,8 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from logqueue.core import batch, batches
 from logqueue.core import commands as cmd
+from logqueue.core.decide.dispatch import decide
+from logqueue.core.decide.why import Why, WorkersSeen, explain
 from logqueue.core.invariants import check
-from logqueue.core.job_views import list_jobs
+from logqueue.core.job_views import JobSummary, list_jobs
+from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import KeyConflict
 from logqueue.events.block import write_string
 from logqueue.server.storage import compaction
@@ -53,6 +56,7 @@ CHANGES = st.fixed_dictionaries(
         "leases_durable": st.booleans(),
     },
 )
+CLAIMABLE = frozenset(("ready", "behind", "ready_no_worker"))
 NODES = st.sampled_from(["v", "w"])
 PICKS = st.lists(st.integers(0, 14), min_size=1, max_size=4)
 
@@ -95,6 +99,9 @@ class LifecycleMachine(RuleBasedStateMachine):
                 assert job.not_before == wanted.ready_at, seq
             if wanted.lease is not None:
                 assert (job.node, job.deadline) == wanted.lease[:2], seq
+        assert self.claimable() == {
+            seq for seq, job in found.items() if self.why(topic, job).code in CLAIMABLE
+        }
         assert topic.head == model.head
         assert world.finished() == {k: v for k, v in model.finished.items() if v}
         letters = Counter((t[0], m["$dead_letter_reason"]) for t, m in self.copies("letters"))
@@ -126,6 +133,17 @@ class LifecycleMachine(RuleBasedStateMachine):
             assert reply.results is None or [*reply.results] == fates
             assert reply.created_count == sum(fate == "created" for _, fate in fates)
         self.model.settle(now)
+
+    def why(self, topic: QueueTopic, job: JobSummary) -> Why:
+        """What the server says of a job."""
+        return explain(self.world.state, topic, job, self.world.now, WorkersSeen(0, 0, 0))
+
+    def claimable(self) -> set[int]:
+        """What a claim of all would get now; it is decided, and not carried out."""
+        wanted = cmd.ClaimJobs("q", (cmd.Claimer("c", 10**6),))
+        events = decide(self.world.state, wanted, self.world.now).events
+        changes = [c for event in events for c in event.job_changes() if c.kind == "claimed"]
+        return {seq for change in changes for seq in change.seqs}
 
     @rule(wanted=st.integers(1, 4), node=NODES, stream=st.sampled_from([0, 0, 5]))
     def claim(self, wanted: int, node: str, stream: int) -> None:

@@ -162,7 +162,10 @@ def test_the_history_of_a_job(api: Api, queue: str) -> None:
     ok(api.nack(queue, [1], "a", error="no", delay_ms=10))
     [second] = api.claimed(queue, "b", wait_ms=8000)
     body = ok(api.job(queue, 1))
-    assert set(body) == {"topic", "job", "history", "history_complete", "performance"}
+    assert set(body) == {
+        "topic", "job", "why", "history", "history_complete", "timeline", "timeline_complete",
+        "performance",
+    }  # fmt: skip
     assert (body["topic"], body["history_complete"]) == (queue, True)
     assert (body["job"]["state"], body["job"]["node"]) == ("in_flight", "b")
     events = [entry["event"] for entry in body["history"]]
@@ -174,6 +177,9 @@ def test_the_history_of_a_job(api: Api, queue: str) -> None:
     assert (again["node"], again["lease_id"]) == ("b", second["lease_id"])
     times = [entry["at"] for entry in body["history"]]
     assert times == sorted(times)
+    assert body["why"]["code"] == "in_flight"
+    assert body["why"]["text"].startswith("In flight: b has had it for ")
+    assert body["timeline"] == [{"at": body["job"]["$ts"], "event": "appended"}, *body["history"]]
 
 
 def test_the_history_of_a_fresh_job(api: Api, queue: str) -> None:
@@ -183,6 +189,24 @@ def test_the_history_of_a_fresh_job(api: Api, queue: str) -> None:
     body = ok(api.job(queue, 2))
     assert (body["history"], body["history_complete"]) == ([], True)
     assert ok(api.job(queue, 1))["job"]["data"] == {"a": 1}
+
+
+def test_a_job_that_has_ended_is_still_explained(api: Api, queue: str) -> None:
+    """What became of it, by whom, and where its copy is."""
+    ok(api.patch(queue, archive=f"{queue}.done", dead_letter=f"{queue}.dead"))
+    api.append(queue, {"a": 1}, {"b": 2})
+    api.claimed(queue, "w", max=2)
+    ok(api.ack(queue, [1], "w"))
+    ok(api.reject(queue, [2], "w", error="bad"))
+    done = ok(api.job(queue, 1))
+    assert (done["job"]["state"], done["job"]["data"]) == ("acked", {"a": 1})
+    assert done["copy"] == {"topic": f"{queue}.done", "seq": 1}
+    assert [step["event"] for step in done["timeline"]] == ["appended", "claimed", "acked"]
+    assert done["why"]["code"] == "ended"
+    assert done["why"]["text"].startswith("Done: acked by w ")
+    dead = ok(api.job(queue, 2))
+    assert (dead["job"]["state"], dead["copy"]["topic"]) == ("dead_lettered", f"{queue}.dead")
+    refused(api.job(queue, 3), 404, "not_found")
 
 
 @pytest.mark.parametrize("seq", ["x", "-1", "1.0", "1e0", str(2**64), "%31%00", "a%2Fb"])

@@ -116,6 +116,17 @@ JOBS = st.builds(
 )
 EVENT = st.fixed_dictionaries({"at": MS, "event": st.just("nack"), "node": WORDS, "error": WORDS})
 
+ONE_JOB = st.fixed_dictionaries(
+    {
+        "job": SUMMARY,
+        "why": st.just({"code": "ready", "text": "Ready."}),
+        "history": st.lists(EVENT, max_size=2),
+        "history_complete": st.booleans(),
+        "timeline": st.lists(EVENT, max_size=2),
+        "timeline_complete": st.booleans(),
+    }
+)
+
 
 def together(rows: list[results.ClaimedJob]) -> results.ClaimedJobs:
     """Some jobs as those of one claimer: the first one's deadline, and leases that count up."""
@@ -180,7 +191,7 @@ CASES: list[Case] = [
     (replies.encode_jobs, (TOPIC, JOBS, MS, st.booleans(), TIMINGS), shapes.JobPage, AS_IT_IS),
     (
         replies.encode_job_history,
-        (TOPIC, SUMMARY, st.lists(EVENT, max_size=2), st.booleans(), MS, TIMINGS),
+        (TOPIC, ONE_JOB, MS, TIMINGS),
         shapes.JobHistory,
         AS_IT_IS,
     ),

@@ -84,8 +84,9 @@ OPERATIONS = (
         group="jobs",
         summary="Get a job and its history",
         doc="one-job",
-        text="The events of the job that the server still has, oldest first. The expiry of a "
-        "lease is not an event: the next claim shows it.",
+        text="Also of a job that has ended, as long as the log has it. `why` says in one sentence "
+        "why the job is not being worked on; `timeline` has its whole life, `history` the part "
+        "that is about its leases, both oldest first.",
         reply=shapes.JobHistory,
         example={
             "topic": "transcode",
@@ -97,6 +98,11 @@ OPERATIONS = (
                 "last_error": "upstream answered 502",
                 "age_ms": 90,
                 "data": {"src": "a.mov"},
+            },
+            "why": {
+                "code": "behind",
+                "text": "Ready: 12 jobs are ahead of it.",
+                "ahead": 12,
             },
             "history": [
                 {
@@ -114,6 +120,23 @@ OPERATIONS = (
                 },
             ],
             "history_complete": True,
+            "timeline": [
+                {"at": 1795211102560, "event": "appended", "node": "web-1"},
+                {
+                    "at": 1795211102570,
+                    "event": "claimed",
+                    "node": "api-fra-1",
+                    "deadline": 1795211132570,
+                    "lease_id": "lease_1a1faeb833a0000",
+                },
+                {
+                    "at": 1795211102590,
+                    "event": "nack",
+                    "node": "api-fra-1",
+                    "error": "upstream answered 502",
+                },
+            ],
+            "timeline_complete": True,
             "performance": {"server_total_ms": 1.2},
         },
         errors=(NotFound, TopicNotFound, NotAQueue),

@@ -6,10 +6,12 @@ as `elapse` gets to them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
@@ -26,6 +28,8 @@ from logqueue.model import limits
 
 SEQS_SCANNED_AGAIN_MAX = 1000
 """An empty pass that looked at more than this leaves the cursor behind them all the same."""
+AHEAD_SCANNED_MAX = 2000
+"""Jobs that are looked at to count those before one."""
 assert limits.FRESH_SCANNED_MAX > SEQS_SCANNED_AGAIN_MAX, "a pass that is cut must get on"
 
 
@@ -75,7 +79,7 @@ def _pass(
     queue = topic.queue
     demands = [*map(_jobs_max, command.claimers)]
     wanted = sum(demands)
-    allowed, limit = _allowed(topic, now)
+    allowed, limit = allowed_now(topic, now)
     wanted = min(wanted, allowed)
     is_cut = False
     events: list[ev.Event] = []
@@ -109,7 +113,7 @@ def _pass(
     return events, partial(_claimed, topic, jobs, stopped_by, is_cut, now)
 
 
-def _allowed(topic: QueueTopic, now: int) -> tuple[int, cmd.NoneReason | None]:
+def allowed_now(topic: QueueTopic, now: int) -> tuple[int, cmd.NoneReason | None]:
     """How many jobs the queue's limits allow now, and the limit that decides."""
     queue = topic.queue
     config = topic.config
@@ -287,9 +291,7 @@ def _reclaimed(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], lis
     """Reclaimed jobs to hand out, lowest seq first, and those met that were delivered too often."""
     queue = topic.queue
     attributes = topic.attributes
-    bounded = topic.config.when_exhausted is not None and (
-        topic.config.max_deliveries or (attributes is not None and attributes.has_bounds)
-    )
+    bounded = _has_bounds(topic)
     expired_before = topic.expired_before(now)
     if not bounded and not expired_before and attributes is None:
         return list(islice(queue.reclaim, wanted)), []
@@ -304,13 +306,31 @@ def _reclaimed(topic: QueueTopic, wanted: int, now: int) -> tuple[list[int], lis
             break
         if is_gone(seq) or (expired_before and _is_expired(topic, seq, expired_before)):
             continue
-        job = queue.jobs.get(seq)
-        limit = topic.deliveries_max(seq) if bounded and job is not None else 0
-        if job is not None and limit and job.deliveries - job.given_back >= limit:
+        if bounded and _is_spent(topic, seq):
             exhausted.append(seq)
         else:
             taken.append(seq)
     return taken, exhausted
+
+
+def _has_bounds(topic: QueueTopic) -> bool:
+    """Whether any job of a queue may be exhausted."""
+    attributes = topic.attributes
+    return topic.config.when_exhausted is not None and (
+        topic.config.max_deliveries > 0 or (attributes is not None and attributes.has_bounds)
+    )
+
+
+def is_exhausted(topic: QueueTopic, seq: int) -> bool:
+    """Whether a waiting job was delivered so often that a claim takes it out of rotation."""
+    return _has_bounds(topic) and _is_spent(topic, seq)
+
+
+def _is_spent(topic: QueueTopic, seq: int) -> bool:
+    """The same in a queue where some may be."""
+    job = topic.queue.jobs.get(seq)
+    limit = topic.deliveries_max(seq) if job is not None else 0
+    return job is not None and limit > 0 and job.deliveries - job.given_back >= limit
 
 
 def _passed_over(topic: QueueTopic, now: int) -> Callable[[int], bool]:
@@ -428,6 +448,46 @@ def share_in_turn(demands: Sequence[int], seqs: list[int]) -> list[list[int]]:
         shares.append(sorted(seqs[dealt : dealt + demand]))
         dealt += demand
     return shares
+
+
+class Ahead(NamedTuple):
+    """How many ready jobs a claim takes before one; `is_exact` when all of them were counted."""
+
+    jobs: int
+    is_exact: bool
+
+
+def is_ending(topic: QueueTopic, seq: int, now: int) -> bool:
+    """Whether a waiting job is to end: it is past its time to live, or superseded. No claim takes
+    it, whether time has got to it or not."""
+    before = topic.expired_before(now)
+    return _passed_over(topic, now)(seq) or bool(before and _is_expired(topic, seq, before))
+
+
+def ready_ahead(topic: QueueTopic, seq: int, now: int) -> Ahead:
+    """How many jobs a claim takes before a ready one. Of jobs that may be passed over, the first
+    `AHEAD_SCANNED_MAX` are looked at."""
+    queue = topic.queue
+    expired_before = topic.expired_before(now)
+    rank = queue.reclaim.bisect_left(seq)
+    if topic.attributes is None and not expired_before and not _has_bounds(topic):
+        back = rank
+    else:
+        is_gone = _passed_over(topic, now)
+        seen = [*islice(queue.reclaim, min(rank, AHEAD_SCANNED_MAX))]
+        back = rank - len(seen)
+        for other in seen:
+            is_late = expired_before and _is_expired(topic, other, expired_before)
+            back += not (is_gone(other) or is_late or is_exhausted(topic, other))
+    is_exact = rank <= AHEAD_SCANNED_MAX or back == rank
+    if seq <= queue.cursor:
+        return Ahead(back, is_exact)
+    if topic.attributes is None and not queue.held and not expired_before:
+        return Ahead(back + topic.batches.count_live(queue.cursor, seq), is_exact)
+    fresh, stop = _fresh(topic, AHEAD_SCANNED_MAX, now, AHEAD_SCANNED_MAX)
+    reaches = stop >= seq or bool(fresh and fresh[-1] >= seq)
+    is_whole = not stop and len(fresh) < AHEAD_SCANNED_MAX
+    return Ahead(back + bisect_left(fresh, seq), is_exact and (reaches or is_whole))
 
 
 def oldest_ready_ms(topic: QueueTopic, now: int) -> int:

@@ -1,106 +1,234 @@
-"""What the leases log still tells of one job.
+"""One job with its whole life, as the server still knows it.
 
-Owns: reading a bounded part of the leases log, and which events speak of a job. Runs beside the
-event loop. Must not know: HTTP, the state.
+Owns: the reply of one job: what it is or was, why it waits, its timeline. Must not know: how the
+log is searched, HTTP.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import msgspec
+from logqueue.api import replies
+from logqueue.core.decide.why import Why, WorkersSeen, explain, lasting
+from logqueue.core.job_views import JobSummary, describe_job
+from logqueue.core.queue_topic import QueueTopic
+from logqueue.errors import NotFound, quoted
+from logqueue.segments.job_trail import Entry, JobTrail, lease_steps
+from logqueue.server.engine.background import leases_flushed
+from logqueue.server.engine.dispatcher import Dispatcher
+from logqueue.server.service import Phase, Service
+from logqueue.server.storage.job_search import JobSearch, SearchedJob
 
-from logqueue import events as ev
-from wal import Log, WalError
-
-FRAMES_MAX = 50_000
 ENTRIES_MAX = 1000
+"""Steps of a job that are shown: the latest."""
+
+_ENDED = {
+    "acked": "Done: acked",
+    "rejected": "Rejected",
+    "dropped": "Dropped",
+    "expired": "Expired",
+    "superseded": "Replaced by a newer job with its key",
+    "cancelled": "Cancelled",
+    "dead_lettered": "Dead-lettered",
+    "redriven": "Moved back by a redrive",
+    "deleted": "Deleted",
+    "gone": "No longer in the queue; the log does not say how it ended",
+}
 
 
-class LeaseHistory(NamedTuple):
-    """What happened to a job, oldest first.
+class Shown(NamedTuple):
+    """What names a caller may see."""
 
-    Attributes:
-        is_whole: False when the log has more than was read, or has let its oldest part go.
+    allows: Callable[[str], bool]
+
+    def name(self, topic: str | None) -> str:
+        """A topic's name, or what replaces it."""
+        return replies.shown_name(topic, self.allows)
+
+    def entry(self, entry: Entry) -> Entry:
+        """A step of which the names of other topics are shown only where they may be."""
+        name = entry.get("topic")
+        return entry if name is None else {**entry, "topic": self.name(name)}
+
+
+async def read_job(
+    service: Service, dispatcher: Dispatcher, name: str, seq: int, shown: Shown
+) -> dict[str, Any]:
+    """The members of the reply about one job.
+
+    Raises:
+        TopicNotFound, NotAQueue: There is no such queue.
+        NotFound: There is no such job, and the log knows of none.
     """
-
-    entries: list[dict[str, Any]]
-    is_whole: bool
-
-
-def read_history(leases: Log, topic: int, seq: int, deliveries: int) -> LeaseHistory:
-    """Collect what happened to a job of a topic instance.
-
-    Args:
-        leases: The leases log; only its files are read.
-        topic: Number of the topic instance.
-        seq: The job.
-        deliveries: How often it was claimed, which tells whether anything is missing.
-    """
-    latest: deque[bytes] = deque(maxlen=FRAMES_MAX)
-    found: deque[dict[str, Any]] = deque(maxlen=ENTRIES_MAX)
-    try:
-        for frame in leases.read():
-            latest.append(frame.payload)
-    except (WalError, OSError):
-        # Compaction has dropped a segment meanwhile; report what was read.
-        pass
-    for payload in latest:
-        try:
-            transaction = ev.decode(payload)
-        except msgspec.MsgspecError:
-            continue
-        for event in transaction.events:
-            if event.topic == topic:
-                found.extend(_history_entries(event, seq))
-    claims = sum(entry["event"] == "claimed" for entry in found)
-    return LeaseHistory([*found], claims >= deliveries)
-
-
-def _history_entries(event: ev.Event, seq: int) -> Iterator[dict[str, Any]]:
-    """What an event of the job's topic says of it."""
-    for change in event.job_changes():
-        if change.kind in _SHOWN and seq in change.seqs:
-            yield {"at": event.at, **_SHOWN[change.kind](event, change, change.seqs.index(seq))}
-
-
-def _claimed(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
+    engine = dispatcher.engine
+    for _ in range(2):
+        topic = engine.queue_now(name)
+        job = describe_job(topic, seq) if 0 < seq <= topic.head else None
+        await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
+        trail, search = _trail(dispatcher, topic, seq, job.ts if job is not None else 0)
+        if topic.is_on_disk and 0 < seq <= topic.head:
+            await leases_flushed(engine.journal)
+            await service.stepping.run(search.steps())
+        was_there = job is not None
+        now = engine.clock.now_ms()
+        topic = engine.queue_now(name, now)
+        job = describe_job(topic, seq)
+        # What ended while its log was read is looked up once more.
+        if job is not None or not was_there:
+            break
+    await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
+    entries = trail.entries(job is not None and job.state == "in_flight", now)
+    if job is None:
+        return _ended(topic, seq, trail, entries, search.is_whole, now, shown)
+    claims = [entry for entry in entries if entry["event"] == "claimed"]
+    why = _why(service, dispatcher, topic, job, now, claims, shown)
+    knows_all = len(claims) >= job.deliveries
+    steps = [*map(shown.entry, _with_append(entries, job)[-ENTRIES_MAX:])]
     return {
-        "event": "claimed",
-        "node": change.node,
-        "deadline": change.deadline,
-        "lease_id": f"lease_{change.first_lease + place:x}",
+        "job": job,
+        "why": _why_members(why),
+        "history": lease_steps(steps),
+        "history_complete": knows_all,
+        "timeline": steps,
+        "timeline_complete": knows_all and len(entries) <= ENTRIES_MAX,
     }
 
 
-def _extended(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
-    return {"event": "extended", "node": change.node, "deadline": change.deadline}
+def _trail(
+    dispatcher: Dispatcher, topic: QueueTopic, seq: int, ts: int
+) -> tuple[JobTrail, JobSearch]:
+    engine = dispatcher.engine
+    state = engine.state
+
+    def name_of(number: int) -> str | None:
+        found = state.instances.get(number)
+        return found.name if found is not None else None
+
+    def source_of(number: int) -> int | None:
+        router = state.routers_by_number.get(number)
+        return router.source if router is not None else None
+
+    trail = JobTrail(topic.number, seq, topic.name, name_of, source_of)
+    through = max(topic.mark_written, topic.mark_durable)
+    sought = SearchedJob(topic.number, seq, ts, through)
+    return trail, JobSearch(engine.journal.fs, engine.segments, sought, trail)
 
 
-def _released(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
-    entry: dict[str, Any] = {"event": change.reason, "node": change.node}
-    if change.dues[place] > event.at:
-        entry["not_before"] = change.dues[place]
-    if change.error is not None:
-        entry["error"] = change.error
-    return entry
+def _with_append(entries: list[Entry], job: JobSummary) -> list[Entry]:
+    """The steps of a live job; the record itself tells when it was written."""
+    if any(entry["event"] in ("appended", "redriven", "routed") for entry in entries):
+        return entries
+    return [{"at": job.ts, "event": "appended"}, *entries]
 
 
-def _held(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
-    return {"event": "held"}
+def _why(
+    service: Service,
+    dispatcher: Dispatcher,
+    topic: QueueTopic,
+    job: JobSummary,
+    now: int,
+    claims: list[Entry],
+    shown: Shown,
+) -> Why:
+    claimed_at = claims[-1]["at"] if claims and len(claims) >= job.deliveries else 0
+    engine = dispatcher.engine
+    why = explain(
+        engine.state,
+        topic,
+        job,
+        now,
+        _workers(service, dispatcher, topic, now),
+        claimed_at=claimed_at,
+        shown=shown.name,
+    )
+    if job.state == "in_flight" or job.state == "held":
+        return why
+    if service.phase is Phase.STANDBY:
+        text = "This server is a standby and hands out no jobs; ask the writer why it waits there."
+        return Why("standby", text)
+    if engine.journal.jobs.failure is not None:
+        text = "The server is read-only since a write failed: jobs are handed out after a restart."
+        return Why("read_only", text)
+    return why
 
 
-def _unheld(event: ev.Event, change: ev.JobChange, place: int) -> dict[str, Any]:
-    return {"event": "released"}
+def _workers(service: Service, dispatcher: Dispatcher, topic: QueueTopic, now: int) -> WorkersSeen:
+    waitlist = dispatcher.waitlist_of(topic)
+    present = 0
+    if waitlist is not None:
+        present = len(waitlist.streams) + sum(1 for _ in waitlist.waiting())
+    seen = [observed.seen_at for _, observed in dispatcher.workers.of(topic.number)]
+    uptime_ms = int((time.monotonic() - service.started) * 1000)
+    return WorkersSeen(present, max(seen, default=0), now - uptime_ms)
 
 
-_SHOWN: dict[ev.JobChangeKind, Callable[[ev.Event, ev.JobChange, int], dict[str, Any]]] = {
-    "claimed": _claimed,
-    "extended": _extended,
-    "released": _released,
-    "held": _held,
-    "unheld": _unheld,
-}
-"""The entry of each kind of change that is shown."""
+def _why_members(why: Why) -> dict[str, Any]:
+    members = why._asdict()
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _ended(
+    topic: QueueTopic,
+    seq: int,
+    trail: JobTrail,
+    entries: list[Entry],
+    is_whole: bool,
+    now: int,
+    shown: Shown,
+) -> dict[str, Any]:
+    """What the log knows of a job that is gone.
+
+    Raises:
+        NotFound: Nothing.
+    """
+    written = trail.written
+    if not trail.ended and written is None:
+        raise NotFound(
+            f"topic {quoted(topic.name)} has no job {seq}, and its log knows of none",
+            {"topic": topic.name, "seq": seq},
+        )
+    state = trail.ended
+    if not state:
+        state = "expired" if seq <= topic.ttl_floor else "gone"
+        state = "dropped" if topic.ttl_floor < seq <= topic.cap_floor else state
+    steps = [*map(shown.entry, entries[-ENTRIES_MAX:])]
+    last = steps[-1] if trail.ended else {}
+    claims = sum(entry["event"] == "claimed" for entry in entries)
+    job: dict[str, Any] = {"$seq": seq, "$ts": written.ts if written is not None else 0}
+    if written is not None:
+        if written.tag:
+            job["$tag"] = replies.raw(written.tag)
+        if written.key:
+            job["$key"] = replies.raw(written.key)
+    job |= {"state": state, "deliveries": claims}
+    job["age_ms"] = max(now - written.ts, 0) if written is not None else 0
+    if written is not None:
+        job["data"] = replies.raw(written.data)
+        if written.meta:
+            job["meta"] = replies.raw(written.meta)
+    members: dict[str, Any] = {
+        "job": job,
+        "why": {"code": "ended", "text": _ending_text(state, last, now)},
+        "history": lease_steps(steps),
+        "history_complete": is_whole,
+        "timeline": steps,
+        "timeline_complete": is_whole and written is not None and bool(trail.ended),
+    }
+    if "seq" in last and "topic" in last:
+        members["copy"] = {"topic": last["topic"], "seq": last["seq"]}
+    return members
+
+
+def _ending_text(state: str, last: Entry, now: int) -> str:
+    text = _ENDED[state]
+    if last.get("node"):
+        text += f" by {last['node']}"
+    if last.get("reason"):
+        text += f" ({last['reason']})"
+    if last:
+        text += f" {lasting(max(now - last['at'], 0))} ago"
+    if "seq" in last and "topic" in last:
+        text += f"; it is in {last['topic']} as {last['seq']}"
+    return text + "."

@@ -13,16 +13,15 @@ from logqueue.api import replies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.api.bodies.jobs import JobFilter
 from logqueue.core import commands as cmd
-from logqueue.core.job_views import JobListing, describe_job, list_jobs
+from logqueue.core.job_views import JobListing, list_jobs
 from logqueue.core.queue_topic import QueueTopic
-from logqueue.errors import Forbidden, NotFound, quoted
+from logqueue.errors import Forbidden
 from logqueue.events import block as blocks
 from logqueue.model import limits
-from logqueue.server.engine.background import leases_flushed
 from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.pending import Spent
 from logqueue.server.engine.worker_registry import Observed
-from logqueue.server.handlers.job_history import read_history
+from logqueue.server.handlers.job_history import Shown, read_job
 from logqueue.server.handlers.members import reply_with
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
@@ -93,30 +92,13 @@ class JobRoutes:
         return self._get(request, dispatcher, seq)
 
     async def _get(self, request: HttpRequest, dispatcher: Dispatcher, seq: int) -> Reply:
-        engine = dispatcher.engine
-        now = engine.clock.now_ms()
-        topic = engine.queue_now(request.name, now)
-        job = describe_job(topic, seq)
-        await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
-        if job is None:
-            raise NotFound(
-                f"topic {quoted(request.name)} has no job {seq}, or it has finished",
-                {"topic": request.name, "seq": seq},
-            )
         async with self._reading_history:
-            await leases_flushed(engine.journal)
-            history = await dispatcher.loop.run_in_executor(
-                None, read_history, engine.journal.leases, topic.number, seq, job.deliveries
+            members = await read_job(
+                self._service, dispatcher, request.name, seq, Shown(request.allows)
             )
-        body = replies.encode_job_history(
-            request.name,
-            job,
-            history.entries,
-            history.is_whole,
-            now,
-            replies.performance(request.began),
-        )
-        return Reply(body)
+        now = dispatcher.engine.clock.now_ms()
+        performance = replies.performance(request.began)
+        return Reply(replies.encode_job_history(request.name, members, now, performance))
 
     @serves("list_workers")
     def workers(self, request: HttpRequest) -> Answer:
