@@ -13,6 +13,8 @@ from tests.http.ws import handshake
 
 PAGE = {"origin": "http://evil.example"}
 
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
 def test_no_route_answers_a_foreign_host_or_page(api: Api, row: Operation) -> None:
@@ -66,3 +68,19 @@ def test_keys_keep_pages_out_by_themselves(fresh_server: FreshServer) -> None:
     refused(rawhttp.exchange(server.address, page), 401, "unauthorized", None)
     with_key = rawhttp.head("GET", "/v0/topics", {**PAGE, "authorization": "Bearer k1"})
     ok(rawhttp.exchange(server.address, with_key))
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/ui", "/ui/", "/ui/main.js", "/ui/queues/q"])
+def test_no_page_for_people_answers_a_foreign_host_or_page(api: Api, path: str) -> None:
+    """But for links: those a browser may follow from everywhere."""
+    for content in (
+        rawhttp.head("GET", path).replace(b"localhost", b"evil.example"),
+        rawhttp.head("GET", path, PAGE),
+        rawhttp.head("GET", path, {"sec-fetch-site": "cross-site"}),
+        rawhttp.head("GET", path, {**LINK, "sec-fetch-dest": "iframe"}),
+        rawhttp.head("POST", path, LINK),
+    ):
+        refused(api.raw(content), 403, "forbidden", None)
+    assert api.raw(rawhttp.head("GET", path, LINK)).status < 400
+    foreign = rawhttp.head("GET", path, LINK).replace(b"localhost", b"evil.example")
+    refused(api.raw(foreign), 403, "forbidden", None)

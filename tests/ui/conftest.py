@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
 from tests.http.api import Api
 from tests.http.process import ServerProcess
@@ -17,8 +17,8 @@ from tools import chromium
 TIMEOUT_MS = 20_000
 """Far above what anything takes, for machines that are busy."""
 
-DESKTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 KEY_NAME = "logqueue.key"
 """Where the dashboard keeps its key, as JSON, in `sessionStorage`."""

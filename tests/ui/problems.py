@@ -36,7 +36,8 @@ class Problems:
         unexpected = [
             text for text in self.found if not any(known.search(text) for known in self._expected)
         ]
-        assert not unexpected, "the page had problems:\n  " + "\n  ".join(unexpected)
+        once = "\n  ".join(dict.fromkeys(unexpected))
+        assert not unexpected, f"the page had {len(unexpected)} problems:\n  {once}"
 
     def _add(self, text: str) -> None:
         self.found.append(text)

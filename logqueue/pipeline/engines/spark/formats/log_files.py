@@ -1,14 +1,12 @@
-"""Where `logqueue-wal` finds a log: in directories, in a replica, or in both together.
+"""Where `logqueue-wal` finds a log: in directories, or in a replica.
 
-Owns: the places that the option `path` names, and what errors say. Must not know: Spark, what is
-read.
+Owns: the choice by the option `path`, and what errors say. Must not know: Spark, what is read.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
@@ -21,32 +19,12 @@ from logqueue.replica.manifest import MANIFEST_KEY
 from logqueue.replica.object_store import StoreError
 from logqueue.replica.opening import BadReplicaUrl, is_store_url
 from logqueue.replica.reading import ReplicaUnreadable
-from logqueue.segments.catalog import Catalog, CatalogError, merged, open_catalog, read_segment
+from logqueue.segments.catalog import Catalog, CatalogError, open_catalog, read_segment
 from logqueue.segments.index import LogName, SegmentDamaged
 
 
-class _SegmentSource(Protocol):
-    """Some segments of one log. Picklable; keeps nothing open."""
-
-    def catalog(self) -> Catalog: ...
-
-    def fetch(self, log: str, segment: int, length: int) -> bytes: ...
-
-
-class LogFiles:
-    """The segments of one log, wherever they are. Picklable; keeps nothing open."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        """Nothing is read yet.
-
-        Args:
-            paths: Directories, and URLs of replicas.
-        """
-        places = named_places(paths)
-        directories = [place for place in places if not is_store_url(place)]
-        # What is near comes first.
-        self._places: list[_SegmentSource] = [DirectoryFiles(directories)] if directories else []
-        self._places += [ReplicaFiles(place) for place in places if is_store_url(place)]
+class LogFiles(Protocol):
+    """The segments of one log. Picklable; keeps nothing open."""
 
     def catalog(self) -> Catalog:
         """What is there now.
@@ -54,10 +32,7 @@ class LogFiles:
         Raises:
             PipelineError: There is no log, or one that is damaged or cannot be read.
         """
-        try:
-            return merged([place.catalog() for place in self._places])
-        except CatalogError as error:
-            raise PipelineError(f"option path: {error}") from error
+        ...
 
     def fetch(self, log: str, segment: int, length: int) -> bytes:
         """The first bytes of a segment.
@@ -66,15 +41,32 @@ class LogFiles:
             SegmentGone: It is not there.
             PipelineError: It cannot be read.
         """
-        for place in self._places:
-            with suppress(SegmentGone):
-                return place.fetch(log, segment, length)
-        raise SegmentGone(f"{log}-{segment}")
+        ...
+
+
+def log_files(paths: Sequence[str]) -> LogFiles:
+    """The log that the option `path` names.
+
+    Raises:
+        PipelineError: A replica is named together with something else.
+    """
+    places = named_places(paths)
+    return ReplicaFiles(places[0]) if is_store_url(places[0]) else DirectoryFiles(places)
 
 
 def named_places(paths: Sequence[str]) -> Sequence[str]:
-    """Directories as plain paths, however they are written, and URLs of replicas."""
-    return [_without_scheme(path) for path in paths]
+    """Directories as plain paths, however they are written; or the URL of one replica.
+
+    Raises:
+        PipelineError: A replica is named together with something else.
+    """
+    places = [_without_scheme(path) for path in paths]
+    urls = [place for place in places if is_store_url(place)]
+    if urls and len(places) > 1:
+        raise PipelineError(
+            f"option path: {urls[0]} is a replica, which has all of its log: name it alone"
+        )
+    return places
 
 
 def _without_scheme(path: str) -> str:
