@@ -160,7 +160,8 @@ export function parseJson(text) {
 
 function isRounded(value, source) {
   if (/^-?\d+$/.test(source)) return !Number.isSafeInteger(value);
-  return source.replace(/[eE].*|[-.]|^0+/g, "").length > 17;
+  const digits = source.replace(/[eE].*/, "").replace(/[-.]/g, "").replace(/^0+/, "");
+  return digits.length > 17;
 }
 
 /**

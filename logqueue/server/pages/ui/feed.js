@@ -39,6 +39,15 @@ export function feedNow() {
   return feed.get();
 }
 
+/** Show a change that a call has just made, before the feed says it. */
+export function patchTopic(name, changes) {
+  feed.set((state) => {
+    const topic = state.topics.get(name);
+    if (topic === undefined) return state;
+    return {...state, topics: new Map(state.topics).set(name, {...topic, ...changes})};
+  });
+}
+
 /** Connect, and connect again whenever the connection is lost. */
 export async function startFeed() {
   let failures = 0;

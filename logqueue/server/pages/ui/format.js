@@ -58,15 +58,19 @@ function trimmed(value) {
   return Number.isInteger(value) ? value : value.toFixed(1);
 }
 
-/** "just now", "12 s ago", "in 3 min". */
+/** "just now", "12 s ago", "in 3 min": the largest unit only. */
 export function ago(ms, now) {
   const passed = now - ms;
   if (Math.abs(passed) < 2000) return "just now";
-  return passed > 0 ? `${duration(rounded(passed))} ago` : `in ${duration(rounded(-passed))}`;
+  return passed > 0 ? `${coarse(passed)} ago` : `in ${coarse(-passed)}`;
 }
 
-function rounded(ms) {
-  return ms < 60_000 ? Math.round(ms / 1000) * 1000 : ms;
+function coarse(ms) {
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 48 * 3600) return duration(Math.floor(seconds / 60) * 60_000);
+  return `${WHOLE.format(Math.floor(seconds / 86_400))} d`;
 }
 
 const DAY = new Intl.DateTimeFormat("en-CA", {year: "numeric", month: "2-digit", day: "2-digit"});

@@ -1,6 +1,6 @@
 // Tables: sorted by their headers, walked by keys, and as long as they like.
 
-import {html, useMemo, useState} from "../vendor/htm-preact.js";
+import {Component, html, useMemo, useRef, useState} from "../vendor/htm-preact.js";
 import {useKeys} from "../keyboard.js";
 import {scrollToRow, useWindow} from "./window_rows.js";
 
@@ -22,19 +22,18 @@ const WINDOWED_FROM = 150;
  * @param {{columns: Column[], rows: any[], rowKey: (row: any) => string|number,
  *   onOpen?: (row: any) => void, selected?: Set<any>, onSelect?: (row: any) => void, empty?: any,
  *   label?: string, sort?: {key: string, down: boolean}|null, onSort?: (sort: object) => void,
- *   pinned?: (row: any) => boolean, rowClass?: (row: any) => string, keys?: boolean}} props
+ *   pinned?: (row: any) => boolean, rowClass?: (row: any) => string, keys?: boolean,
+ *   rowKeys?: Record<string, [(row: any) => void, string]>}} props
  *   selected: keys of the chosen rows; sort, onSort: to keep the order elsewhere;
- *   pinned: rows that stay on top; keys: false for a second table on a page
+ *   pinned: rows that stay on top; keys: false for a second table on a page; rowKeys: further keys
+ *   for the current row, with what they do
  */
 export function Table(props) {
   const {columns, rows, rowKey, onOpen, selected, onSelect, empty, label, pinned, rowClass} = props;
   const [ownSort, setOwnSort] = useState(null);
   const sort = props.sort === undefined ? ownSort : props.sort;
   const onSort = props.onSort ?? setOwnSort;
-  const sorted = useMemo(
-    () => sortedRows(rows, columns, sort, pinned),
-    [rows, columns, sort?.key, sort?.down, pinned],
-  );
+  const [sorted, hold] = useSorted({rows, columns, sort, pinned, rowKey});
   const [cursor, setCursor] = useState(null);
   const isWindowed = sorted.length > WINDOWED_FROM;
   const [body, first, last] = useWindow(isWindowed ? sorted.length : 0, ROW_HEIGHT);
@@ -47,12 +46,18 @@ export function Table(props) {
     if (isWindowed) scrollToRow(body.current, index, ROW_HEIGHT);
     else rowElement?.scrollIntoView({block: "nearest"});
   };
-  useRowKeys({isOn: props.keys !== false, move, row: sorted[at], onOpen, onSelect});
+  const {rowKeys, keys} = props;
+  useRowKeys({isOn: keys !== false, move, row: sorted[at], onOpen, onSelect, rowKeys});
   if (sorted.length === 0 && empty) return empty;
   const drawn = isWindowed ? sorted.slice(first, last) : sorted;
   const offset = isWindowed ? first : 0;
-  return html`<div class="table-box">
-    <table class="table" aria-label=${label} aria-rowcount=${sorted.length + 1}>
+  const isFixed = columns.filter((column) => !column.width).length <= 1;
+  return html`<div class="table-box" onPointerEnter=${() => hold(true)} onPointerLeave=${() => hold(false)}>
+    <table
+      class=${isFixed ? "table fixed" : "table"}
+      aria-label=${label}
+      aria-rowcount=${sorted.length + 1}
+    >
       <${Head} columns=${columns} sort=${sort} onSort=${onSort} selects=${Boolean(onSelect)} />
       <tbody ref=${body}>
         <${Spacer} rows=${offset} />
@@ -76,11 +81,37 @@ export function Table(props) {
   </div>`;
 }
 
-function useRowKeys({isOn, move, row, onOpen, onSelect}) {
+function useRowKeys({isOn, move, row, onOpen, onSelect, rowKeys = {}}) {
   const keys = {j: [() => move(1), "Next row"], k: [() => move(-1), "Previous row"]};
   if (onOpen) keys.Enter = [() => row && onOpen(row), "Open the row"];
   if (onSelect) keys.x = [() => row && onSelect(row), "Select the row"];
+  for (const [key, [act, what]] of Object.entries(rowKeys)) keys[key] = [() => row && act(row), what];
   useKeys(isOn ? keys : {});
+}
+
+/**
+ * The rows in order, and what holds that order: rows must not move away under a pointer because
+ * their numbers change.
+ */
+function useSorted({rows, columns, sort, pinned, rowKey}) {
+  const held = useRef({isHeld: false, by: "", places: null});
+  const by = `${sort?.key} ${sort?.down}`;
+  const sorted = useMemo(() => {
+    const {isHeld, places} = held.current;
+    if (isHeld && places !== null && held.current.by === by) return inPlace(rows, places, rowKey);
+    return sortedRows(rows, columns, sort, pinned);
+  }, [rows, columns, by, pinned]);
+  held.current.by = by;
+  const hold = (isHeld) => {
+    const places = isHeld ? new Map(sorted.map((row, i) => [rowKey(row), i])) : null;
+    held.current = {isHeld, by, places};
+  };
+  return [sorted, hold];
+}
+
+function inPlace(rows, places, rowKey) {
+  const placeOf = (row) => places.get(rowKey(row)) ?? places.size;
+  return [...rows].sort((a, b) => placeOf(a) - placeOf(b));
 }
 
 function Head({columns, sort, onSort, selects}) {
@@ -90,8 +121,13 @@ function Head({columns, sort, onSort, selects}) {
       ${columns.map((column) => {
         const isSorted = sort?.key === column.key;
         const order = isSorted ? (sort.down ? "descending" : "ascending") : null;
-        return html`<th key=${column.key} class=${cellClass(column)} aria-sort=${order} scope="col"
-          style=${column.width ? {width: column.width} : null}>
+        return html`<th
+          key=${column.key}
+          class=${cellClass(column)}
+          aria-sort=${order}
+          scope="col"
+          style=${column.width ? {width: column.width} : null}
+        >
           ${column.sort
             ? html`<button class="sort" onClick=${() => onSort(nextSort(column, sort))}>
                 ${column.label}<span class="order" aria-hidden="true">${arrow(order)}</span>
@@ -114,35 +150,44 @@ function nextSort(column, sort) {
   return {key: column.key, down};
 }
 
-function Row({row, columns, index, isCurrent, isSelected, onOpen, onSelect, className = ""}) {
-  const open = (event) => {
-    if (!onOpen || event.target.closest("a, button, input, label")) return;
-    if (getSelection()?.toString()) return;
-    onOpen(row);
-  };
-  const classes = [className, isCurrent && "current", isSelected && "chosen", onOpen && "opens"];
-  return html`<tr
-    class=${classes.filter(Boolean).join(" ")}
-    data-row=${index}
-    aria-rowindex=${index + 2}
-    aria-current=${isCurrent ? "true" : null}
-    onClick=${open}
-  >
-    ${onSelect &&
-    html`<td class="select">
-      <input
-        type="checkbox"
-        aria-label="Select this row"
-        checked=${Boolean(isSelected)}
-        onChange=${() => onSelect(row)}
-      />
-    </td>`}
-    ${columns.map(
-      (column) => html`<td key=${column.key} class=${cellClass(column)}>
-        ${column.render ? column.render(row) : row[column.key]}
-      </td>`,
-    )}
-  </tr>`;
+const DRAWN_BY = ["row", "columns", "index", "isCurrent", "isSelected", "className"];
+
+/** One row. It is drawn again only when it differs: callbacks are new each time and do not count. */
+class Row extends Component {
+  shouldComponentUpdate(next) {
+    return DRAWN_BY.some((name) => next[name] !== this.props[name]);
+  }
+
+  render({row, columns, index, isCurrent, isSelected, onOpen, onSelect, className = ""}) {
+    const open = (event) => {
+      if (!onOpen || event.target.closest("a, button, input, label")) return;
+      if (getSelection()?.toString()) return;
+      this.props.onOpen(row);
+    };
+    const classes = [className, isCurrent && "current", isSelected && "chosen", onOpen && "opens"];
+    return html`<tr
+      class=${classes.filter(Boolean).join(" ")}
+      data-row=${index}
+      aria-rowindex=${index + 2}
+      aria-current=${isCurrent ? "true" : null}
+      onClick=${open}
+    >
+      ${onSelect &&
+      html`<td class="select">
+        <input
+          type="checkbox"
+          aria-label="Select this row"
+          checked=${Boolean(isSelected)}
+          onChange=${() => this.props.onSelect(row)}
+        />
+      </td>`}
+      ${columns.map(
+        (column) => html`<td key=${column.key} class=${cellClass(column)}>
+          ${column.render ? column.render(row) : row[column.key]}
+        </td>`,
+      )}
+    </tr>`;
+  }
 }
 
 function cellClass(column) {

@@ -2,7 +2,7 @@
 
 import {useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
 
-const MARGIN_PX = 600;
+const MARGIN_PX = 400;
 
 /**
  * @param {number} count rows in all
