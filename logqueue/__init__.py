@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from logqueue.client import UnexpectedReply as UnexpectedReply
     from logqueue.client import Unreachable as Unreachable
     from logqueue.errors import BatchTooLarge as BatchTooLarge
+    from logqueue.errors import ConfigChanged as ConfigChanged
     from logqueue.errors import EpochConflict as EpochConflict
     from logqueue.errors import Fenced as Fenced
     from logqueue.errors import Forbidden as Forbidden
@@ -91,6 +92,7 @@ _HOMES = {
     ),
     "logqueue.errors": (
         "BatchTooLarge",
+        "ConfigChanged",
         "EpochConflict",
         "Forbidden",
         "Internal",

@@ -252,6 +252,13 @@ class NotAQueue(LogqueueError):
         )
 
 
+class ConfigChanged(LogqueueError):
+    """The config of a topic is not of the version that a change of it was made for."""
+
+    code = "config_changed"
+    status = 412
+
+
 class KeyConflict(LogqueueError):
     """A keyed write with on_conflict "reject" met a waiting job with that key."""
 

@@ -214,6 +214,7 @@ def topic_state(topic: Topic, now: int, allows: Callable[[str], bool]) -> dict[s
         "count": topic.live,
         "bytes": topic.live_bytes,
         "config": config_members(topic.config, allows),
+        "config_version": topic.config.version,
         "effective_priority": topic.effective_priority(now),
         "last_write_ts": topic.last_write_at or None,
         "last_read_ts": topic.last_read_at or None,

@@ -69,6 +69,11 @@ def add_to(commands: Commands) -> None:
         ),
     )
     configure.add_argument("topic")
+    configure.add_argument(
+        "--if-version",
+        metavar="VERSION",
+        help="only if the config has this version; see config_version in `logqueue stats --json`",
+    )
     _add_config(configure)
     drop = commands.add_calling(
         "drop",
@@ -232,7 +237,7 @@ def _configure(arguments: argparse.Namespace) -> int:
             "paused cannot be changed as config: use `logqueue pause` or `logqueue resume`"
         )
     with connect(arguments) as client:
-        changed = client.patch_topic(arguments.topic, **config)
+        changed = client.patch_topic(arguments.topic, if_version=arguments.if_version, **config)
     if arguments.json:
         output.json_line(changed)
     else:

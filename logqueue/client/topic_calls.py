@@ -95,7 +95,9 @@ def known_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def put_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
+def put_topic(
+    topic: str, *, if_version: str | None = None, **config: Unpack[ConfigFields]
+) -> Call[TopicPut]:
     """Create a topic, or replace its whole config: fields not given are reset to their defaults.
 
     A program that declares its topics when it starts uses `ensure_topic`: a put would undo what
@@ -103,15 +105,18 @@ def put_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
 
     Args:
         topic: ASCII letters, digits and `. _ : -`, 255 at most, a letter or digit first.
+        if_version: The `config_version` that the topic must have for the change to be made; None
+            for any.
         config: `type="queue"` makes a queue; a topic with records never changes its type.
 
     Raises:
+        ConfigChanged: `if_version`, and the config is of another version: `detail` has it.
         TypeError: A config field is unknown.
         InvalidRequest: A name or value is out of bounds.
         TopicExistsIncompatible: The topic exists and is of the other type.
         Throttled: The server has as many topics as it may have.
     """
-    return call(PUT_TOPIC, topic, body=known_config(config))
+    return call(PUT_TOPIC, topic, query=given(if_version=if_version), body=known_config(config))
 
 
 def ensure_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicEnsured]:
@@ -134,16 +139,24 @@ def ensure_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicEnsure
     return call(ENSURE_TOPIC, topic, body=known_config(config))
 
 
-def patch_topic(topic: str, **config: Unpack[ConfigFields]) -> Call[TopicPut]:
+def patch_topic(
+    topic: str, *, if_version: str | None = None, **config: Unpack[ConfigFields]
+) -> Call[TopicPut]:
     """Change the given config fields of a topic and leave the others; None sets null.
 
+    Args:
+        topic: Its name.
+        if_version: As in `put_topic`.
+        config: The fields to change.
+
     Raises:
+        ConfigChanged: `if_version`, and the config is of another version: `detail` has it.
         TypeError: A config field is unknown, or is `paused`: see `pause` and `resume`.
         TopicNotFound: There is no such topic; a patch creates none.
     """
     if "paused" in config:
         raise TypeError("paused cannot be changed as config: call pause() or resume()")
-    return call(PATCH_TOPIC, topic, body=known_config(config))
+    return call(PATCH_TOPIC, topic, query=given(if_version=if_version), body=known_config(config))
 
 
 def topic(topic: str, *, touch: bool = True) -> Call[TopicState]:

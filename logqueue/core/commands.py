@@ -62,10 +62,14 @@ class PutTopic(Command[PutResult], frozen=True):
     """Create a topic or replace its whole config. `config` is resolved.
 
     An existing topic keeps its `paused`, which only `SetPaused` changes.
+
+    Attributes:
+        if_version: The version that the present config must have; None for any, or no topic.
     """
 
     topic: str
     config: TopicOptions
+    if_version: str | None = None
 
 
 class EnsureTopic(Command[EnsureResult], frozen=True):
@@ -87,10 +91,12 @@ class PatchTopic(Command[PutResult], frozen=True):
     Attributes:
         changes: The decoded patch: null sets a field back to its default, objects are merged,
             fields that no config has are ignored, and so is `paused`: see `SetPaused`.
+        if_version: As of `PutTopic`.
     """
 
     topic: str
     changes: Mapping[str, Any]
+    if_version: str | None = None
 
 
 class SetPaused(Command[PutResult], frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from hashlib import blake2b
 from math import isfinite
 from typing import Annotated, Any, Literal
 
@@ -144,6 +145,15 @@ class TopicOptions(msgspec.Struct, frozen=True):
         if self.on_exhausted is not None:
             return self.on_exhausted
         return "dead_letter" if self.dead_letter is not None else None
+
+    @property
+    def version(self) -> str:
+        """Names this config: another one has another version, an equal one the same.
+
+        `paused` does not count. It is state that operators change while others edit the config.
+        """
+        counted = msgspec.structs.replace(self, paused=False)
+        return blake2b(msgspec.json.encode(counted), digest_size=8).hexdigest()
 
     def resolved(self) -> TopicOptions:
         """This config with clamps applied and the durability class spelled out.

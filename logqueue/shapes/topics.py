@@ -89,6 +89,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
         bytes: Their size.
         queue: None for logs.
         log_id: Another one for a topic that is deleted and recreated, and for other data.
+        config_version: Names this config; a change can be made to depend on it.
     """
 
     topic: str
@@ -104,6 +105,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_read_ts: int | None
     queue: QueueCounters | None = None
     log_id: str = ""
+    config_version: str = ""
     performance: Performance = {}
 
 
@@ -143,11 +145,16 @@ class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicPut(msgspec.Struct, frozen=True, kw_only=True):
-    """Reply to creating a topic or changing its config."""
+    """Reply to creating a topic or changing its config.
+
+    Attributes:
+        config_version: Names the config that the topic has now.
+    """
 
     topic: str
     config: TopicConfig
     created: bool = False
+    config_version: str = ""
     performance: Performance = {}
 
 
@@ -165,12 +172,14 @@ class TopicEnsured(msgspec.Struct, frozen=True, kw_only=True):
         created: Whether this call created it.
         differs: Per config member that was sent and differs; empty when the topic is as wanted.
         config: The config that the topic has.
+        config_version: Names that config.
     """
 
     topic: str
     config: TopicConfig
     created: bool = False
     differs: dict[str, Drift] = {}
+    config_version: str = ""
     performance: Performance = {}
 
 

@@ -41,6 +41,11 @@ def test_configure_changes_what_is_named_only(client: Client, queue: str, cli: C
     assert cli("configure", queue, "--lease", "5m", "--set", "max_in_flight=2").status == 0
     config = client.topic(queue).config
     assert (config.lease_ms, config.max_in_flight, config.max_deliveries) == (300_000, 2, 3)
+    version = cli("stats", queue, "--json").json["config_version"]
+    assert cli("configure", queue, "--lease", "6m", "--if-version", version).status == 0
+    again = cli("configure", queue, "--lease", "7m", "--if-version", version)
+    assert again.status == 1 and "has changed since version" in again.err
+    assert client.topic(queue).config.lease_ms == 360_000
 
 
 def test_ensure_creates_then_compares_and_changes_nothing(

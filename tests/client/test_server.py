@@ -63,6 +63,17 @@ def test_the_life_of_a_topic(client: Client, topic: str) -> None:
     assert absent.value.code == "topic_not_found" and absent.value.status == 404
 
 
+def test_a_config_is_changed_in_the_version_that_was_read(client: Client, topic: str) -> None:
+    version = client.put_topic(topic, cap_records=5).config_version
+    client.patch_topic(topic, if_version=version, cap_records=6)
+    for change in (client.put_topic, client.patch_topic):
+        with pytest.raises(errors.ConfigChanged) as caught:
+            change(topic, if_version=version, cap_records=7)
+        assert caught.value.detail is not None
+        assert caught.value.detail["config"]["cap_records"] == 6
+    assert client.topic(topic).config.cap_records == 6
+
+
 def test_a_topic_is_ensured_and_never_changed_by_that(client: Client, topic: str) -> None:
     wanted: ConfigFields = {"type": "queue", "max_deliveries": 4, "dead_letter": f"{topic}.dead"}
     assert client.ensure_topic(topic, **wanted).created

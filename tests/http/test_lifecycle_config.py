@@ -207,6 +207,41 @@ def test_patch_bodies(
         refused(reply, status, code)
 
 
+def test_the_second_of_two_editors_is_refused(api: Api, topic: str) -> None:
+    """Both have read the same version; PUT and PATCH alike."""
+    first = ok(api.put(topic, type="queue", dead_letter="dead"), 201)["config_version"]
+    assert ok(api.state(topic))["config_version"] == first
+    path = f"/v0/topics/{topic}?if_version="
+    changed = ok(api.json("PATCH", path + first, {"max_deliveries": 3}))
+    second = changed["config_version"]
+    assert second != first == ok(api.put(topic, type="queue", dead_letter="dead"))["config_version"]
+    ok(api.patch(topic, max_deliveries=3))
+    for method in ("PUT", "PATCH"):
+        reply = api.json(method, path + first, {"type": "queue", "max_deliveries": 9})
+        detail = refused(reply, 412, "config_changed")
+        assert (detail["topic"], detail["config_version"]) == (topic, second)
+        assert detail["config"] == config_of(api, topic) == changed["config"]
+    third = ok(api.json("PUT", path + second, {"type": "queue"}))["config_version"]
+    assert third not in (first, second)
+    assert ok(api.json("POST", f"/v0/topics/{topic}/ensure", {}))["config_version"] == third
+
+
+def test_pausing_is_not_a_change_of_config(api: Api, queue: str) -> None:
+    version = ok(api.state(queue))["config_version"]
+    ok(api.pause(queue))
+    assert ok(api.state(queue))["config_version"] == version
+    path = f"/v0/topics/{queue}?if_version={version}"
+    ok(api.json("PATCH", path, {"max_deliveries": 3}))
+    assert config_of(api, queue)["paused"] is True
+
+
+def test_a_version_of_a_topic_that_is_gone(api: Api, topic: str) -> None:
+    path = f"/v0/topics/{topic}?if_version=5d8f0c41b6a2e973"
+    detail = refused(api.json("PUT", path, {}), 412, "config_changed")
+    assert detail == {"topic": topic, "config_version": None, "config": None}
+    refused(api.json("PATCH", path, {}), 404, "topic_not_found", {"topic": topic})
+
+
 def test_a_tighter_cap_acts_at_once(api: Api, topic: str) -> None:
     """Also by PATCH."""
     api.make_log(topic)

@@ -30,7 +30,9 @@ def ensure_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd
     return cmd.EnsureTopic(topic, config.resolved(), frozenset(sent))
 
 
-def patch_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.PatchTopic:
+def patch_command(
+    topic: str, body: bytes, ignore: Ignore | None = None, if_version: str | None = None
+) -> cmd.PatchTopic:
     """The command of a merge patch; its fields' types are checked once they are merged.
 
     Raises:
@@ -39,4 +41,4 @@ def patch_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.
     changes: dict[str, Any] = decode(_patch, body)
     if ignore is not None:
         note_unknown(TopicOptions, body, ignore)
-    return cmd.PatchTopic(topic, changes)
+    return cmd.PatchTopic(topic, changes, if_version)

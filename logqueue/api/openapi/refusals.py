@@ -44,6 +44,11 @@ EXAMPLES: tuple[LogqueueError, ...] = (
         "topic 'transcode' still holds 2 records", {"topic": "transcode", "count": 2}
     ),
     errors.NotAQueue.named("orders"),
+    errors.ConfigChanged(
+        "the config of topic 'transcode' has changed since it was read: look at the present "
+        "config, and send the change again with its version",
+        {"topic": "transcode", "config_version": "5d8f0c41b6a2e973", "config": {"type": "queue"}},
+    ),
     errors.KeyConflict("a waiting job has this key", {"key": "user-17"}),
     errors.EpochConflict("epoch 9 of producer 'etl' does not follow 7"),
     errors.PayloadTooLarge("the body is over the limit of 67108864 bytes"),

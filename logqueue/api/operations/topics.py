@@ -8,12 +8,15 @@ from logqueue import shapes
 from logqueue.api.operations.row import (
     COPYING,
     PAGING,
+    TEXT,
     Body,
     Operation,
+    Parameter,
     flag,
 )
 from logqueue.core import commands as cmd
 from logqueue.errors import (
+    ConfigChanged,
     RouterCycle,
     TopicExistsIncompatible,
     TopicNotEmpty,
@@ -74,6 +77,12 @@ COUNTERS = {
     "oldest_ready_ms": 72,
 }
 
+IF_VERSION = Parameter(
+    "if_version",
+    TEXT,
+    "Change the config only if its present version, `config_version` of replies, is this one.",
+)
+
 OPERATIONS = (
     Operation(
         name="list_topics",
@@ -120,6 +129,7 @@ OPERATIONS = (
         text="Replaces the whole config: a member left out is reset to its default. Only `paused` "
         "is kept: it applies when the topic is created; later use `pause` and `resume`. To "
         "declare a topic without changing it, use `ensure`. An empty body means `{}`.",
+        query=(IF_VERSION,),
         body=TopicOptions,
         asks={
             "type": "queue",
@@ -134,10 +144,11 @@ OPERATIONS = (
             "topic": "transcode",
             "created": True,
             "config": CONFIG,
+            "config_version": "5d8f0c41b6a2e973",
             "performance": {"server_total_ms": 1.65},
         },
         statuses=(200, 201),
-        errors=(TopicExistsIncompatible, RouterCycle, *COPYING),
+        errors=(TopicExistsIncompatible, RouterCycle, ConfigChanged, *COPYING),
         creates=True,
     ),
     Operation(
@@ -160,6 +171,7 @@ OPERATIONS = (
             "count": 1,
             "bytes": 29,
             "config": CONFIG,
+            "config_version": "5d8f0c41b6a2e973",
             "effective_priority": 500,
             "last_write_ts": 1795211102560,
             "last_read_ts": 1795211102632,
@@ -204,6 +216,7 @@ OPERATIONS = (
         text="A JSON merge patch (RFC 7386): only the given members change, objects are merged, "
         "null resets a member to its default. The resulting config must be valid. `paused` cannot "
         "be changed here.",
+        query=(IF_VERSION,),
         body=TopicOptions,
         asks={"max_in_flight": 50, "retry_backoff": {"kind": "exponential", "base_ms": 500}},
         reply=shapes.TopicPut,
@@ -211,9 +224,10 @@ OPERATIONS = (
             "topic": "transcode",
             "created": False,
             "config": CONFIG,
+            "config_version": "5d8f0c41b6a2e973",
             "performance": {"server_total_ms": 1.12},
         },
-        errors=(TopicNotFound, TopicExistsIncompatible, RouterCycle, *COPYING),
+        errors=(TopicNotFound, TopicExistsIncompatible, RouterCycle, ConfigChanged, *COPYING),
     ),
     Operation(
         name="ensure_topic",
@@ -236,6 +250,7 @@ OPERATIONS = (
             "created": False,
             "differs": {"max_deliveries": {"have": 5, "want": 4}},
             "config": CONFIG,
+            "config_version": "5d8f0c41b6a2e973",
             "performance": {"server_total_ms": 0.12},
         },
         statuses=(200, 201),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+import msgspec
 from msgspec.structs import replace
 
 from logqueue import events as ev
@@ -23,6 +24,7 @@ from logqueue.core.selection import still_matching
 from logqueue.core.state import State
 from logqueue.core.topic import Remembered, Topic
 from logqueue.errors import (
+    ConfigChanged,
     LogqueueError,
     NotAQueue,
     TopicExistsIncompatible,
@@ -41,6 +43,7 @@ def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision[cmd.Put
     require_topic_name(command.topic)
     command.config.require_targets(command.topic)
     topic: Topic | None = state.topics.get(command.topic)
+    _require_version(command.topic, topic, command.if_version)
     if topic is None:
         created = new_topic(state, command.topic, command.config, now)
         return Decision([created], cmd.PutResult(True, created.config))
@@ -52,6 +55,35 @@ def put_topic(state: State, command: cmd.PutTopic, now: int) -> Decision[cmd.Put
     if not becomes_queue:
         config = replace(config, paused=topic.config.paused)
     return Decision(_configured(state, topic, config, now), cmd.PutResult(False, config))
+
+
+def _require_version(name: str, topic: Topic | None, version: str | None) -> None:
+    """Refuse a change that was made for another config than the present one.
+
+    Raises:
+        ConfigChanged: The topic has another config, or does not exist.
+    """
+    if version is None:
+        return
+    if topic is None:
+        raise ConfigChanged(
+            f"topic {quoted(name)} does not exist, so its config does not have version "
+            f"{quoted(version[:80])}",
+            {"topic": name, "config_version": None, "config": None},
+        )
+    config = topic.config
+    if config.version != version:
+        raise ConfigChanged(
+            f"the config of topic {quoted(name)} has changed since version "
+            f"{quoted(version[:80])}: look at the present config, and send the change again with "
+            "its version",
+            {
+                "topic": name,
+                "config_version": config.version,
+                "config": msgspec.to_builtins(config),
+            },
+            names=[target for target in (config.dead_letter, config.archive) if target is not None],
+        )
 
 
 def ensure_topic(state: State, command: cmd.EnsureTopic, now: int) -> Decision[cmd.EnsureResult]:
@@ -138,9 +170,11 @@ def patch_topic(state: State, command: cmd.PatchTopic, now: int) -> Decision[cmd
     """Change some fields of a config.
 
     Raises:
+        ConfigChanged: The present config has another version than the command names.
         InvalidRequest: The result is not a valid config.
     """
     topic = state.topic(command.topic)
+    _require_version(command.topic, topic, command.if_version)
     config = topic.config.merged(command.changes).resolved()
     return put_topic(state, cmd.PutTopic(command.topic, config), now)
 

@@ -51,13 +51,16 @@ class TopicRoutes:
         require_targets_allowed(request.key, config.dead_letter, config.archive)
         if config.paused:
             self._name_paused(request, config.paused)
-        return dispatcher.submit(cmd.PutTopic(request.name, config), _configured, request)
+        command = cmd.PutTopic(request.name, config, request.query.get("if_version"))
+        return dispatcher.submit(command, _configured, request)
 
     @serves("patch_topic")
     def patch(self, request: HttpRequest) -> PendingReply:
         """`PATCH /v0/topics/:topic`: change the named fields of the config."""
         dispatcher = self._service.require_serving()
-        command = topic_bodies.patch_command(request.name, request.body, request.ignore)
+        command = topic_bodies.patch_command(
+            request.name, request.body, request.ignore, request.query.get("if_version")
+        )
         changes = command.changes
         if "paused" in changes:
             self._name_paused(request, changes["paused"])
@@ -318,6 +321,7 @@ def _configured(request: HttpRequest, result: cmd.PutResult, spent: Spent) -> Re
         "topic": request.name,
         "created": result.created,
         "config": replies.config_members(result.config, request.allows),
+        "config_version": result.config.version,
     }
     return reply_with(request, members, 201 if result.created else 200)
 
@@ -332,6 +336,7 @@ def _ensured(request: HttpRequest, result: cmd.EnsureResult, spent: Spent) -> Re
             for field, (_, want) in result.differs.items()
         },
         "config": config,
+        "config_version": result.config.version,
     }
     return reply_with(request, members, 201 if result.created else 200)
 

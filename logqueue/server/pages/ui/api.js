@@ -131,8 +131,8 @@ async function errorOf(response) {
   } catch {
     // A proxy, perhaps: its status has to do.
   }
-  const {code = "unexpected", message = `the server answered ${response.status}`, ...rest} = problem;
-  return new ApiError(response.status, code, message, rest);
+  const {code = "unexpected", message = `the server answered ${response.status}`} = problem;
+  return new ApiError(response.status, code, message, problem.detail ?? null);
 }
 
 function keyFromUser(message) {
