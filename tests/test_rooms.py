@@ -106,7 +106,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "server.service",
         "server.storage",
     ),
-    "server.runtime": (*CORE, "model.clock", "wal", "replica", "server.*"),
+    "server.runtime": (*CORE, *SEGMENTS, "model.clock", "replica", "server.*"),
     "server.serve": ("version", "extras", *API, "wal", "model.clock", "replica", "server.*"),
     "client": ("version", *CLIENT),
     "worker": (*WORKER, "extras"),

@@ -9,13 +9,13 @@ The files are the queue: nothing is kept in memory, however long the store is aw
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import Protocol
 
 import msgspec
 
 from logqueue.replica.chain import LOGS, LogPlace
 from logqueue.replica.chunk import ChunkRun, LogName
+from logqueue.segments.history import SealedSegment, sealed_segments
 from logqueue.segments.index import IndexBuilder, encode_index
 from logqueue.segments.known import KnownTopics
 from logqueue.segments.self_contained import is_self_contained
@@ -39,22 +39,6 @@ FEED_BYTES = 256 << 10
 
 class FramesMissing(Exception):
     """The segment files do not have what follows; the message says where."""
-
-
-class SealedSegment(msgspec.Struct, frozen=True):
-    """A segment that takes no more frames.
-
-    Attributes:
-        id: Of the segment.
-        first: Number of its first frame.
-        last: Number of its last frame.
-        bytes: Of its file.
-    """
-
-    id: int
-    first: int
-    last: int
-    bytes: int
 
 
 class SegmentContent(msgspec.Struct, frozen=True):
@@ -241,13 +225,7 @@ class JournalFrames:
 
     def sealed(self, log: LogName) -> list[SealedSegment]:
         """See FrameSource."""
-        written = self._logs[log].written
-        infos = self._logs[log].segments()
-        return [
-            SealedSegment(info.id, info.first, info.last, info.bytes)
-            for info, successor in pairwise(infos)
-            if successor.header_durable and info.last <= written
-        ]
+        return sealed_segments(self._logs[log])
 
     def content(self, log: LogName, id: int) -> SegmentContent:
         """See FrameSource."""

@@ -1,22 +1,23 @@
 """What a writer does besides chunks: sealed segments, the manifest, the collector.
 
-Owns: which segments are due, where reading begins, what earlier moments need, and the order of all
-that: a segment is there before the manifest lists it, the boundary is moved before anything is
-deleted. Must not know: how chunks are committed (writing.py).
+Owns: an object store as a place for the sealed segments of both logs, where reading begins, what
+earlier moments need, and the order of all that: a segment is there before the manifest lists it,
+the boundary is moved before anything is deleted. Must not know: which segments are due and in which
+order (`logqueue.segments.history`), how chunks are committed (writing.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
-from logqueue.replica.chain import LOGS, ChainEnd
+from logqueue.replica.chain import LOGS, ChainEnd, chain_start
 from logqueue.replica.chunk import ChunkHeader, LogName, chunk_key
 from logqueue.replica.collecting import (
     DELETE_TOGETHER,
@@ -24,7 +25,7 @@ from logqueue.replica.collecting import (
     read_chunk_header,
     segment_keys,
 )
-from logqueue.replica.frame_source import FrameSource, SealedSegment
+from logqueue.replica.frame_source import FrameSource
 from logqueue.replica.manifest import (
     MANIFEST_KEY,
     KeepMark,
@@ -42,9 +43,13 @@ from logqueue.replica.object_store import (
     StoreUnavailable,
 )
 from logqueue.replica.reading import ReplicaDamaged, ReplicaReader, StoredManifest
-
-SEGMENTS_TOGETHER = 64
-"""Segments that share a change of the manifest, at most."""
+from logqueue.segments.history import (
+    TOGETHER,
+    HistoryBounds,
+    SealedSegment,
+    is_known_time,
+    keep_history,
+)
 
 MANIFEST_EVERY_S = 2.0
 MARKS_MAX = 32
@@ -93,10 +98,11 @@ class UpkeepStats:
 
 
 class ReplicaUpkeep:
-    """Keeps the segments and the manifest of one writer up to date.
+    """Keeps the segments and the manifest of one writer up to date. It is a `HistoryPlace`.
 
     Attributes:
         stored: The manifest as this writer has read or written it last.
+        listed: How many segments the manifest lists, and their bytes.
         facts: Of chunks that are not collected, by number, as far as they are known. The writer
             adds those that it commits.
         stats: Counters.
@@ -112,10 +118,13 @@ class ReplicaUpkeep:
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
         keep_ms: int,
+        history: HistoryBounds | None,
         readers_s: float,
     ) -> None:
         """See ReplicaWriter."""
         self.stored = stored
+        self._newest = newest_listed(stored.manifest)
+        self.listed = _listed(stored.manifest)
         self.facts: dict[int, ChunkFacts] = {}
         self.stats = UpkeepStats()
         self._store = store
@@ -124,6 +133,7 @@ class ReplicaUpkeep:
         self._clock_ms = clock_ms
         self._monotonic = monotonic
         self._keep_ms = keep_ms
+        self._history = history
         self._readers_s = readers_s
         # Segments that are in the store and not in the manifest yet.
         self._uploads: list[SegmentEntry] = []
@@ -136,6 +146,10 @@ class ReplicaUpkeep:
         # What writers before have left: once the boundary has come to where this one began.
         self._sweep: Iterator[str] | None = None
         self._sweep_from: int | None = stored.manifest.start_chunk
+        # The chain and what the state needs, as of the latest step; what is under way.
+        self._end: ChainEnd = chain_start(stored.manifest)
+        self._kept_from: Mapping[LogName, int] = {}
+        self._keeping: Iterator[None] | None = None
 
     @property
     def reading_began_at(self) -> float:
@@ -144,7 +158,7 @@ class ReplicaUpkeep:
 
     def may_drop_before(self, log: LogName) -> int:
         """See ReplicaWriter."""
-        newest = newest_listed(self.stored.manifest).get(log, 0)
+        newest = self._newest.get(log, 0)
         return newest + 1 if newest else 0
 
     def step(self, end: ChainEnd, kept_from: Mapping[LogName, int]) -> bool:
@@ -162,37 +176,56 @@ class ReplicaUpkeep:
             ManifestLost: Another writer has the manifest.
             StoreError, OSError: As the store and the disk do.
         """
+        self._end, self._kept_from = end, kept_from
         if self._is_stale:
             self._read_again()
-        is_full = len(self._uploads) >= SEGMENTS_TOGETHER
-        due = None if is_full else self._due(end)
-        if due is not None:
-            self._upload(*due, end)
+        keeping, self._keeping = self._keeping or keep_history(self, self._source.sealed), None
+        for _ in keeping:
+            self._keeping = keeping
             return True
-        now = self._monotonic()
-        if is_full or now >= self._changed_at + MANIFEST_EVERY_S:
-            self._changed_at = now
-            if self.change(lambda manifest: self._tidied(manifest, end, kept_from)):
-                return True
-        return self._collect()
+        return False
+
+    # -- as a HistoryPlace -----------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """See HistoryPlace."""
+        return len(self._uploads)
+
+    def has(self, log: LogName, id: int) -> bool:
+        """See HistoryPlace."""
+        if id < self.may_drop_before(log):
+            return True
+        return any((entry.log, entry.id) == (log, id) for entry in self._uploads)
+
+    def is_settled(self, log: LogName, segment: SealedSegment) -> bool:
+        """See HistoryPlace.
+
+        Its successor has begun in a committed chunk: every writer that continues this chain has
+        then sealed it at the same frame.
+        """
+        place = self._end.places.get(log)
+        return place is not None and segment.id < place.segment
+
+    def put(self, log: LogName, segment: SealedSegment) -> Iterator[None]:
+        """See HistoryPlace."""
+        self._upload(log, segment, self._end)
+        yield
+
+    def enlist(self) -> Iterator[None]:
+        """See HistoryPlace: a change of the manifest, now and then."""
+        while self.waiting >= TOGETHER or self._monotonic() >= self._changed_at + MANIFEST_EVERY_S:
+            self._changed_at = self._monotonic()
+            if not self.change(lambda manifest: self._tidied(manifest, self._end, self._kept_from)):
+                return
+            yield
+
+    def retire(self) -> Iterator[None]:
+        """See HistoryPlace: what the manifest no longer names is deleted."""
+        while self._collect():
+            yield
 
     # -- segments --------------------------------------------------------------------------------
-
-    def _due(self, end: ChainEnd) -> tuple[LogName, SealedSegment] | None:
-        """The next segment to upload.
-
-        It counts as sealed when its successor has begun in a committed chunk: every writer that
-        continues this chain has then sealed it at the same frame.
-        """
-        for log in LOGS:
-            place = end.places.get(log)
-            if place is not None:
-                uploaded = [entry.id for entry in self._uploads if entry.log == log]
-                known = max([self.may_drop_before(log) - 1, *uploaded])
-                for segment in self._source.sealed(log):
-                    if known < segment.id < place.segment:
-                        return log, segment
-        return None
 
     def _upload(self, log: LogName, segment: SealedSegment, end: ChainEnd) -> None:
         content = self._source.content(log, segment.id)
@@ -286,8 +319,9 @@ class ReplicaUpkeep:
         """Go on with a manifest that is in the store, and names this writer."""
         before, now = self.stored.manifest, stored.manifest
         self.stored = stored
+        self._newest = newest = newest_listed(now)
+        self.listed = _listed(now)
         self._is_stale = False
-        newest = newest_listed(now)
         self._uploads = [e for e in self._uploads if e.id > newest.get(e.log, 0)]
         if now.start_chunk > self._starts[-1][1]:
             self._starts.append((self._monotonic(), now.start_chunk))
@@ -355,26 +389,47 @@ class ReplicaUpkeep:
         return msgspec.structs.replace(manifest, marks=(*marks, mark))
 
     def _retired(self, manifest: ReplicaManifest) -> ReplicaManifest:
-        """Without the segments that no moment needs that is kept."""
+        """Without the segments that no moment needs that is kept, as far as they are not kept as
+        history."""
         horizon = self._clock_ms() - self._keep_ms
         past = [mark for mark in manifest.marks if mark.at <= horizon]
         if not self._keep_ms or not past:
             return manifest
-        needed = past[-1]
-        newest = newest_listed(manifest)
         # The newest of each log says where the next one begins, so it stays.
-        segments = tuple(
+        newest = newest_listed(manifest)
+        needless = [
             entry
             for entry in manifest.segments
-            if entry.id >= min(needed.kept_from.get(entry.log, 0), newest[entry.log])
-        )
+            if entry.id < min(past[-1].kept_from.get(entry.log, 0), newest[entry.log])
+        ]
+        gone = self._too_much(needless, sum(entry.bytes for entry in manifest.segments))
         marks = manifest.marks[len(past) - 1 :]
-        if len(segments) == len(manifest.segments):
+        if self._history is not None:
+            marks = (*_still_true(_thinned(past[:-1]), gone, newest), *marks)
+        if not gone:
             return msgspec.structs.replace(manifest, marks=marks)
-        reach = max(manifest.reaches_back_to, needed.at)
+        segments = tuple(e for e in manifest.segments if (e.log, e.id) not in gone)
+        reach = max(manifest.reaches_back_to, marks[0].at)
         return msgspec.structs.replace(
             manifest, segments=segments, marks=marks, reaches_back_to=reach
         )
+
+    def _too_much(
+        self, needless: Sequence[SegmentEntry], total: int
+    ) -> frozenset[tuple[LogName, int]]:
+        """Those of the segments that no moment needs that go now, the oldest first."""
+        bounds, now = self._history, self._clock_ms()
+        rest = {log: deque(entry for entry in needless if entry.log == log) for log in LOGS}
+        gone: set[tuple[LogName, int]] = set()
+        while any(rest.values()):
+            oldest = [(_ended_at(entries, now), log) for log, entries in rest.items() if entries]
+            at, log = min(oldest)
+            if bounds is not None and not bounds.are_exceeded(at, total, now):
+                break
+            entry = rest[log].popleft()
+            total -= entry.bytes
+            gone.add((log, entry.id))
+        return frozenset(gone)
 
     # -- the collector ---------------------------------------------------------------------------
 
@@ -402,6 +457,34 @@ class ReplicaUpkeep:
             self._garbage.popleft()
         self.stats.collected += len(keys)
         return bool(keys)
+
+
+def _ended_at(entries: Iterable[SegmentEntry], now: int) -> int:
+    """When the first of some segments ended, as far as that is known: it is not younger than those
+    that came after it."""
+    return next((entry.at for entry in entries if is_known_time(entry.at, now)), now)
+
+
+def _still_true(
+    marks: Iterable[KeepMark],
+    gone: Collection[tuple[LogName, int]],
+    newest: Mapping[LogName, int],
+) -> list[KeepMark]:
+    """The marks whose moments need none of the segments that go."""
+    return [
+        mark
+        for mark in marks
+        if all(id < min(mark.kept_from.get(log, 0), newest[log]) for log, id in gone)
+    ]
+
+
+def _thinned(marks: Sequence[KeepMark]) -> Sequence[KeepMark]:
+    """Fewer marks of long ago: a moment may need what the mark before says, which is more."""
+    return marks if len(marks) <= 2 * MARKS_MAX else marks[::2]
+
+
+def _listed(manifest: ReplicaManifest) -> tuple[int, int]:
+    return len(manifest.segments), sum(entry.bytes for entry in manifest.segments)
 
 
 def newest_listed(manifest: ReplicaManifest) -> dict[LogName, int]:

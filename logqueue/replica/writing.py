@@ -44,6 +44,7 @@ from logqueue.replica.upkeep import (
     facts_of,
     is_same_writer,
 )
+from logqueue.segments.history import HistoryBounds
 
 CHUNK_BYTES_MAX = 8 << 20
 CHUNKS_BEHIND_MAX = 1024
@@ -136,6 +137,7 @@ class ReplicaWriter:
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
         keep_ms: int = 0,
+        history: HistoryBounds | None = None,
         chunk_bytes_max: int = CHUNK_BYTES_MAX,
         readers_s: float = READERS_S,
     ) -> None:
@@ -148,6 +150,7 @@ class ReplicaWriter:
             clock_ms: The clock of the events, ms since the epoch.
             monotonic: A clock for durations, in seconds.
             keep_ms: How far back any moment can be restored, in ms; 0 for as far as there is.
+            history: What is kept of segments that none of these moments needs; None for nothing.
             chunk_bytes_max: Of a chunk, in bytes, unless one frame is larger.
             readers_s: How long chunks stay that segments have replaced, so that those who are
                 reading them need not begin again, in seconds.
@@ -181,6 +184,7 @@ class ReplicaWriter:
             clock_ms=clock_ms,
             monotonic=monotonic,
             keep_ms=keep_ms,
+            history=history,
             readers_s=readers_s,
         )
 
@@ -201,6 +205,11 @@ class ReplicaWriter:
     def upkeep_stats(self) -> UpkeepStats:
         """Counters of segments, and of what was collected."""
         return self._upkeep.stats
+
+    @property
+    def listed(self) -> tuple[int, int]:
+        """How many sealed segments the replica has, and their bytes."""
+        return self._upkeep.listed
 
     @property
     def waiting_bytes(self) -> int:

@@ -1,7 +1,8 @@
 """Which segments of both logs there are in some directories, and their bytes.
 
-Owns: data directories, archives and copies of either, alone or together; one read of a place that a
-server may be writing to. Takes no lock and changes nothing. Must not know: what is read of them.
+Owns: data directories, archives and copies of either, alone or together, and what they have beside
+a replica; one read of a place that a server may be writing to. Takes no lock and changes nothing.
+Must not know: what is read of them, stores.
 
 A directory holds `jobs/` and `leases/` with segment files `00000000000000000007.wal`; beside a file
 there may be its index, `00000000000000000007.wal.idx`. A data directory and its archive are of one
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -151,6 +152,50 @@ class Catalog(NamedTuple):
         return [(low + 1, high - 1) for low, high in pairwise(ids) if high > low + 1]
 
 
+def merged(catalogs: Sequence[Catalog]) -> Catalog:
+    """What several places have of one log. A segment that several have counts where it is sealed,
+    and else where it has the most bytes.
+
+    Args:
+        catalogs: At least one.
+
+    Raises:
+        CatalogError: They are of different logs.
+    """
+    found: dict[LogName, dict[int, SegmentFile]] = {"jobs": {}, "leases": {}}
+    firsts: dict[LogName, SegmentFile] = {}
+    for catalog in catalogs:
+        for file in (*catalog.jobs, *catalog.leases):
+            first = firsts.setdefault(file.log, file)
+            if first.index.identity != file.index.identity:
+                raise _different(first.path, first.index.identity, file.path, file.index.identity)
+            other = found[file.log].get(file.segment)
+            if other is None or _rank(file) > _rank(other):
+                found[file.log][file.segment] = file
+    jobs, leases = (_in_order(found[log]) for log in LOGS)
+    return Catalog(catalogs[0].identity, jobs, leases)
+
+
+def _rank(file: SegmentFile) -> tuple[bool, int]:
+    return file.is_sealed, file.index.bytes
+
+
+def _in_order(files: Mapping[int, SegmentFile]) -> list[SegmentFile]:
+    """Ascending; all but the newest are sealed."""
+    newest = max(files, default=0)
+    return [
+        msgspec.structs.replace(file, is_sealed=file.is_sealed or id < newest)
+        for id, file in sorted(files.items())
+    ]
+
+
+def _different(one: str, identity: str, other: str, other_identity: str) -> CatalogError:
+    return CatalogError(
+        f"{one} and {other} are of different logs ({identity} and {other_identity}); read one log "
+        "at a time"
+    )
+
+
 def read_segment(path: str | Path, length: int | None = None) -> bytes:
     """The bytes of a segment file.
 
@@ -211,9 +256,8 @@ class _Opening:
             for found in _segments_in(Path(directory)):
                 first = identities.setdefault(found.log, found)
                 if first.identity != found.identity:
-                    raise CatalogError(
-                        f"{first.path} and {found.path} are of different logs ("
-                        f"{first.identity} and {found.identity}); read one log at a time"
+                    raise _different(
+                        str(first.path), first.identity, str(found.path), found.identity
                     )
                 self._found[found.log].setdefault(found.segment, []).append(found)
         if not identities:

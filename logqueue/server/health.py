@@ -100,8 +100,8 @@ def _storage(service: Service, metrics: Metrics) -> Iterator[HealthFinding]:
             f"Damage was set aside at the start: {losses[0]}.",
             "Compare with a backup; see docs/operations.md, Damaged log.",
         )
-    archive = engine.segments.archive
-    if archive is not None and archive.is_failing:
+    history = engine.segments.history()
+    if history is not None and history.is_failing:
         yield _warn(
             "archive_failing",
             "Segments cannot be archived, so the logs keep them and grow.",

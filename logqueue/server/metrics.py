@@ -451,7 +451,7 @@ class Metrics(ev.RecordVisitor):
             return
         log = engine.journal.jobs
         stats = log.stats
-        archive = engine.segments.archive
+        history = engine.segments.history()
         payloads = engine.journal.payloads
         for name, value, text in (
             ("wal_frames", stats.frames, "Frames appended to the jobs log."),
@@ -467,12 +467,12 @@ class Metrics(ev.RecordVisitor):
             ("segment_served_bytes", self.segment_bytes_served, "Bytes of segments sent."),
             (
                 "archived_segments",
-                archive.archived if archive else 0,
+                history.arrived if history else 0,
                 "Segments that came into the archive.",
             ),
             (
                 "archive_failures",
-                archive.failures if archive else 0,
+                history.failures if history else 0,
                 "Failed tries to archive; nothing is dropped meanwhile.",
             ),
         ):
@@ -486,8 +486,8 @@ class Metrics(ev.RecordVisitor):
             ("wal_read_only", int(log.failure is not None), "1 after a failed write or sync."),
             ("wal_bytes", log.bytes_total, "Bytes of all jobs-log segments."),
             ("leases_wal_bytes", engine.journal.leases.bytes_total, "Bytes of the leases log."),
-            ("archive_segments", archive.count if archive else 0, "Segments in the archive."),
-            ("archive_bytes", archive.bytes_total if archive else 0, "Bytes of archived segments."),
+            ("archive_segments", history.segments if history else 0, "Segments in the archive."),
+            ("archive_bytes", history.bytes if history else 0, "Bytes of archived segments."),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, gauge)
         yield HistogramMetricFamily(

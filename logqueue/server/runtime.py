@@ -31,6 +31,7 @@ from logqueue.replica.opening import open_store
 from logqueue.replica.reading import ReplicaReader, ReplicaUnreadable
 from logqueue.replica.restoring import PARALLEL
 from logqueue.replica.writing import WriterFenced
+from logqueue.segments.history import HistoryBounds
 from logqueue.server.app import http_api
 from logqueue.server.engine.background import (
     archive_forever,
@@ -147,14 +148,19 @@ def open_core(
         _close(journal, archive)
         raise
     writer = replication.writer if replication is not None else None
-    segments = SegmentStore(journal.fs, journal.logs, archive, writer)
+    segments = SegmentStore(
+        journal.fs,
+        journal.logs,
+        archive,
+        writer,
+        archives_in_replica=settings.archives_in_replica,
+    )
     archiver: Archiver | None = None
     if archive is not None:
         archiver = Archiver(
             archive,
             segments,
-            max_age_ms=settings.archive_max_age_ms,
-            max_bytes=settings.archive_max_bytes,
+            _history_bounds(settings),
         )
     engine = Engine(journal, segments, clock, state, listeners, on_expired)
     return Core(engine, archiver, replication)
@@ -175,8 +181,8 @@ def _replay(
             logger.error("damage was set aside: %s", loss)
         journal.replay(state, progress)
         # Only now the logs are known to be sound; nothing on the disk was changed before.
-        if settings.archive_dir is not None:
-            archive = LogArchive.open(settings.archive_dir, journal.fs, journal.logs)
+        if settings.archive_directory is not None:
+            archive = LogArchive.open(settings.archive_directory, journal.fs, journal.logs)
         if replica is not None:
             replica.take_over(journal)
         begin_life(state, journal, clock.now_ms())
@@ -213,6 +219,10 @@ def read_state(settings: Settings, fs: FileSystem) -> State:
     finally:
         journal.close()
     return state
+
+
+def _history_bounds(settings: Settings) -> HistoryBounds:
+    return HistoryBounds(settings.archive_max_age_ms, settings.archive_max_bytes)
 
 
 def _quotas(settings: Settings) -> Quotas:
@@ -521,6 +531,7 @@ class Runtime:
                 "sync" if settings.replica_mode == "sync" else "async",
                 settings.replica_lag_ms,
                 settings.replica_keep,
+                _history_bounds(settings) if settings.archives_in_replica else None,
                 settings.discard_local,
                 self._succession.epoch if self._succession is not None else None,
             ),

@@ -94,7 +94,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         SEGMENT_BYTES_MAX,
     ),
     Option("verify_at_start", "read every byte of all segments at the start, before ready"),
-    Option("archive_dir", "log archive: directory for segments that the logs drop", "DIR"),
+    Option(
+        "archive_dir",
+        "log archive, for segments that the logs drop: a directory, or the URL of the replica",
+        "DIR|URL",
+    ),
     Option(
         "archive_max_age_ms",
         "age in ms at which archived segments are deleted; 0 = never",
@@ -147,10 +151,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "start from the replica although the data directory has a log that differs; the log of the "
         "directory is moved aside",
     ),
-    Option("standby", "follow the writer of the replica, and take over when asked to"),
+    Option("standby", "follow the writer of the replica; take over when promoted"),
     Option(
         "auto_promote",
-        "standby: take over when the heartbeat of the writer has stopped for so long; 0 = never",
+        "standby: take over once the writer's heartbeat has stopped for this time; 0 = never",
         "TIME",
         is_duration=True,
     ),
@@ -228,7 +232,7 @@ class Settings:
     data_dir: str = "logqueue-data"
     segment_max_bytes: int = 67_108_864
     verify_at_start: bool = False
-    archive_dir: str | None = None
+    archive_dir: str | None = field(default=None, repr=False)  # may carry credentials
     archive_max_age_ms: int = 0
     archive_max_bytes: int = 0
     replica: str | None = field(default=None, repr=False)  # may carry credentials
@@ -284,6 +288,9 @@ class Settings:
             values["host"], port = _split_host(given["host"])
             if port is not None and _host_decides_port(given, port):
                 values["port"] = port
+        if _is_url(values.get("archive_dir", "")):
+            # An archive in a store is the history of the replica that is there.
+            values.setdefault("replica", values["archive_dir"])
         settings = cls(**values)
         settings._refuse_two_key_lists()
         settings._refuse_open_doors()
@@ -300,6 +307,16 @@ class Settings:
     def asks_for_keys(self) -> bool:
         """Whether the server has keys, or reads them from a file."""
         return bool(self.api_keys) or self.keys_file is not None
+
+    @property
+    def archives_in_replica(self) -> bool:
+        """Whether the log archive is the history of the replica, not a directory."""
+        return _is_url(self.archive_dir or "")
+
+    @property
+    def archive_directory(self) -> str | None:
+        """The directory of the log archive; None when it has none."""
+        return None if self.archives_in_replica else self.archive_dir
 
     def _refuse_two_key_lists(self) -> None:
         if self.api_keys and self.keys_file is not None:
@@ -323,6 +340,20 @@ class Settings:
             raise SettingsError(
                 "LOGQUEUE_ARCHIVE_MAX_AGE_MS and LOGQUEUE_ARCHIVE_MAX_BYTES bound an archive, but "
                 "there is none: set LOGQUEUE_ARCHIVE_DIR too, or leave them out"
+            )
+        if not self.archives_in_replica:
+            return
+        if (self.archive_dir or "").rstrip("/") != (self.replica or "").rstrip("/"):
+            raise SettingsError(
+                "LOGQUEUE_ARCHIVE_DIR and LOGQUEUE_REPLICA are two URLs: an archive in a store is "
+                "the history of the replica there. Give both the same URL, or the archive a "
+                "directory"
+            )
+        if not self.replica_keep and (self.archive_max_age_ms or self.archive_max_bytes):
+            raise SettingsError(
+                "LOGQUEUE_REPLICA_KEEP is 0: the replica keeps every moment, so "
+                "LOGQUEUE_ARCHIVE_MAX_AGE_MS and LOGQUEUE_ARCHIVE_MAX_BYTES cannot bound its "
+                "history. Leave them out, or set LOGQUEUE_REPLICA_KEEP to a time such as 7d"
             )
 
     def _refuse_idle_replica(self, given: Mapping[str, _Given]) -> None:
@@ -382,7 +413,9 @@ def _parse(given: _Given) -> object:
         return _parse_key_list(given)
     if option.name == "allow_host":
         return _parse_names(given)
-    if option.name == "replica":
+    if option.name == "replica" or (
+        option.name == "archive_dir" and _is_url(str(given.value).strip())
+    ):
         return _parse_replica(given)
     if option.name == "advertise":
         return _parse_base_url(given)
@@ -463,6 +496,11 @@ def _parse_replica(given: _Given) -> str:
             " gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
         )
     return text
+
+
+def _is_url(text: str) -> bool:
+    """Whether a place is the URL of a store, well-formed or not, and not a directory."""
+    return "://" in text
 
 
 def _parse_base_url(given: _Given) -> str:

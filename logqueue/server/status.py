@@ -240,13 +240,13 @@ def _checkpoints(engine: Engine, settings: Settings) -> Checkpoints:
 
 
 def _archive(engine: Engine, settings: Settings) -> ArchiveUse | None:
-    archive = engine.segments.archive
-    if archive is None:
+    history = engine.segments.history()
+    if history is None:
         return None
     return ArchiveUse(
-        segments=archive.count,
-        bytes=archive.bytes_total,
-        failing=archive.is_failing,
+        segments=history.segments,
+        bytes=history.bytes,
+        failing=history.is_failing,
         max_bytes=settings.archive_max_bytes or None,
     )
 
@@ -320,7 +320,9 @@ def _changed(settings: Settings, replica_url: str | None) -> Iterable[ChangedSet
             if settings.keys_file is not None:
                 continue
             value, default = f"set ({len(settings.api_keys.keys)})", None
-        elif option.name == "replica":
+        elif option.name == "replica" or (
+            option.name == "archive_dir" and settings.archives_in_replica
+        ):
             value = replica_url or "set"
         yield ChangedSetting(
             name=option.variable, value=_shown(value), default=_shown(default) or None

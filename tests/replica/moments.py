@@ -17,6 +17,7 @@ from logqueue.replica.manifest import WriterInfo
 from logqueue.replica.object_store import ObjectExists, ObjectStore
 from logqueue.replica.takeover import create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter
+from logqueue.segments.history import HistoryBounds
 from logqueue.server.storage.journal import Journal
 from tests.core.world import World
 from tests.portrait import portrait
@@ -64,7 +65,13 @@ class WorldReplica:
     """
 
     def __init__(
-        self, store: ObjectStore, world: World, *, keep_ms: int, chunk_bytes_max: int
+        self,
+        store: ObjectStore,
+        world: World,
+        *,
+        keep_ms: int,
+        chunk_bytes_max: int,
+        bounds: HistoryBounds | None = None,
     ) -> None:
         """Take over; the replica is made if there is none."""
         self.store = store
@@ -86,6 +93,7 @@ class WorldReplica:
             clock_ms=lambda: world.now,
             monotonic=lambda: self._seconds,
             keep_ms=keep_ms,
+            history=bounds,
             chunk_bytes_max=chunk_bytes_max,
             readers_s=0.0,
         )
@@ -109,13 +117,20 @@ class ReplicatedHistory(History):
     """
 
     def __init__(
-        self, seed: int, store: ObjectStore, *, keep_ms: int = 10**9, chunk_bytes_max: int = 2000
+        self,
+        seed: int,
+        store: ObjectStore,
+        *,
+        keep_ms: int = 10**9,
+        chunk_bytes_max: int = 2000,
+        bounds: HistoryBounds | None = None,
     ) -> None:
         super().__init__(seed)
         self.store = store
         self.moments: list[RecordedMoment] = []
         self.replica: WorldReplica | None = None
         self._keep_ms = keep_ms
+        self._bounds = bounds
         self._chunk_bytes_max = chunk_bytes_max
         self._journal: Journal | None = None
 
@@ -136,7 +151,11 @@ class ReplicatedHistory(History):
         if journal is not self._journal:
             self._journal = journal
             self.replica = WorldReplica(
-                self.store, world, keep_ms=self._keep_ms, chunk_bytes_max=self._chunk_bytes_max
+                self.store,
+                world,
+                keep_ms=self._keep_ms,
+                chunk_bytes_max=self._chunk_bytes_max,
+                bounds=self._bounds,
             )
         assert self.replica is not None
         self.moments.append(

@@ -544,7 +544,7 @@ class Server:
         other._upkeep._starts = writer._upkeep._starts.copy()
         other._upkeep._garbage = writer._upkeep._garbage.copy()
         other._upkeep._uploads = [*writer._upkeep._uploads]
-        other._upkeep._sweep = None
+        other._upkeep._sweep = other._upkeep._keeping = None
         other._reader = ReplicaReader(twin.way, tries=1)
 
         def live() -> None:

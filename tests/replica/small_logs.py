@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from logqueue.replica.chain import LOGS, ChainEnd, LogPlace
 from logqueue.replica.chunk import Chunk, ChunkRun, LogName
-from logqueue.replica.frame_source import SealedSegment, SegmentContent
+from logqueue.replica.frame_source import SegmentContent
+from logqueue.segments.history import SealedSegment
 from wal import HEADER_BYTES
 
 _LENGTH = struct.Struct("<I")

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
+import msgspec
 import pytest
 
+from logqueue.pipeline.engines.spark.audit.fetching import directories_of
+from logqueue.pipeline.engines.spark.formats.log_files import LogFiles
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.progress import silent
 from logqueue.replica.catalog import ReplicaSegments, SegmentCollected
 from logqueue.replica.chunk import chunk_key
 from logqueue.replica.collecting import segment_keys
-from logqueue.replica.manifest import segment_key
+from logqueue.replica.manifest import MANIFEST_KEY, encode_manifest, segment_key
 from logqueue.replica.memory_store import MemoryStore
 from logqueue.replica.opening import open_store
 from logqueue.replica.reading import ReplicaDamaged, ReplicaMissing, ReplicaReader
@@ -19,7 +25,7 @@ from logqueue.replica.restoring import restore
 from logqueue.segments.catalog import Catalog, IndexCache, open_catalog, read_segment
 from tests.effort import scaled
 from tests.replica.moments import ReplicatedHistory
-from wal import OsFileSystem
+from wal import OsFileSystem, SegmentHeader, encode_header, segment_path
 
 
 @pytest.fixture(params=range(scaled(3, 30)))
@@ -94,3 +100,40 @@ def test_damage_is_named(history: ReplicatedHistory) -> None:
         ReplicaSegments(store.url).fetch(listed.log, listed.id, listed.bytes)
     with pytest.raises(ReplicaMissing, match="memory://nothing-there"):
         ReplicaSegments("memory://nothing-there").catalog()
+
+
+def test_an_archive_and_a_replica_are_read_as_one(
+    history: ReplicatedHistory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """History in a directory, from before there was a replica."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    store = history.store
+    whole = ReplicaSegments(store.url).catalog()
+    stored = ReplicaReader(store).manifest()
+    listed = [(entry.log, entry.id) for entry in stored.manifest.segments]
+    old = [key for key in listed if key < max(other for other in listed if other[0] == key[0])]
+    for log, id in old:
+        (tmp_path / log).mkdir(exist_ok=True)
+        data = store.get(segment_key(log, id)).data
+        Path(segment_path(str(tmp_path / log), id)).write_bytes(data)
+        store.delete(segment_keys(log, id))
+    kept = [entry for entry in stored.manifest.segments if (entry.log, entry.id) not in old]
+    shorter = msgspec.structs.replace(stored.manifest, segments=tuple(kept))
+    store.replace(MANIFEST_KEY, encode_manifest(shorter), stored.version)
+    jobs = [log for log, _ in old].count("jobs")
+    assert len(LogFiles([store.url]).catalog().jobs) == len(whole.jobs) - jobs
+    files: LogFiles = pickle.loads(pickle.dumps(LogFiles([store.url, str(tmp_path)])))
+    found = files.catalog()
+    for one, other in zip((*found.jobs, *found.leases), (*whole.jobs, *whole.leases), strict=True):
+        assert (one.segment, one.is_sealed) == (other.segment, other.is_sealed)
+        assert (one.index.crc32, one.index.topics) == (other.index.crc32, other.index.topics)
+        assert crc32(files.fetch(one.log, one.segment, one.index.bytes)) == one.index.crc32
+    assert found.identity == whole.identity
+    with directories_of(f"{tmp_path},{store.url}", silent) as copies:
+        # An audit has all of the history, too.
+        assert len(open_catalog(copies).jobs) == len(whole.jobs)
+    (tmp_path / "other" / "jobs").mkdir(parents=True)
+    foreign = encode_header(SegmentHeader(1, 1, b"another identity"))
+    Path(segment_path(str(tmp_path / "other" / "jobs"), 1)).write_bytes(foreign)
+    with pytest.raises(PipelineError, match="are of different logs"):
+        LogFiles([store.url, str(tmp_path / "other")]).catalog()

@@ -14,13 +14,13 @@ import pytest
 from logqueue.replica import collecting, upkeep
 from logqueue.replica.chain import LOGS, ChainEnd
 from logqueue.replica.chunk import LogName, decode_chunk_header
-from logqueue.replica.frame_source import SealedSegment
 from logqueue.replica.manifest import ReplicaManifest
 from logqueue.replica.object_store import StoreUnavailable
 from logqueue.replica.reading import ReplicaReader, StoredManifest
 from logqueue.replica.takeover import _Attempt
 from logqueue.replica.upkeep import ReplicaUpkeep
 from logqueue.replica.writing import ReplicaWriter, _Pending
+from logqueue.segments.history import SealedSegment
 from tests.effort import scaled
 from tests.replica import protocol_world
 from tests.replica.protocol_world import (
@@ -196,15 +196,10 @@ def chunks_are_not_kept(patch: pytest.MonkeyPatch) -> None:
 def sealed_by_oneself(patch: pytest.MonkeyPatch) -> None:
     """I10."""
 
-    def due(self: ReplicaUpkeep, end: ChainEnd) -> tuple[LogName, SealedSegment] | None:
-        for log in LOGS:
-            known = [entry.id for entry in self._uploads if entry.log == log]
-            for segment in self._source.sealed(log):
-                if segment.id > max([self.may_drop_before(log) - 1, *known]):
-                    return (log, segment) if segment.last <= end.frame(log) else None
-        return None
+    def is_settled(self: ReplicaUpkeep, log: LogName, segment: SealedSegment) -> bool:
+        return segment.last <= self._end.frame(log)
 
-    patch.setattr(ReplicaUpkeep, "_due", due)
+    patch.setattr(ReplicaUpkeep, "is_settled", is_settled)
 
 
 def needless_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:

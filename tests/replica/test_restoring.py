@@ -13,6 +13,7 @@ from logqueue.model.limits import Quotas
 from logqueue.replica.memory_store import MemoryStore
 from logqueue.replica.reading import ReplicaReader
 from logqueue.replica.restoring import Cut, RestoreRefused, restore
+from logqueue.segments.history import HistoryBounds
 from logqueue.server.storage.journal import Journal
 from logqueue.server.storage.log_follower import LogFollower
 from tests.clock import ManualClock
@@ -63,11 +64,27 @@ def test_any_moment_comes_back(seed: int) -> None:
         assert_is(restored(store, Cut(at=moment.at)), latest)
 
 
-def test_what_was_not_kept_is_refused() -> None:
-    store = MemoryStore("memory://short")
-    history = ReplicatedHistory(4, store, keep_ms=100_000)
+BOUNDS: dict[str, HistoryBounds | None] = {
+    "moments": None,
+    "bytes": HistoryBounds(max_bytes=800_000),
+    "age": HistoryBounds(max_age_ms=200_000),
+    "all": HistoryBounds(),
+}
+
+
+@pytest.mark.parametrize("kept", BOUNDS)
+def test_what_was_not_kept_is_refused(kept: str) -> None:
+    """Kept are the moments of the retention, and beyond them what the bounds of history allow."""
+    store = MemoryStore(f"memory://short-{kept}")
+    history = ReplicatedHistory(4, store, keep_ms=100_000, bounds=BOUNDS[kept])
     history.live(120)
     manifest = ReplicaReader(store).manifest().manifest
+    if kept == "bytes":
+        assert 400_000 < sum(entry.bytes for entry in manifest.segments) <= 800_000
+    if kept == "all":
+        assert not manifest.reaches_back_to and manifest.segments[0].id == 1
+        assert_is(restored(store, Cut(order=history.moments[9].order)), history.moments[9])
+        return
     assert manifest.reaches_back_to
     reach = manifest.reaches_back_to
     refused = came_back = 0

@@ -415,6 +415,42 @@ async def test_the_log_drops_nothing_that_the_replica_lacks() -> None:
 
 
 @fleet_test
+async def test_the_archive_may_be_the_history_of_the_replica() -> None:
+    """What the log drops, and no moment of the retention needs, stays while its bounds allow."""
+    url = "sim://replica"
+    fleet = Fleet("async", replica_keep=60_000, archive_dir=url, archive_max_bytes=60_000)
+    a = fleet.a
+    runtime = a.start()
+    await a.put()
+    listed: list[int] = []
+    sizes = set()
+    for value in range(250):
+        a.append("x" * 400 + str(value))
+        a.ask(cmd.DeleteRecords("a", max(value - 2, 1), None))
+        await a.rest()
+        fleet.time.pass_s(4)
+        kept = runtime.engine.journal.jobs.segments()[max(-4, -value // 8 - 1) :]
+        runtime.engine.journal.jobs_kept_from = kept[0].id
+        for _ in runtime.engine.tidy():
+            await a.write_disk()
+        while a.replication.tidy_step() == 0.0:
+            pass
+        listed = [e.id for e in a.replication.writer.manifest.segments if e.log == "jobs"]
+        sizes.add(a.replication.writer.listed[1])
+    local = runtime.engine.journal.jobs.segments()
+    assert 1 < listed[0] < local[0].id, "the oldest have gone, and others that the log dropped stay"
+    assert 30_000 < max(sizes) < 80_000
+    history = runtime.engine.segments.history()
+    assert history is not None
+    manifest = a.replication.writer.manifest
+    assert (history.segments, history.failures) == (len(manifest.segments), 0)
+    assert history.arrived > history.segments
+    assert 0 < manifest.reaches_back_to < fleet.time.clock.now_ms() - 60_000
+    places = runtime.engine.segments.places("jobs")
+    assert [p.is_archived for p in places] == [p.id <= listed[-1] for p in places]
+
+
+@fleet_test
 async def test_in_sync_mode_a_failed_disk_shows_only_what_the_replica_has() -> None:
     fleet = Fleet()
     a = fleet.a

@@ -10,8 +10,9 @@ from random import Random
 
 import pytest
 
+from logqueue.segments.history import TOGETHER
 from logqueue.segments.index import decode_index
-from logqueue.server.storage import archiver, compaction
+from logqueue.server.storage import compaction
 from logqueue.server.storage.archive import ArchiveLocked, ArchiveRefused, LogArchive
 from logqueue.server.storage.segment_store import LOG_NAMES
 from tests.clock import ManualClock
@@ -475,7 +476,7 @@ def test_small_segments_share_their_syncs() -> None:
     kinds = Counter(op.kind for op in world.fs.history[before:] if op.path.startswith("archive"))
     assert world.archive.archived == segments and kinds["link"] == segments
     # One for the names and one for the indexes of many; an index is synced itself.
-    assert kinds["sync_dir"] <= 2 * (segments // archiver.SEGMENTS_PER_SYNC + 1)
+    assert kinds["sync_dir"] <= 2 * (segments // TOGETHER + 1)
     assert kinds["sync"] == segments
     world.tidy()
     world.kill()

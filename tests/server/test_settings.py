@@ -372,6 +372,22 @@ def test_settings_of_a_replica_that_are_refused(variables: dict[str, str], messa
     assert "secret" not in str(refused.value)
 
 
+def test_an_archive_in_a_store_is_the_history_of_the_replica() -> None:
+    url = "s3://bucket/logs"
+    alone = from_env(ARCHIVE_DIR=url, ARCHIVE_MAX_BYTES="5")
+    assert (alone.replica, alone.archives_in_replica, alone.archive_directory) == (url, True, None)
+    assert from_env(ARCHIVE_DIR=url + "/", REPLICA=url).archives_in_replica
+    both = from_env(ARCHIVE_DIR="/archive", REPLICA=url)
+    assert (both.archives_in_replica, both.archive_directory) == (False, "/archive")
+    for variables, message in (
+        ({"ARCHIVE_DIR": url, "REPLICA": "s3://other"}, "are two URLs"),
+        ({"ARCHIVE_DIR": "no url://x"}, "LOGQUEUE_ARCHIVE_DIR is not the URL of a replica"),
+        ({"ARCHIVE_DIR": url, "REPLICA_KEEP": "0", "ARCHIVE_MAX_BYTES": "5"}, "keeps every moment"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            from_env(**variables)
+
+
 def test_credentials_in_the_url_of_a_replica_are_not_shown() -> None:
     with pytest.raises(SettingsError) as refused:
         from_env(REPLICA="key:secret@bucket")

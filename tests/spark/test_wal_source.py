@@ -127,13 +127,19 @@ def test_an_audit_fetches_a_replica(stopped: Written, tmp_path: Path) -> None:
         assert directories == [str(stopped.data), str(stopped.archive)]
 
 
-def test_a_replica_is_read_alone_and_named_when_it_is_none(
-    stopped: Written, tmp_path: Path
-) -> None:
-    with pytest.raises(
-        PipelineError, match="is a replica, which has all of its log: name it alone"
-    ):
-        batch(offline(f"{replica_of(stopped)},{stopped.data}")).partitions()
+def test_a_replica_and_directories_are_read_as_one(stopped: Written, tmp_path: Path) -> None:
+    url = replica_of(stopped)
+    segments = sorted((stopped.data / "jobs").glob("*.wal"))
+    for names, end in ((segments[:1], "a"), (segments[-1:], "b")):
+        part = tmp_path / end
+        (part / "jobs").mkdir(parents=True)
+        for segment in names:
+            shutil.copy(segment, part / "jobs")
+        assert keys(log.rows_of(offline(f"{url},{part}"))) == sorted(stopped.rows)
+
+
+def test_what_is_not_a_replica_is_named(stopped: Written, tmp_path: Path) -> None:
+    replica_of(stopped)
     with pytest.raises(PipelineError, match=r"option path: .*'ftp://': use file:///PATH"):
         batch(offline("ftp://somewhere")).partitions()
     copy = tmp_path / "replica"

@@ -14,7 +14,6 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 from logqueue.segments.index import LogName
@@ -92,16 +91,6 @@ class ArchivedLog:
     def forget(self, segment: Archived) -> None:
         """Its file is gone, or about to go."""
         self.kept = {id: other for id, other in self.kept.items() if id != segment.id}
-
-    def due(self) -> list[SegmentInfo]:
-        """The segments of the log that never change again and are not archived, oldest first."""
-        due = []
-        for info, successor in pairwise(self.log.segments()):
-            if info.id not in self.kept:
-                if not successor.header_durable:
-                    break
-                due.append(info)
-        return due
 
 
 class LogArchive:

@@ -1,10 +1,10 @@
-"""What is done for the log archive: segments come, get an index, and go.
+"""A directory as a place for the sealed segments of both logs: how they come, get an index, and go.
 
 Owns: how a segment gets into the archive durably, and when it leaves. Works in small steps that
-block on the disk, for a thread of its own. Must not know: asyncio, HTTP, what transactions mean.
+block on the disk, for a thread of its own. Must not know: which segments are due and in which
+order (`logqueue.segments.history`), asyncio, HTTP, what transactions mean.
 
-A segment is archived by giving its file a second name, or by a copy where that is impossible. Only
-segments whose successor has a durable header are taken, for they never change again.
+A segment is archived by giving its file a second name, or by a copy where that is impossible.
 """
 
 from __future__ import annotations
@@ -14,37 +14,43 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 
-from logqueue.segments.index import encode_index
+from logqueue.segments.history import (
+    LOGS,
+    TOGETHER,
+    HistoryBounds,
+    SealedSegment,
+    is_known_time,
+    keep_history,
+    sealed_segments,
+)
+from logqueue.segments.index import LogName, encode_index
 from logqueue.server.storage.archive import DRAFT_SUFFIX, Archived, ArchivedLog, LogArchive
 from logqueue.server.storage.segment_store import Scanning, SegmentPlace, SegmentStore
-from wal import CANNOT_LINK, SegmentInfo, segment_path
+from wal import CANNOT_LINK, segment_path
 
 COPY_STEP_BYTES = 1 << 20
-SEGMENTS_PER_SYNC = 64
-"""Segments that share the syncs of the directory: small ones are archived by their bytes."""
 
 logger = logging.getLogger("logqueue.archive")
 
 
 class Archiver:
-    """Keeps the archive of one server up to date."""
+    """Keeps the archive of one server up to date. It is a `HistoryPlace`."""
 
-    def __init__(
-        self, archive: LogArchive, store: SegmentStore, *, max_age_ms: int = 0, max_bytes: int = 0
-    ) -> None:
+    def __init__(self, archive: LogArchive, store: SegmentStore, bounds: HistoryBounds) -> None:
         """Nothing is done yet.
 
         Args:
             archive: The one of `store`.
             store: Tells what is in segments.
-            max_age_ms: How long ago the last event of a segment may be, in ms; 0 for no bound.
-            max_bytes: Of all segments in the archive; 0 for no bound.
+            bounds: What the archive keeps of segments that the log has dropped.
         """
         self._archive = archive
         self._fs = archive.fs
         self._store = store
-        self._max_age_ms = max_age_ms
-        self._max_bytes = max_bytes
+        self._bounds = bounds
+        self._now = 0
+        # Names in the directory that are not durable yet.
+        self._linked: dict[LogName, list[Archived]] = {log: [] for log in LOGS}
 
     def steps(self, now: int) -> Generator[None, None, None]:
         """Archive what is due, make indexes that are missing, delete what exceeds the bounds.
@@ -59,16 +65,15 @@ class Archiver:
             After each step, a few milliseconds of work or one operation of the disk. Stopping
             between two steps leaves nothing that the next start would not clear up.
         """
-        went_well = True
-        for work in (self._keep_all, self._index_all, lambda: self._retire(now)):
-            try:
-                yield from work()
-            except OSError as error:
-                went_well = False
-                self._archive.failures += 1
-                self._complain(error)
-        if went_well:
+        self._now = now
+        self._linked = {log: [] for log in LOGS}
+        logs = {room.name: room.log for room in self._archive.rooms.values()}
+        try:
+            yield from keep_history(self, lambda log: sealed_segments(logs[log]))
             self._archive.is_failing = False
+        except OSError as error:
+            self._archive.failures += 1
+            self._complain(error)
 
     def _complain(self, error: OSError) -> None:
         if not self._archive.is_failing:
@@ -77,57 +82,108 @@ class Archiver:
             )
         self._archive.is_failing = True
 
-    def _keep_all(self) -> Iterator[None]:
-        for room in self._archive.rooms.values():
-            linked: list[Archived] = []
-            try:
-                for info in room.due():
-                    if not self._store.is_settled(room.name, info.id):
-                        break
-                    path = segment_path(room.directory, info.id)
-                    yield from self._link(info, path)
-                    linked.append(Archived(info.id, path, info.bytes, has_index=False))
-                    if len(linked) == SEGMENTS_PER_SYNC:
-                        yield from self._keep(room, linked)
-            except OSError:
-                # One that cannot be archived does not block those before it.
-                yield from self._keep(room, linked)
-                raise
-            yield from self._keep(room, linked)
+    # -- as a HistoryPlace -----------------------------------------------------------------------
 
-    def _keep(self, room: ArchivedLog, linked: list[Archived]) -> Iterator[None]:
-        """Make the names of some segments durable; one sync is enough for all of them."""
-        if linked:
+    @property
+    def waiting(self) -> int:
+        """See HistoryPlace."""
+        return sum(map(len, self._linked.values()))
+
+    def has(self, log: LogName, id: int) -> bool:
+        """See HistoryPlace."""
+        linked = self._linked[log]
+        return id in self._archive.rooms[log].kept or any(other.id == id for other in linked)
+
+    def is_settled(self, log: LogName, segment: SealedSegment) -> bool:
+        """See HistoryPlace."""
+        return self._store.is_settled(log, segment.id)
+
+    def put(self, log: LogName, segment: SealedSegment) -> Iterator[None]:
+        """See HistoryPlace."""
+        room = self._archive.rooms[log]
+        path = segment_path(room.directory, segment.id)
+        yield from self._link(segment_path(room.log.directory, segment.id), path, segment.bytes)
+        self._linked[log].append(Archived(segment.id, path, segment.bytes, has_index=False))
+
+    def enlist(self) -> Iterator[None]:
+        """See HistoryPlace."""
+        try:
+            for log, room in self._archive.rooms.items():
+                linked, self._linked[log] = self._linked[log], []
+                if linked:
+                    self._fs.sync_dir(room.directory)
+                    room.add(linked)
+                    self._archive.archived += len(linked)
+                    yield
+        finally:
+            # After a failed sync the next one may report success falsely: all is done again.
+            self._linked = {log: [] for log in LOGS}
+        yield from self._index_all()
+
+    def retire(self) -> Iterator[None]:
+        """See HistoryPlace. Segments that the log still has stay."""
+        while self._bounds.are_set:
+            oldest: list[tuple[int, ArchivedLog, Archived]] = []
+            for room in self._archive.rooms.values():
+                segment = room.kept[min(room.kept)] if room.kept else None
+                if segment is not None and segment.id < room.log.segments()[0].id:
+                    oldest.append(((yield from self._ended_at(room)), room, segment))
+            if not oldest:
+                return
+            last_at, room, segment = min(oldest, key=lambda found: found[0])
+            if not self._bounds.are_exceeded(last_at, self._archive.bytes_total, self._now):
+                return
+            try:
+                self._fs.remove(segment.path)
+            except FileNotFoundError:
+                self._require_lost(room, segment)
+            room.forget(segment)
+            if segment.has_index:
+                with suppress(FileNotFoundError):
+                    self._fs.remove(segment.index_path)
             self._fs.sync_dir(room.directory)
-            room.add(linked)
-            self._archive.archived += len(linked)
-            linked.clear()
             yield
 
-    def _link(self, info: SegmentInfo, path: str) -> Iterator[None]:
+    def _ended_at(self, room: ArchivedLog) -> Generator[None, None, int]:
+        """When the oldest segment of a room ended, as far as that is known: it is not younger than
+        those that came after it."""
+        for _, segment in sorted(room.kept.items()):
+            try:
+                if segment.last_at is None:
+                    segment.last_at = (yield from self._scan(room, segment)).index.last_at
+            except FileNotFoundError:
+                self._require_lost(room, segment)
+                continue
+            if is_known_time(segment.last_at, self._now):
+                return segment.last_at
+        return self._now
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def _link(self, source: str, path: str, size: int) -> Iterator[None]:
         try:
             try:
-                self._fs.link(info.path, path)
+                self._fs.link(source, path)
             except FileExistsError:
                 # Left by a try whose sync failed, for whatever was there at the start is known.
                 # The next sync may report success falsely, so all is done again.
                 self._fs.remove(path)
-                self._fs.link(info.path, path)
+                self._fs.link(source, path)
         except OSError as error:
             if error.errno not in CANNOT_LINK:
                 raise
-            yield from self._copy(info, path)
+            yield from self._copy(source, path, size)
         yield
 
-    def _copy(self, info: SegmentInfo, path: str) -> Iterator[None]:
+    def _copy(self, source: str, path: str, size: int) -> Iterator[None]:
         draft = path + DRAFT_SUFFIX
-        source = self._fs.open(info.path)
+        original = self._fs.open(source)
         try:
             copy = self._fs.create(draft)
             try:
-                for offset in range(0, info.bytes, COPY_STEP_BYTES):
-                    length = min(COPY_STEP_BYTES, info.bytes - offset)
-                    copy.pwrite(source.pread(length, offset), offset)
+                for offset in range(0, size, COPY_STEP_BYTES):
+                    length = min(COPY_STEP_BYTES, size - offset)
+                    copy.pwrite(original.pread(length, offset), offset)
                     yield
                 copy.sync()
             except OSError:
@@ -137,7 +193,7 @@ class Archiver:
             finally:
                 copy.close()
         finally:
-            source.close()
+            original.close()
         self._fs.rename(draft, path)
 
     def _index_all(self) -> Iterator[None]:
@@ -150,7 +206,7 @@ class Archiver:
                             yield from self._draft(room, segment, drafts)
                         except FileNotFoundError:
                             self._require_lost(room, segment)
-                    if len(drafts) == SEGMENTS_PER_SYNC:
+                    if len(drafts) == TOGETHER:
                         yield from self._publish(room, drafts)
             except OSError:
                 yield from self._publish(room, drafts)
@@ -207,54 +263,6 @@ class Archiver:
             raise
         for segment in segments:
             segment.has_index = True
-
-    # -- retention -------------------------------------------------------------------------------
-
-    def _retire(self, now: int) -> Iterator[None]:
-        """Delete the oldest segments while a bound is exceeded; never those the log still has."""
-        while self._max_age_ms or self._max_bytes:
-            oldest: list[tuple[int, ArchivedLog, Archived]] = []
-            for room in self._archive.rooms.values():
-                segment = room.kept[min(room.kept)] if room.kept else None
-                if segment is not None and segment.id < room.log.segments()[0].id:
-                    oldest.append(((yield from self._ended_at(room, now)), room, segment))
-            if not oldest:
-                return
-            last_at, room, segment = min(oldest, key=lambda found: found[0])
-            is_old = self._max_age_ms > 0 and last_at < now - self._max_age_ms
-            if not is_old and not 0 < self._max_bytes < self._archive.bytes_total:
-                return
-            try:
-                self._fs.remove(segment.path)
-            except FileNotFoundError:
-                self._require_lost(room, segment)
-            room.forget(segment)
-            if segment.has_index:
-                with suppress(FileNotFoundError):
-                    self._fs.remove(segment.index_path)
-            self._fs.sync_dir(room.directory)
-            yield
-
-    def _ended_at(self, room: ArchivedLog, now: int) -> Generator[None, None, int]:
-        """When the oldest segment of a room ended, as far as that is known.
-
-        A clock that was ahead has left times behind that are still to come, and a damage may have
-        left none. Such a segment is not younger than those that came after it.
-        """
-        for _, segment in sorted(room.kept.items()):
-            try:
-                last_at = yield from self._last_at(room, segment)
-            except FileNotFoundError:
-                self._require_lost(room, segment)
-                continue
-            if 0 < last_at <= now:
-                return last_at
-        return now
-
-    def _last_at(self, room: ArchivedLog, segment: Archived) -> Generator[None, None, int]:
-        if segment.last_at is None:
-            segment.last_at = (yield from self._scan(room, segment)).index.last_at
-        return segment.last_at
 
     def _require_lost(self, room: ArchivedLog, segment: Archived) -> None:
         """Forget a segment whose file was removed by others. What the log still has is then

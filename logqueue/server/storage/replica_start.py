@@ -36,6 +36,7 @@ from logqueue.replica.reading import ReadVoid, ReplicaMissing, ReplicaReader, Re
 from logqueue.replica.restoring import RestoreProgress, RestoreRefused, settle
 from logqueue.replica.takeover import Takeover, TakeoverLost, create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter
+from logqueue.segments.history import HistoryBounds
 from logqueue.server.storage.data_directory import log_directory
 from logqueue.server.storage.journal import Journal
 from logqueue.server.storage.replica_note import (
@@ -91,6 +92,8 @@ class ReplicaOptions:
         mode: Whether replies wait for the replica.
         lag_ms: How long frames wait at most before they are shipped, in ms.
         keep_ms: How far back any moment can be restored, in ms.
+        history: What the replica keeps of segments that none of these moments needs; None for
+            nothing.
         discard_local: Set logs of the directory aside that are not the replica's.
         from_epoch: Take over from the writer of this epoch only, or from none; None for any.
     """
@@ -100,6 +103,7 @@ class ReplicaOptions:
     mode: ReplicaMode = "async"
     lag_ms: int = 1000
     keep_ms: int = 0
+    history: HistoryBounds | None = None
     discard_local: bool = False
     from_epoch: int | None = None
 
@@ -406,6 +410,7 @@ class ReplicaStart:
             clock_ms=self._clock.now_ms,
             monotonic=self._monotonic,
             keep_ms=options.keep_ms,
+            history=options.history,
         )
         log_id = journal.jobs.identity.hex()
         writers = self._note.writers if self._note is not None else (self._writer.id,)

@@ -74,6 +74,24 @@ class SegmentPlace(NamedTuple):
         return f"{self.log}-{self.id}"
 
 
+class HistoryFigures(NamedTuple):
+    """What there is in the archive.
+
+    Attributes:
+        segments: How many.
+        bytes: Of them.
+        arrived: Segments that came into it since the start.
+        failures: Tries that failed since then.
+        is_failing: Whether the last one did.
+    """
+
+    segments: int = 0
+    bytes: int = 0
+    arrived: int = 0
+    failures: int = 0
+    is_failing: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
     """What a look at a segment has found.
@@ -96,6 +114,7 @@ class SegmentStore:
     Attributes:
         archive: Keeps the segments that the logs drop; None when the server has no archive.
         replica: Says which of them the replica has; None when the server has none.
+        archives_in_replica: Whether the archive is the history of the replica, not a directory.
     """
 
     def __init__(
@@ -104,9 +123,12 @@ class SegmentStore:
         logs: Mapping[LogName, Log],
         archive: LogArchive | None = None,
         replica: ReplicaWriter | None = None,
+        *,
+        archives_in_replica: bool = False,
     ) -> None:
         self.archive = archive
         self.replica = replica
+        self.archives_in_replica = archives_in_replica
         self._fs = fs
         self._logs = logs
         self._whole: OrderedDict[tuple[str, int], SegmentScan] = OrderedDict()
@@ -138,6 +160,10 @@ class SegmentStore:
         for id, kept in archived.items():
             place = here.get(id) or SegmentPlace(log, id, kept.path, kept.bytes, 0, True)
             here[id] = place._replace(is_archived=True, has_index=kept.has_index)
+        if self.archives_in_replica and self.replica is not None:
+            before = self.replica.may_drop_before(log)
+            for id in [id for id in here if id < before]:
+                here[id] = here[id]._replace(is_archived=True)
         return [here[id] for id in sorted(here)]
 
     def path_of(self, place: SegmentPlace) -> str:
@@ -151,6 +177,24 @@ class SegmentStore:
         below this id durably."""
         in_archive = self.archive is None or self.archive.holds_before(log, id)
         return in_archive and (self.replica is None or id <= self.replica.may_drop_before(log))
+
+    def history(self) -> HistoryFigures | None:
+        """What there is in the archive; None when the server has none."""
+        archive, replica = self.archive, self.replica
+        if self.archives_in_replica and replica is not None:
+            listed, size = replica.listed
+            failures = replica.stats.failures
+            # Whether the store is away is said of the replica.
+            return HistoryFigures(listed, size, replica.upkeep_stats.segments, failures)
+        if archive is None:
+            return None
+        return HistoryFigures(
+            archive.count,
+            archive.bytes_total,
+            archive.archived,
+            archive.failures,
+            archive.is_failing,
+        )
 
     def is_settled(self, log: LogName, id: int) -> bool:
         """Whether every later writer of this log has a sealed segment as it is here."""

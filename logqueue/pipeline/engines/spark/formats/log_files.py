@@ -1,12 +1,14 @@
-"""Where `logqueue-wal` finds a log: in directories, or in a replica.
+"""Where `logqueue-wal` finds a log: in directories, in a replica, or in both together.
 
-Owns: the choice by the option `path`, and what errors say. Must not know: Spark, what is read.
+Owns: the places that the option `path` names, and what errors say. Must not know: Spark, what is
+read.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
@@ -19,12 +21,32 @@ from logqueue.replica.manifest import MANIFEST_KEY
 from logqueue.replica.object_store import StoreError
 from logqueue.replica.opening import BadReplicaUrl, is_store_url
 from logqueue.replica.reading import ReplicaUnreadable
-from logqueue.segments.catalog import Catalog, CatalogError, open_catalog, read_segment
+from logqueue.segments.catalog import Catalog, CatalogError, merged, open_catalog, read_segment
 from logqueue.segments.index import LogName, SegmentDamaged
 
 
-class LogFiles(Protocol):
-    """The segments of one log. Picklable; keeps nothing open."""
+class _SegmentSource(Protocol):
+    """Some segments of one log. Picklable; keeps nothing open."""
+
+    def catalog(self) -> Catalog: ...
+
+    def fetch(self, log: str, segment: int, length: int) -> bytes: ...
+
+
+class LogFiles:
+    """The segments of one log, wherever they are. Picklable; keeps nothing open."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            paths: Directories, and URLs of replicas.
+        """
+        places = named_places(paths)
+        directories = [place for place in places if not is_store_url(place)]
+        # What is near comes first.
+        self._places: list[_SegmentSource] = [DirectoryFiles(directories)] if directories else []
+        self._places += [ReplicaFiles(place) for place in places if is_store_url(place)]
 
     def catalog(self) -> Catalog:
         """What is there now.
@@ -32,7 +54,10 @@ class LogFiles(Protocol):
         Raises:
             PipelineError: There is no log, or one that is damaged or cannot be read.
         """
-        ...
+        try:
+            return merged([place.catalog() for place in self._places])
+        except CatalogError as error:
+            raise PipelineError(f"option path: {error}") from error
 
     def fetch(self, log: str, segment: int, length: int) -> bytes:
         """The first bytes of a segment.
@@ -41,32 +66,15 @@ class LogFiles(Protocol):
             SegmentGone: It is not there.
             PipelineError: It cannot be read.
         """
-        ...
-
-
-def log_files(paths: Sequence[str]) -> LogFiles:
-    """The log that the option `path` names.
-
-    Raises:
-        PipelineError: A replica is named together with something else.
-    """
-    places = named_places(paths)
-    return ReplicaFiles(places[0]) if is_store_url(places[0]) else DirectoryFiles(places)
+        for place in self._places:
+            with suppress(SegmentGone):
+                return place.fetch(log, segment, length)
+        raise SegmentGone(f"{log}-{segment}")
 
 
 def named_places(paths: Sequence[str]) -> Sequence[str]:
-    """Directories as plain paths, however they are written; or the URL of one replica.
-
-    Raises:
-        PipelineError: A replica is named together with something else.
-    """
-    places = [_without_scheme(path) for path in paths]
-    urls = [place for place in places if is_store_url(place)]
-    if urls and len(places) > 1:
-        raise PipelineError(
-            f"option path: {urls[0]} is a replica, which has all of its log: name it alone"
-        )
-    return places
+    """Directories as plain paths, however they are written, and URLs of replicas."""
+    return [_without_scheme(path) for path in paths]
 
 
 def _without_scheme(path: str) -> str:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from logqueue.events import Checkpointed, decode
 from logqueue.pipeline.engines.spark.formats import readers
-from logqueue.pipeline.engines.spark.formats.log_files import LogFiles, log_files
+from logqueue.pipeline.engines.spark.formats.log_files import LogFiles
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.options import OfflineOptions, Selection
 from logqueue.pipeline.reading.planning import SegmentTask, Survey
@@ -49,7 +49,7 @@ class WalStore:
 
     def __init__(self, given: OfflineOptions) -> None:
         self.given = given
-        self._files = log_files(given.paths)
+        self._files = LogFiles(given.paths)
 
     def snapshot(self) -> LogSnapshot:
         """What is there now.
