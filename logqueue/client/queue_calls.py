@@ -82,6 +82,11 @@ def job_page(
     state: JobState | Iterable[JobState] | None = None,
     tag: str | None = None,
     key: str | None = None,
+    node: str | None = None,
+    min_age_ms: int | None = None,
+    max_age_ms: int | None = None,
+    min_deliveries: int | None = None,
+    text: str | None = None,
     after: int | None = None,
     limit: int | None = None,
     data: bool = True,
@@ -92,6 +97,10 @@ def job_page(
         state: Only jobs in this state, or in one of these.
         tag: Only jobs with this tag, or with this prefix when written `abc*`.
         key: Only jobs with this key.
+        node: Only jobs that this node holds under a lease.
+        min_age_ms, max_age_ms: Only jobs written at least, or at most, so long ago.
+        min_deliveries: Only jobs delivered at least so often.
+        text: Only jobs with this text in their data, tag, key or last error.
         after: Only jobs with a higher seq.
         limit: Jobs at most, up to 1000; 100 when not given.
         data: False leaves payloads out.
@@ -103,6 +112,11 @@ def job_page(
         state=state if state is None or isinstance(state, str) else ",".join(state),
         tag=tag,
         key=key,
+        node=node,
+        min_age_ms=min_age_ms,
+        max_age_ms=max_age_ms,
+        min_deliveries=min_deliveries,
+        text=text,
         after=after,
         limit=limit,
         data=None if data else False,
@@ -116,6 +130,11 @@ def jobs(
     state: JobState | Iterable[JobState] | None = None,
     tag: str | None = None,
     key: str | None = None,
+    node: str | None = None,
+    min_age_ms: int | None = None,
+    max_age_ms: int | None = None,
+    min_deliveries: int | None = None,
+    text: str | None = None,
     after: int | None = None,
     data: bool = True,
 ) -> Listing[JobView]:
@@ -123,7 +142,18 @@ def jobs(
 
     def ask(at: int | None) -> Call[JobPage]:
         return job_page(
-            queue, state=state, tag=tag, key=key, after=at, limit=JOBS_PER_PAGE, data=data
+            queue,
+            state=state,
+            tag=tag,
+            key=key,
+            node=node,
+            min_age_ms=min_age_ms,
+            max_age_ms=max_age_ms,
+            min_deliveries=min_deliveries,
+            text=text,
+            after=at,
+            limit=JOBS_PER_PAGE,
+            data=data,
         )
 
     def turn(page: JobPage) -> tuple[list[JobView], Call[JobPage] | None]:

@@ -6,15 +6,16 @@ topic must have been let act by time before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from logqueue.core import record_times
 from logqueue.core.commands import JobState
+from logqueue.core.job_filter import ANY_JOB, JobSearch, ScanRun, state_of
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.events.block import DATA, KEY, MAX_DELIVERIES, META, TAG, UPDATED_AT, BlockView
 from logqueue.model import limits
-from logqueue.model.tag_predicate import Predicate
 
 
 class JobSummary(NamedTuple):
@@ -67,25 +68,11 @@ class JobListing(NamedTuple):
     size: int = 0
 
 
-def state_of(topic: QueueTopic, seq: int) -> JobState:
-    """The state of a live job, as of the last `elapse`."""
-    queue = topic.queue
-    job = queue.jobs.get(seq)
-    if job is None:
-        return "delayed" if queue.is_delayed(seq, topic.due_of(seq)) else "ready"
-    if job.grant is not None:
-        return "in_flight"
-    if seq in queue.held:
-        return "held"
-    return "delayed" if job.ready_at else "ready"
-
-
 def list_jobs(
     topic: QueueTopic,
+    search: JobSearch | None = None,
     *,
-    states: Collection[JobState] = (),
-    match: Predicate | None = None,
-    key: bytes | None = None,
+    found: Sequence[int] | None = None,
     after: int = 0,
     limit: int,
     bytes_max: int = limits.JOBS_LISTED_BYTES_MAX,
@@ -93,59 +80,61 @@ def list_jobs(
     size: int = 0,
     with_data: bool = True,
 ) -> JobListing:
-    """Jobs of a queue that pass all filters.
+    """Jobs of a queue that pass a filter.
 
     Args:
         topic: A queue, read only.
-        states: Only jobs in one of these; empty for all.
-        match: Only jobs with such a tag.
-        key: Only jobs with this key, a JSON string fragment.
+        search: The filter at work on it; None for all jobs.
+        found: Ascending seqs that may pass, where an index has found them all.
         after: Only jobs with a higher seq.
         limit: Jobs at most.
         bytes_max: Data and meta at most; one job is always listed.
         scanned_max: Jobs looked at, at most; `JOBS_SCANNED_MAX` by default.
         size: Bytes that earlier steps of the same page have listed.
         with_data: False leaves data and meta out.
+
+    Raises:
+        StorageUnreadable: The disk does not give the data of one.
     """
+    if search is None:
+        search = JobSearch(topic, ANY_JOB, 0)
     jobs: list[JobSummary] = []
     has_listed, scanned = size > 0, 0
     if scanned_max is None:
         scanned_max = limits.JOBS_SCANNED_MAX
-    for seq in _candidates(topic, states, after):
-        if len(jobs) == limit or scanned == scanned_max:
-            return JobListing(jobs, after, scanned, size)
-        scanned += 1
-        before, after = after, seq
-        if states and state_of(topic, seq) not in states:
-            continue
-        if key is not None and topic.key_of(seq)[0] != key:
-            continue
-        batch = topic.batch_of(seq)
-        assert batch is not None
-        if match is not None:
+    searched_max = search.searched + limits.SEARCHED_BYTES_PER_PASS_MAX
+    for run in search.runs(after) if found is None else _runs_of(topic, found, after):
+        if not run.seqs:
+            if scanned + run.scanned > scanned_max and scanned:
+                return JobListing(jobs, after, scanned, size)
+            scanned, after = scanned + run.scanned, run.last
+        for seq in run.seqs:
+            if len(jobs) == limit or scanned >= scanned_max or search.searched >= searched_max:
+                return JobListing(jobs, after, scanned, size)
+            scanned += 1
+            before, after = after, seq
             # Before anything large is copied: nearly all that is passed over is.
-            tag = BlockView(batch.block).text(TAG, batch.index_of(seq))
-            if not match.matches_fragment(tag):
+            if not search.passes(seq, run.batch):
                 continue
-        added = batch.size_of(seq) if with_data else 0
-        if size + added > bytes_max and (jobs or has_listed):
-            # Over the bound, so that no further step of the page takes a smaller one.
-            return JobListing(jobs, before, scanned, size + added)
-        size += added
-        jobs.append(_view(topic, seq, with_data=with_data))
+            added = run.batch.size_of(seq) if with_data else 0
+            if size + added > bytes_max and (jobs or has_listed):
+                # Over the bound, so that no further step of the page takes a smaller one.
+                return JobListing(jobs, before, scanned, size + added)
+            size += added
+            jobs.append(_view(topic, seq, with_data=with_data))
+        after = max(after, run.last)
+        if scanned >= scanned_max or search.searched >= searched_max:
+            has_more = after < (topic.head if found is None else found[-1])
+            return JobListing(jobs, after if has_more else None, scanned, size)
     return JobListing(jobs, None, scanned, size)
 
 
-def _candidates(topic: QueueTopic, states: Collection[JobState], after: int) -> Iterator[int]:
-    """Live seqs behind one that may be in these states, ascending; few when few can be."""
-    queue = topic.queue
-    few = len(queue.held) if "in_flight" not in states else len(queue.jobs)
-    # Sorting many takes longer than a look through as many as one page looks at.
-    if states and {*states} <= {"held", "in_flight"} and few <= limits.JOBS_SCANNED_MAX:
-        if "in_flight" not in states:
-            return iter(sorted(seq for seq in queue.held if seq > after))
-        return iter(sorted(s for s, job in queue.jobs.items() if s > after and job.live))
-    return (seq for batch in topic.batches_from(after + 1) for seq in batch.live_seqs(after + 1))
+def _runs_of(topic: QueueTopic, found: Sequence[int], after: int) -> Iterator[ScanRun]:
+    """Those of some ascending seqs behind one that are still live."""
+    for seq in found[bisect_right(found, after) :]:
+        batch = topic.batch_of(seq)
+        if batch is not None:
+            yield ScanRun((seq,), batch, seq, 1)
 
 
 def _view(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary:

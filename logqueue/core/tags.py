@@ -138,6 +138,21 @@ class TagIndex:
                 part = []
         yield part
 
+    def count(self, match: Predicate, tags_max: int = RUN_TAGS_MAX) -> int:
+        """About how many seqs are noted under tags that match, those of removed records among
+        them; more than any queue has if so many tags match that counting takes long."""
+        fragment = write_string(match.value)
+        if not match.is_prefix:
+            entry = self._seqs.get(fragment, ())
+            return 1 if isinstance(entry, int) else len(entry)
+        count = 0
+        for looked, tag in enumerate(self._with_prefix(fragment[:-1])):
+            if looked == tags_max:
+                return limits.U64_MAX
+            entry = self._seqs.get(tag, ())
+            count += 1 if isinstance(entry, int) else len(entry)
+        return count
+
     def _with_prefix(self, prefix: bytes) -> Iterator[bytes]:
         """The tags by now that begin so. What is sealed or pruned meanwhile makes new lists."""
         new, runs = self._new[:], self._runs[:]

@@ -249,6 +249,25 @@ class BlockView:
             before = _END.unpack_from(self.head, at + 4 * start - 4)[0] if start else 0
             self._split.locate(before, _END.unpack_from(self.head, at + 4 * end - 4)[0])
 
+    def column_span(self, column: int, start: int, end: int) -> tuple[int, int]:
+        """From where to where the fragments of one column reach, from place `start` to `end`, among
+        all of the column; (0, 0) when it is unused."""
+        at, _ = self._columns[column]
+        if not at or start >= end:
+            return 0, 0
+        before = _END.unpack_from(self.head, at + 4 * start - 4)[0] if start else 0
+        return before, _END.unpack_from(self.head, at + 4 * end - 4)[0]
+
+    def may_have(self, column: int, start: int, end: int, needles: Iterable[bytes]) -> bool:
+        """Whether one of some byte strings is in the fragments of a column from place `start` to
+        `end`, as if they were one: where it is not, no fragment has it."""
+        before, last = self.column_span(column, start, end)
+        block, base = self.head, self._columns[column][1]
+        if not column and self._split is not None:
+            block, base = self._split.locate(before, last)
+            base -= before
+        return any(block.find(needle, base + before, base + last) >= 0 for needle in needles)
+
     def column_ends(self, column: int, start: int, end: int) -> tuple[bytes, int, int] | None:
         """The same as a block of these records alone has it: where the fragments end; and from
         where to where they reach among those of the column."""

@@ -85,8 +85,11 @@ JOBS_LISTED_DEFAULT = 100
 JOBS_LISTED_MAX = 1000
 JOBS_LISTED_BYTES_MAX = 4 << 20
 """Bytes of data and meta after which a page of a job listing ends; one job is always listed."""
-JOBS_SCANNED_MAX = 10_000
+JOBS_SCANNED_MAX = 200_000
 """Records one page of a job listing looks at."""
+JOBS_SEARCHED_BYTES_MAX = 64 << 20
+"""Bytes in which one page of a job listing looks for a text."""
+SEARCH_TEXT_BYTES_MAX = 1 << 10
 
 REDRIVE_DEFAULT = 1000
 REDRIVE_MAX = 10_000
@@ -109,6 +112,10 @@ RESTAGED_BYTES_MAX = 4 << 20
 """Bytes of staged chunks that one transaction logs again."""
 SCANNED_PER_PASS_MAX = 2000
 """Records that one step looks at, to find those that a call means."""
+FILTERED_PER_PASS_MAX = 1000
+"""Jobs that one step holds against a filter."""
+SEARCHED_BYTES_PER_PASS_MAX = 1 << 20
+"""Bytes in which one step looks for a text."""
 
 NODES_PER_FILTER_MAX = 1000
 """Nodes that a reader may leave out."""

@@ -219,6 +219,14 @@ QUEUE_CASES = [
         check=lambda r: r.jobs[0].key == "k" and r.jobs[0].age_ms == 3 and r.next_after == 7,
     ),
     Case(
+        "GET",
+        "/v0/topics/q/jobs?node=w&min_age_ms=1&max_age_ms=9&min_deliveries=2&text=a+b&limit=100",
+        lambda c: [
+            *c.jobs("q", node="w", min_age_ms=1, max_age_ms=9, min_deliveries=2, text="a b")
+        ],
+        {"topic": "q", "jobs": [VIEW], "scanned": 1}, check=lambda r: [job.seq for job in r] == [7],
+    ),
+    Case(
         "GET", "/v0/topics/q/jobs?state=ready%2Cheld&limit=100",
         lambda c: [*c.jobs("q", state=["ready", "held"])],
         {"topic": "q", "jobs": [VIEW], "scanned": 1}, check=lambda r: [job.seq for job in r] == [7],

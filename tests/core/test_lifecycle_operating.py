@@ -8,6 +8,7 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
+from logqueue.core.job_filter import JobFilter, JobSearch
 from logqueue.core.job_views import JobListing, describe_job, list_jobs
 from logqueue.errors import InvalidRequest, TopicExistsIncompatible, TopicNotFound
 from logqueue.events.block import write_string
@@ -139,7 +140,9 @@ def pages(world: World, limit: int, **filters: Any) -> list[JobListing]:
     found = []
     after: int | None = 0
     while after is not None:
-        page = list_jobs(world.queue("q"), after=after, limit=limit, **filters)
+        topic = world.queue("q")
+        search = JobSearch(topic, JobFilter(**filters), world.now)
+        page = list_jobs(topic, search, after=after, limit=limit)
         found.append(page)
         after = page.next_after
     return found
@@ -177,11 +180,11 @@ def test_jobs_are_listed_with_all_there_is_to_say(world: World) -> None:
     ("filters", "seqs"),
     [
         ({}, [1, 2, 3, 4, 5, 6]),
-        ({"states": ["ready"]}, [6]),
-        ({"states": ["in_flight"]}, [1, 2]),
-        ({"states": ["held"]}, [3]),
-        ({"states": ["held", "in_flight"]}, [1, 2, 3]),
-        ({"states": ["delayed", "held"]}, [3, 4, 5]),
+        ({"states": frozenset(["ready"])}, [6]),
+        ({"states": frozenset(["in_flight"])}, [1, 2]),
+        ({"states": frozenset(["held"])}, [3]),
+        ({"states": frozenset(["held", "in_flight"])}, [1, 2, 3]),
+        ({"states": frozenset(["delayed", "held"])}, [3, 4, 5]),
         ({"match": Predicate("a", True)}, [2, 5]),
         ({"key": write_string("k5")}, [5]),
     ],

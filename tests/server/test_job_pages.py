@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from logqueue.core import commands as cmd
+from logqueue.core import job_filter
 from logqueue.core.decide import claims
 from logqueue.core.job_views import list_jobs
 from logqueue.core.topic import Topic
 from logqueue.model import limits
-from logqueue.server.handlers import jobs
+from logqueue.server.handlers import job_pages
 from tests.core.world import World, wish
 from tests.server.memory import Memory
 
@@ -23,9 +24,10 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[int, int]] = []
         self.after_first: Callable[[], object] = lambda: None
-        monkeypatch.setattr(jobs, "list_jobs", self._list)
-        monkeypatch.setattr(jobs, "LISTED_PER_STEP", 25)
-        monkeypatch.setattr(jobs, "SCANNED_PER_STEP", 100)
+        monkeypatch.setattr(job_pages, "list_jobs", self._list)
+        monkeypatch.setattr(job_pages, "LISTED_PER_STEP", 25)
+        monkeypatch.setattr(job_pages, "SCANNED_PER_STEP", 100)
+        monkeypatch.setattr(job_filter, "RUN_JOBS_MAX", 50)
         monkeypatch.setattr(limits, "JOBS_SCANNED_MAX", 1000)
 
     def _list(self, *args: Any, **options: Any) -> Any:
@@ -54,9 +56,9 @@ def filled(count: int, size: int = 10) -> Memory:
         ("limit=1000", [*range(1, 1001)], 1000, 1000),
         ("limit=60", [*range(1, 61)], 60, 60),
         ("limit=60&tag=t1", [*range(2, 121, 2)], 120, 120),
-        ("limit=5&key=k900", [901], 1000, 1000),
-        ("limit=5&key=k1100", [], 1000, 1000),
-        ("limit=9&key=k1100&after=1000", [1101], 500, None),
+        ("limit=5&text=k900", [901], 1000, 1000),
+        ("limit=5&text=k1100", [], 1000, 1000),
+        ("limit=9&text=k1100&after=1000", [1101], 500, None),
         ("limit=1000&after=1400", [*range(1401, 1501)], 100, None),
         ("limit=1000&state=ready&after=1200&data=false", [*range(1201, 1501)], 300, None),
     ],

@@ -14,6 +14,7 @@ import msgspec
 from logqueue.api.bodies.reader import BodyReader
 from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
+from logqueue.core.job_filter import JobFilter, needles_of
 from logqueue.errors import (
     BatchTooLarge,
     InvalidRequest,
@@ -109,26 +110,25 @@ def _seqs(seqs: list[int], most: int) -> list[int]:
     return seqs
 
 
-class JobFilter(NamedTuple):
-    """What a job listing is to show.
+class JobQuery(NamedTuple):
+    """What a page of jobs is to show.
 
     Attributes:
-        states: Empty for all.
-        key: As a JSON string fragment.
+        wanted: Which jobs.
+        after: Only jobs with a higher seq.
+        limit: Jobs at most.
     """
 
-    states: frozenset[cmd.JobState]
-    match: Predicate | None
-    key: bytes | None
+    wanted: JobFilter
     after: int
     limit: int
 
 
-def read_job_filter(query: Mapping[str, str]) -> JobFilter:
+def read_job_query(query: Mapping[str, str]) -> JobQuery:
     """The filters of a job listing.
 
     Raises:
-        InvalidRequest: An unknown state, or a number that is none.
+        InvalidRequest: An unknown state, a number that is none, or a text that is too long.
     """
     states: set[cmd.JobState] = set()
     for name in query.get("state", "").split(","):
@@ -136,13 +136,35 @@ def read_job_filter(query: Mapping[str, str]) -> JobFilter:
             states.add(_state(name))
     tag, key = query.get("tag"), query.get("key")
     limit = _number(query, "limit", limits.JOBS_LISTED_DEFAULT, limits.U32_MAX)
-    return JobFilter(
-        frozenset(states),
-        None if tag is None else Predicate.parse(tag),
-        None if key is None else blocks.write_string(key),
-        _number(query, "after", 0, limits.U64_MAX),
-        min(max(limit, 1), limits.JOBS_LISTED_MAX),
+    wanted = JobFilter(
+        states=frozenset(states),
+        match=None if tag is None else Predicate.parse(tag),
+        key=None if key is None else blocks.write_string(key),
+        node=query.get("node"),
+        min_age_ms=_number_if_given(query, "min_age_ms"),
+        max_age_ms=_number_if_given(query, "max_age_ms"),
+        min_deliveries=_number(query, "min_deliveries", 0, limits.U32_MAX),
+        needles=_needles(query.get("text")),
     )
+    after = _number(query, "after", 0, limits.U64_MAX)
+    return JobQuery(wanted, after, min(max(limit, 1), limits.JOBS_LISTED_MAX))
+
+
+def _number_if_given(query: Mapping[str, str], name: str) -> int | None:
+    return _number(query, name, 0, limits.U64_MAX) if name in query else None
+
+
+def _needles(text: str | None) -> tuple[bytes, ...]:
+    """The byte strings that a search for a text looks for; none for an empty one.
+
+    Raises:
+        InvalidRequest: It is too long.
+    """
+    if not text:
+        return ()
+    if len(text.encode("utf-8", "surrogatepass")) > limits.SEARCH_TEXT_BYTES_MAX:
+        raise InvalidRequest(f"`text` may have {limits.SEARCH_TEXT_BYTES_MAX} bytes at most")
+    return needles_of(text)
 
 
 def _state(name: str) -> cmd.JobState:

@@ -32,9 +32,9 @@ OPERATIONS = (
         group="jobs",
         summary="List jobs",
         doc="list-jobs",
-        text="In pages, in order of `$seq`. Leases nothing and changes nothing. A page ends after "
-        f"`limit` jobs, or after {limits.JOBS_SCANNED_MAX} jobs were examined; the last page has "
-        "no `next_after`.",
+        text="In pages, in order of `$seq`. Leases nothing and changes nothing. All filters must "
+        f"match. A page ends after `limit` jobs, or after {limits.JOBS_SCANNED_MAX} jobs were "
+        "examined; the last page has no `next_after`.",
         query=(
             Parameter(
                 "state",
@@ -43,6 +43,16 @@ OPERATIONS = (
             ),
             Parameter("tag", TEXT, "Only jobs with this tag; `abc*` matches a prefix."),
             Parameter("key", TEXT, "Only jobs with this key."),
+            Parameter("node", TEXT, "Only jobs that this node holds under a lease."),
+            Parameter("min_age_ms", U64, "Only jobs written at least so long ago."),
+            Parameter("max_age_ms", U64, "Only jobs written at most so long ago."),
+            Parameter("min_deliveries", U32, "Only jobs delivered at least so often."),
+            Parameter(
+                "text",
+                TEXT,
+                "Only jobs with this text in `data`, tag, key or `last_error`; case counts, "
+                f"{limits.SEARCH_TEXT_BYTES_MAX} bytes at most.",
+            ),
             Parameter("after", {**U64, "default": 0}, "Only jobs with a higher `$seq`."),
             Parameter(
                 "limit",

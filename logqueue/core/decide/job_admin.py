@@ -10,7 +10,7 @@ from logqueue.core import commands as cmd
 from logqueue.core.decide.copies import removable
 from logqueue.core.decide.decision import AfterApply, Decision
 from logqueue.core.decide.endings import finish
-from logqueue.core.job_views import state_of
+from logqueue.core.job_filter import state_of
 from logqueue.core.state import State
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,7 @@ import msgspec
 
 from logqueue.api import replies
 from logqueue.api.bodies import jobs as job_bodies
-from logqueue.api.bodies.jobs import JobFilter
 from logqueue.core import commands as cmd
-from logqueue.core.job_views import JobListing, list_jobs
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import Forbidden
 from logqueue.events import block as blocks
@@ -22,15 +21,13 @@ from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.pending import Spent
 from logqueue.server.engine.worker_registry import Observed
 from logqueue.server.handlers.job_history import Shown, read_job
+from logqueue.server.handlers.job_pages import JobPageParts, page_in_steps
 from logqueue.server.handlers.members import reply_with
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
 
 WORKERS_SHOWN_MAX = 1000
-LISTED_PER_STEP = 250
-SCANNED_PER_STEP = 1000
-"""Jobs that one step of the event loop lists, and looks at, for a page of jobs."""
 COUNTED_PER_STEP = 20_000
 """Leases that one step of the event loop counts by their nodes."""
 
@@ -48,40 +45,31 @@ class JobRoutes:
     def list(self, request: HttpRequest) -> Answer:
         """`GET /v0/topics/:q/jobs`: a page of jobs, never leases."""
         dispatcher = self._service.require_serving()
-        wanted = job_bodies.read_job_filter(request.query)
-        now = dispatcher.engine.clock.now_ms()
-        topic = dispatcher.engine.queue_now(request.name, now)
-        data = request.flag("data", True)
-        page = _list(topic, wanted, data, JobListing([], wanted.after, 0))
-        if _goes_on(page, len(page.jobs), wanted.limit):
-            return request.unless_gone(self._list_in_steps(request, wanted, now, data, page))
-        return dispatcher.show((page, now, data), topic, _jobs_listed, request)
+        engine = dispatcher.engine
+        query = job_bodies.read_job_query(request.query)
+        now, data = engine.clock.now_ms(), request.flag("data", True)
+        steps = page_in_steps(engine, request.name, query, now, data=data)
+        try:
+            next(steps)
+        except StopIteration as end:
+            page: JobPageParts = end.value
+            return dispatcher.show((page, now, data), page.topic, _jobs_listed, request)
+        return request.unless_gone(self._list_more(request, steps, now, data))
 
-    async def _list_in_steps(
-        self, request: HttpRequest, wanted: JobFilter, now: int, data: bool, page: JobListing
+    async def _list_more(
+        self, request: HttpRequest, steps: Generator[None, None, JobPageParts], now: int, data: bool
     ) -> Reply:
-        """A page that takes longer than one step may, behind its first part."""
+        """A page that takes longer than one step may, behind its first step."""
         dispatcher = self._service.require_serving()
-        earlier: list[bytes] = []
-        count = 0
-        part = page
-        while _goes_on(page, count + len(part.jobs), wanted.limit):
-            if part.jobs:
-                earlier.append(replies.job_views(part.jobs, now, data))
-                count += len(part.jobs)
+        while True:
             await asyncio.sleep(0)
-            topic = dispatcher.engine.queue_now(request.name, now)
-            part = _list(topic, wanted, data, page, count)
-            page = page._replace(
-                next_after=part.next_after, scanned=page.scanned + part.scanned, size=part.size
-            )
-        await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
-        page = page._replace(jobs=part.jobs)
-        return Reply(
-            replies.encode_jobs(
-                request.name, page, now, data, replies.performance(request.began), earlier
-            )
-        )
+            try:
+                next(steps)
+            except StopIteration as end:
+                page: JobPageParts = end.value
+                break
+        await dispatcher.barrier.wait(page.topic.mark_written, page.topic.mark_durable)
+        return _jobs_listed(request, (page, now, data), Spent())
 
     @serves("get_job")
     def get(self, request: HttpRequest) -> Answer:
@@ -179,39 +167,12 @@ def _require_origin_allowed(request: HttpRequest, target: str) -> None:
         )
 
 
-def _list(
-    topic: QueueTopic, wanted: JobFilter, data: bool, page: JobListing, count: int = 0
-) -> JobListing:
-    """What one step adds to a page that has so many jobs."""
-    assert page.next_after is not None
-    return list_jobs(
-        topic,
-        states=wanted.states,
-        match=wanted.match,
-        key=wanted.key,
-        after=page.next_after,
-        limit=min(wanted.limit - count, LISTED_PER_STEP),
-        scanned_max=min(limits.JOBS_SCANNED_MAX - page.scanned, SCANNED_PER_STEP),
-        size=page.size,
-        with_data=data,
-    )
-
-
-def _goes_on(page: JobListing, count: int, limit: int) -> bool:
-    """Whether there is more for a page that has so many jobs, and room for it."""
-    return (
-        page.next_after is not None
-        and count < limit
-        and page.scanned < limits.JOBS_SCANNED_MAX
-        and page.size <= limits.JOBS_LISTED_BYTES_MAX
-    )
-
-
-def _jobs_listed(request: HttpRequest, found: tuple[JobListing, int, bool], spent: Spent) -> Reply:
+def _jobs_listed(
+    request: HttpRequest, found: tuple[JobPageParts, int, bool], spent: Spent
+) -> Reply:
     page, now, data = found
-    return Reply(
-        replies.encode_jobs(request.name, page, now, data, replies.performance(request.began))
-    )
+    performance = replies.performance(request.began)
+    return Reply(replies.encode_jobs(request.name, page.last, now, data, performance, page.earlier))
 
 
 def _cancelled(request: HttpRequest, result: cmd.CancelResult, spent: Spent) -> Reply:
