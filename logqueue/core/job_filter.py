@@ -116,7 +116,7 @@ class ScanRun(NamedTuple):
     scanned: int
 
 
-class JobSearch:
+class JobFilterRun:
     """A filter at work on one queue, at one time.
 
     Attributes:
@@ -299,7 +299,7 @@ def indexed_parts(topic: QueueTopic, wanted: JobFilter, before: int) -> Iterator
 
 
 def selected(
-    topic: QueueTopic, search: JobSearch, wanted: JobFilter, before: int
+    topic: QueueTopic, search: JobFilterRun, wanted: JobFilter, before: int
 ) -> Iterator[tuple[list[int], int]]:
     """All jobs below a seq that pass, by an index or a scan, in bounded steps between which
     anything may change.
@@ -343,7 +343,9 @@ def _sliced(seqs: Sequence[int], before: int) -> Iterator[list[int]]:
         yield sorted(seq for seq in some if seq < before)
 
 
-def passing(search: JobSearch, parts: Iterable[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
+def passing(
+    search: JobFilterRun, parts: Iterable[Sequence[int]]
+) -> Iterator[tuple[list[int], int]]:
     """Hold parts of the seqs of a queue against a filter, in bounded steps.
 
     Yields:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from logqueue.core import record_times
 from logqueue.core.commands import JobState
-from logqueue.core.job_filter import ANY_JOB, JobSearch, ScanRun, state_of
+from logqueue.core.job_filter import ANY_JOB, JobFilterRun, ScanRun, state_of
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.events.block import DATA, KEY, MAX_DELIVERIES, META, TAG, UPDATED_AT, BlockView
 from logqueue.model import limits
@@ -70,7 +70,7 @@ class JobListing(NamedTuple):
 
 def list_jobs(
     topic: QueueTopic,
-    search: JobSearch | None = None,
+    search: JobFilterRun | None = None,
     *,
     found: Sequence[int] | None = None,
     after: int = 0,
@@ -97,7 +97,7 @@ def list_jobs(
         StorageUnreadable: The disk does not give the data of one.
     """
     if search is None:
-        search = JobSearch(topic, ANY_JOB, 0)
+        search = JobFilterRun(topic, ANY_JOB, 0)
     jobs: list[JobSummary] = []
     has_listed, scanned = size > 0, 0
     if scanned_max is None:

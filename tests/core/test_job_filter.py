@@ -13,7 +13,7 @@ from logqueue.core import job_filter
 from logqueue.core.commands import JobState
 from logqueue.core.job_filter import (
     JobFilter,
-    JobSearch,
+    JobFilterRun,
     indexed_parts,
     needles_of,
     selected,
@@ -114,13 +114,13 @@ def test_any_filter_selects_what_a_naive_reading_selects(
         monkeypatch.setattr(job_filter, "INDEX_SHARE", rng.choice((0, 4)))
         wanted = JobFilter(**drawn(rng))
         expected = naive(world, wanted)
-        steps = [*selected(topic, JobSearch(topic, wanted, world.now), wanted, topic.head + 1)]
+        steps = [*selected(topic, JobFilterRun(topic, wanted, world.now), wanted, topic.head + 1)]
         assert sorted(seq for some, _ in steps for seq in some) == expected, wanted
         assert all(scanned <= 5 + 3 for _, scanned in steps)
         found: list[int] = []
         after: int | None = 0
         while after is not None:
-            search = JobSearch(topic, wanted, world.now)
+            search = JobFilterRun(topic, wanted, world.now)
             page = list_jobs(topic, search, after=after, limit=4, scanned_max=9)
             found += [one.seq for one in page.jobs]
             assert page.scanned <= 9
@@ -132,7 +132,7 @@ def test_jobs_behind_the_start_are_not_selected() -> None:
     world = filled(Random(1))
     topic = world.queue()
     wanted = JobFilter()
-    steps = [*selected(topic, JobSearch(topic, wanted, world.now), wanted, 10)]
+    steps = [*selected(topic, JobFilterRun(topic, wanted, world.now), wanted, 10)]
     assert [seq for some, _ in steps for seq in some] == [s for s in world.seqs() if s < 10]
 
 
@@ -169,7 +169,7 @@ def test_one_job_of_many_is_found_by_its_tag_or_key_without_a_scan() -> None:
         JobFilter(key=write_string("k3210")),
         JobFilter(match=Predicate("t321", True), states=frozenset(("ready",))),
     ):
-        steps = [*selected(topic, JobSearch(topic, wanted, world.now), wanted, topic.head + 1)]
+        steps = [*selected(topic, JobFilterRun(topic, wanted, world.now), wanted, topic.head + 1)]
         assert 3211 in [seq for some, _ in steps for seq in some]
         assert sum(scanned for _, scanned in steps) <= 11
     assert indexed_parts(topic, JobFilter(match=Predicate("t", True)), 5000) is None
@@ -198,10 +198,10 @@ def test_a_search_for_text_reads_so_many_bytes_in_a_step(
     assert any(not isinstance(block, bytes) for block in blocks_of)
     monkeypatch.setattr(limits, "SEARCHED_BYTES_PER_PASS_MAX", 100_000)
     wanted = JobFilter(needles=needles_of('"n": 57'))
-    steps = [*selected(topic, JobSearch(topic, wanted, cold.now), wanted, topic.head + 1)]
+    steps = [*selected(topic, JobFilterRun(topic, wanted, cold.now), wanted, topic.head + 1)]
     assert [seq for some, _ in steps for seq in some] == [58]
     assert sum(scanned for _, scanned in steps) == 60
     assert max(scanned for _, scanned in steps) <= 100_000 // 3000 + 1
-    page = list_jobs(topic, JobSearch(topic, wanted, cold.now), limit=9, with_data=False)
+    page = list_jobs(topic, JobFilterRun(topic, wanted, cold.now), limit=9, with_data=False)
     assert page.next_after is not None and page.scanned <= 100_000 // 3000 + 1
     assert blocks.TAG == 1

@@ -8,7 +8,7 @@ import pytest
 
 from logqueue.core import commands as cmd
 from logqueue.core.invariants import check
-from logqueue.core.job_filter import JobFilter, JobSearch
+from logqueue.core.job_filter import JobFilter, JobFilterRun
 from logqueue.core.job_views import JobListing, describe_job, list_jobs
 from logqueue.errors import InvalidRequest, TopicExistsIncompatible, TopicNotFound
 from logqueue.events.block import write_string
@@ -141,7 +141,7 @@ def pages(world: World, limit: int, **filters: Any) -> list[JobListing]:
     after: int | None = 0
     while after is not None:
         topic = world.queue("q")
-        search = JobSearch(topic, JobFilter(**filters), world.now)
+        search = JobFilterRun(topic, JobFilter(**filters), world.now)
         page = list_jobs(topic, search, after=after, limit=limit)
         found.append(page)
         after = page.next_after

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from logqueue.api import replies
 from logqueue.api.bodies.jobs import JobQuery
-from logqueue.core.job_filter import JobSearch, indexed_parts, passing
+from logqueue.core.job_filter import JobFilterRun, indexed_parts, passing
 from logqueue.core.job_views import JobListing, list_jobs
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.errors import TopicNotFound
@@ -46,7 +46,7 @@ def page_in_steps(
         StorageUnreadable: The disk does not give the data of one.
     """
     topic = engine.queue_now(name, now)
-    search = JobSearch(topic, query.wanted, now)
+    search = JobFilterRun(topic, query.wanted, now)
     first = _FirstFound(query.after, query.limit)
     page = JobListing([], query.after, 0)
     parts = indexed_parts(topic, query.wanted, topic.head + 1)
@@ -107,7 +107,7 @@ class _FirstFound:
 
 def _list(
     topic: QueueTopic,
-    search: JobSearch,
+    search: JobFilterRun,
     found: Sequence[int] | None,
     limit: int,
     page: JobListing,
@@ -129,7 +129,7 @@ def _list(
 
 
 def _goes_on(
-    page: JobListing, search: JobSearch, count: int, limit: int, *, is_found: bool
+    page: JobListing, search: JobFilterRun, count: int, limit: int, *, is_found: bool
 ) -> bool:
     """Whether there is more for a page that has so many jobs, and room for it. What an index has
     found is listed whatever was looked at for it."""
