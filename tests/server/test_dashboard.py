@@ -172,7 +172,7 @@ def test_a_server_without_dashboard() -> None:
 
 def texts(*endings: str) -> Iterator[tuple[str, str]]:
     """Our own files with these endings, by name."""
-    for folder in (UI, *(UI / name for name in ("parts", "pages", "style"))):
+    for folder in (UI, *(UI / name for name in ("parts", "pages", "queue", "style"))):
         for entry in folder.iterdir():
             if entry.is_file() and entry.name.endswith(endings):
                 yield f"{folder.name}/{entry.name}", entry.read_text(encoding="utf-8")

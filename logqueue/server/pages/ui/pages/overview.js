@@ -6,6 +6,7 @@ import {now} from "../clock.js";
 import {useFeed} from "../feed.js";
 import {count, counted, rate, size} from "../format.js";
 import {useKeys} from "../keyboard.js";
+import {AttentionList} from "../parts/attention.js";
 import {Dialog} from "../parts/dialog.js";
 import {Empty} from "../parts/empty.js";
 import {Marks} from "../parts/marks.js";
@@ -23,7 +24,6 @@ const KINDS = [
   ["queue", "Queues"],
   ["log", "Logs"],
 ];
-const ATTENTION_MAX = 5;
 
 export default function OverviewPage() {
   const [topics, status, attention] = useFeed((feed) => [feed.topics, feed.status, feed.attention]);
@@ -66,34 +66,8 @@ function filtered(topics, kind, text = "") {
 // -- what needs attention ----------------------------------------------------------------------
 
 function Attention({entries}) {
-  const [isAll, setAll] = useState(false);
-  if (entries.length === 0) {
-    return html`<p class="attention fine-line"><i class="dot ok" />Nothing needs attention.</p>`;
-  }
-  const shown = isAll ? entries : entries.slice(0, ATTENTION_MAX);
-  return html`<section class="card attention" aria-label="What needs attention">
-    <ul>
-      ${shown.map(
-        (entry) => html`<li key=${`${entry.code} ${entry.topic}`}>
-          <span class=${`mark ${entry.severity}`}>${entry.severity === "bad" ? "Problem" : "Warning"}</span>
-          <a href=${placeOf(entry)}><bdi>${entry.text}</bdi></a>
-          <span class="soft since"><${Time} at=${entry.since} /></span>
-        </li>`,
-      )}
-    </ul>
-    ${entries.length > ATTENTION_MAX &&
-    html`<button class="quiet" onClick=${() => setAll(!isAll)}>
-      ${isAll ? "Show fewer" : `${count(entries.length - ATTENTION_MAX)} more`}
-    </button>`}
-  </section>`;
-}
-
-/** Where an entry can be put right. */
-function placeOf({topic, code}) {
-  if (topic === null) return link(["server"]);
-  if (code === "dead_letters") return link(["dead-letters"], {queue: topic});
-  if (code === "held") return link(["queues", topic, "jobs"], {state: "held"});
-  return link(["queues", topic]);
+  if (entries.length > 0) return html`<${AttentionList} entries=${entries} />`;
+  return html`<p class="fine-line"><i class="dot ok" />Nothing needs attention.</p>`;
 }
 
 // -- totals and filter -------------------------------------------------------------------------
@@ -307,7 +281,7 @@ function queueColumns({pinned, toggle, mayPause}) {
     {
       key: "do",
       label: html`<span class="hidden">Actions</span>`,
-      width: mayPause ? "112px" : "44px",
+      width: mayPause ? "122px" : "48px",
       align: "end",
       hideOnPhone: true,
       render: (row) => html`<span class="row-actions">

@@ -11,7 +11,23 @@ const UNITS = {
   bytes: size,
   ms: duration,
 };
+/** Shorter forms for the axis. */
+const TICKS = {
+  ...UNITS,
+  rate: (value) => (Number.isInteger(value) ? count(value) : value.toFixed(1)),
+  ms: (value) => (value === 0 ? "0" : tickDuration(value)),
+};
+const MS_STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800].flatMap(
+  (seconds, i) => (i < 4 ? [seconds, seconds * 10, seconds * 100, seconds * 1000] : [seconds * 1000]),
+).sort((a, b) => a - b);
 let loading = null;
+
+function tickDuration(ms) {
+  if (ms < 90_000) return duration(ms);
+  const minutes = ms / 60_000;
+  const [value, unit] = minutes < 90 ? [minutes, "min"] : minutes < 2880 ? [minutes / 60, "h"] : [minutes / 1440, "d"];
+  return `${Number.isInteger(value) ? value : value.toFixed(1)} ${unit}`;
+}
 
 function library() {
   loading ??= new Promise((resolve, reject) => {
@@ -70,6 +86,7 @@ export function Chart({series, times, height = 160, unit = "count", label = "Cha
   return html`<figure class="chart">
     <figcaption>
       <span class="chart-label">${label}</span>
+      <span class="number soft legend-time">${times.length ? clock(times[index]) : ""}</span>
       <span class="legend">
         ${series.map(
           (one, i) => html`<span key=${one.label} class=${`legend-item series-${i + 1}`}>
@@ -77,7 +94,6 @@ export function Chart({series, times, height = 160, unit = "count", label = "Cha
             <b class="number">${show(one.values[index])}</b>
           </span>`,
         )}
-        <span class="number soft legend-time">${times.length ? clock(times[index]) : ""}</span>
       </span>
     </figcaption>
     <div ref=${box} class="plot" style=${{height: `${height}px`}} aria-hidden="true">
@@ -102,7 +118,7 @@ function optionsOf({series, height, width, unit, onCursor}) {
   const grid = {stroke: colour("--line"), width: 1};
   const font = "11px system-ui, sans-serif";
   const axis = {stroke: soft, grid, ticks: {show: false}, font};
-  const show = UNITS[unit] ?? count;
+  const show = TICKS[unit] ?? count;
   return {
     width,
     height,
@@ -111,8 +127,8 @@ function optionsOf({series, height, width, unit, onCursor}) {
     padding: [8, 0, 0, 0],
     scales: {y: {range: (_, low, high) => [0, Math.max(high * 1.1, unit === "ms" ? 1000 : 1)]}},
     axes: [
-      {...axis, size: 24, values: "{HH}:{mm}", space: 70, values: (_, ticks) => ticks.map(tickText)},
-      {...axis, size: 58, space: 32, values: (_, ticks) => ticks.map((tick) => show(tick))},
+      {...axis, size: 24, space: 70, values: (_, ticks) => ticks.map(tickText)},
+      {...axis, size: 56, space: 36, incrs: unit === "ms" ? MS_STEPS : undefined, values: (_, ticks) => ticks.map((tick) => show(tick))},
     ],
     series: [{}, ...series.map((one, i) => line(one, i))],
     hooks: {setCursor: [(plot) => onCursor(plot.cursor.idx ?? null)]},

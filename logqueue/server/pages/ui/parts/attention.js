@@ -1,0 +1,38 @@
+// What needs attention, in words, with the place where it can be put right.
+
+import {html, useState} from "../vendor/htm-preact.js";
+import {count} from "../format.js";
+import {link} from "../router.js";
+import {Time} from "./time.js";
+
+const SHOWN = 5;
+
+/** @param {{entries: {severity: "bad"|"warn", topic: string|null, code: string, text: string, since: number}[]}} props */
+export function AttentionList({entries}) {
+  const [isAll, setAll] = useState(false);
+  const shown = isAll ? entries : entries.slice(0, SHOWN);
+  return html`<section class="card attention" aria-label="What needs attention">
+    <ul>
+      ${shown.map(
+        (entry) => html`<li key=${`${entry.code} ${entry.topic}`}>
+          <span class=${`mark ${entry.severity}`}>${entry.severity === "bad" ? "Problem" : "Warning"}</span>
+          <a href=${placeOf(entry)}><bdi>${entry.text}</bdi></a>
+          <span class="soft since"><${Time} at=${entry.since} /></span>
+        </li>`,
+      )}
+    </ul>
+    ${entries.length > SHOWN &&
+    html`<button class="quiet" onClick=${() => setAll(!isAll)}>
+      ${isAll ? "Show fewer" : `${count(entries.length - SHOWN)} more`}
+    </button>`}
+  </section>`;
+}
+
+/** Where an entry can be put right. */
+function placeOf({topic, code}) {
+  if (topic === null || topic === undefined) return link(["server"]);
+  if (code === "dead_letters") return link(["dead-letters"], {queue: topic});
+  if (code === "held") return link(["queues", topic, "jobs"], {state: "held"});
+  if (code === "no_worker" || code === "expiring") return link(["workers"], {queue: topic});
+  return link(["queues", topic]);
+}

@@ -1,0 +1,87 @@
+// What a config means, in sentences.
+
+import {count, counted, duration, size} from "../format.js";
+
+/**
+ * @param {object} config as the API shows it
+ * @returns {[string, string][]} a subject and a sentence for each
+ */
+export function configInWords(config) {
+  const found = [
+    ["Leases", leases(config)],
+    ["Failures", failures(config)],
+    ["Retries", retries(config.retry_backoff)],
+    ["Limits", limits(config)],
+    ["Lifetime", lifetime(config)],
+    ["Durability", durability(config)],
+    ["Finished jobs", archive(config)],
+  ];
+  return found.filter(([, sentence]) => sentence);
+}
+
+function leases({lease_ms: lease, leases_durable: durable, claim_jitter_ms: jitter}) {
+  const parts = [`A claimed job returns to the queue unless it is acked or extended within ${duration(lease)}.`];
+  if (durable) parts.push("Leases survive a restart of the server.");
+  if (jitter > 0) parts.push(`Claims are collected for ${duration(jitter)} and served together.`);
+  return parts.join(" ");
+}
+
+function failures({max_deliveries: most, dead_letter: dead, on_exhausted: then, on_expire: onExpire}) {
+  const parts = [];
+  if (most === 0) parts.push("A job is delivered again until it is acked, however often it fails.");
+  else parts.push(`After ${counted(most, "delivery", "deliveries")} a job ${exhausted(then, dead)}.`);
+  if (onExpire === "dead_letter") parts.push(`A job that gets too old goes to ${dead}.`);
+  return parts.join(" ");
+}
+
+function exhausted(then, dead) {
+  if (then === "hold") return "is held until an operator releases it";
+  if (then === "drop") return "is dropped";
+  if (dead) return `goes to ${dead}`;
+  return "is delivered again nevertheless, because there is no dead-letter topic";
+}
+
+function retries(backoff) {
+  if (!backoff) return "A failed job is ready again at once.";
+  const {kind, base_ms: base, step_ms: step, factor, max_ms: most, jitter} = backoff;
+  const random = jitter > 0 ? `, up to ${Math.round(jitter * 100)} % less at random` : "";
+  if (kind === "constant") return `A failed job waits ${duration(base)}${random}.`;
+  const grows = kind === "linear" ? `${duration(step)} more each time` : `${factor} times as long each time`;
+  return `A failed job waits ${duration(base)}, then ${grows}, ${duration(most)} at most${random}.`;
+}
+
+function limits({max_in_flight: most, claim_rate: claimRate}) {
+  const parts = [];
+  if (most > 0) parts.push(`At most ${counted(most, "job")} in flight.`);
+  if (claimRate) {
+    const burst = claimRate.burst ? `, ${count(claimRate.burst)} at once` : "";
+    parts.push(`At most ${count(claimRate.per_s)} jobs per second are claimed${burst}.`);
+  }
+  return parts.join(" ") || "Claims are not limited.";
+}
+
+function lifetime({ttl_ms: ttl, cap_records: records, cap_bytes: bytes, discard}) {
+  const parts = [];
+  if (ttl > 0) parts.push(`Records older than ${duration(ttl)} are removed.`);
+  const caps = [records > 0 && counted(records, "record"), bytes > 0 && size(bytes)].filter(Boolean);
+  if (caps.length > 0) {
+    const full = discard === "reject" ? "then writes are refused" : "then the oldest are removed";
+    parts.push(`At most ${caps.join(" or ")}; ${full}.`);
+  }
+  return parts.join(" ") || "Records stay until they are acked or deleted.";
+}
+
+const DURABILITIES = {
+  ephemeral: "In memory only: everything is lost when the server stops.",
+  memory: "A reply waits for the operating system. Power loss may lose the latest writes.",
+  disk: "A reply waits for the operating system. Power loss may lose the latest writes, never their order.",
+  fsync: "A reply waits for the disk: what was acknowledged survives power loss.",
+};
+
+function durability({durability: name}) {
+  return DURABILITIES[name] ? `${name}: ${DURABILITIES[name]}` : name;
+}
+
+function archive({archive: name}) {
+  return name ? `A copy of every finished job goes to ${name}.` : "";
+}

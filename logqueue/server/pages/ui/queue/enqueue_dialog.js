@@ -1,0 +1,109 @@
+// Writing one job by hand.
+
+import {html, useState} from "../vendor/htm-preact.js";
+import {api, apiPath, can} from "../api.js";
+import {Dialog} from "../parts/dialog.js";
+import {checkJson, JsonEditor} from "../parts/json_editor.js";
+import {notify, notifyError} from "../parts/notices.js";
+
+const UNITS = [
+  ["s", 1000],
+  ["min", 60_000],
+  ["h", 3_600_000],
+];
+
+/** What was typed last, by queue: an error, Esc or another page loses nothing. */
+const drafts = new Map();
+
+/** @param {{queue: string, onClose: () => void}} props */
+export function EnqueueDialog({queue, onClose}) {
+  const [draft, setDraft] = useState(
+    () => drafts.get(queue) ?? {text: "{\n  \n}", tag: "", key: "", delay: "", unit: "s", times: "1"},
+  );
+  const [isSending, setSending] = useState(false);
+  const change = (changes) => {
+    const next = {...draft, ...changes};
+    drafts.set(queue, next);
+    setDraft(next);
+  };
+  const check = checkJson(draft.text);
+  const delay = draft.delay === "" ? 0 : Number(draft.delay);
+  const isValid = check.error === null && Number.isFinite(delay) && delay >= 0;
+  const send = async (event) => {
+    event.preventDefault();
+    if (!isValid || isSending) return;
+    setSending(true);
+    try {
+      const reply = await api.post(apiPath("topics", queue), {records: [recordOf(draft, check.value)]});
+      report(queue, reply);
+      onClose();
+    } catch (error) {
+      notifyError(error, "Not enqueued");
+    }
+    setSending(false);
+  };
+  const input = (name) => (event) => change({[name]: event.target.value});
+  return html`<${Dialog} title=${`Enqueue a job in ${queue}`} wide onClose=${onClose}>
+    <form onSubmit=${send}>
+      <${JsonEditor}
+        label="Data"
+        rows=${12}
+        autofocus
+        value=${draft.text}
+        onChange=${(text) => change({text})}
+      />
+      <div class="fields">
+        <label class="field"
+          ><span>Tag</span
+          ><input value=${draft.tag} onInput=${input("tag")} autocomplete="off" spellcheck=${false} />
+          <small class="soft">To find and delete it by</small></label
+        >
+        <label class="field"
+          ><span>Key</span
+          ><input value=${draft.key} onInput=${input("key")} autocomplete="off" spellcheck=${false} />
+          <small class="soft">Replaces the waiting job with this key</small></label
+        >
+        <label class="field"
+          ><span>Delay</span>
+          <span class="joined"
+            ><input type="number" min="0" step="any" placeholder="0" value=${draft.delay} onInput=${input("delay")}
+            /><select aria-label="Unit of the delay" value=${draft.unit} onChange=${input("unit")}>
+              ${UNITS.map(([name]) => html`<option key=${name} value=${name}>${name}</option>`)}
+            </select></span
+          ><small class="soft">Not claimable before</small></label
+        >
+      </div>
+      <div class="dialog-actions">
+        <button type="button" onClick=${onClose}>Cancel</button>
+        <button type="submit" class="primary" disabled=${!isValid || isSending}>
+          ${isSending ? "Enqueuing…" : "Enqueue the job"}
+        </button>
+      </div>
+    </form>
+  <//>`;
+}
+
+function recordOf({tag, key, delay, unit}, data) {
+  const record = {data};
+  if (tag !== "") record.tag = tag;
+  if (key !== "") record.key = key;
+  const ms = Math.round(Number(delay || 0) * UNITS.find(([name]) => name === unit)[1]);
+  if (ms > 0) record.delay_ms = ms;
+  return record;
+}
+
+function report(queue, reply) {
+  const result = reply.results?.[0] ?? {seq: reply.first_seq, result: "created"};
+  if (result.result !== "created") {
+    notify(`Job ${result.seq} in ${queue} is ${result.result}: it has this key`);
+    return;
+  }
+  const path = apiPath("topics", queue, "jobs", result.seq);
+  const undo = can("delete")
+    ? async () => {
+        await api.del(path);
+        notify(`Job ${result.seq} cancelled`);
+      }
+    : null;
+  notify(`Job ${result.seq} enqueued in ${queue}`, {undo});
+}

@@ -1,0 +1,76 @@
+// Removing all jobs in some states: which, how many, and a count that must be typed.
+
+import {html, useState} from "../vendor/htm-preact.js";
+import {api, apiPath} from "../api.js";
+import {useFeed} from "../feed.js";
+import {count, counted} from "../format.js";
+import {Dialog} from "../parts/dialog.js";
+import {notify, notifyError} from "../parts/notices.js";
+
+const STATES = [
+  ["ready", "Ready"],
+  ["delayed", "Delayed"],
+  ["held", "Held"],
+  ["in_flight", "In flight: their workers lose them"],
+];
+
+/** @param {{queue: string, onClose: () => void}} props */
+export function PurgeDialog({queue, onClose}) {
+  const topic = useFeed((feed) => feed.topics.get(queue));
+  const [states, setStates] = useState(["ready"]);
+  const [typed, setTyped] = useState("");
+  const [isSending, setSending] = useState(false);
+  const total = states.reduce((sum, state) => sum + (topic?.[state] ?? 0), 0);
+  const mayPurge = total > 0 && typed.trim().replaceAll(",", "") === String(total);
+  const toggle = (state) => {
+    setTyped("");
+    setStates(states.includes(state) ? states.filter((one) => one !== state) : [...states, state]);
+  };
+  const purge = async (event) => {
+    event.preventDefault();
+    if (!mayPurge || isSending) return;
+    setSending(true);
+    try {
+      const reply = await api.post(apiPath("topics", queue, "purge"), {states});
+      const removed = Object.values(reply.purged).reduce((sum, one) => sum + one, 0);
+      notify(`${counted(removed, "job")} removed from ${queue}`);
+      onClose();
+    } catch (error) {
+      notifyError(error, "Not all removed");
+      setSending(false);
+    }
+  };
+  return html`<${Dialog} title=${`Purge ${queue}`} onClose=${onClose}>
+    <form onSubmit=${purge}>
+      <fieldset class="choices">
+        <legend>Remove all jobs that are</legend>
+        ${STATES.map(
+          ([state, label]) => html`<label key=${state} class="choice"
+            ><input type="checkbox" checked=${states.includes(state)} onChange=${() => toggle(state)} />
+            <span>${label}</span><span class="number soft">${count(topic?.[state] ?? 0)}</span></label
+          >`,
+        )}
+      </fieldset>
+      <p>
+        They are cancelled and not delivered again. This cannot be undone; jobs that come meanwhile
+        stay.
+      </p>
+      <label class="field"
+        ><span>Type <code>${total}</code> to confirm</span>
+        <input
+          inputmode="numeric"
+          autocomplete="off"
+          value=${typed}
+          disabled=${total === 0}
+          onInput=${(event) => setTyped(event.target.value)}
+        />
+      </label>
+      <div class="dialog-actions">
+        <button type="button" onClick=${onClose}>Keep them</button>
+        <button type="submit" class="danger" disabled=${!mayPurge || isSending}>
+          ${isSending ? "Removing…" : `Remove ${counted(total, "job")}`}
+        </button>
+      </div>
+    </form>
+  <//>`;
+}
