@@ -143,6 +143,7 @@ class Machine:
         """A server of the disk that does nothing yet."""
         self._starts += 1
         start = self._starts
+        set_damage_aside = settings.pop("set_damage_aside", False)
         return Runtime(
             Settings(
                 **{
@@ -157,6 +158,7 @@ class Machine:
             ),
             fs=self.fs,
             clock=self.time.clock,
+            set_damage_aside=set_damage_aside,
             is_stepped=True,
             open_store=lambda url: self.store,
             random_bytes=lambda log, length: Random(f"{log}/{self.name}/{start}").randbytes(length),

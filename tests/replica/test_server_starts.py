@@ -518,6 +518,43 @@ async def test_leases_alone_are_not_worth_a_refusal() -> None:
     assert [path for path in a.fs.contents() if "/leases.discarded-1/" in path]
 
 
+@pytest.mark.parametrize("values", [(), (7, 8)])
+def test_a_leases_log_that_was_set_aside_here_is_named(values: tuple[int, ...]) -> None:
+    """Damage in the leases log alone was set aside by a start without the replica."""
+
+    async def scene() -> None:
+        fleet = Fleet()
+        a = fleet.a
+        a.start()
+        await a.put("q", type="queue", leases_durable=True)
+        await a.put()
+        a.append(1, 2, topic="q")
+        await a.rest()
+        a.kill()
+        for path in [path for path in a.fs.contents() if path.startswith("data/leases/")]:
+            a.fs.remove(path)
+        runtime = a.start(replica=None, replica_mode="async", set_damage_aside=True)
+        if values:
+            a.append(*values)
+        await a.turn()
+        while runtime.engine.journal.jobs.step():
+            pass
+        a.kill()
+        if values:
+            stake = "with 2 records and 0 acks.*its leases log is no longer.*--discard-local"
+            with pytest.raises(ReplicaRefused, match=stake):
+                a.start()
+        # What only the leases log has was never promised: nothing is at stake without records.
+        a.start(discard_local=bool(values))
+        assert (a.state.queue("q").ready, a.values()) == (2, [])
+        assert [path for path in a.fs.contents() if "/jobs.discarded-1/" in path]
+        await a.rest()
+        a.kill()
+        a.start()
+
+    asyncio.run(scene())
+
+
 @fleet_test
 async def test_a_fenced_server_leaves_its_directory_as_it_is() -> None:
     """One more frame, and the next start is refused: it would be one that only this machine has."""

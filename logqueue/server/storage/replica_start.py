@@ -328,7 +328,7 @@ class ReplicaStart:
         self._note = note = self._note_of(journal)
         own = note.writers
         found = compare(self._reader, manifest, journal.fs, segments, note.end, own)
-        if found.parted:
+        if found.parted or _has_new_leases_log(journal, manifest):
             self._part(journal, found, manifest)
         if found.lacks:
             self._lacks = True
@@ -342,11 +342,11 @@ class ReplicaStart:
         create_replica(self._store, ids[0], ids[1], self._writer)
 
     def _require_same_logs(self, journal: Journal, manifest: ReplicaManifest) -> None:
-        ids = journal.jobs.identity.hex(), journal.leases.identity.hex()
-        if ids != (manifest.log_id, manifest.leases_id):
+        log_id = journal.jobs.identity.hex()
+        if log_id != manifest.log_id:
             raise ReplicaRefused(
                 f"{self._store.url} is the replica of another log ({manifest.log_id}) than the one "
-                f"in {self._options.data_dir} ({ids[0]}); nothing was changed: set another "
+                f"in {self._options.data_dir} ({log_id}); nothing was changed: set another "
                 "LOGQUEUE_REPLICA, or another data directory"
             )
 
@@ -371,11 +371,12 @@ class ReplicaStart:
         records, acks = _at_stake(journal, jobs_first)
         frames = journal.jobs.segments()[-1].last - jobs_first + 1
         other = f" ({manifest.writer.address})" if manifest.writer.address else ""
-        why = (
-            "has other frames of the same numbers"
-            if "jobs" in found.forked
-            else f"does not have, and another server{other} has taken over since"
-        )
+        if "jobs" in found.forked:
+            why = "has other frames of the same numbers"
+        elif found.taken_over:
+            why = f"does not have, and another server{other} has taken over since"
+        else:
+            why = "does not have, and its leases log is no longer the one of the replica"
         raise ReplicaRefused(
             f"{self._options.data_dir} has {frames} frames, with {records} records and {acks} acks,"
             f" that the replica {self._store.url} {why}; nothing was changed. To go on from the "
@@ -487,6 +488,11 @@ class _ReplicaGrew(Exception):
 
 def _refuse_chunks(chunks: Sequence[Chunk], end: ChainEnd) -> None:
     raise _ReplicaGrew
+
+
+def _has_new_leases_log(journal: Journal, manifest: ReplicaManifest) -> bool:
+    """Whether the leases log was begun again here, after damage in it was set aside."""
+    return journal.leases.identity.hex() != manifest.leases_id
 
 
 def _starts_found(journal: Journal) -> dict[LogName, int]:
