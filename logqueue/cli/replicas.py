@@ -266,8 +266,9 @@ def _show_verified(url: str, problems: list[str], report: Report | None, size: i
 
 def _gc(arguments: argparse.Namespace) -> int:
     from logqueue.replica.collecting import collect
+    from logqueue.replica.liveness import is_at_rest
     from logqueue.replica.object_store import ObjectChanged
-    from logqueue.replica.verifying import is_at_rest, needless
+    from logqueue.replica.verifying import needless
 
     reader = _reader(arguments.replica)
     with _explained():

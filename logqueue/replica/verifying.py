@@ -1,7 +1,7 @@
 """What a replica holds, whether all of it is sound, and what of it is needless.
 
-Owns: the look over all objects, every check that can be made without replaying, and whether a
-writer is at rest. Must not know: what the frames replay to, how a report is shown.
+Owns: the look over all objects, and every check that can be made without replaying. Must not know:
+what the frames replay to, how a report is shown.
 """
 
 from __future__ import annotations
@@ -260,26 +260,6 @@ def _problem_of(entry: SegmentEntry, data: bytes, identity: bytes) -> str:
 
 
 # -- garbage -------------------------------------------------------------------------------------
-
-
-def is_at_rest(reader: ReplicaReader, seconds: float) -> bool:
-    """Whether the writer does nothing: it has handed over, or its heartbeat does not change.
-
-    Args:
-        reader: Of the replica.
-        seconds: How long to watch it.
-
-    Raises:
-        ReplicaUnreadable: There is no replica.
-        StoreError: The store cannot be read.
-    """
-    before = reader.manifest().manifest
-    if before.is_released:
-        return True
-    beat = reader.heartbeat()
-    reader.pause(seconds)
-    after = reader.manifest().manifest
-    return reader.heartbeat() == beat and after == before
 
 
 def needless(reader: ReplicaReader) -> int:

@@ -56,6 +56,7 @@ from logqueue.server.storage.archiver import Archiver
 from logqueue.server.storage.journal import Journal
 from logqueue.server.storage.replica_start import (
     DirectoryChanged,
+    ReplicaAway,
     ReplicaOptions,
     ReplicaRefused,
     ReplicaStart,
@@ -419,7 +420,9 @@ class Runtime:
 
     def _may_follow_again(self, error: BaseException) -> bool:
         """Whether a standby that could not take over continues to follow."""
-        if isinstance(error, ReplicaTaken):
+        if isinstance(error, (ReplicaTaken, ReplicaAway)):
+            # Where the store was away, nothing says whether this server has taken over: the
+            # replica will.
             return self._settings.standby
         # Two standbys of a new replica both make one.
         is_first = self._succession is not None and self._succession.epoch is None
@@ -533,6 +536,7 @@ class Runtime:
                 settings.replica_keep,
                 _history_bounds(settings) if settings.archives_in_replica else None,
                 settings.discard_local,
+                self._succession is not None,
                 self._succession.epoch if self._succession is not None else None,
             ),
             self._random_bytes("writer", 16).hex(),

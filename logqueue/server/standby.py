@@ -44,7 +44,7 @@ from logqueue.server.storage.replica_note import (
     read_note,
     set_logs_aside,
 )
-from logqueue.server.storage.replica_start import note_followed
+from logqueue.server.storage.replica_start import ReplicaAway, WriterAlive, note_followed
 from logqueue.server.storage.segment_store import SegmentStore
 from wal import FileSystem
 
@@ -305,8 +305,15 @@ class Standby:
                 self._vigil.saw(None, began, self._monotonic())
                 self._complain("there is no replica yet")
             return False
-        except StoreError as error:
+        except (StoreError, ReplicaAway) as error:
             self._note_unavailable(error)
+            return False
+        except WriterAlive:
+            self._vigil.interrupt()
+            self._complain(
+                "this directory is a copy of that of the writer, which has not committed all of it "
+                "yet"
+            )
             return False
         await self._retire()
         self._served = follower
@@ -512,7 +519,7 @@ class Standby:
             self._complained = ""
             logger.info("the replica can be read again")
 
-    def _note_unavailable(self, error: StoreError) -> None:
+    def _note_unavailable(self, error: Exception) -> None:
         self._vigil.interrupt()
         self._complain(str(error))
 

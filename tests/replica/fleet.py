@@ -36,16 +36,22 @@ TIMEOUT_MS = 10_000
 
 
 class FleetTime:
-    """Both clocks of all servers."""
+    """Both clocks of all servers.
+
+    Attributes:
+        meanwhile: Called when time has passed: what others do while one waits.
+    """
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.now_s = 1000.0
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def pass_s(self, seconds: float) -> None:
         """Let time pass."""
         self.now_s += seconds
         self.clock.advance(round(seconds * 1000))
+        self.meanwhile()
 
 
 class Asked:

@@ -18,7 +18,7 @@ from logqueue.replica.memory_store import MemoryStore
 from logqueue.server.runtime import Runtime
 from logqueue.server.service import Phase
 from logqueue.server.settings import Settings
-from logqueue.server.storage.replica_start import ReplicaRefused
+from logqueue.server.storage.replica_start import ReplicaRefused, ReplicaTaken
 from logqueue.testing.simulated_store import NO_FAULTS, SimulatedObjects, StoreFaults
 from tests.core.world import keyed, pack, wish
 from tests.replica.fleet import FleetTime, Machine, fleet_test
@@ -244,6 +244,58 @@ async def test_another_log_is_refused() -> None:
     fleet.b.kill()
     with pytest.raises(ReplicaRefused, match="is the replica of another log"):
         fleet.b.start()
+
+
+@fleet_test
+async def test_two_servers_that_are_started_again_and_again_come_to_rest() -> None:
+    """Neither is a standby, and a supervisor starts each of them whenever it has ended."""
+    fleet = Fleet("async")
+    machines = (fleet.a, fleet.b)
+    refusals: list[str] = []
+
+    def beat() -> None:
+        for machine in machines:
+            if machine.runtime is not None and machine.runtime.is_running:
+                machine.replication.ship_step()
+
+    fleet.time.meanwhile = beat
+
+    async def supervise(rounds: int) -> int:
+        for machine in machines * rounds:
+            if machine.runtime is None:
+                try:
+                    machine.start()
+                except ReplicaTaken as taken:
+                    refusals.append(str(taken))
+            fleet.time.pass_s(2)
+            for other in machines:
+                await other.turn()
+                runtime = other.runtime
+                if runtime is not None and runtime.service.phase is Phase.FENCED:
+                    await runtime.abort()
+                    other.runtime = None
+        return sum(machine._starts for machine in machines)
+
+    await supervise(10)
+    assert (fleet.a.runtime is None, fleet.b.runtime is None) == (True, False)
+    assert fleet.b.replication.writer.epoch == 2, "a, then b, and no other"
+    assert len(refusals) == 9 and "http://b:4000" in refusals[0]
+    assert "start this one with --standby" in refusals[0]
+    # One that ends without a word is succeeded; one that is alone starts as ever.
+    fleet.b.kill()
+    await supervise(1)
+    await supervise(10)
+    assert fleet.a.replication.writer.epoch == 3 and fleet.b.runtime is None
+    fleet.a.kill()
+    fleet.a.start()
+    assert fleet.a.replication.writer.epoch == 4
+    # One that hands over is succeeded at once.
+    assert fleet.a.runtime is not None
+    await fleet.a.runtime.hand_over()
+    fleet.a.runtime = None
+    before = fleet.time.now_s
+    fleet.b.start()
+    assert fleet.time.now_s == before
 
 
 @fleet_test

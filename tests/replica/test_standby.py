@@ -18,6 +18,7 @@ from logqueue.server.standby import Standby
 from logqueue.server.storage import compaction
 from logqueue.server.storage.log_follower import LogFollower
 from logqueue.server.storage.log_replay import OrderViolated
+from logqueue.server.storage.replica_start import ReplicaStart
 from logqueue.testing.simulated_store import SimulatedObjects
 from tests.portrait import portrait
 from tests.replica.fleet import FleetTime, Machine, fleet_test
@@ -65,6 +66,7 @@ class Pair:
         for task in self.coming.values():
             task.cancel()
         await asyncio.gather(*self.coming.values(), return_exceptions=True)
+        self.coming.clear()
 
 
 def runtime_of(machine: Machine) -> Runtime:
@@ -265,6 +267,69 @@ async def test_only_a_heartbeat_that_stops_makes_a_standby_take_over() -> None:
     await watched(pair, b)
     await pair.until(lambda: phase(b) is Phase.READY)
     assert b.replication.writer.epoch == 2
+
+
+@fleet_test
+async def test_a_copy_of_the_directory_of_a_running_writer_follows_it() -> None:
+    """It says that it is the directory of the last writer, and has what is not committed yet."""
+    pair = Pair("async", replica_lag_ms=60_000)
+    a = pair.a
+    a.start()
+    await a.put()
+    a.append(1)
+    await a.rest()
+    pair.time.pass_s(31)
+    a.replication.tidy_step()
+    a.append(2, 3)
+    await a.write_disk()
+    copy = a.fs.kill_clone()
+    pair.time.meanwhile = a.replication.writer.renew
+    b = pair.standby("b", fs=copy)
+    gets = b.store.calls.get("get", 0) + 60
+    await pair.until(lambda: b.store.calls.get("get", 0) > gets)
+    assert phase(b) is Phase.RECOVERING and phase(a) is Phase.READY
+    pair.time.pass_s(61)
+    await a.ship()
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    assert len(shown(b)) == 3 and a.replication.writer.epoch == 1
+    await pair.end()
+    # The same copy after the writer has ended without a word: this is all there is of it.
+    pair.time.meanwhile = lambda: None
+    a.append(4)
+    await a.write_disk()
+    last = a.fs.kill_clone()
+    a.kill()
+    c = pair.standby("c", fs=last)
+    await pair.until(lambda: phase(c) is Phase.READY)
+    assert c.values() == [1, 2, 3, 4]
+
+
+@fleet_test
+async def test_a_standby_that_cannot_take_over_now_follows_again() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    b = pair.standby("b")
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    bring_up = ReplicaStart.bring_up
+
+    def cut_off(self: ReplicaStart) -> None:
+        b.store.is_cut_off = True
+        bring_up(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReplicaStart, "bring_up", cut_off)
+        promoted = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=True))
+        await pair.until(promoted.done)
+    assert isinstance(promoted.exception(), NotWriter)
+    assert "cannot be reached" in str(promoted.exception())
+    assert not pair.coming["b"].done()
+    b.store.is_cut_off = False
+    await pair.until(lambda: phase(b) is Phase.STANDBY)
+    again = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=True))
+    await pair.until(again.done)
+    assert again.result() == 2
+    await pair.until(lambda: phase(b) is Phase.READY)
 
 
 @fleet_test

@@ -23,6 +23,7 @@ from logqueue.replica.chain import LOGS, ChainEnd
 from logqueue.replica.chunk import Chunk, LogName
 from logqueue.replica.comparing import Comparison, compare
 from logqueue.replica.frame_source import JournalFrames
+from logqueue.replica.liveness import is_at_rest
 from logqueue.replica.manifest import ReplicaManifest, WriterInfo
 from logqueue.replica.mirror import MirrorDiverged, MirrorStale, ReplicaMirror
 from logqueue.replica.object_store import (
@@ -65,17 +66,26 @@ class ReplicaRefused(Exception):
     """The server must not start with this replica now; the message says why and what to do."""
 
 
+class ReplicaAway(ReplicaRefused):
+    """The store does not answer, or refuses."""
+
+
 class ReplicaTaken(Exception):
-    """Another server has become the writer while this one started.
+    """Another server is the writer: it took over while this one started, or before.
 
     Attributes:
         address: Its base URL; "" when it is not known.
     """
 
-    def __init__(self, writer: WriterInfo | None) -> None:
+    def __init__(self, writer: WriterInfo | None, what: str = "") -> None:
         self.address = writer.address if writer is not None else ""
         at = f" ({self.address})" if self.address else ""
-        super().__init__(f"another server{at} took over the replica while this one started")
+        what = what or "took over the replica while this one started"
+        super().__init__(f"another server{at} {what}")
+
+
+class WriterAlive(Exception):
+    """The directory has frames that the replica lacks, and is a copy: their writer is running."""
 
 
 class DirectoryChanged(Exception):
@@ -95,6 +105,7 @@ class ReplicaOptions:
         history: What the replica keeps of segments that none of these moments needs; None for
             nothing.
         discard_local: Set logs of the directory aside that are not the replica's.
+        is_promoted: A standby takes over, which has found that it should.
         from_epoch: Take over from the writer of this epoch only, or from none; None for any.
     """
 
@@ -105,6 +116,7 @@ class ReplicaOptions:
     keep_ms: int = 0
     history: HistoryBounds | None = None
     discard_local: bool = False
+    is_promoted: bool = False
     from_epoch: int | None = None
 
 
@@ -150,6 +162,36 @@ class ReplicaStart:
         self._note: ReplicaNote | None = None
         self._must_discard = self._has_discarded = False
         self._lacks = False
+        self._has_asked = False
+
+    def require_no_successor(self) -> None:
+        """Refuse to take the log back from a server that took it over from this directory, and is
+        running: two servers that are started again and again would take it from each other for
+        ever.
+
+        Raises:
+            ReplicaTaken: There is such a server.
+            ReplicaRefused: The replica cannot be read.
+        """
+        note = read_note(self._fs, self._options.data_dir)
+        if note is None or not note.writers:
+            # This directory has never been the writer's.
+            return
+        with self._refusing():
+            try:
+                manifest = self._reader.manifest().manifest
+            except ReplicaMissing:
+                return
+            writer = manifest.writer
+            if note.log_id != manifest.log_id or writer.id in note.writers:
+                return
+            if is_at_rest(self._reader):
+                return
+        raise ReplicaTaken(
+            writer,
+            f"has taken over the replica {self._store.url} from this one, and is running; nothing "
+            "was changed: start this one with --standby to follow it, or stop the other one first",
+        )
 
     def bring_up(self) -> None:
         """Bring the directory to where its logs can be opened: restore them when there are none,
@@ -157,8 +199,12 @@ class ReplicaStart:
 
         Raises:
             ReplicaRefused: That is impossible.
+            ReplicaTaken: See `require_no_successor`.
         """
         fs, data_dir = self._fs, self._options.data_dir
+        if not self._has_asked and not self._options.is_promoted:
+            self.require_no_successor()
+        self._has_asked = True
         with self._refusing():
             finish_setting_aside(fs, data_dir)
             settle(fs, data_dir)
@@ -237,8 +283,10 @@ class ReplicaStart:
 
         Raises:
             ReplicaRefused: The two are not one history, or the replica cannot be used.
+            WriterAlive: The directory is a copy of that of the writer, which is running.
             WalError, OSError: The logs cannot be used.
         """
+        self._has_asked = True
         self.bring_up()
         journal = Journal.open(
             self._options.data_dir, segment_bytes_max=segment_bytes_max, fs=self._fs
@@ -248,7 +296,11 @@ class ReplicaStart:
                 for log in journal.logs.values():
                     log.examine()
                 end = self._compare(journal)
-                return any(log.appended > end.frame(name) for name, log in journal.logs.items())
+                if all(log.appended <= end.frame(name) for name, log in journal.logs.items()):
+                    return False
+                if not is_at_rest(self._reader):
+                    raise WriterAlive
+                return True
         except DirectoryChanged:
             # What is missing comes as for any standby: a writer that is alive adds to it.
             self._lacks = False
@@ -473,7 +525,7 @@ class _Refusing:
         if isinstance(error, TakeoverLost):
             raise ReplicaTaken(error.writer) from error
         if isinstance(error, StoreError):
-            raise ReplicaRefused(
+            raise ReplicaAway(
                 f"the replica {self._url} cannot be reached or used, and without it nothing says "
                 f"whether another server has taken over: {error}; check its URL, "
                 "credentials and network, then start again"
