@@ -127,3 +127,13 @@ def test_bytecode_is_kept_whatever_the_environment_says() -> None:
     """Hundreds of processes start in a run; without it each compiles all that it imports."""
     assert "\nexport PYTHONDONTWRITEBYTECODE :=\n" in page("Makefile")
     assert "PYTHONDONTWRITEBYTECODE" not in os.environ and not sys.dont_write_bytecode
+
+
+def test_a_dry_run_runs_nothing(bare: tuple[Path, Path]) -> None:
+    """Make runs a line that calls make again even then, with all else that is in it."""
+    folder, tools = bare
+    for name in ("python3", "go"):
+        fake_program(tools, name, f'echo ran > "{tools}/ran"')
+    for target in ("test-s3", "test", "check", "bench"):
+        make(folder, "-n", target, "PY=python3", "GO=go", path=str(tools))
+        assert not (tools / "ran").exists(), target
