@@ -61,7 +61,7 @@ CODE = [
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
-    (r"\ba(closing|close|read)\b", r"\1"),
+    (r"\ba(closing|close|iter_raw|read)\b", r"\1"),
     (r"\bAsync(Client|BaseTransport|BatchSender)\b", r"\1"),
     (r"\basync_(chunks|events_of)\b", r"\1"),
     (r"\bAwaitedCalls\b", "BlockingCalls"),

@@ -29,11 +29,12 @@ from wal.format import (
     is_zero,
     salt_of,
 )
-from wal.head import HEAD_NAME, Head, HeadFile, head_path, read_head
+from wal.head import HEAD_NAME, Head, HeadFile, encode_head_file, head_path, read_head
 from wal.log import FRAME_BYTES_MAX, LOCK_NAME, Log, Progress
 from wal.recovery import RecoveryOutcome, ran_on, survey
 from wal.salvage import Loss
 from wal.segment import SegmentInfo, read_whole, segment_ids, segment_path
+from wal.whole_frames import find_whole_frames
 
 __all__ = [
     "CANNOT_LINK",
@@ -74,7 +75,9 @@ __all__ = [
     "WalLocked",
     "Walk",
     "decode_header",
+    "encode_head_file",
     "encode_header",
+    "find_whole_frames",
     "frame_bytes",
     "frames_behind",
     "head_path",

@@ -99,6 +99,11 @@ def _encode(generation: int, head: Head) -> bytes:
     return data + _CHECK.pack(crc32(data))
 
 
+def encode_head_file(head: Head) -> bytes:
+    """The whole file of a new note."""
+    return _encode(0, head).ljust(_SLOT_BYTES, b"\0") * 2
+
+
 def _decode(data: bytes) -> tuple[int, Head] | None:
     if len(data) < _SLOT.size + _CHECK.size:
         return None
@@ -155,7 +160,7 @@ class HeadFile:
         file: File | None = None
         try:
             file = fs.create(draft)
-            file.pwrite(_encode(0, head).ljust(_SLOT_BYTES, b"\0") * 2, 0)
+            file.pwrite(encode_head_file(head), 0)
             file.sync()
             fs.rename(draft, path)
             fs.sync_dir(directory)

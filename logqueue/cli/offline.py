@@ -7,16 +7,16 @@ log; the server's own journal replays it.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logqueue.cli import exits, output, replicas
-from logqueue.cli.arguments import Commands, add_json
+from logqueue.cli import copying, exits, output, replicas
+from logqueue.cli.arguments import Commands, add_address, add_json, add_retrying
 from logqueue.cli.directories import require_free, sync
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.output import TableColumn, number
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from logqueue.cli.check import Report
 
 DATA_DIR_DEFAULT = "logqueue-data"
-COPY_BYTES = 1 << 20
 LOGS = ("jobs", "leases")
-LOGS_FILE = "LOGS"
 
 
 def add_to(commands: Commands) -> None:
@@ -51,13 +49,18 @@ def add_to(commands: Commands) -> None:
         more="With a server running the copy holds all that was answered before it began, and "
         "perhaps some of what came later. It appears under its name only when it is complete. Do "
         "not copy the directory of a running server by other means: files of different moments do "
-        "not fit together.",
-        examples=("logqueue backup logqueue-data /mnt/backup/monday",),
+        "not fit together. Without DATA_DIR the copy is downloaded from the server at --url.",
+        examples=(
+            "logqueue backup logqueue-data /mnt/backup/monday",
+            "logqueue backup --url http://a.example:4000 /mnt/backup/monday",
+        ),
     )
-    backup.add_argument("directory", metavar="DATA_DIR")
+    backup.add_argument("directory", nargs="?", metavar="DATA_DIR", help="on this machine")
     backup.add_argument(
         "copy", metavar="BACKUP", help="a directory that is empty or does not exist"
     )
+    add_address(backup)
+    add_retrying(backup)
     add_json(backup)
     restore = commands.add(
         "restore",
@@ -68,11 +71,16 @@ def add_to(commands: Commands) -> None:
         "it came from, or with another one.",
         examples=(
             "logqueue restore /mnt/backup/monday logqueue-data",
+            "logqueue restore logqueue-backup-20261122T200000Z.tar logqueue-data",
             "logqueue restore s3://backups/logqueue --to logqueue-data",
             "logqueue restore s3://backups/logqueue --at 2026-11-22T18:00:00Z --dry-run",
         ),
     )
-    restore.add_argument("copy", metavar="BACKUP", help="a backup, or the URL of a replica")
+    restore.add_argument(
+        "copy",
+        metavar="BACKUP",
+        help="a backup, the file of a downloaded one, or the URL of a replica",
+    )
     restore.add_argument(
         "directory",
         nargs="?",
@@ -102,11 +110,33 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    source, target = _data_directory(arguments.directory), Path(arguments.copy)
+    target = Path(arguments.copy)
+    if arguments.directory is None:
+        return _download(arguments, target)
+    if getattr(arguments, "url", None) is not None:
+        raise UsageError("a server at --url sends its own data directory: leave out DATA_DIR")
+    source = _data_directory(arguments.directory)
     require_free(target)
     with _held(source, may_run=True) as is_alone:
-        report = _copied(source, target, is_alone=is_alone)
+        report = _made(target, partial(_fill, source, is_alone=is_alone))
     return _summary(arguments, report, f"copied to {target}", target)
+
+
+def _download(arguments: argparse.Namespace, target: Path) -> int:
+    from logqueue.cli.connection import connect, url_of
+    from logqueue.cli.downloading import DownloadedFile
+
+    if arguments.url is None and not os.environ.get("LOGQUEUE_URL"):
+        raise UsageError("name both DATA_DIR and BACKUP, or the server with --url")
+    require_free(target)
+    with (
+        connect(arguments) as client,
+        closing(client.backup()) as parts,
+        DownloadedFile(parts, "downloading") as file,
+    ):
+        report = _made(target, partial(copying.unpack, file))
+    done = f"downloaded from {url_of(arguments)} to {target}"
+    return _summary(arguments, report, done, target)
 
 
 def _restore(arguments: argparse.Namespace) -> int:
@@ -119,14 +149,24 @@ def _restore(arguments: argparse.Namespace) -> int:
     named = arguments.to or arguments.directory
     if named is None:
         raise UsageError("name the data directory to make: logqueue restore BACKUP DATA_DIR")
-    source, target = _data_directory(arguments.copy), Path(named)
+    target = Path(named)
+    if Path(arguments.copy).is_file():
+        return _restore_archive(arguments, Path(arguments.copy), target)
+    source = _data_directory(arguments.copy)
     require_free(target)
     with _held(source):
         found = check.examine(source)
         if not found.is_sound:
             _report(arguments, found)
             raise CommandError(f"{source} is damaged, so nothing was restored: use another backup")
-        report = _copied(source, target)
+        report = _made(target, partial(_fill, source))
+    return _summary(arguments, report, f"restored to {target}", target)
+
+
+def _restore_archive(arguments: argparse.Namespace, archive: Path, target: Path) -> int:
+    require_free(target)
+    with archive.open("rb") as file:
+        report = _made(target, partial(copying.unpack, file), must_be_sound=True)
     return _summary(arguments, report, f"restored to {target}", target)
 
 
@@ -148,7 +188,7 @@ def _data_directory(name: str) -> Path:
     directory = Path(name)
     if not directory.is_dir():
         raise NothingThere(f"{name} is not a directory")
-    if not any((directory / part).exists() for part in (*LOGS, LOGS_FILE)):
+    if not any((directory / part).exists() for part in (*LOGS, copying.LOGS_FILE)):
         raise NothingThere(f"{name} is not a data directory: there is no log in it")
     return directory
 
@@ -183,22 +223,23 @@ def _held(directory: Path, *, may_run: bool = False) -> Iterator[bool]:
         os.close(fd)
 
 
-def _copied(source: Path, target: Path, *, is_alone: bool = True) -> Report:
-    """Copy, compare, look the copy over, then give it its name."""
+def _made(target: Path, fill: Callable[[Path], None], *, must_be_sound: bool = False) -> Report:
+    """Fill a directory, look it over, then give it its name.
+
+    Raises:
+        CommandError: It is not sound, and must be; nothing is left of it.
+    """
     from logqueue.cli import check
 
     # An interrupted copy must never look like a whole one.
     draft = target.absolute().with_name(f".{target.absolute().name}.part-{os.getpid()}")
     try:
         draft.mkdir(mode=0o750)
-        if is_alone:
-            for name in _files(source):
-                _copy(source / name, draft / name)
-        else:
-            from logqueue.cli.snapshot import copy_running
-
-            copy_running(source, draft)
+        fill(draft)
         report = check.examine(draft)
+        if must_be_sound and not report.is_sound:
+            problem = report.problems[0] if report.problems else "it is not sound"
+            raise CommandError(f"this backup is damaged, so nothing was restored: {problem}")
         for folder in (draft, *(draft / name for name in LOGS)):
             if folder.is_dir():
                 sync(folder)
@@ -210,31 +251,23 @@ def _copied(source: Path, target: Path, *, is_alone: bool = True) -> Report:
     return report.renamed(str(draft), str(target))
 
 
+def _fill(source: Path, draft: Path, *, is_alone: bool = True) -> None:
+    if is_alone:
+        copying.copy_stopped(source, draft, _files(source))
+    else:
+        copying.copy_running(source, draft)
+
+
 def _files(source: Path) -> list[Path]:
     """What makes up a data directory: its lock, what names its logs, and the files of both, but for
     the one that holds nothing but space."""
     found = [
         source / "LOCK",
-        source / LOGS_FILE,
+        source / copying.LOGS_FILE,
         *(path for log in LOGS for path in (source / log).glob("*")),
     ]
     kept = (path for path in found if path.is_file() and path.name != "RESERVE")
     return sorted(path.relative_to(source) for path in kept)
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(mode=0o750, exist_ok=True)
-    written = hashlib.sha256()
-    with source.open("rb") as old, target.open("xb") as new:
-        target.chmod(0o640)
-        while part := old.read(COPY_BYTES):
-            written.update(part)
-            new.write(part)
-        new.flush()
-        os.fsync(new.fileno())
-    with target.open("rb") as new:
-        if hashlib.file_digest(new, "sha256").digest() != written.digest():
-            raise CommandError(f"{target.name} reads back other than it was written: bad disk?")
 
 
 # -- reports -------------------------------------------------------------------------------------

@@ -195,6 +195,34 @@ class AwaitedCalls:
         )
         return Answer(reply.status_code, reply.content, is_unsure)
 
+    async def backup(self) -> AsyncGenerator[bytes, None]:
+        """A backup of the running server: parts of a tar archive, to be written to a file in order.
+        `logqueue restore FILE DATA_DIR` makes a data directory of it.
+
+        It holds all that was answered before the call, and perhaps some of what came later. It is
+        whole only when the iteration ends without an error; a broken one is not continued.
+
+        Raises:
+            Forbidden: The key is limited to name prefixes.
+            Throttled: Another backup is being downloaded.
+            LostReply: The server ended it early.
+        """
+        request = server_calls.backup_request()
+        url = self._servers.search().url
+        with connecting.failures_named(self._address, url):
+            async with self._connections().stream(
+                request.method,
+                url + request.path,
+                headers=connecting.headers(request, None),
+                timeout=self._address.silence(server_calls.BACKUP_SILENCE_MS_MAX),
+            ) as reply:
+                body = b"" if reply.status_code == 200 else await reply.aread()
+                connecting.require_success(
+                    self._address, url, reply.status_code, body, reply.headers
+                )
+                async for part in reply.aiter_raw():
+                    yield part
+
     # -- loops ----------------------------------------------------------------------------------
 
     async def walk(self, listing: Listing[T]) -> AsyncGenerator[T, None]:

@@ -8,8 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from logqueue.client.calls import Answer, Call, Listing, call, given, read_shape, request
+from logqueue.client.calls import (
+    Answer,
+    Call,
+    CallRequest,
+    Listing,
+    call,
+    given,
+    read_shape,
+    request,
+)
 from logqueue.client.endpoints import (
+    BACKUP,
     DELETE_ROUTER,
     GET_ROUTER,
     HEALTH,
@@ -37,6 +47,9 @@ from logqueue.shapes import (
     RouterPage,
     ServerState,
 )
+
+BACKUP_SILENCE_MS_MAX = 60_000
+"""How long a server may take to begin with a backup, or between two parts of it."""
 
 # -- routers -------------------------------------------------------------------------------------
 
@@ -181,6 +194,11 @@ def set_log_level(level: LogLevelName, *, for_ms: int | None = None) -> Call[Log
         ValueError: The client has several URLs.
     """
     return call(PUT_LOG_LEVEL, body=given(level=level, for_ms=for_ms), names_server=True)
+
+
+def backup_request() -> CallRequest:
+    """The request for a backup; see `AsyncClient.backup`."""
+    return request(BACKUP, accept="application/x-tar")
 
 
 def replica() -> Call[ReplicaStatus]:

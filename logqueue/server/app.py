@@ -9,6 +9,7 @@ from logqueue.api.openapi import document
 from logqueue.api.operations import OPERATIONS
 from logqueue.api.operations.row import Body
 from logqueue.model.scopes import NO_SCOPE
+from logqueue.server.handlers.backups import BackupRoutes
 from logqueue.server.handlers.jobs import JobRoutes
 from logqueue.server.handlers.logs import LogRoutes
 from logqueue.server.handlers.operations import BackgroundRoutes
@@ -43,6 +44,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
             LogRoutes(service, metrics),
             ReplicaRoutes(service),
             ServerRoutes(service, metrics),
+            BackupRoutes(service),
             WorkRoute(service),
             WatchRoutes(service),
             SocketRoutes(service),

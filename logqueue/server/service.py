@@ -24,6 +24,7 @@ from logqueue.errors import (
     Unauthorized,
 )
 from logqueue.server.auth import Key, KeyRing
+from logqueue.server.backup import Backup
 from logqueue.server.client_memory import ClientMemory
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.cooperative import CooperativeExecutor, InlineExecutor
@@ -176,6 +177,7 @@ class Service:
         started_at: When the process began to serve, ms since the epoch.
         memory_at_start: Bytes of the process before it had read any log; None when not known.
         verbosity: How much is logged.
+        backup: The backup that is being downloaded; None when there is none.
         connections: All that are open; each adds and removes itself.
         streams: Open push streams; `streams_by_key` the same per key.
         inflight: Requests in progress per key, when keys are configured.
@@ -208,6 +210,7 @@ class Service:
         self.memory_at_start = resident_bytes()
         self.verbosity = LogVerbosity()
         self.connections: set[Any] = set()
+        self.backup: Backup | None = None
         self.streams = 0
         self.streams_by_key: Counter[str] = Counter()
         self.inflight: Counter[str] = Counter()

@@ -28,6 +28,7 @@ from logqueue.server.storage.compaction import SLACK_BYTES
 from logqueue.server.storage.replication import Replication
 from logqueue.shapes import (
     ArchiveUse,
+    BackupProgress,
     ChangedSetting,
     Checkpoints,
     ConnectionCounts,
@@ -93,6 +94,7 @@ async def server_state(service: Service, metrics: Metrics) -> ServerState:
         slow_from_ms=SLOW_FROM_S * 1000,
         log_level=log_level(service),
         settings=[*_changed(service.settings, role.url)],
+        backup=_backup(service),
     )
 
 
@@ -289,6 +291,15 @@ def _connections(service: Service) -> ConnectionCounts:
         replies_waiting=barrier.waiting if barrier is not None else 0,
         not_reading=len(service.memory.stalled),
         dropped=service.memory.dropped,
+    )
+
+
+def _backup(service: Service) -> BackupProgress | None:
+    backup = service.backup
+    if backup is None:
+        return None
+    return BackupProgress(
+        started_at=backup.started_at, total_bytes=backup.total_bytes, sent_bytes=backup.sent_bytes
     )
 
 

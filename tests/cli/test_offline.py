@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from logqueue.cli.overlay_fs import UnchangingFileSystem
-from logqueue.client import Client
+from logqueue.client import Client, LostReply
 from logqueue.core.invariants import Contradiction
 from logqueue.testing.process import ServerProcess
 from tests.cli.conftest import Cli
@@ -343,7 +344,8 @@ def test_a_backup_of_a_running_server(tmp_path: Path, cli: Cli) -> None:
                 load.ended.wait(0.01)
             copy = tmp_path / f"copy{round}"
             acked, written = [*load.acked], [*load.written]
-            done = cli("backup", str(tmp_path / "data"), str(copy), "--json")
+            source = ["--url", server.url] if round == 1 else [str(tmp_path / "data")]
+            done = cli("backup", *source, str(copy), "--json")
             assert done.status == 0 and done.json["sound"], done.err
             copies.append((copy, written, acked))
     finally:
@@ -365,6 +367,50 @@ def test_a_backup_of_a_running_server(tmp_path: Path, cli: Cli) -> None:
         assert max(held) < load.number
     newest.unlink()
     assert cli("restore", str(copies[-1][0]), str(tmp_path / "no")).status == 1
+
+
+def test_a_download_that_is_not_whole_leaves_nothing(tmp_path: Path, cli: Cli) -> None:
+    """A server that is killed while it sends, and archives that were cut or changed."""
+    server = ServerProcess(tmp_path / "data")
+    server.start()
+    with Client(server.url) as client:
+        client.append("t", ["x" * 1000] * 8000, create=True)
+        archive = tmp_path / "backup.tar"
+        archive.write_bytes(b"".join(client.backup()))
+        parts = client.backup()
+        next(parts)
+        refused = cli("backup", "--url", server.url, str(tmp_path / "second"), "--retry-for", "0s")
+        assert refused.status != 0 and "being downloaded already" in refused.err
+        server.kill()
+        with pytest.raises(LostReply):
+            list(parts)
+    whole = archive.read_bytes()
+    assert cli("restore", str(archive), str(tmp_path / "again")).status == 0
+    with ServerProcess(tmp_path / "again") as restored, Client(restored.url) as client:
+        assert client.topic("t").count == 8000
+    middle = len(whole) // 2
+    for hurt, why in (
+        (whole[:middle], "not a whole backup"),
+        (whole[: -whole[::-1].index(b"SGOL") - 4][:-512] + bytes(1024), "not a whole backup"),
+        (whole[:middle] + b"\1" + whole[middle + 1 :], "this backup is damaged"),
+        (whole.replace(b"/LOGS", b"/LOGZ"), "not a whole backup"),
+        (b"junk" * 1000, "not a whole backup"),
+    ):
+        archive.write_bytes(hurt)
+        found = cli("restore", str(archive), str(tmp_path / "no"))
+        assert found.status == 1 and why in found.err, (why, found.err)
+        assert not (tmp_path / "no").exists()
+
+
+def test_an_archive_with_foreign_names_is_refused(tmp_path: Path, cli: Cli) -> None:
+    """Whatever it is called, nothing is written outside of the directory."""
+    for name in ("b/../../evil", "/etc/evil", "b/jobs/../../../evil", "b/jobs/x.wal", "b/LOGS/x"):
+        archive = tmp_path / "evil.tar"
+        with tarfile.open(archive, "w") as files:
+            files.addfile(tarfile.TarInfo(name))
+        found = cli("restore", str(archive), str(tmp_path / "no"))
+        assert found.status == 1 and "does not belong" in found.err, (name, found.err)
+        assert [path.name for path in tmp_path.iterdir()] == ["evil.tar"]
 
 
 def test_a_backup_of_a_running_server_misses_what_its_files_miss(tmp_path: Path, cli: Cli) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import server as server_bodies
-from logqueue.api.operations.row import Body, Operation
+from logqueue.api.operations.row import Body, Kind, Operation
+from logqueue.errors import Throttled
 from logqueue.model.scopes import Scope
 from logqueue.version import __version__
 
@@ -124,6 +125,26 @@ OPERATIONS = (
         reply=shapes.ServerState,
         example=_EXAMPLE,
         serving=False,
+    ),
+    Operation(
+        name="backup",
+        method="GET",
+        pattern="/v0/backup",
+        scope=Scope.READ,
+        kind=Kind.DOWNLOAD,
+        access="read, without prefixes",
+        group="logs",
+        summary="Download a backup",
+        doc="backup",
+        text="A tar archive of both logs, consistent as of one moment, while the server runs. One "
+        "at a time. What is shorter than its `content-length` is broken. `logqueue restore` "
+        "makes a data directory of it. The key must not be limited to prefixes.",
+        content={
+            "application/x-tar": {
+                "schema": {"type": "string", "contentMediaType": "application/x-tar"}
+            }
+        },
+        errors=(Throttled,),
     ),
     Operation(
         name="put_log_level",

@@ -83,6 +83,11 @@ def write(fs: FileSystem, data_dir: str, logs: Mapping[LogName, Log]) -> None:
     write_known(fs, data_dir, known)
 
 
+def encode_known(known: Mapping[str, LogsRecord]) -> bytes:
+    """The content of the file."""
+    return msgspec.json.encode(Logs(1, dict(known))) + b"\n"
+
+
 def write_known(fs: FileSystem, data_dir: str, known: Mapping[str, LogsRecord]) -> None:
     """The same about logs that are not open."""
     path = str(PurePath(data_dir) / NAME)
@@ -90,7 +95,7 @@ def write_known(fs: FileSystem, data_dir: str, known: Mapping[str, LogsRecord]) 
     try:
         file = fs.create(draft)
         try:
-            file.pwrite(msgspec.json.encode(Logs(1, dict(known))) + b"\n", 0)
+            file.pwrite(encode_known(known), 0)
             file.sync()
         finally:
             file.close()
