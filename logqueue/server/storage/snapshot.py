@@ -74,7 +74,7 @@ class SnapshotFile(NamedTuple):
             self.source.close()
 
 
-class _OpenSegment(NamedTuple):
+class _FoundSegment(NamedTuple):
     """A segment as it was found; its header is None when there is none that can be read."""
 
     id: int
@@ -139,7 +139,7 @@ def _take_log(
 
 def _open_log(
     fs: FileSystem, directory: str, stack: ExitStack
-) -> Generator[None, None, tuple[list[_OpenSegment], Head | None]]:
+) -> Generator[None, None, tuple[list[_FoundSegment], Head | None]]:
     """All segments with a header, oldest first, and what the note of the log requires."""
     for _ in range(TRIES_MAX):
         with ExitStack() as opened:
@@ -161,8 +161,8 @@ def _open_log(
 
 def _open_all(
     fs: FileSystem, directory: str, newest: int, opened: ExitStack
-) -> Generator[None, None, list[_OpenSegment]]:
-    segments: list[_OpenSegment] = []
+) -> Generator[None, None, list[_FoundSegment]]:
+    segments: list[_FoundSegment] = []
     ids = segment_ids(fs, directory)
     for count, id in enumerate(ids, 1):
         file = _open(fs, segment_path(directory, id), len(ids))
@@ -173,7 +173,7 @@ def _open_all(
             break
         if segments and segments[-1].id + 1 != id:
             raise SnapshotFailed(f"{directory}: segment {segments[-1].id + 1} is missing")
-        segments.append(_OpenSegment(id, header, file))
+        segments.append(_FoundSegment(id, header, file))
         if count % OPENED_PER_STEP == 0:
             yield
     if not any(header for _, header, _ in segments):
