@@ -8,7 +8,7 @@ know: jobs, what happens when a lease runs out.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 
 from logqueue.core.leases import Grant
 
@@ -87,6 +87,18 @@ class Deadlines:
     def grants(self) -> list[Grant]:
         """All of them, spent ones included; for checks."""
         return [grant for bucket in self._buckets.values() for _, _, grant in bucket]
+
+    def some(self, looked_max: int) -> list[Grant]:
+        """Grants that are not spent, mostly the soonest ones, of so many that are looked at."""
+        found: list[Grant] = []
+        for place in islice(self._order, looked_max):
+            for _, _, grant in islice(self._buckets[place], looked_max):
+                looked_max -= 1
+                if grant.live:
+                    found.append(grant)
+            if looked_max <= 0:
+                break
+        return found
 
     @property
     def spent(self) -> int:

@@ -125,6 +125,10 @@ class QueueState:
         grant = self._grants.first()
         return grant.deadline + 1 if grant is not None else None
 
+    def some_grants(self, looked_max: int) -> list[Grant]:
+        """Grants that have leases left, mostly the soonest to end, of so many looked at."""
+        return self._grants.some(looked_max)
+
     def is_waiting(self, seq: int) -> bool:
         """Whether a live job is ready or delayed."""
         job = self.jobs.get(seq)

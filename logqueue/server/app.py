@@ -8,6 +8,7 @@ from __future__ import annotations
 from logqueue.api.openapi import document
 from logqueue.api.operations import OPERATIONS
 from logqueue.api.operations.row import Body
+from logqueue.model.clock import SystemClock
 from logqueue.model.scopes import NO_SCOPE
 from logqueue.server.handlers.backups import BackupRoutes
 from logqueue.server.handlers.jobs import JobRoutes
@@ -20,6 +21,7 @@ from logqueue.server.handlers.replica import ReplicaRoutes
 from logqueue.server.handlers.routers import RouterRoutes
 from logqueue.server.handlers.server import ServerRoutes
 from logqueue.server.handlers.sockets import SocketRoutes
+from logqueue.server.handlers.stats import StatsRoutes
 from logqueue.server.handlers.topics import TopicRoutes
 from logqueue.server.handlers.watch import WatchRoutes
 from logqueue.server.handlers.work import WorkRoute
@@ -29,10 +31,13 @@ from logqueue.server.http.routing import Route, RouteTable, routes_of
 from logqueue.server.metrics import Metrics
 from logqueue.server.pages.application import application, paths
 from logqueue.server.service import Service
+from logqueue.server.stats.stats import ServerStats
 
 
-def routes(service: Service, metrics: Metrics) -> list[Route]:
+def routes(service: Service, metrics: Metrics, stats: ServerStats | None = None) -> list[Route]:
     """Every route of the API."""
+    if stats is None:
+        stats = ServerStats(service, metrics, SystemClock())
     return routes_of(
         OPERATIONS,
         (
@@ -49,6 +54,7 @@ def routes(service: Service, metrics: Metrics) -> list[Route]:
             WatchRoutes(service),
             SocketRoutes(service),
             BackgroundRoutes(service),
+            StatsRoutes(service, stats),
             OperationRoutes(service, metrics),
         ),
     )
@@ -64,8 +70,8 @@ def page_routes(*, has_dashboard: bool) -> list[Route]:
     ]
 
 
-def http_api(service: Service, metrics: Metrics) -> HttpApi:
+def http_api(service: Service, metrics: Metrics, stats: ServerStats | None = None) -> HttpApi:
     """What answers the requests of one server."""
     pages = page_routes(has_dashboard=not service.settings.no_ui)
-    table = RouteTable([*routes(service, metrics), *pages])
+    table = RouteTable([*routes(service, metrics, stats), *pages])
     return HttpApi(service, table, metrics)

@@ -33,6 +33,7 @@ from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
 from logqueue.model.config import DURABILITIES
+from logqueue.server.activity import Activity, ActivityCounts
 from logqueue.server.recent import SLOW_FROM_S, Durations, SlowRequests
 from logqueue.server.service import Phase, Service
 from logqueue.version import __version__
@@ -158,8 +159,16 @@ class Metrics(ev.RecordVisitor):
         notes_from_s: Requests that take at least as long are passed to `note_request`.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, activity: Activity | None = None) -> None:
+        """Counters at 0.
+
+        Args:
+            service: Of the server.
+            activity: Where to count what happens on single topics until it is looked at.
+        """
         self._service = service
+        self.activity = Activity() if activity is None else activity
+        self._current = ActivityCounts()
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self.fsync_us = Histogram(FSYNC_BUCKETS_US)
         self.sync_s = Histogram(tuple(bound / 1e6 for bound in FSYNC_BUCKETS_US))
@@ -223,6 +232,7 @@ class Metrics(ev.RecordVisitor):
 
     def event(self, topic: Topic | None, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """Count what one applied event says of records and jobs."""
+        self._current = self.activity[event.topic]
         if type(event).visit_records is not ev.Event.visit_records:
             event.visit_records(self)
         for change in changes:
@@ -237,6 +247,7 @@ class Metrics(ev.RecordVisitor):
     ) -> None:
         """See `RecordVisitor`."""
         self.records_appended += count
+        self._current.appended += count
 
     def copied(
         self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
@@ -244,11 +255,13 @@ class Metrics(ev.RecordVisitor):
     ) -> None:  # fmt: skip
         """See `RecordVisitor`."""
         self.records_appended += len(seqs)
+        self._current.appended += len(seqs)
         self.records_forwarded += len(seqs)
 
     def committed(self, event: ev.Event, chunk: ev.ChunkKey, first_seq: int, count: int) -> None:
         """See `RecordVisitor`."""
         self.records_appended += count
+        self._current.appended += count
 
     def routed(self, event: ev.Event, router: int, cursor: int, forwarded: int) -> None:
         """See `RecordVisitor`."""
@@ -257,17 +270,21 @@ class Metrics(ev.RecordVisitor):
     def leases_expired(self, topic: Topic, leases: int) -> None:
         """Count leases of a queue that were found to have expired."""
         self.expired += leases
+        self.activity[topic.number].expired += leases
         self._counts(topic).expired += leases
 
     def _claimed(self, topic: Topic | None, change: ev.JobChange) -> None:
         counts = self._counts(topic)
         self.jobs_claimed += change.count
+        self._current.claimed += change.count
         counts.claimed += change.count
         if isinstance(topic, QueueTopic):
             jobs = topic.queue.jobs
             again = 0
             for seq in change.seqs:
-                again += jobs[seq].deliveries > 1
+                # On a standby, the job may have ended by the time its claim is shown.
+                job = jobs.get(seq)
+                again += job is not None and job.deliveries > 1
             self.jobs_redelivered += again
             counts.redelivered += again
 
@@ -276,10 +293,13 @@ class Metrics(ev.RecordVisitor):
 
     def _released(self, topic: Topic | None, change: ev.JobChange) -> None:
         self.jobs_released["handed_back" if change.uncounted else change.reason] += change.count
+        if change.reason == "nack" and not change.uncounted:
+            self._current.nacked += change.count
         self._counts(topic).released += change.count
 
     def _acked(self, topic: Topic | None, change: ev.JobChange) -> None:
         self.jobs_finished["acked"] += change.count
+        self._current.acked += change.count
         self._counts(topic).acked += change.count
 
     def _finished(self, topic: Topic | None, change: ev.JobChange) -> None:
@@ -305,6 +325,7 @@ class Metrics(ev.RecordVisitor):
 
     def _dead_lettered(self, topic: Topic | None, change: ev.JobChange) -> None:
         self.jobs_dead_lettered += change.count
+        self._current.dead += change.count
         self._counts(topic).dead_lettered += change.count
         self._failed(topic, change.reason, change.count)
 

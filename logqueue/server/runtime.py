@@ -51,6 +51,7 @@ from logqueue.server.metrics import Metrics
 from logqueue.server.service import Lifecycle, Phase, Service
 from logqueue.server.settings import Settings
 from logqueue.server.standby import Standby, StandbyOptions, Succession
+from logqueue.server.stats.stats import ServerStats
 from logqueue.server.storage.archive import LogArchive
 from logqueue.server.storage.archiver import Archiver
 from logqueue.server.storage.journal import Journal
@@ -242,6 +243,7 @@ class Runtime:
     Attributes:
         service: The server as its handlers see it, from the first moment on.
         metrics: What is counted, from the first moment on.
+        stats: What the server shows of itself live.
         api: Answers requests, in every phase.
         replica_watch: Looks at the replica now and then, from `begin` on; None without a replica.
         on_fenced: Called in the event loop when another server has taken over the log.
@@ -316,7 +318,8 @@ class Runtime:
         )
         self.metrics = Metrics(self.service)
         self.service.verbosity.on_change = self.metrics.watch_requests
-        self.api = http_api(self.service, self.metrics)
+        self.stats = ServerStats(self.service, self.metrics, self._clock)
+        self.api = http_api(self.service, self.metrics, self.stats)
 
     @property
     def engine(self) -> Engine:
@@ -411,11 +414,19 @@ class Runtime:
             ),
             partial(start.is_ahead, settings.segment_max_bytes),
             monotonic=self._monotonic,
+            # The metrics of a writer count what it does itself; on a standby, only the live feed
+            # shows what comes.
+            listener=Metrics(self.service, self.metrics.activity).event,
         )
+        stats: asyncio.Task[None] | None = None
+        if not self._is_stepped:
+            stats = asyncio.get_running_loop().create_task(self.stats.run(), name="stats")
         try:
             self._succession = await self._standby.follow()
         finally:
             self._standby = None
+            if stats is not None:
+                stats.cancel()
         logger.warning("taking over: %s", self._succession.why)
 
     def _may_follow_again(self, error: BaseException) -> bool:
@@ -607,6 +618,7 @@ class Runtime:
         for task in self._background:
             # Nothing is tidied either: the directory stays as it is.
             task.cancel()
+        self.stats.end(refusal)
         if self._dispatcher is not None:
             self._dispatcher.end_streams(refusal)
         self.on_fenced()
@@ -618,6 +630,7 @@ class Runtime:
             "tidy": tidy_forever(engine, dispatcher.barrier),
             "flush": flush_forever(engine),
             "offload": offload_forever(engine.journal, self._executor),
+            "stats": self.stats.run(),
             "rebuild": rebuild_on_failure(engine, dispatcher.adopt, self._shows_the_synced),
         }
         if self.replica_watch is not None:
@@ -631,8 +644,10 @@ class Runtime:
     def drain(self) -> None:
         """Refuse new requests, and end streams and waiting claims; the rest may finish."""
         self._lifecycle.drain()
+        ending = ShuttingDown("the server is shutting down; connect again")
+        self.stats.end(ending)
         if self._dispatcher is not None:
-            self._dispatcher.end_streams(ShuttingDown("the server is shutting down; connect again"))
+            self._dispatcher.end_streams(ending)
 
     async def stop(self) -> None:
         """End background work, log a last checkpoint, close logs and archive. After `drain`, when

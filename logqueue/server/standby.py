@@ -32,6 +32,7 @@ from logqueue.server.engine.background import offload_forever
 from logqueue.server.engine.commit_barrier import CommitBarrier
 from logqueue.server.engine.cooperative import CooperativeExecutor
 from logqueue.server.engine.dispatcher import Dispatcher
+from logqueue.server.engine.engine import EventListener
 from logqueue.server.engine.following import FollowingEngine
 from logqueue.server.service import Lifecycle
 from logqueue.server.storage.journal import Journal
@@ -165,6 +166,7 @@ class Standby:
         is_ahead: Callable[[], bool],
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        listener: EventListener | None = None,
     ) -> None:
         """Nothing is read yet.
 
@@ -178,7 +180,9 @@ class Standby:
             is_ahead: Whether logs that are not a part of the replica are those of its last writer,
                 and continue it; what else can be done about them is done. Blocks.
             monotonic: A clock for durations, in seconds.
+            listener: Called with each event that is shown.
         """
+        self._listener = listener
         self.manifest: ReplicaManifest | None = None
         self.chunk = 0
         self.lost_replica = False
@@ -326,6 +330,8 @@ class Standby:
             lambda: follower.last_at,
             self.refusal,
         )
+        if self._listener is not None:
+            engine.listen(self._listener)
         self._dispatcher = Dispatcher(engine, CommitBarrier(journal.jobs, loop))
         self._offloading = loop.create_task(offload_forever(journal, self._executor))
         self._note_current(began)

@@ -39,6 +39,8 @@ BOUNDED = {
     "Workers._nodes": NODES_MAX,
     "Observed": NODES_MAX,
     "RecordTexts._sections": 4096,  # by bytes
+    "array": 14_400,  # the history of a topic
+    "Durations._ring": 1024,
     "TagIndex._new": 2048,
     "TagIndex._seqs": 2048,
 }
@@ -80,6 +82,7 @@ class Place:
         assert engine is not None
         for _ in engine.tidy():
             pass
+        await self.server.runtime.stats.second()
         self.seconds += 1000
         service.watch_sessions.forget_expired()
 
@@ -158,6 +161,8 @@ OPERATIONS: dict[str, tuple[str, str, object]] = {
     "segments": ("GET", "log/segments", None),
     "segment": ("GET", "log/segments/jobs-1", None),
     "metrics": ("GET", "metrics", None),
+    "history": ("GET", "topics/q/history", None),
+    "live feed": ("GET", "stats/stream", None),
     "nothing": ("GET", "nothing", None),
     "malformed": ("POST", "topics/q/claim", ["no object"]),
 }

@@ -72,7 +72,7 @@ def test_a_row_says_all_of_its_parts(operation: Operation) -> None:
     assert (operation.asks is None) == (operation.body is None)
     assert (operation.example is None) == (operation.reply is None)
     assert operation.reply is not None or operation.content or operation.kind is Kind.SOCKET
-    assert bool(operation.frames) == (operation.kind is Kind.STREAM)
+    assert bool(operation.frames) == (operation.kind in (Kind.STREAM, Kind.EVENTS))
 
 
 class _Sample:

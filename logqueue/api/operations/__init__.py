@@ -19,6 +19,7 @@ from logqueue.api.operations import (
     replica,
     routers,
     server,
+    stats,
     streams,
     topics,
 )
@@ -36,6 +37,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *server.OPERATIONS,
     *streams.OPERATIONS,
     *background.OPERATIONS,
+    *stats.OPERATIONS,
     *probes.OPERATIONS,
 )
 

@@ -75,6 +75,8 @@ class Kind(Enum):
     """Maybe by a reply too long for memory."""
     STREAM = auto()
     """By an endless reply: the key may come as `?token=`, and it is not counted as in progress."""
+    EVENTS = auto()
+    """By the endless reply of an application; the key comes as a header only."""
     SOCKET = auto()
     """By making a WebSocket of the connection; not counted as in progress."""
 

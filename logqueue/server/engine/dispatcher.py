@@ -510,6 +510,10 @@ class Dispatcher:
         """Who wants jobs of a queue now, None for none."""
         return self._waitlists.get(queue.number)
 
+    def waitlists(self) -> Sequence[Waitlist]:
+        """Who wants jobs of which queues now."""
+        return [*self._waitlists.values()]
+
     def _waitlist(self, queue: QueueTopic) -> Waitlist:
         waitlist = self._waitlists.get(queue.number)
         if waitlist is None:

@@ -55,6 +55,10 @@ class FollowingEngine(Engine):
             for listener in self._listeners:
                 listener(topic, event, changes)
 
+    def lapse(self, topic: Topic, now: int) -> None:
+        """See Engine."""
+        self._elapse(topic, min(now, self._reached()))
+
     def _advance_time(self, topic: Topic, now: int) -> None:
         self._elapse(topic, min(now, self._reached()))
 

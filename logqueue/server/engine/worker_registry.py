@@ -61,6 +61,11 @@ class Workers:
             if number == topic:
                 yield node, observed
 
+    def latest(self) -> Iterator[tuple[int, str, Observed]]:
+        """All nodes of all queue instances, the last seen first; nothing may be seen meanwhile."""
+        for (number, node), observed in reversed(self._nodes.items()):
+            yield number, node, observed
+
     def event(self, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """Count what one applied event says of nodes."""
         for change in changes:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
-from logqueue.server.http.requests import Fields, HttpRequest, Reply, StreamedReply
+from logqueue.server.http.requests import ClientGone, Fields, HttpRequest, Reply, StreamedReply
 
 Message = MutableMapping[str, Any]
 Application = Callable[
@@ -33,12 +33,15 @@ class AsgiHandler:
         """Call the application for a request; what it sends in one piece is a `Reply`.
 
         Raises:
+            ClientGone: The client was gone before the reply started.
             Exception: What the application raised before its reply started.
         """
         call = _AsgiCall(request)
         call.start(self._application)
         first = await call.next_message()
         if first is None:
+            if call.is_abandoned:
+                raise ClientGone
             raise RuntimeError("the application ended without a reply")
         status = first["status"]
         fields = tuple((bytes(name).lower(), bytes(value)) for name, value in first["headers"])
@@ -54,7 +57,11 @@ class AsgiHandler:
 
 class _AsgiCall:
     """One call of an application, in a task of its own. Each message it sends is taken before the
-    next: a reader who is slow slows the application down."""
+    next: a reader who is slow slows the application down.
+
+    Attributes:
+        is_abandoned: The client hung up.
+    """
 
     def __init__(self, request: HttpRequest) -> None:
         self._scope = _scope(request)
@@ -62,6 +69,7 @@ class _AsgiCall:
         self._gone = asyncio.ensure_future(request.gone())
         self._messages: asyncio.Queue[Message] = asyncio.Queue(1)
         self._task: asyncio.Future[None] | None = None
+        self.is_abandoned = False
 
     def start(self, application: Application) -> None:
         """Begin the call."""
@@ -91,9 +99,11 @@ class _AsgiCall:
             )
             # The queue may have been filled in the same turn in which the application ended.
             await asyncio.sleep(0)
-            if getting.done() and not self._gone.done():
+            if self._gone.done():
+                self.is_abandoned = True
+            elif getting.done():
                 return getting.result()
-            if self._task.done():
+            if self._task.done() and not self.is_abandoned:
                 self._gone.cancel()
                 self._task.result()
             else:
@@ -116,12 +126,15 @@ class _AsgiCall:
 
     async def finish(self) -> None:
         """The reply is complete, or unread: end what still runs."""
-        assert self._task is not None
+        # The task, and the frames of what it was cancelled in, know this call.
+        task, self._task = self._task, None
         self._gone.cancel()
+        if task is None:
+            return
         await asyncio.sleep(0)
-        self._task.cancel()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await self._task
+            await task
 
 
 def _scope(request: HttpRequest) -> Message:

@@ -473,11 +473,12 @@ class HttpExchange(msgspec.Struct, eq=False):
         its connection."""
         writer = self.writer
         service = writer.api.service
+        fields = (*reply.fields, *self._behind())
         async with aclosing(reply.parts) as parts:
             if self.disconnected:
                 return
             if self.request.method == "HEAD":
-                writer.write_head(self, reply.status, reply.fields)
+                writer.write_head(self, reply.status, fields)
                 self._complete(reply.status)
                 return
             key = self.request.key
@@ -488,7 +489,7 @@ class HttpExchange(msgspec.Struct, eq=False):
                 return
             self.end(reply.status)
             over = partial(service.leave_stream, key)
-            body = writer.open_stream(self, reply.status, reply.fields, over)
+            body = writer.open_stream(self, reply.status, fields, over)
             body.writer = self
             try:
                 async for part in parts:

@@ -1,0 +1,1 @@
+"""What the server shows of itself while it runs: history of topics, the live feed, attention."""

@@ -1,0 +1,129 @@
+"""Who looks at the live feed, and the frames for each.
+
+Owns: viewers, what each of them lacks, and that a slow one gets a fresh full frame instead of all
+it has missed. Must not know: what is in a frame, HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from logqueue.api import replies
+from logqueue.errors import LogqueueError, ShuttingDown
+from logqueue.model.scopes import Scope
+from logqueue.server.auth import Key
+from logqueue.server.stats.entries import FeedEntry
+
+RETRY = b"retry: 2000\n\n"
+
+
+class ViewerGroup:
+    """Viewers who may see the same topics.
+
+    Attributes:
+        prefixes: Of their keys; empty for all topics.
+        shown: The entries they have, by topic instance, as of the last frame.
+        names: The names of those topics.
+        server: The server's members as of the last frame.
+        attention: The sentences of the last frame, encoded.
+        is_truncated: Whether there are more topics than one feed shows.
+        is_whole: Whether the members above say what there is.
+        full: The body of a full frame as of the last frame, behind the key; None until it is made.
+    """
+
+    def __init__(self, prefixes: tuple[str, ...]) -> None:
+        self.prefixes = prefixes
+        self.viewers: set[StatsViewer] = set()
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """All that was known is void: every viewer gets a full frame."""
+        self.shown: dict[int, FeedEntry] = {}
+        self.names: dict[int, str] = {}
+        self.server: dict[str, object] = {}
+        self.attention = b"[]"
+        self.is_truncated = False
+        self.is_whole = False
+        self.full: bytes | None = None
+        for viewer in self.viewers:
+            viewer.want_full()
+
+    def allows(self, name: str) -> bool:
+        """Whether they may see a topic."""
+        return not self.prefixes or name.startswith(self.prefixes)
+
+    def publish(self, change: bytes) -> None:
+        """Give each viewer a change, or a full frame to those who have not taken the one before."""
+        self.full = None
+        for viewer in self.viewers:
+            viewer.offer(change)
+
+
+class StatsViewer:
+    """One stream of the feed.
+
+    Attributes:
+        group: Those who see the same.
+        wants_full: The next frame is a full one.
+        key_members: What the full frame says of the key, encoded.
+    """
+
+    def __init__(self, group: ViewerGroup, key: Key | None) -> None:
+        self.group = group
+        self.key = key
+        self.key_members = _key_members(key)
+        self.wants_full = True
+        self._pending: bytes | None = None
+        self._last: bytes | None = None
+        self._wake = asyncio.Event()
+        self._wake.set()
+
+    def offer(self, change: bytes) -> None:
+        """A frame for viewers that have all frames before it."""
+        if self.wants_full:
+            return
+        if self._pending is not None:
+            self.want_full()
+            return
+        self._pending = change
+        self._wake.set()
+
+    def want_full(self) -> None:
+        """What it has is out of date, or was never sent."""
+        self._pending = None
+        self.wants_full = True
+        self._wake.set()
+
+    def end(self, error: LogqueueError) -> None:
+        """The server ends the stream: an event that says why is the last."""
+        if self._last is None:
+            code = "server_shutting_down" if isinstance(error, ShuttingDown) else error.code
+            body = replies.encode({"code": code, "message": error.message})
+            self._last = b"event: error\ndata: %b\n\n" % body
+            self._wake.set()
+
+    async def frames(
+        self, full_frame: Callable[[StatsViewer], Awaitable[bytes | None]]
+    ) -> AsyncGenerator[bytes, None]:
+        """The frames, each when the one before is taken; heartbeats are not among them."""
+        yield RETRY
+        while self._last is None:
+            await self._wake.wait()
+            self._wake.clear()
+            frame: bytes | None = None
+            if self._last is None:
+                if self.wants_full:
+                    frame = await full_frame(self)
+                else:
+                    frame, self._pending = self._pending, None
+            if frame is not None:
+                yield frame
+        yield self._last
+
+
+def _key_members(key: Key | None) -> bytes:
+    if key is None:
+        return b"null"
+    scopes = [(scope.name or "").lower() for scope in Scope if scope in key.scopes]
+    return replies.encode({"scopes": scopes, "prefixes": [*key.prefixes]})
