@@ -3,6 +3,7 @@
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {createStore, useStore} from "../store.js";
 
+const FIRST = "input, select, textarea, button, a[href]";
 let lastId = 0;
 
 /** @param {{title: string, onClose: () => void, wide?: boolean, children: any}} props */
@@ -13,7 +14,8 @@ export function Dialog({title, onClose, wide = false, children}) {
   useEffect(() => {
     const before = document.activeElement;
     element.current.showModal();
-    element.current.querySelector("[autofocus]")?.focus();
+    const body = element.current.querySelector(".dialog-body");
+    (body.querySelector("[autofocus]") ?? body.querySelector(FIRST))?.focus();
     return () => {
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };

@@ -2,6 +2,7 @@
 
 import {html, useMemo, useRef} from "../vendor/htm-preact.js";
 import {parseJson} from "../api.js";
+import {problemOf} from "./json_place.js";
 
 /**
  * Check JSON text.
@@ -18,22 +19,10 @@ export function checkJson(text) {
 }
 
 function placed(text, message) {
-  const said = /line (\d+) column (\d+)/.exec(message);
-  const at = /at position (\d+)/.exec(message);
-  const isEnd = /end of (JSON|data)|unterminated/i.test(message);
-  const words = message
-    .replace(/^JSON\.parse: /, "")
-    .replace(/ in JSON at position.*$| at line \d+ column.*$|, ("|\.\.\.).*is not valid JSON$/s, "");
-  if (said) return {message: words, line: Number(said[1]), column: Number(said[2])};
-  const position = at ? Number(at[1]) : isEnd ? text.length : firstDifference(text);
-  if (position === null) return {message: words, line: null, column: null};
-  const before = text.slice(0, position).split("\n");
-  return {message: words, line: before.length, column: before.at(-1).length + 1};
-}
-
-/** Where a message says nothing but the token: the place of its first occurrence, if only one. */
-function firstDifference(text) {
-  return text.trim() === "" ? 0 : null;
+  const found = problemOf(text);
+  if (found === null) return {message, line: null, column: null};
+  const before = text.slice(0, found.at).split("\n");
+  return {message: found.message, line: before.length, column: before.at(-1).length + 1};
 }
 
 /**

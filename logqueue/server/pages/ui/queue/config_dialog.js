@@ -3,6 +3,7 @@
 
 import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {api, apiPath} from "../api.js";
+import {duration} from "../format.js";
 import {Dialog} from "../parts/dialog.js";
 import {DiffView} from "../parts/diff_view.js";
 import {checkJson, JsonEditor} from "../parts/json_editor.js";
@@ -11,10 +12,10 @@ import {notify, notifyError} from "../parts/notices.js";
 import {patched, patchOf} from "./merge_patch.js";
 
 const FIELDS = [
-  ["lease_ms", "Lease, ms", "number", "How long a claimed job stays with its worker"],
+  ["lease_ms", "Lease, ms", "number", "Until an unacked job returns"],
   ["max_deliveries", "Max. deliveries", "number", "0: no limit"],
   ["dead_letter", "Dead-letter topic", "text", "Empty: none"],
-  ["on_exhausted", "Then", ["dead_letter", "drop", "hold"], "What happens after the last delivery"],
+  ["on_exhausted", "After the last delivery", ["dead_letter", "drop", "hold"], "Default: dead_letter where there is one"],
   ["max_in_flight", "Max. in flight", "number", "0: no limit"],
   ["ttl_ms", "Lifetime, ms", "number", "0: no limit"],
   ["cap_records", "Max. records", "number", "0: no limit"],
@@ -145,6 +146,6 @@ function Field({field, value, set}) {
       : kind === "number"
         ? html`<input type="number" min="0" step="1" value=${value ?? 0} onInput=${onNumber} />`
         : html`<input value=${value ?? ""} onInput=${onText} autocomplete="off" spellcheck=${false} />`}
-    ${hint && html`<small class="soft">${hint}</small>`}
+    <small class="soft">${name.endsWith("_ms") && value > 0 ? `${duration(value)}. ` : ""}${hint}</small>
   </label>`;
 }

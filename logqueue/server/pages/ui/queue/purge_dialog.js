@@ -16,14 +16,18 @@ const STATES = [
 
 /** @param {{queue: string, onClose: () => void}} props */
 export function PurgeDialog({queue, onClose}) {
-  const topic = useFeed((feed) => feed.topics.get(queue));
+  const live = useFeed((feed) => feed.topics.get(queue));
+  // The count to type stays while it is typed, although jobs come and go.
+  const [topic, setTopic] = useState(live);
   const [states, setStates] = useState(["ready"]);
   const [typed, setTyped] = useState("");
   const [isSending, setSending] = useState(false);
   const total = states.reduce((sum, state) => sum + (topic?.[state] ?? 0), 0);
   const mayPurge = total > 0 && typed.trim().replaceAll(",", "") === String(total);
+  const liveTotal = states.reduce((sum, state) => sum + (live?.[state] ?? 0), 0);
   const toggle = (state) => {
     setTyped("");
+    setTopic(live);
     setStates(states.includes(state) ? states.filter((one) => one !== state) : [...states, state]);
   };
   const purge = async (event) => {
@@ -52,8 +56,8 @@ export function PurgeDialog({queue, onClose}) {
         )}
       </fieldset>
       <p>
-        They are cancelled and not delivered again. This cannot be undone; jobs that come meanwhile
-        stay.
+        They are cancelled and not delivered again. This cannot be undone.
+        ${liveTotal !== total && ` There are ${count(liveTotal)} by now; all of them are removed.`}
       </p>
       <label class="field"
         ><span>Type <code>${total}</code> to confirm</span>
