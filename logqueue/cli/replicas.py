@@ -78,7 +78,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
         default=argparse.SUPPRESS,
-        help="compare the topics with those of this server, the writer",
+        help="compare logs and topics with those of this server, the writer",
     )
     parser.add_argument("--token", metavar="KEY", default=argparse.SUPPRESS, help="its API key")
     add_retrying(parser)
@@ -97,6 +97,12 @@ def _add_gc(parser: argparse.ArgumentParser) -> None:
         default=10.0,
         metavar="TIME",
         help="how long the writer must be at rest (default: 10s)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=duration_ms,
+        metavar="TIME",
+        help="also remove segments that no moment since that long ago needs, such as 7d",
     )
     parser.add_argument("--force", action="store_true", help="do not look whether a server writes")
 
@@ -271,6 +277,7 @@ def _gc(arguments: argparse.Namespace) -> int:
     from logqueue.replica.verifying import needless
 
     reader = _reader(arguments.replica)
+    now, keep_ms = time.time_ns() // 1_000_000, arguments.keep or 0
     with _explained():
         if not arguments.force and not is_at_rest(reader, arguments.watch):
             raise CommandError(
@@ -278,7 +285,11 @@ def _gc(arguments: argparse.Namespace) -> int:
                 "does it all the same"
             )
         try:
-            count = needless(reader) if arguments.dry_run else collect(reader.store)
+            count = (
+                needless(reader, now=now, keep_ms=keep_ms)
+                if arguments.dry_run
+                else collect(reader.store, now=now, keep_ms=keep_ms)
+            )
         except ObjectChanged:
             raise CommandError("a server has changed the manifest meanwhile; try again") from None
     if arguments.json:
@@ -456,16 +467,19 @@ def _wait_for_replica(client: Client) -> None:
 def _differences(
     arguments: argparse.Namespace, before: dict[str, TopicEntry], directory: Path
 ) -> list[str]:
-    """Topics that were the same all the time on the server, and are others in the replica."""
+    """Bytes of both logs that differ, and topics that were the same all the time on the server and
+    are others in the replica."""
     from logqueue.cli.connection import connect
+    from logqueue.cli.log_comparing import compare_logs
     from logqueue.cli.overlay_fs import UnchangingFileSystem
     from logqueue.server.runtime import read_state
     from logqueue.server.settings import Settings
 
     with connect(arguments) as client:
         after = {state.topic: state for state in client.topics()}
+        logs = compare_logs(client, directory)
     state = read_state(Settings(data_dir=str(directory)), UnchangingFileSystem())
-    found: list[str] = []
+    found = [*logs.problems]
     skipped = 0
     for name in sorted(before.keys() | after.keys()):
         if name not in before or name not in after or _facts(before[name]) != _facts(after[name]):
@@ -483,7 +497,8 @@ def _differences(
                 f"and {(topic.earliest_seq, topic.live, topic.live_bytes)} in the replica"
             )
     output.say(
-        f"compared {output.count_of(len(before) - skipped, 'topic')} with the server"
+        f"compared {output.size(logs.bytes)} of both logs and "
+        f"{output.count_of(len(before) - skipped, 'topic')} with the server"
         + (f"; {skipped} changed meanwhile or are in memory only" if skipped else "")
     )
     return found

@@ -1,7 +1,7 @@
 """What of a replica is garbage, and removing it.
 
-Owns: which chunks and segments may go, by the manifest alone. Must not know: when the boundary is
-moved (upkeep.py).
+Owns: which objects may go, by the manifest alone. Must not know: when the boundary is moved
+(upkeep.py), what earlier moments need (retention.py).
 
 Takeover chunks stay for ever: each keeps the number at which the writer before it is refused.
 """
@@ -30,6 +30,7 @@ from logqueue.replica.manifest import (
 )
 from logqueue.replica.object_store import ObjectMissing, ObjectStore
 from logqueue.replica.reading import ReplicaDamaged, ReplicaReader
+from logqueue.replica.retention import retired
 from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
 
 HEADER_READ_BYTES = 4 << 10
@@ -103,11 +104,28 @@ def _is_takeover(store: ObjectStore, key: str) -> bool:
     return header is None or header.kind == "takeover"
 
 
-def collect(store: ObjectStore) -> int:
+def trimmed(manifest: ReplicaManifest, *, now: int = 0, keep_ms: int = 0) -> ReplicaManifest:
+    """A manifest as `collect` leaves it: nothing is kept for readers who are in what may go.
+
+    Args:
+        manifest: The present one.
+        now: The clock, ms since the epoch.
+        keep_ms: How far back any moment can still be restored, in ms; 0 for as far as there is.
+    """
+    if keep_ms:
+        manifest = retired(manifest, now, keep_ms)
+    if manifest.garbage_before >= manifest.start_chunk:
+        return manifest
+    return msgspec.structs.replace(manifest, garbage_before=manifest.start_chunk)
+
+
+def collect(store: ObjectStore, *, now: int = 0, keep_ms: int = 0) -> int:
     """Delete what the manifest makes needless, now. Readers who are in it must begin again.
 
     Args:
         store: Where the replica is; it may have a writer.
+        now: See `trimmed`.
+        keep_ms: See `trimmed`.
 
     Returns:
         How many objects were deleted.
@@ -117,9 +135,9 @@ def collect(store: ObjectStore) -> int:
         ObjectChanged: The manifest has changed meanwhile: call it again.
         StoreError: The store cannot be read or written.
     """
-    manifest, version = ReplicaReader(store, tries=1).manifest()
-    if manifest.garbage_before < manifest.start_chunk:
-        manifest = msgspec.structs.replace(manifest, garbage_before=manifest.start_chunk)
+    stored, version = ReplicaReader(store, tries=1).manifest()
+    manifest = trimmed(stored, now=now, keep_ms=keep_ms)
+    if manifest != stored:
         store.replace(MANIFEST_KEY, encode_manifest(manifest), version)
     count = 0
     keys = garbage(store, manifest)

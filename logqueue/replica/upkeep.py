@@ -1,16 +1,17 @@
 """What a writer does besides chunks: sealed segments, the manifest, the collector.
 
-Owns: an object store as a place for the sealed segments of both logs, where reading begins, what
-earlier moments need, and the order of all that: a segment is there before the manifest lists it,
-the boundary is moved before anything is deleted. Must not know: which segments are due and in which
-order (`logqueue.segments.history`), how chunks are committed (writing.py).
+Owns: an object store as a place for the sealed segments of both logs, where reading begins, and the
+order of all that: a segment is there before the manifest lists it, the boundary is moved before
+anything is deleted. Must not know: which segments are due and in which order
+(`logqueue.segments.history`), which are still needed (retention.py), how chunks are committed
+(writing.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -28,7 +29,6 @@ from logqueue.replica.collecting import (
 from logqueue.replica.frame_source import FrameSource
 from logqueue.replica.manifest import (
     MANIFEST_KEY,
-    KeepMark,
     ReplicaManifest,
     SegmentEntry,
     WriterInfo,
@@ -43,18 +43,10 @@ from logqueue.replica.object_store import (
     StoreUnavailable,
 )
 from logqueue.replica.reading import ReplicaDamaged, ReplicaReader, StoredManifest
-from logqueue.segments.history import (
-    TOGETHER,
-    HistoryBounds,
-    SealedSegment,
-    is_known_time,
-    keep_history,
-)
+from logqueue.replica.retention import marked, newest_listed, retired
+from logqueue.segments.history import TOGETHER, HistoryBounds, SealedSegment, keep_history
 
 MANIFEST_EVERY_S = 2.0
-MARKS_MAX = 32
-"""About how many moments are known with what they need."""
-
 TRIES = 5
 
 
@@ -347,7 +339,10 @@ class ReplicaUpkeep:
         manifest = msgspec.structs.replace(
             manifest, segments=(*manifest.segments, *added), kept_from=kept
         )
-        manifest = self._retired(self._marked(manifest))
+        if self._keep_ms:
+            now = self._clock_ms()
+            manifest = marked(manifest, now, self._keep_ms)
+            manifest = retired(manifest, now, self._keep_ms, self._history)
         start, digest = self._start(manifest, end)
         return msgspec.structs.replace(
             manifest,
@@ -374,62 +369,6 @@ class ReplicaUpkeep:
             self._starts.popleft()
         at, start = self._starts[0]
         return start if at <= old else 0
-
-    def _marked(self, manifest: ReplicaManifest) -> ReplicaManifest:
-        """With what the present moment needs, if the marks are to have another one."""
-        marks = manifest.marks
-        needed = marks[-1].kept_from if marks else {}
-        if not self._keep_ms or manifest.kept_from == needed:
-            return manifest
-        now = self._clock_ms()
-        # Also while a clock that was ahead is behind the last mark: their order is their meaning.
-        if marks and now < marks[-1].at + self._keep_ms // MARKS_MAX:
-            return manifest
-        mark = KeepMark(now, manifest.kept_from)
-        return msgspec.structs.replace(manifest, marks=(*marks, mark))
-
-    def _retired(self, manifest: ReplicaManifest) -> ReplicaManifest:
-        """Without the segments that no moment needs that is kept, as far as they are not kept as
-        history."""
-        horizon = self._clock_ms() - self._keep_ms
-        past = [mark for mark in manifest.marks if mark.at <= horizon]
-        if not self._keep_ms or not past:
-            return manifest
-        # The newest of each log says where the next one begins, so it stays.
-        newest = newest_listed(manifest)
-        needless = [
-            entry
-            for entry in manifest.segments
-            if entry.id < min(past[-1].kept_from.get(entry.log, 0), newest[entry.log])
-        ]
-        gone = self._too_much(needless, sum(entry.bytes for entry in manifest.segments))
-        marks = manifest.marks[len(past) - 1 :]
-        if self._history is not None:
-            marks = (*_still_true(_thinned(past[:-1]), gone, newest), *marks)
-        if not gone:
-            return msgspec.structs.replace(manifest, marks=marks)
-        segments = tuple(e for e in manifest.segments if (e.log, e.id) not in gone)
-        reach = max(manifest.reaches_back_to, marks[0].at)
-        return msgspec.structs.replace(
-            manifest, segments=segments, marks=marks, reaches_back_to=reach
-        )
-
-    def _too_much(
-        self, needless: Sequence[SegmentEntry], total: int
-    ) -> frozenset[tuple[LogName, int]]:
-        """Those of the segments that no moment needs that go now, the oldest first."""
-        bounds, now = self._history, self._clock_ms()
-        rest = {log: deque(entry for entry in needless if entry.log == log) for log in LOGS}
-        gone: set[tuple[LogName, int]] = set()
-        while any(rest.values()):
-            oldest = [(_ended_at(entries, now), log) for log, entries in rest.items() if entries]
-            at, log = min(oldest)
-            if bounds is not None and not bounds.are_exceeded(at, total, now):
-                break
-            entry = rest[log].popleft()
-            total -= entry.bytes
-            gone.add((log, entry.id))
-        return frozenset(gone)
 
     # -- the collector ---------------------------------------------------------------------------
 
@@ -459,37 +398,8 @@ class ReplicaUpkeep:
         return bool(keys)
 
 
-def _ended_at(entries: Iterable[SegmentEntry], now: int) -> int:
-    """When the first of some segments ended, as far as that is known: it is not younger than those
-    that came after it."""
-    return next((entry.at for entry in entries if is_known_time(entry.at, now)), now)
-
-
-def _still_true(
-    marks: Iterable[KeepMark],
-    gone: Collection[tuple[LogName, int]],
-    newest: Mapping[LogName, int],
-) -> list[KeepMark]:
-    """The marks whose moments need none of the segments that go."""
-    return [
-        mark
-        for mark in marks
-        if all(id < min(mark.kept_from.get(log, 0), newest[log]) for log, id in gone)
-    ]
-
-
-def _thinned(marks: Sequence[KeepMark]) -> Sequence[KeepMark]:
-    """Fewer marks of long ago: a moment may need what the mark before says, which is more."""
-    return marks if len(marks) <= 2 * MARKS_MAX else marks[::2]
-
-
 def _listed(manifest: ReplicaManifest) -> tuple[int, int]:
     return len(manifest.segments), sum(entry.bytes for entry in manifest.segments)
-
-
-def newest_listed(manifest: ReplicaManifest) -> dict[LogName, int]:
-    """Id of the last segment of each log that is listed."""
-    return {entry.log: entry.id for entry in manifest.segments}
 
 
 def is_same_writer(one: ReplicaManifest, other: ReplicaManifest) -> bool:

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-import msgspec
-
 from logqueue.replica.chain import LOGS, ChainBroken, ChainEnd, chain_start, extended
 from logqueue.replica.chunk import Chunk, LogName, chunk_key
-from logqueue.replica.collecting import garbage
+from logqueue.replica.collecting import garbage, trimmed
 from logqueue.replica.manifest import (
     MANIFEST_KEY,
     ReplicaManifest,
@@ -262,15 +260,17 @@ def _problem_of(entry: SegmentEntry, data: bytes, identity: bytes) -> str:
 # -- garbage -------------------------------------------------------------------------------------
 
 
-def needless(reader: ReplicaReader) -> int:
+def needless(reader: ReplicaReader, *, now: int = 0, keep_ms: int = 0) -> int:
     """How many objects `collect` would delete.
+
+    Args:
+        reader: Of the replica.
+        now: See `trimmed`.
+        keep_ms: See `trimmed`.
 
     Raises:
         ReplicaUnreadable: There is no replica.
         StoreError: The store cannot be read.
     """
-    manifest = reader.manifest().manifest
-    moved = msgspec.structs.replace(
-        manifest, garbage_before=max(manifest.garbage_before, manifest.start_chunk)
-    )
-    return sum(1 for _ in garbage(reader.store, moved))
+    manifest = trimmed(reader.manifest().manifest, now=now, keep_ms=keep_ms)
+    return sum(1 for _ in garbage(reader.store, manifest))

@@ -125,6 +125,7 @@ class ReplicaWriter:
         epoch: Of this writer.
         end: The last chunk that is committed, and where each log ends there: what a restart may
             begin with. It is replaced, never changed.
+        chunk_bytes_max: Of the chunks that come, in bytes, unless one frame is larger.
         stats: Counters of chunks; those of segments are in `upkeep_stats`.
     """
 
@@ -164,7 +165,7 @@ class ReplicaWriter:
         self._reader = ReplicaReader(store, tries=1)
         self._source = source
         self._monotonic = monotonic
-        self._chunk_bytes_max = chunk_bytes_max
+        self.chunk_bytes_max = chunk_bytes_max
         self._log_ids = manifest.log_id, manifest.leases_id
         self._pending: _Pending | None = None
         self._kept_from: Mapping[LogName, int] = {}
@@ -316,7 +317,7 @@ class ReplicaWriter:
         as_of = self._monotonic()
         kept_from = self._source.kept_from()
         written = self._source.written()
-        runs = self._source.runs_after(self.end.places, self._chunk_bytes_max)
+        runs = self._source.runs_after(self.end.places, self.chunk_bytes_max)
         if not runs:
             self._complete(as_of, written, kept_from)
             return None

@@ -23,7 +23,13 @@ from functools import partial
 
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
-from logqueue.errors import InvalidRequest, NotWriter, ReplicaUnavailable, ShuttingDown
+from logqueue.errors import (
+    InvalidRequest,
+    NotWriter,
+    ReplicaUnavailable,
+    ShuttingDown,
+    quoted,
+)
 from logqueue.model.clock import Clock, SystemClock
 from logqueue.model.limits import Quotas
 from logqueue.replica.object_store import ObjectStore, StoreError, StoreUnavailable
@@ -608,8 +614,21 @@ class Runtime:
                 loop.call_soon_threadsafe(self._fence)
 
         replication.listen(barrier.notify, fenced)
+        if replication.is_sync:
+            self._warn_of_weak_topics()
         if not self._is_stepped:
             replication.start()
+
+    def _warn_of_weak_topics(self) -> None:
+        topics = self.engine.state.topics
+        weak = [name for name, topic in topics.items() if topic.config.durability == "disk"]
+        if weak or not topics:
+            some = f"{len(weak)} topics ({quoted(weak[0])}, …) are" if weak else "topics are"
+            logger.warning(
+                "%s of class disk, which is the default: in sync mode, too, their replies do not "
+                "wait for the replica. Set durability fsync for what must survive this machine",
+                some,
+            )
 
     def _fence(self) -> None:
         assert self.replica_watch is not None

@@ -12,8 +12,11 @@ import pytest
 
 from logqueue.client import Client
 from logqueue.replica.chunk import chunk_key
+from logqueue.replica.opening import open_store
+from logqueue.replica.reading import ReplicaReader
 from logqueue.testing.process import ServerProcess
 from tests.cli.conftest import Cli
+from tests.replica.moments import ReplicatedHistory
 
 
 class Replicated(NamedTuple):
@@ -69,7 +72,7 @@ def test_verify_replays_and_compares_with_the_server(cli: Cli, replicated: Repli
     assert done.json["sound"] and done.json["problems"] == []
     assert done.json["state"]["jobs"] == 15
     assert done.json["state"]["jobs_in_flight"] == 3
-    assert "compared 1 topic with the server" in done.err
+    assert "of both logs and 1 topic with the server" in done.err
     shown = cli("replica", "verify", replicated.url)
     assert shown.status == 0 and f"{replicated.url}: sound" in shown.out
 
@@ -86,6 +89,24 @@ def test_verify_finds_what_differs(
     finally:
         with Client(replicated.server.url) as client:
             client.drop_topic("late")
+
+
+def test_verify_finds_other_bytes_of_the_same_size(
+    cli: Cli, replicated: Replicated, copy: tuple[str, Path], tmp_path: Path
+) -> None:
+    """Topics that look the same, in two logs that have parted."""
+    fork, _ = copy
+    with ServerProcess(tmp_path / "data", REPLICA=fork, REPLICA_MODE="sync") as other:
+        for url, value in ((other.url, "B"), (replicated.server.url, "A")):
+            with Client(url) as client:
+                client.put_topic("side", type="log", durable=True)
+                client.append("side", [value])
+    done = cli("replica", "verify", fork, "--url", replicated.server.url)
+    with Client(replicated.server.url) as client:
+        client.drop_topic("side")
+    assert done.status == 1
+    assert "PROBLEM: segment jobs-1 has other bytes on the server" in done.out
+    assert "PROBLEM: topic" not in done.out
 
 
 def test_verify_names_all_damage(cli: Cli, copy: tuple[str, Path]) -> None:
@@ -175,3 +196,20 @@ def test_gc_waits_for_the_writer_to_rest(
     assert counted.json["objects"] == removed.json["objects"] == 1
     assert not orphan.exists()
     assert cli("replica", "verify", url).status == 0
+
+
+def test_gc_shortens_the_retention_when_asked_to(cli: Cli) -> None:
+    history = ReplicatedHistory(4, open_store("memory://gc-keep"), keep_ms=10**6)
+    history.live(120)
+    reader = ReplicaReader(history.store)
+    before = reader.manifest().manifest
+    assert not before.reaches_back_to and len(before.marks) > 2
+    counted = cli("replica", "gc", "memory://gc-keep", "--watch=0s", "--keep=1s", "--dry-run")
+    assert reader.manifest().manifest == before
+    removed = cli("replica", "gc", "memory://gc-keep", "--watch=0s", "--keep=1s")
+    assert removed.status == 0
+    assert int(counted.out.split()[0]) == int(removed.out.split()[0]) > 10
+    after = reader.manifest().manifest
+    assert after.reaches_back_to == before.marks[-1].at
+    assert len(after.segments) < len(before.segments)
+    assert cli("replica", "verify", "memory://gc-keep").status == 0

@@ -565,7 +565,8 @@ class Collector:
         while not self.world.is_over:
             self.world.scheduler.pause(self.world.rng.choice((1, 5, 20)))
             with suppress(Crash, StoreUnavailable, ObjectChanged, ReplicaMissing):
-                collect(self.way)
+                now, keep_ms = self.world.scheduler.now, max(self.world.weather.keep_ms)
+                collect(self.way, now=int(now * 1000), keep_ms=keep_ms)
 
 
 class Restorer:

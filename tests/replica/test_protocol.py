@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from logqueue.replica import collecting, upkeep
+from logqueue.replica import collecting, retention
 from logqueue.replica.chain import LOGS, ChainEnd
 from logqueue.replica.chunk import LogName, decode_chunk_header
 from logqueue.replica.manifest import ReplicaManifest
@@ -219,14 +219,7 @@ def dropped_before_it_is_listed(patch: pytest.MonkeyPatch) -> None:
 
 def all_that_is_old_goes(patch: pytest.MonkeyPatch) -> None:
     """I13."""
-    retired = ReplicaUpkeep._retired
-
-    def all_retired(self: ReplicaUpkeep, manifest: ReplicaManifest) -> ReplicaManifest:
-        with pytest.MonkeyPatch.context() as within:
-            within.setattr(upkeep, "newest_listed", lambda manifest: dict.fromkeys(LOGS, 1 << 60))
-            return retired(self, manifest)
-
-    patch.setattr(ReplicaUpkeep, "_retired", all_retired)
+    patch.setattr(retention, "newest_listed", lambda manifest: dict.fromkeys(LOGS, 1 << 60))
 
 
 def the_manifest_is_overwritten(patch: pytest.MonkeyPatch) -> None:

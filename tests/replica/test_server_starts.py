@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -500,6 +501,67 @@ async def test_the_archive_may_be_the_history_of_the_replica() -> None:
     assert 0 < manifest.reaches_back_to < fleet.time.clock.now_ms() - 60_000
     places = runtime.engine.segments.places("jobs")
     assert [p.is_archived for p in places] == [p.id <= listed[-1] for p in places]
+
+
+def test_heartbeats_do_not_wait_for_large_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow link a standby would take over from a writer that is only busy."""
+
+    async def scene() -> None:
+        fleet = Fleet("async", segment_max_bytes=1 << 26)
+        a = fleet.a
+        a.start()
+        await a.put()
+        await a.rest()
+        create, put = a.store.create, a.store.put
+        beats: list[float] = []
+        sizes: list[int] = []
+
+        def slow(key: str, data: bytes) -> str:
+            fleet.time.pass_s(len(data) / (1 << 20))
+            sizes.append(len(data))
+            return create(key, data)
+
+        def beat(key: str, data: bytes) -> None:
+            beats.append(fleet.time.now_s)
+            put(key, data)
+
+        monkeypatch.setattr(a.store, "create", slow)
+        monkeypatch.setattr(a.store, "put", beat)
+        for value in range(30):
+            a.append("x" * 1_000_000, value)
+            await a.write_disk()
+        while a.replication.frames_behind:
+            fleet.time.pass_s(await a.ship())
+        gaps = [later - earlier for earlier, later in pairwise(beats[4:])]
+        assert len(beats) > 8 and max(gaps) <= 2.5
+        assert sizes[0] > 5 << 20 > 2 << 20 > sizes[-2], "a chunk has one frame at least"
+        # As soon as the link is fast again, few chunks are enough.
+        monkeypatch.undo()
+        for _ in range(8):
+            a.append("y")
+            await a.rest()
+            fleet.time.pass_s(2)
+        assert a.replication.writer.chunk_bytes_max == writing.CHUNK_BYTES_MAX
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+def test_topics_that_the_replica_does_not_protect_are_named(
+    durability: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        a = Fleet("sync").a
+        a.start()
+        assert "of class disk, which is the default" in caplog.text
+        await a.put("q", durability=durability)
+        await a.rest()
+        a.kill()
+        caplog.clear()
+        a.start()
+        assert ("1 topics ('q', …) are of class disk" in caplog.text) == (durability == "disk")
+
+    asyncio.run(scene())
 
 
 @fleet_test

@@ -21,7 +21,7 @@ from typing import Final, Literal
 from logqueue.replica.chain import ChainEnd
 from logqueue.replica.object_store import StoreError
 from logqueue.replica.reading import ReplicaUnreadable
-from logqueue.replica.writing import ReplicaWriter, WriterFenced
+from logqueue.replica.writing import CHUNK_BYTES_MAX, ReplicaWriter, WriterFenced
 from logqueue.segments.index import LogName
 from wal import Log, Progress
 
@@ -31,6 +31,9 @@ HEARTBEAT_S: Final = 1.0
 TIDY_S: Final = 2.0
 EAGER_BYTES: Final = 1 << 20
 """So many bytes that wait are shipped without waiting for the time to do so."""
+
+CHUNK_BYTES_MIN: Final = 256 << 10
+"""Chunks become smaller, down to this, until each is sent before the next heartbeat is due."""
 
 BACKOFF_MIN_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
@@ -272,6 +275,7 @@ class Replication:
         began = time.perf_counter()
         if self.writer.ship():
             self._note_success(self._shipping)
+            self._fit_chunks(self._monotonic() - now)
             self.stats.puts += 1
             self.stats.put_s += time.perf_counter() - began
             self._note_committed()
@@ -280,6 +284,16 @@ class Replication:
         self._next_ship = self._monotonic() + self._lag_s
         # Frames that were written while this was decided wake the thread.
         return max(min(self._next_ship, self._next_beat) - self._monotonic(), 0.001)
+
+    def _fit_chunks(self, took_s: float) -> None:
+        """On a slow link the heartbeat must not wait for large chunks: who does not see it takes
+        over. It stays in the thread that ships, since a writer that can commit nothing must not
+        seem alive."""
+        writer = self.writer
+        if took_s > HEARTBEAT_S:
+            writer.chunk_bytes_max = max(writer.chunk_bytes_max // 2, CHUNK_BYTES_MIN)
+        elif took_s < HEARTBEAT_S / 4:
+            writer.chunk_bytes_max = min(writer.chunk_bytes_max * 2, CHUNK_BYTES_MAX)
 
     def tidy_step(self) -> float:
         """Upload sealed segments and collect what they replace, a step of it.
