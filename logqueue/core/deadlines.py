@@ -84,6 +84,11 @@ class Deadlines:
         """Take out what `first` has returned."""
         heappop(self._buckets[self._open])
 
+    def buckets(self) -> list[list[_Entry]]:
+        """What holds the grants now, mostly the soonest first. Each may change when another grant
+        comes or goes."""
+        return [self._buckets[place] for place in self._order]
+
     def grants(self) -> list[Grant]:
         """All of them, spent ones included; for checks."""
         return [grant for bucket in self._buckets.values() for _, _, grant in bucket]

@@ -25,7 +25,7 @@ of them alone. Until then a job whose lease has run out counts as in flight; it 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, groupby, repeat
 from math import ceil
 from operator import attrgetter, itemgetter
@@ -128,6 +128,12 @@ class QueueState:
     def some_grants(self, looked_max: int) -> list[Grant]:
         """Grants that have leases left, mostly the soonest to end, of so many looked at."""
         return self._grants.some(looked_max)
+
+    def grants_in_parts(self) -> Iterator[list[Grant]]:
+        """The grants that there are when the first part is asked for, mostly the soonest to end
+        first. Those that come or go meanwhile are among them, or not."""
+        for bucket in self._grants.buckets():
+            yield [grant for _, _, grant in bucket if grant.live]
 
     def is_waiting(self, seq: int) -> bool:
         """Whether a live job is ready or delayed."""

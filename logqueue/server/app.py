@@ -25,6 +25,7 @@ from logqueue.server.handlers.stats import StatsRoutes
 from logqueue.server.handlers.topics import TopicRoutes
 from logqueue.server.handlers.watch import WatchRoutes
 from logqueue.server.handlers.work import WorkRoute
+from logqueue.server.handlers.workers import WorkerRoutes
 from logqueue.server.http.api import HttpApi
 from logqueue.server.http.asgi import AsgiHandler
 from logqueue.server.http.routing import Route, RouteTable, routes_of
@@ -55,6 +56,7 @@ def routes(service: Service, metrics: Metrics, stats: ServerStats | None = None)
             SocketRoutes(service),
             BackgroundRoutes(service),
             StatsRoutes(service, stats),
+            WorkerRoutes(service),
             OperationRoutes(service, metrics),
         ),
     )

@@ -100,6 +100,9 @@ from logqueue.shapes.server import (
     SyncTimes,
 )
 from logqueue.shapes.stats import (
+    JobInHand,
+    ServerWorker,
+    ServerWorkerList,
     StatsAttention,
     StatsChange,
     StatsFull,
@@ -110,6 +113,7 @@ from logqueue.shapes.stats import (
     StatsServer,
     StatsTopic,
     TopicHistory,
+    WorkerQueue,
 )
 from logqueue.shapes.streams import (
     CaughtUp,
@@ -191,6 +195,7 @@ __all__ = [
     "JobEvent",
     "JobFrame",
     "JobHistory",
+    "JobInHand",
     "JobPage",
     "JobState",
     "JobView",
@@ -239,6 +244,8 @@ __all__ = [
     "ServerHealthReport",
     "ServerPhase",
     "ServerState",
+    "ServerWorker",
+    "ServerWorkerList",
     "ShownJob",
     "SlowRequest",
     "Staged",
@@ -270,6 +277,7 @@ __all__ = [
     "WatchedTopic",
     "WhyCode",
     "WorkerList",
+    "WorkerQueue",
     "WorkerView",
     "WriteResult",
 ]

@@ -195,3 +195,76 @@ class TopicHistory(msgspec.Struct, frozen=True, kw_only=True):
     start: int = msgspec.field(name="from")
     series: dict[str, list[int | None]]
     performance: Performance = {}
+
+
+class WorkerQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node does with one queue, and did since the server started; members as of
+    `WorkerView`.
+
+    Attributes:
+        acked_per_s: The mean of the last 10 to 20 seconds.
+    """
+
+    topic: str
+    in_flight: int
+    last_seen_ts: int | None
+    streams: int
+    waiting: int
+    claimed: int
+    acked: int
+    nacked: int
+    rejected: int
+    expired: int
+    acked_per_s: float
+
+
+class JobInHand(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a node has a lease for.
+
+    Attributes:
+        age_ms: Since it was written.
+    """
+
+    topic: str
+    seq: int = msgspec.field(name="$seq")
+    age_ms: int
+    deadline: int
+    lease_left_ms: int
+    deliveries: int
+
+
+class ServerWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """One node, over all queues that the key may see; counts are sums over `queues`.
+
+    Attributes:
+        state: `working` or `idle` when it was seen in the last minute, or has a work stream or a
+            claim that waits; else `silent` while it holds leases, and `gone`.
+        jobs: Those in hand whose leases end soonest.
+    """
+
+    node: str
+    state: Literal["working", "idle", "silent", "gone"]
+    last_seen_ts: int | None
+    in_flight: int
+    streams: int
+    waiting: int
+    claimed: int
+    acked: int
+    nacked: int
+    rejected: int
+    expired: int
+    acked_per_s: float
+    queues: list[WorkerQueue]
+    jobs: list[JobInHand]
+
+
+class ServerWorkerList(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes at work on any queue, the last seen first.
+
+    Attributes:
+        count: How many there are; the list stops at 1000.
+    """
+
+    workers: list[ServerWorker]
+    count: int
+    performance: Performance = {}

@@ -8,6 +8,18 @@ from logqueue.api.operations.topics import TOPIC
 from logqueue.errors import NotAcceptable, TopicNotFound
 from logqueue.model.scopes import Scope
 
+WORK = {
+    "in_flight": 1,
+    "streams": 1,
+    "waiting": 0,
+    "claimed": 12,
+    "acked": 9,
+    "nacked": 1,
+    "rejected": 0,
+    "expired": 0,
+    "acked_per_s": 0.4,
+}
+
 OPERATIONS = (
     Operation(
         name="stats_stream",
@@ -63,5 +75,52 @@ OPERATIONS = (
             "performance": {"server_total_ms": 0.21},
         },
         errors=(TopicNotFound,),
+    ),
+    Operation(
+        name="list_all_workers",
+        method="GET",
+        pattern="/v0/workers",
+        scope=Scope.READ,
+        group="jobs",
+        summary="List the workers of all queues",
+        doc="workers",
+        text="Nodes seen since the server started or holding leases, most recent first, with the "
+        "jobs in hand whose leases end soonest. Limited to queues within the prefixes of the key.",
+        query=(
+            Parameter("node", TEXT, "Only this node."),
+            Parameter("topic", TEXT, "Only this queue."),
+            Parameter("prefix", TEXT, "Only queues with this prefix."),
+            Parameter(
+                "jobs",
+                {"type": "integer", "minimum": 0, "maximum": 1000, "default": 10},
+                "Maximum number of jobs in hand for each node; 20,000 of all nodes together.",
+            ),
+        ),
+        reply=shapes.ServerWorkerList,
+        example={
+            "workers": [
+                {
+                    "node": "api-fra-1",
+                    "state": "working",
+                    "last_seen_ts": 1795211102560,
+                    **WORK,
+                    "queues": [
+                        {"topic": "transcode", "last_seen_ts": 1795211102560, **WORK},
+                    ],
+                    "jobs": [
+                        {
+                            "topic": "transcode",
+                            "$seq": 1,
+                            "age_ms": 5120,
+                            "deadline": 1795211132560,
+                            "lease_left_ms": 29900,
+                            "deliveries": 1,
+                        }
+                    ],
+                }
+            ],
+            "count": 1,
+            "performance": {"server_total_ms": 0.31},
+        },
     ),
 )

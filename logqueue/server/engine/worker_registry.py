@@ -22,9 +22,13 @@ class Observed:
         seen_at: When it last called, streamed or settled; ms since the epoch.
         claimed, acked, nacked, rejected: Jobs.
         worked: How often it settled or extended some. Giving jobs back uncounted is not work.
+        marked, before: How many it had acked at the last mark, and at the one before; `mark` is
+            which one that was: see `Workers.mark`.
     """
 
-    __slots__ = ("acked", "claimed", "nacked", "rejected", "seen_at", "worked")
+    __slots__ = (
+        "acked", "before", "claimed", "mark", "marked", "nacked", "rejected", "seen_at", "worked",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.seen_at = 0
@@ -33,6 +37,9 @@ class Observed:
         self.nacked = 0
         self.rejected = 0
         self.worked = 0
+        self.mark = 0
+        self.marked = 0
+        self.before = 0
 
 
 class Workers:
@@ -41,6 +48,8 @@ class Workers:
     def __init__(self, nodes_max: int = NODES_MAX) -> None:
         self._nodes_max = nodes_max
         self._nodes: OrderedDict[tuple[int, str], Observed] = OrderedDict()
+        self._mark = 0
+        self._marked_at = (0, 0)
 
     def seen(self, topic: int, node: str, now: int) -> Observed:
         """Note that a node has called about a queue instance."""
@@ -65,6 +74,35 @@ class Workers:
         """All nodes of all queue instances, the last seen first; nothing may be seen meanwhile."""
         for (number, node), observed in reversed(self._nodes.items()):
             yield number, node, observed
+
+    def begin_mark(self, now: int) -> list[Observed]:
+        """Begin a mark, from which rates are measured later, some seconds after the last.
+
+        Returns:
+            The nodes that were seen since the last: each is for `Workers.set_mark`.
+        """
+        self._mark += 1
+        since = self._marked_at[1]
+        self._marked_at = (since, now)
+        found = []
+        for observed in reversed(self._nodes.values()):
+            if observed.seen_at < since:
+                break
+            found.append(observed)
+        return found
+
+    def set_mark(self, observed: Observed) -> None:
+        """Note what a node has done up to the last mark. Others have done nothing since theirs."""
+        observed.before, observed.marked = observed.marked, observed.acked
+        observed.mark = self._mark
+
+    def acked_per_s(self, observed: Observed, now: int) -> float:
+        """Jobs that a node acks per second, the mean since the mark before the last."""
+        since = self._marked_at[0]
+        if not since or now <= since:
+            return 0.0
+        before = observed.before if observed.mark == self._mark else observed.marked
+        return (observed.acked - before) * 1000 / (now - since)
 
     def event(self, event: ev.Event, changes: Sequence[ev.JobChange]) -> None:
         """Count what one applied event says of nodes."""

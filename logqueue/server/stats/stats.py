@@ -13,14 +13,17 @@ from logqueue.core.topic import Topic
 from logqueue.errors import LogqueueError
 from logqueue.model.clock import Clock
 from logqueue.server.auth import Key
+from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.engine import Engine
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
 from logqueue.server.stats.feed import StatsFeed
-from logqueue.server.stats.history import StatsHistory
+from logqueue.server.stats.history import StatsHistory, in_parts
 from logqueue.server.stats.server_figures import ServerFigures
 
 SECOND_MS = 1000
+MARK_SECONDS = 10
+NODES_PER_STEP = 2000
 LATE_MS = 20
 """How long after the end of a second its rows are written."""
 
@@ -41,6 +44,7 @@ class ServerStats:
         self._figures = ServerFigures(service, metrics, clock)
         self._engine: Engine | None = None
         self._is_running = False
+        self._seconds = 0
         self._viewed: asyncio.Task[None] | None = None
         self.history = StatsHistory(metrics.activity)
         self.feed = StatsFeed(service, self.history, self._figures, clock, self._be_viewed)
@@ -72,6 +76,18 @@ class ServerStats:
                 await self.history.begin(engine)
             active = await self.history.fold(engine)
         await self.feed.tick(active)
+        self._seconds += 1
+        dispatcher = self._service.lifecycle.dispatcher
+        if self._seconds % MARK_SECONDS == 0 and dispatcher is not None:
+            await self._mark_workers(dispatcher)
+
+    async def _mark_workers(self, dispatcher: Dispatcher) -> None:
+        """Rates of workers are measured from here."""
+        workers = dispatcher.workers
+        for some in in_parts(workers.begin_mark(self._clock.now_ms()), NODES_PER_STEP):
+            for observed in some:
+                workers.set_mark(observed)
+            await asyncio.sleep(0)
 
     async def series(
         self, topic: Topic, *, is_long: bool
