@@ -21,6 +21,7 @@ the same classes, and retry policies read the flags. Must not know: HTTP framing
     ├── TopicNotEmpty           409 topic_not_empty
     ├── NotAQueue               409 not_a_queue
     ├── KeyConflict             409 key_conflict
+    ├── JobInFlight             409 job_in_flight
     ├── EpochConflict           409 epoch_conflict
     ├── PayloadTooLarge         413 payload_too_large
     ├── UnsupportedMediaType    415 unsupported_media_type
@@ -263,6 +264,13 @@ class KeyConflict(LogqueueError):
     """A keyed write with on_conflict "reject" met a waiting job with that key."""
 
     code = "key_conflict"
+    status = 409
+
+
+class JobInFlight(LogqueueError):
+    """The job is leased, and only its worker may change it now."""
+
+    code = "job_in_flight"
     status = 409
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from logqueue import extras
 from logqueue.cli import (
     completion,
+    dead_letters,
     exits,
     jobs,
     measuring,
@@ -79,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
         jobs,
         work_exec,
         operating,
+        dead_letters,
         promoting,
         routers,
         server_state,

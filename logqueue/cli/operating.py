@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_yes, natural, positive
 from logqueue.cli.connection import connect
+from logqueue.cli.dead_letters import REASONS, add_selection, letters_of, watched
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
 from logqueue.cli.jobs import STATES
 from logqueue.cli.output import TableColumn, number
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from logqueue.client import Client
     from logqueue.shapes import Record
 
-REASONS = ("max_deliveries", "rejected", "expired")
-SEQS_PER_REDRIVE = 1000
 
 _TOPIC_HELP = "the dead-letter topic, or a queue: then only what came from it"
 
@@ -88,13 +87,14 @@ def _add_redrive(commands: Commands) -> None:
             "logqueue redrive thumbnails --dry-run",
             "logqueue redrive thumbnails.dead --reason rejected --limit 10",
             "logqueue redrive thumbnails.dead --seq 5 --seq 6 --to thumbnails.retry",
+            "logqueue redrive thumbnails --error 'upstream answered 502' --rate 50",
         ),
     )
     redrive.add_argument("topic", help=_TOPIC_HELP)
     redrive.add_argument("--to", metavar="QUEUE", help="another queue to move them to")
     redrive.add_argument("--seq", type=natural, action="append", help="only this; repeatable")
     redrive.add_argument("--tag", help="only those with this tag, or `abc*` for a prefix")
-    redrive.add_argument("--reason", choices=REASONS, help="only those with this failure reason")
+    add_selection(redrive)
     redrive.add_argument("--limit", "-n", type=positive, help="maximum number (default: all)")
     redrive.add_argument("--dry-run", action="store_true", help="only count; move nothing")
 
@@ -102,20 +102,12 @@ def _add_redrive(commands: Commands) -> None:
 # -- dead letters --------------------------------------------------------------------------------
 
 
-def _letters_of(client: Client, name: str) -> tuple[str, str | None]:
-    """The dead-letter topic that a name refers to, and the queue to select by."""
-    state = client.topic(name, touch=False)
-    if state.type != "queue" or state.config.dead_letter is None:
-        return name, None
-    return state.config.dead_letter, name
-
-
 def _letters(client: Client, name: str, reason: str | None) -> Iterator[Record]:
     """The selected dead letters."""
     from logqueue.errors import TopicNotFound
     from logqueue.shapes import Record
 
-    topic, queue = _letters_of(client, name)
+    topic, queue = letters_of(client, name)
     try:
         for item in client.read(topic):
             if not isinstance(item, Record):
@@ -173,36 +165,37 @@ def _dead(arguments: argparse.Namespace) -> int:
 
 
 def _redrive(arguments: argparse.Namespace) -> int:
-    options: dict[str, Any] = {"to": arguments.to, "dry_run": arguments.dry_run}
     with connect(arguments) as client:
-        topic, queue = _letters_of(client, arguments.topic)
-        if queue is None:
-            seqs, more = arguments.seq, {"match": arguments.tag, "reason": arguments.reason}
-        else:
-            # Several queues may share the topic: select this queue's only.
-            wanted = _letters(client, queue, arguments.reason)
-            seqs, more = [r.seq for r in wanted if _fits(r, arguments)], {}
-            if not seqs:
-                raise NothingThere(f"{queue} has no such dead letters")
-        if seqs is not None:
-            seqs = seqs[: arguments.limit]
-            parts = range(0, len(seqs), SEQS_PER_REDRIVE)
-            replies = [
-                client.redrive(topic, seqs=seqs[at : at + SEQS_PER_REDRIVE], **options, **more)
-                for at in parts
-            ]
-        else:
-            replies = [*_all_redriven(client, topic, arguments.limit, {**options, **more})]
-    redriven = sum(reply.redriven for reply in replies)
-    skipped = sum(reply.skipped for reply in replies)
-    targets = sorted({target for reply in replies for target in reply.targets})
-    remaining = replies[-1].remaining
+        topic, queue = letters_of(client, arguments.topic)
+        wanted: dict[str, Any] = {
+            "to": arguments.to,
+            "seqs": arguments.seq,
+            "match": arguments.tag,
+            "reason": arguments.reason,
+            "origin": queue,
+            "error": arguments.error,
+        }
+        started = client.redrive_in_background(
+            topic,
+            limit=arguments.limit,
+            rate_per_s=arguments.rate,
+            dry_run=arguments.dry_run,
+            **wanted,
+        )
+        done = watched(client, started.operation)
+        remaining = done.matched - (0 if arguments.dry_run else done.changed)
+        if arguments.limit is not None and arguments.json:
+            left = client.redrive_in_background(topic, dry_run=True, **wanted)
+            remaining = watched(client, left.operation).matched
+    targets = sorted(done.targets or ())
+    if queue is not None and not done.matched:
+        raise NothingThere(f"{queue} has no such dead letters")
     if arguments.json:
         output.json_line(
             {
                 "topic": topic,
-                "redriven": redriven,
-                "skipped": skipped,
+                "redriven": done.changed,
+                "skipped": done.skipped,
                 "remaining": remaining,
                 "targets": targets,
                 "dry_run": arguments.dry_run,
@@ -211,38 +204,12 @@ def _redrive(arguments: argparse.Namespace) -> int:
     else:
         verb = "would move" if arguments.dry_run else "moved"
         where = f" to {', '.join(targets)}" if targets else ""
-        output.say(f"{verb} {output.count_of(redriven, 'dead letter')}{where}")
-    if skipped:
+        output.say(f"{verb} {output.count_of(done.changed, 'dead letter')}{where}")
+    if done.skipped:
         raise CommandError(
-            f"{skipped} stay: no known queue to go to, or no room there; --to names another"
+            f"{done.skipped} stay: no known queue to go to, or no room there; --to names another"
         )
-    return exits.OK if redriven else exits.NOTHING
-
-
-def _fits(record: Record, arguments: argparse.Namespace) -> bool:
-    if arguments.seq is not None and record.seq not in arguments.seq:
-        return False
-    tag = arguments.tag
-    if tag is None:
-        return True
-    if tag.endswith("*"):
-        return record.tag is not None and record.tag.startswith(tag[:-1])
-    return bool(record.tag == tag)
-
-
-def _all_redriven(
-    client: Client, topic: str, limit: int | None, options: dict[str, Any]
-) -> Iterator[Any]:
-    """Redrive again until the limit is reached or nothing more moves."""
-    left = limit
-    while True:
-        reply = client.redrive(topic, limit=min(left or 10_000, 10_000), **options)
-        yield reply
-        if left is not None:
-            left -= reply.redriven
-        is_over = options["dry_run"] or left == 0 or not reply.redriven
-        if is_over or reply.remaining <= reply.skipped:
-            return
+    return exits.OK if done.changed else exits.NOTHING
 
 
 # -- jobs ----------------------------------------------------------------------------------------

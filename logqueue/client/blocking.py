@@ -22,6 +22,7 @@ from logqueue.client import (
     background_calls,
     connecting,
     following,
+    letter_calls,
     log_calls,
     producer_calls,
     queue_calls,
@@ -463,6 +464,11 @@ class Client(BlockingCalls):
     replica = calling(server_calls.replica)
     promote = calling(server_calls.promote)
     metrics_text = calling(server_calls.metrics_text)
+
+    edit_job = calling(letter_calls.edit_job)
+    dead_letters = calling(letter_calls.dead_letters)
+    redrive_in_background = calling(letter_calls.redrive_in_background)
+    drop_dead_letters = calling(letter_calls.drop_dead_letters)
 
     operations = calling(background_calls.operations)
     operation = calling(background_calls.operation)

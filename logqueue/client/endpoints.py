@@ -14,8 +14,10 @@ from logqueue.shapes import (
     Cancelled,
     Claimed,
     Committed,
+    DeadLetterGroups,
     Extended,
     Health,
+    JobEdited,
     JobHistory,
     JobPage,
     LogLevelChanged,
@@ -73,8 +75,11 @@ CANCEL_JOB = Endpoint("DELETE", "/v0/topics/*/jobs/*", Cancelled)
 CANCEL_KEY = Endpoint("DELETE", "/v0/topics/*/keys/*", Cancelled)
 PURGE_JOBS = Endpoint("POST", "/v0/topics/*/purge", Purged)
 RELEASE_JOBS = Endpoint("POST", "/v0/topics/*/release", Released)
-REDRIVE_JOBS = Endpoint("POST", "/v0/topics/*/redrive", Redriven)
 LIST_WORKERS = Endpoint("GET", "/v0/topics/*/workers", WorkerList)
+EDIT_JOB = Endpoint("PATCH", "/v0/topics/*/jobs/*", JobEdited)
+LIST_DEAD_LETTERS = Endpoint("GET", "/v0/dead_letters", DeadLetterGroups)
+REDRIVE_JOBS = Endpoint("POST", "/v0/topics/*/redrive", Redriven)
+DROP_DEAD_LETTERS = Endpoint("POST", "/v0/topics/*/drop", BackgroundReply)
 GET_PRODUCER = Endpoint("GET", "/v0/producers/*", Producer)
 STAGE_CHUNK = Endpoint("POST", "/v0/producers/*/epochs/*/stage", Staged)
 COMMIT_EPOCH = Endpoint("POST", "/v0/producers/*/epochs/*/commit", Committed)

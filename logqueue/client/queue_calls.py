@@ -6,6 +6,9 @@ Owns: their parameters and what they mean. Must not know: how a call is made. Se
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import UNSET
 
 from logqueue.client.calls import Answer, Call, Listing, call, given, read_shape, request
 from logqueue.client.endpoints import (
@@ -237,6 +240,9 @@ def redrive(
     match: Match | None = None,
     before_seq: int | None = None,
     reason: DeadLetterReason | None = None,
+    origin: str | None = None,
+    error: str | None = None,
+    data: Any = UNSET,
     limit: int | None = None,
     dry_run: bool = False,
 ) -> Call[Redriven]:
@@ -249,6 +255,10 @@ def redrive(
         match: Only those with this tag.
         before_seq: Only those with a lower seq.
         reason: Only those with this `$dead_letter_reason`.
+        origin: Only those from this queue.
+        error: Only those with this error, or this pattern of errors, as `dead_letters` shows it;
+            "" for those without an error.
+        data: New data for the one letter that `seqs` names.
         limit: How many at most, up to 10 000; 1000 when not given.
         dry_run: Count, and move nothing.
 
@@ -261,9 +271,14 @@ def redrive(
         match=match,
         before_seq=before_seq,
         reason=reason,
+        error=error,
         limit=limit,
         dry_run=True if dry_run else None,
     )
+    if origin is not None:
+        body["from"] = origin
+    if data is not UNSET:
+        body["data"] = data
     # A second try moves none twice, but would go on where the first one's limit stopped it.
     return call(REDRIVE_JOBS, topic, body=body, is_repeatable=dry_run or seqs is not None)
 

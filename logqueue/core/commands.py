@@ -19,6 +19,7 @@ from logqueue.core.results import ClaimResult as ClaimResult
 from logqueue.core.results import CommitResult as CommitResult
 from logqueue.core.results import Done as Done
 from logqueue.core.results import DropResult as DropResult
+from logqueue.core.results import EditResult as EditResult
 from logqueue.core.results import EnsureResult as EnsureResult
 from logqueue.core.results import ExtendResult as ExtendResult
 from logqueue.core.results import ForwardResult as ForwardResult
@@ -298,6 +299,22 @@ class CancelJob(Command[CancelResult], frozen=True):
     force: bool = False
 
 
+class EditJob(Command[EditResult], frozen=True):
+    """Give a waiting or held job other content; it keeps its seq, key and deliveries.
+
+    Attributes:
+        data, tag, meta: JSON fragments; None keeps what there is, b"" removes it.
+        retry: Make it ready now: a delay ends, a hold is released.
+    """
+
+    topic: str
+    seq: int
+    data: bytes | None = None
+    tag: bytes | None = None
+    meta: bytes | None = None
+    retry: bool = False
+
+
 class CancelKey(Command[CancelResult], frozen=True):
     """Remove the waiting job with a key (a JSON string fragment)."""
 
@@ -344,6 +361,10 @@ class Redrive(Command[RedriveResult], frozen=True):
         match: Only those with such a tag.
         before_seq: Only those below it.
         reason: Only those with this `$dead_letter_reason`.
+        origin: Only those from this queue: their `$dead_letter_from`.
+        error: Only those whose `$dead_letter_error` is this, or has this pattern; see
+            `core/letters.py`. "" for those without an error.
+        data: What they get instead of their data.
         limit: How many to move at most.
         dry_run: Only say how many would be moved.
         check_target: Called with each topic that is to get some, whether it exists or not, before
@@ -356,6 +377,9 @@ class Redrive(Command[RedriveResult], frozen=True):
     match: Predicate | None = None
     before_seq: int | None = None
     reason: DeadLetterReason | None = None
+    origin: str | None = None
+    error: str | None = None
+    data: bytes | None = None
     limit: int = 1000
     dry_run: bool = False
     check_target: Callable[[str], object] | None = None

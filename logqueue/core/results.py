@@ -276,6 +276,13 @@ class CancelResult(NamedTuple):
     cancelled: bool
 
 
+class EditResult(NamedTuple):
+    """Result of EditJob: the state of the job before and after it."""
+
+    was: JobState
+    state: JobState
+
+
 class PurgeResult(NamedTuple):
     """Result of Purge and PurgeJobs: how many were removed of each state asked for, and what one
     transaction had no room for."""

@@ -19,6 +19,13 @@ from logqueue.shapes.background import (
     OperationError,
     OperationStateName,
 )
+from logqueue.shapes.dead_letters import (
+    DeadLetterExample,
+    DeadLetterGroup,
+    DeadLetterGroups,
+    DeadLetterTopic,
+    JobEdited,
+)
 from logqueue.shapes.operations import (
     Health,
     Ready,
@@ -175,7 +182,11 @@ __all__ = [
     "Committed",
     "CommittedRange",
     "ConnectionCounts",
+    "DeadLetterExample",
+    "DeadLetterGroup",
+    "DeadLetterGroups",
     "DeadLetterReason",
+    "DeadLetterTopic",
     "DiskUse",
     "Drift",
     "Durability",
@@ -191,6 +202,7 @@ __all__ = [
     "HealthFinding",
     "Job",
     "JobCopy",
+    "JobEdited",
     "JobEnding",
     "JobEvent",
     "JobFrame",

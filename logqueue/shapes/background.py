@@ -29,6 +29,7 @@ class BackgroundStatus(msgspec.Struct, frozen=True, kw_only=True):
         skipped: How many were selected, but changed by others before their turn came.
         finished_at: Once it is over.
         error: Of one that failed.
+        targets: Of a redrive: where the letters went.
         undo: What undoes it: the body of a change of jobs in the same queue. None where nothing
             does.
     """
@@ -47,6 +48,7 @@ class BackgroundStatus(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_s: int | None = None
     finished_at: int | None = None
     error: OperationError | None = None
+    targets: list[str] | None = None
     undo: dict[str, Any] | None = None
 
 

@@ -173,3 +173,38 @@ class TestLookingAfter:
         assert cli("redrive", dead, "--limit", "2", "--to", one, "--json").json["redriven"] == 2
         assert cli("redrive", dead).err == f"moved 1 dead letter to {other}\n"
         assert cli("redrive", dead).status == 3
+
+    def test_dead_letters_in_groups(self, client: Client, topic: str, cli: Cli) -> None:
+        dead = f"{topic}.dead"
+        client.put_topic(topic, type="queue", dead_letter=dead)
+        assert cli("dead-letters", topic).status == 3
+        client.append(topic, [1, 2, 3, 4])
+        for job, error in zip(
+            client.claim(topic, max=4).jobs, ("no user 10001", "no user 10002", "bad", "bad"),
+            strict=True,
+        ):  # fmt: skip
+            client.reject(topic, [job], error=error)
+        shown = cli("dead-letters", topic).out.splitlines()
+        assert shown[1].split()[:3] == ["2", topic, "rejected"]
+        assert {line.split("  ")[-1].strip() for line in shown[1:]} == {"no user *", "bad"}
+        assert cli("dead-letters", dead, "--json").json["total"] == 4
+        would = cli("drop-letters", topic, "--error", "no user *", "--dry-run", "--json").json
+        assert (would["dropped"], would["dry_run"]) == (2, True)
+        assert cli("drop-letters", topic, "--error", "bad").status == 2
+        dropped = cli("drop-letters", topic, "--error", "bad", "--yes")
+        assert dropped.err == f"deleted 2 dead letters of {dead}\n"
+        assert cli("drop-letters", topic, "--error", "bad", "--yes").status == 3
+        moved = cli("redrive", topic, "--error", "no user *", "--rate", "500")
+        assert moved.err == f"moved 2 dead letters to {topic}\n"
+        assert cli("dead-letters", topic).status == 3
+
+    def test_a_job_is_edited(self, client: Client, queue: str, cli: Cli) -> None:
+        client.append(queue, [NewRecord({"a": 1}, tag="t", delay_ms=60_000)])
+        edited = cli("edit", queue, "1", "--data", "-", "--tag", "", stdin=b'{"a": 2}')
+        assert edited.err == f"changed job 1 of {queue}, which is delayed\n"
+        assert cli("edit", queue, "1", "--retry", "--json").json["state"] == "ready"
+        (job,) = client.claim(queue).jobs
+        assert (job.data, job.tag) == ({"a": 2}, None)
+        assert cli("edit", queue, "1", "--data", "3").status == 1
+        assert cli("edit", queue, "1").status == 2
+        assert cli("edit", queue, "1", "--data", "{").status == 2

@@ -259,6 +259,34 @@ QUEUE_CASES = [
         is_now(purged={"ready": 2, "held": 0}),
     ),
     Case(
+        "PATCH", "/v0/topics/q/jobs/7",
+        lambda c: c.edit_job("q", 7, data=None, tag="t", retry=True),
+        {"topic": "q", "$seq": 7, "was": "held", "state": "ready"},
+        {"retry": True, "data": None, "tag": "t"}, is_now(seq=7, was="held", state="ready"),
+    ),
+    Case(
+        "GET", "/v0/dead_letters?topic=d&limit=3&from=q",
+        lambda c: c.dead_letters("d", origin="q", limit=3),
+        {"total": 2, "topics": [], "group_count": 1, "groups": [
+            {"topic": "d", "queue": "q", "error": "no *", "count": 2, "first_at": 1, "last_at": 2,
+             "per_hour": [0] * 24, "example": {"$seq": 4, "$ts": 2, "data": [1]}}]},
+        check=lambda r: r.groups[0].error == "no *" and r.groups[0].example.data == [1],
+    ),
+    Case(
+        "POST", "/v0/topics/d/redrive",
+        lambda c: c.redrive_in_background("d", to="r", origin="q", error="no *", rate_per_s=5),
+        {"operation": {**OPERATION, "targets": ["r"]}},
+        {"error": "no *", "rate_per_s": 5, "from": "q", "to": "r", "wait": False},
+        lambda r: r.operation.targets == ["r"],
+    ),
+    Case(
+        "POST", "/v0/topics/d/drop",
+        lambda c: c.drop_dead_letters("d", seqs=[1, 2], reason="expired", dry_run=True),
+        {"operation": OPERATION},
+        {"seqs": [1, 2], "reason": "expired", "dry_run": True, "wait": True},
+        lambda r: r.operation.id == "op_1",
+    ),
+    Case(
         "POST", "/v0/topics/q/release", lambda c: c.release("q", [1, 2]),
         {"topic": "q", "released": 1, "skipped": [2], "ready": 1, "held": 0}, {"seqs": [1, 2]},
         is_now(released=1, skipped=[2]),

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from logqueue.events.block import Texts
 from logqueue.model.config import TopicOptions
 from tests.core.world import Wish
 
@@ -266,6 +267,25 @@ class LifecycleModel:
             job = self.jobs[seq]
             job.held, job.deliveries, job.ready_at, job.error = False, 0, 0, None
         return found
+
+    def edit(self, now: int, seq: int, texts: Texts, retry: bool) -> str:
+        """Other content for a job that waits or is held."""
+        job = self.jobs.get(seq)
+        if job is None:
+            return "NotFound"
+        if job.lease is not None:
+            return "JobInFlight"
+        other = self.waiting(job.wish.key)
+        if job.held and other is not None:
+            return "KeyConflict"
+        if job.held and retry:
+            job.held, job.deliveries, job.error = False, 0, None
+        ends = job.written_at + job.wish.ttl_ms if job.wish.ttl_ms else 0
+        job.ready_at = 0 if retry or job.held or job.ready_at <= now else job.ready_at
+        left = max(ends - now, 1) if ends else 0
+        job.wish = job.wish._replace(texts=texts, delay_ms=0, not_before=0, ttl_ms=left)
+        job.written_at, job.timed = now, True
+        return job.state(now)
 
     def redrive(self, now: int, limit: int) -> int:
         """Dead letters come back."""

@@ -19,7 +19,7 @@ from logqueue.core.decide.why import Why, WorkersSeen, explain
 from logqueue.core.invariants import check
 from logqueue.core.job_views import JobSummary, list_jobs
 from logqueue.core.queue_topic import QueueTopic
-from logqueue.errors import KeyConflict
+from logqueue.errors import JobInFlight, KeyConflict, NotFound
 from logqueue.events.block import write_string
 from logqueue.server.storage import compaction
 from tests.core.lifecycle_model import LifecycleModel
@@ -208,6 +208,20 @@ class LifecycleMachine(RuleBasedStateMachine):
         assert reply.cancelled == (job is not None and (force or job.lease is None))
         if reply.cancelled:
             self.model.end(seq, "cancelled")
+
+    @rule(pick=st.integers(0, 14), retry=st.booleans(), value=st.integers(0, 9))
+    def edit(self, pick: int, retry: bool, value: int) -> None:
+        self.tick()
+        seqs = sorted(self.model.jobs)
+        seq = seqs[pick % len(seqs)] if seqs and pick < 12 else pick
+        data = b'{"edited":%d}' % value
+        expected = self.model.edit(self.world.now, seq, (data, b"", b"", b'{"m":1}'), retry)
+        command = cmd.EditJob("q", seq, data, b"", b'{"m":1}', retry)
+        try:
+            assert self.world.run(command).state == expected
+        except (NotFound, JobInFlight, KeyConflict) as refusal:
+            assert type(refusal).__name__ == expected
+        self.model.settle(self.world.now)
 
     @rule(key=st.sampled_from("klm"))
     def cancel_key(self, key: str) -> None:

@@ -1,13 +1,13 @@
 """Bodies and parameters of job administration: from JSON to commands.
 
-Owns: the members of purge, release and redrive, and the filters of a job listing.
+Owns: the members of purge and release, and the filters of a job listing.
 Must not know: how a command is decided, replies, routes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -40,21 +40,8 @@ class ReleaseBody(msgspec.Struct):
     seqs: list[U64]
 
 
-class RedriveBody(msgspec.Struct):
-    """`POST /v0/topics/:topic/redrive`."""
-
-    to: str | None = None
-    seqs: list[U64] | None = None
-    match: Any = None
-    before_seq: U64 | None = None
-    reason: cmd.DeadLetterReason | None = None
-    limit: U64 | None = None
-    dry_run: bool = False
-
-
 _read_purge_body = BodyReader(PurgeBody).read
 _read_release_body = BodyReader(ReleaseBody).read
-_read_redrive_body = BodyReader(RedriveBody).read
 
 
 def purge_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Purge:
@@ -76,31 +63,15 @@ def release_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cm
         InvalidRequest, BatchTooLarge: A seq is out of range, or there are too many.
     """
     decoded: ReleaseBody = _read_release_body(body, ignore)
-    return cmd.Release(topic, _seqs(decoded.seqs, limits.SEQS_PER_CALL_MAX))
+    return cmd.Release(topic, checked_seqs(decoded.seqs, limits.SEQS_PER_CALL_MAX))
 
 
-def redrive_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cmd.Redrive:
-    """The command of a redrive body; `limit` is clamped.
+def checked_seqs(seqs: list[int], most: int) -> list[int]:
+    """The seqs of a body.
 
     Raises:
-        InvalidRequest, BatchTooLarge: A seq is out of range, or there are too many; or a predicate
-            of no known form.
+        InvalidRequest, BatchTooLarge: One is out of range, or there are too many.
     """
-    decoded: RedriveBody = _read_redrive_body(body, ignore)
-    limit = limits.REDRIVE_DEFAULT if decoded.limit is None else decoded.limit
-    return cmd.Redrive(
-        topic,
-        decoded.to,
-        None if decoded.seqs is None else _seqs(decoded.seqs, limits.REDRIVE_MAX),
-        None if decoded.match is None else Predicate.parse(decoded.match),
-        decoded.before_seq,
-        decoded.reason,
-        min(max(limit, 1), limits.REDRIVE_MAX),
-        decoded.dry_run,
-    )
-
-
-def _seqs(seqs: list[int], most: int) -> list[int]:
     if len(seqs) > most:
         raise BatchTooLarge(
             f"{len(seqs)} seqs in one call; send at most {most}", {"seqs": len(seqs), "max": most}

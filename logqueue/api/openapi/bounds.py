@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from logqueue.api.bodies import dead_letters as letter_bodies
 from logqueue.api.bodies import feeds as feed_bodies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.api.bodies import producers as producer_bodies
@@ -37,6 +38,7 @@ _LEASES: Schema = {
     "description": "One per seq in the same order, empty texts where there is none; or empty.",
 }
 _ATTEMPT: Schema = {"maxLength": producer_bodies.ATTEMPT_BYTES_MAX}
+_RATE = {"minimum": 1, "maximum": limits.RATE_PER_S_MAX}
 _PREDICATE: Schema = {
     "description": "By tag: a text (equal, or a prefix when it ends in `*`), or "
     '`["tag","Eq","text"]`, or `["tag","Glob","prefix*"]`.',
@@ -90,9 +92,13 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (queue_bodies.ExtendBody, "lease_ids"): _LEASES,
     (job_bodies.PurgeBody, "states"): {"minItems": 1},
     (job_bodies.ReleaseBody, "seqs"): _SEQS,
-    (job_bodies.RedriveBody, "seqs"): {"maxItems": limits.REDRIVE_MAX},
-    (job_bodies.RedriveBody, "to"): _TOPIC,
-    (job_bodies.RedriveBody, "match"): _PREDICATE,
+    (letter_bodies.RedriveBody, "seqs"): {"maxItems": limits.REDRIVE_MAX},
+    (letter_bodies.RedriveBody, "to"): _TOPIC,
+    (letter_bodies.RedriveBody, "match"): _PREDICATE,
+    (letter_bodies.RedriveBody, "rate_per_s"): _RATE,
+    (letter_bodies.DropBody, "seqs"): {"maxItems": limits.REDRIVE_MAX},
+    (letter_bodies.DropBody, "match"): _PREDICATE,
+    (letter_bodies.DropBody, "rate_per_s"): _RATE,
     (feed_bodies.WatchBody, "topics"): {
         "minProperties": 1,
         "maxProperties": limits.WATCHED_TOPICS_MAX,

@@ -50,6 +50,11 @@ EXAMPLES: tuple[LogqueueError, ...] = (
         {"topic": "transcode", "config_version": "5d8f0c41b6a2e973", "config": {"type": "queue"}},
     ),
     errors.KeyConflict("a waiting job has this key", {"key": "user-17"}),
+    errors.JobInFlight(
+        "job 7 of 'transcode' is leased to 'api-fra-1': wait until it is given back, or end the "
+        "lease first",
+        {"topic": "transcode", "seq": 7, "deadline": 1795211132582},
+    ),
     errors.EpochConflict("epoch 9 of producer 'etl' does not follow 7"),
     errors.PayloadTooLarge("the body is over the limit of 67108864 bytes"),
     errors.UnsupportedMediaType("send the body as JSON: `content-type: application/json`"),

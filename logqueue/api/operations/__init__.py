@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from logqueue.api.operations import (
     background,
+    dead_letters,
     jobs,
     logs,
     probes,
@@ -30,6 +31,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *records.OPERATIONS,
     *queues.OPERATIONS,
     *jobs.OPERATIONS,
+    *dead_letters.OPERATIONS,
     *producers.OPERATIONS,
     *routers.OPERATIONS,
     *logs.OPERATIONS,

@@ -242,33 +242,6 @@ OPERATIONS = (
         errors=(BatchTooLarge, TopicNotFound, NotAQueue),
     ),
     Operation(
-        name="redrive_jobs",
-        method="POST",
-        pattern=QUEUE + "/redrive",
-        scope=Scope.WRITE | Scope.DELETE,
-        body_policy=Body.REQUIRED,
-        command=cmd.Redrive,
-        group="jobs",
-        summary="Move dead letters back",
-        doc="redrive",
-        text="The topic is the one that holds the dead letters. `{}` selects all, each for the "
-        f"queue it came from; `limit` is {limits.REDRIVE_DEFAULT} by default and "
-        f"{limits.REDRIVE_MAX} at most. All filters must match. A repeat moves no job twice.",
-        body=job_bodies.RedriveBody,
-        asks={"reason": "rejected", "limit": 500},
-        reply=shapes.Redriven,
-        example={
-            "topic": "transcode.failed",
-            "redriven": 2,
-            "skipped": 0,
-            "remaining": 0,
-            "targets": ["transcode"],
-            "dry_run": False,
-            "performance": {"server_total_ms": 0.93},
-        },
-        errors=(BatchTooLarge, TopicNotFound),
-    ),
-    Operation(
         name="list_workers",
         method="GET",
         pattern=QUEUE + "/workers",

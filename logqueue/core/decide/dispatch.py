@@ -23,6 +23,7 @@ from logqueue.core.decide import leases as queues
 from logqueue.core.decide.claims import claim, claim_in_turn
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.expiry import expire
+from logqueue.core.decide.job_edits import edit_job
 from logqueue.core.decide.redrive import redrive
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
@@ -104,6 +105,7 @@ _DECIDE = dict(
         _row(cmd.ExtendLeases, queues.extend),
         _row(cmd.ReleaseStream, queues.release_stream),
         _row(cmd.CancelJob, job_admin.cancel_job),
+        _row(cmd.EditJob, edit_job),
         _row(cmd.CancelKey, job_admin.cancel_key),
         _row(cmd.PurgeJobs, job_admin.purge),
         _row(cmd.Release, job_admin.release),

@@ -15,12 +15,12 @@ import msgspec
 
 from logqueue import events as ev
 from logqueue.core import commands as cmd
-from logqueue.core.batch import Record
 from logqueue.core.decide.copies import as_many_as_fit, removable
 from logqueue.core.decide.dead_letters import STAMP, STRAY_META
 from logqueue.core.decide.decision import Decision
 from logqueue.core.decide.multi_part import MultiPartDecision
 from logqueue.core.decide.writes import write
+from logqueue.core.letters import LetterFilter
 from logqueue.core.queue_state import QueueState
 from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.selection import matching_parts
@@ -61,7 +61,7 @@ def redrive(state: State, command: cmd.RedriveLetters, now: int) -> Decision[cmd
     moved: list[int] = []
     targets: list[str] = []
     for target, seqs in by_target.items():
-        copies = _Copies(state, source, state.topics[target], now, decided)
+        copies = _Copies(state, source, state.topics[target], now, decided, wanted.data)
         count, written = as_many_as_fit(seqs, copies.write)
         if count:
             moved.extend(seqs[:count])
@@ -83,21 +83,17 @@ def parts_to_redrive(topic: Topic, wanted: cmd.Redrive) -> Iterator[list[int]]:
         yield selected_among(topic, wanted, sorted(set(wanted.seqs)))
         return
     for part in matching_parts(topic, wanted.match, before):
-        yield part if wanted.reason is None else selected_among(topic, wanted, part)
+        yield selected_among(topic, wanted, part)
 
 
 def selected_among(topic: Topic, wanted: cmd.Redrive, seqs: Sequence[int]) -> list[int]:
     """Those of some seqs, ascending, that are live and that all filters let through."""
-    return [record[0] for record in topic.records(seqs) if _is_selected(record, wanted)]
+    return letters_of(wanted).selected(topic, seqs)
 
 
-def _is_selected(record: Record, wanted: cmd.Redrive) -> bool:
-    seq, _, texts = record
-    if wanted.before_seq is not None and seq >= wanted.before_seq:
-        return False
-    if wanted.match is not None and not wanted.match.matches_fragment(texts[blocks.TAG]):
-        return False
-    return wanted.reason is None or _stamp(texts[blocks.META], "reason") == wanted.reason
+def letters_of(wanted: cmd.Redrive) -> LetterFilter:
+    """The filter of a redrive."""
+    return LetterFilter(wanted.match, wanted.before_seq, wanted.reason, wanted.origin, wanted.error)
 
 
 def _stamp(meta: bytes, name: str) -> str | None:
@@ -118,13 +114,20 @@ class _Copies:
     """Jobs made again of dead letters, for one target."""
 
     def __init__(
-        self, state: State, source: Topic, target: Topic, now: int, decided: MultiPartDecision
+        self,
+        state: State,
+        source: Topic,
+        target: Topic,
+        now: int,
+        decided: MultiPartDecision,
+        data: bytes | None,
     ) -> None:
         self.state = state
         self.source = source
         self.target = target
         self.now = now
         self.decided = decided
+        self.data = data
 
     def write(self, seqs: Sequence[int]) -> list[ev.Event]:
         """The events that add some of them to the target.
@@ -136,6 +139,8 @@ class _Copies:
         columns = [[texts[c] for _, _, texts in records] for c in range(len(blocks.TEXT_COLUMNS))]
         metas = columns[blocks.META]
         columns[blocks.META] = [_unstamped(meta) for meta in metas]
+        if self.data is not None:
+            columns[blocks.DATA] = [self.data] * len(records)
         numbers = {}
         if isinstance(self.target, QueueTopic):
             columns.append(list(_keys(self.target.queue, metas)))

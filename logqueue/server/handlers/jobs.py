@@ -1,20 +1,16 @@
-"""Handlers of job administration: list, show, cancel, purge, release, redrive, workers."""
+"""Handlers of job administration: list, show, cancel, purge, release, workers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Generator
-from functools import partial
 from typing import Any
-
-import msgspec
 
 from logqueue.api import replies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.core import commands as cmd
 from logqueue.core.queue_topic import QueueTopic
-from logqueue.errors import Forbidden
 from logqueue.events import block as blocks
 from logqueue.model import limits
 from logqueue.server.engine.dispatcher import Dispatcher
@@ -142,30 +138,6 @@ class JobRoutes:
         command = job_bodies.release_command(request.name, request.body, request.ignore)
         return dispatcher.submit(command, _released, request)
 
-    @serves("redrive_jobs")
-    def redrive(self, request: HttpRequest) -> PendingReply:
-        """`POST /v0/topics/:topic/redrive`: move dead letters back to where they came from."""
-        dispatcher = self._service.require_serving()
-        command = job_bodies.redrive_command(request.name, request.body, request.ignore)
-        if command.to is not None and not request.allows(command.to):
-            raise Forbidden(
-                "this key may not redrive to a topic outside its prefixes", {"topic": command.to}
-            )
-        if request.key is not None and request.key.prefixes:
-            check = partial(_require_origin_allowed, request)
-            command = msgspec.structs.replace(command, check_target=check)
-        return dispatcher.submit(command, _redriven, (request, command))
-
-
-def _require_origin_allowed(request: HttpRequest, target: str) -> None:
-    """A key must not write outside its prefixes by way of a redrive. The records say where they
-    came from, so that the refusal says neither which topic that is nor whether it exists."""
-    if not request.allows(target):
-        raise Forbidden(
-            "this key may not redrive to topics outside its prefixes, and a dead letter came from "
-            "one: name `to`, or select others"
-        )
-
 
 def _jobs_listed(
     request: HttpRequest, found: tuple[JobPageParts, int, bool], spent: Spent
@@ -188,21 +160,6 @@ def _purged(request: HttpRequest, result: cmd.PurgeResult, spent: Spent) -> Repl
 
 def _released(request: HttpRequest, result: cmd.ReleaseResult, spent: Spent) -> Reply:
     return reply_with(request, {"topic": request.name, **result._asdict()})
-
-
-def _redriven(
-    context: tuple[HttpRequest, cmd.Redrive], result: cmd.RedriveResult, spent: Spent
-) -> Reply:
-    request, command = context
-    members = {
-        "topic": request.name,
-        "redriven": result.redriven,
-        "skipped": result.skipped,
-        "remaining": result.remaining,
-        "targets": result.targets,
-        "dry_run": command.dry_run,
-    }
-    return reply_with(request, members)
 
 
 def _crew(
