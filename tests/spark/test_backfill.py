@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,16 +91,18 @@ CHILD = """
 
     spark = session.open_session("local[2]", conf=SETTINGS)
     backfill.run_backfill(
-        spark, source, "json", url, "killed", "load-2", slices=4, note=note
+        spark, source, "json", url, "killed", "killed", slices=4, note=note
     )
 """
 
+End = Callable[["SparkSession", Target, Path], None]
+ENDED_BEFORE = 3
 
-def test_a_load_that_was_killed_goes_on_behind_its_last_slice(
-    spark: SparkSession, target: Target, source: Path
-) -> None:
+
+def killed(spark: SparkSession, target: Target, source: Path) -> None:
+    """A load in a process of its own, which is killed."""
     child = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CHILD), str(source), target.url, "3"],
+        [sys.executable, "-c", textwrap.dedent(CHILD), str(source), target.url, str(ENDED_BEFORE)],
         start_new_session=True,
         capture_output=True,
         timeout=120,
@@ -108,13 +110,41 @@ def test_a_load_that_was_killed_goes_on_behind_its_last_slice(
         check=False,
     )
     assert child.returncode == -signal.SIGKILL, child.stderr.decode()[-2000:]
-    before = len(target.values("killed"))
+
+
+def interrupted(spark: SparkSession, target: Target, source: Path) -> None:
+    """A load in this session, which is interrupted."""
+
+    def note(text: str, share: float | None) -> None:
+        if text.startswith(f"slice {ENDED_BEFORE} of"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_backfill(
+            spark,
+            str(source),
+            "json",
+            target.url,
+            "interrupted",
+            "interrupted",
+            slices=4,
+            note=note,
+        )
+
+
+@pytest.mark.parametrize("end", [interrupted, pytest.param(killed, marks=pytest.mark.slow)])
+def test_a_load_that_was_ended_goes_on_behind_its_last_slice(
+    spark: SparkSession, target: Target, source: Path, end: End
+) -> None:
+    name = end.__name__
+    end(spark, target, source)
+    before = len(target.values(name))
     assert 0 < before < ROWS
-    summary = run_backfill(spark, str(source), "json", target.url, "killed", "load-2", slices=4)
+    summary = run_backfill(spark, str(source), "json", target.url, name, name, slices=4)
     assert summary["epochs"] == [2, 3]
     assert summary["already"] == before and summary["written"] == ROWS - before
     expected = [{"n": n % 390, "who": f"w{n % 7}"} for n in range(ROWS)]
-    assert counted(target.values("killed")) == counted(expected)
+    assert counted(target.values(name)) == counted(expected)
 
 
 def test_the_cut_does_not_depend_on_how_files_are_read(

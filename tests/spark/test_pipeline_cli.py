@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from logqueue.client import Client
 from logqueue.pipeline.engines.spark.archive import job
 from logqueue.shapes import Record
 from logqueue.testing import ServerProcess
-from tests.house import ROOT
+from tests import readme
+from tests.house import ROOT, page
 
 JOBS, ACKED, DEAD = 40, 30, 5
 RUN_S = 240.0
@@ -93,10 +95,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(folder, folder / "data", server.url)
 
 
+def readme_commands(place: Place) -> dict[str, list[str]]:
+    """What README.md says to run, over the files of a server that runs; by name of the action."""
+    prefix = "logqueue pipeline "
+    commands = {}
+    for block in readme.shell_blocks(page("README.md")):
+        for line in block.commands():
+            if line.startswith(prefix):
+                words = shlex.split(line.removeprefix(prefix))
+                assert words[1:5] == ["--path", "logqueue-data", "--to", words[0]]
+                words[2], words[4] = str(place.data), str(place.folder / words[0])
+                commands[words[0]] = words
+    return commands
+
+
 @pytest.fixture(scope="module")
 def ended(place: Place, spark: object) -> Mapping[str, Ended]:
-    """Each action, run once in the session that is open; README's tour runs them as people do."""
-    names = ("archive", "tables", "findings", "reports", "rows.json")
+    """Each action, run once in the session that is open; two of them as README.md says."""
+    names = ("archive", "tables", "rows.json")
     at = {name: str(place.folder / name) for name in names}
     data = ("--path", str(place.data))
     archive = ("--archive", at["archive"])
@@ -105,8 +121,7 @@ def ended(place: Place, spark: object) -> Mapping[str, Ended]:
         "archive": ("archive", *data, "--topics", "work", "--to", at["archive"]),
         "compact": ("compact", *archive),
         "lifecycle": ("lifecycle", *archive, "--to", at["tables"]),
-        "audit": ("audit", *data, "--to", at["findings"]),
-        "report": ("report", *archive, "--to", at["reports"], "--format", "csv,html"),
+        **readme_commands(place),
         "sql": ("sql", *archive, "--format", "csv", counted),
         "backfill": (
             *("backfill", "--from", at["rows.json"], "--format", "json"),
@@ -136,8 +151,9 @@ def test_what_the_actions_did(place: Place, ended: Mapping[str, Ended]) -> None:
     assert tables["records"]["rows"] == JOBS
     assert ended["lifecycle"].summary["rows"]["jobs"] == JOBS
     assert (place.folder / "tables" / "jobs").is_dir()
-    reports = {path.suffix for path in (place.folder / "reports").iterdir() if path.is_file()}
+    reports = {path.suffix for path in (place.folder / "report").iterdir() if path.is_file()}
     assert {".csv", ".html"} <= reports
+    assert (place.folder / "report" / "report.html").is_file()
     assert sum(ended["audit"].summary["findings"].values()) == 0
     assert ended["backfill"].summary["written"] == 20
     with Client(place.url) as client:
