@@ -5,7 +5,7 @@ Owns: where each page is, when it is there, what none may do. Must not know: wha
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 QUEUE = "mail"
 """A queue that a file with tests of every page has, with at least one job."""
@@ -72,3 +72,16 @@ def loaded_bytes(page: Page) -> int:
       return [document, ...files].reduce((sum, one) => sum + one.transferSize, 0);
     }""")
     return total
+
+
+def row(page: Page, name: str) -> Locator:
+    """The row of a table in which there is a link with this text."""
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def cell(page: Page, name: str, column: str) -> Locator:
+    """A cell of the first table: the row of a name, the column with a heading."""
+    headings = [text.strip() for text in page.get_by_role("columnheader").all_inner_texts()]
+    found = [at for at, text in enumerate(headings) if text.startswith(column)]
+    assert found, f"no column {column} among {headings}"
+    return row(page, name).locator("td, th").nth(found[0])
