@@ -120,9 +120,8 @@ def open_page(browser: Browser, server: ServerProcess, problems: Problems) -> It
         context.set_default_timeout(TIMEOUT_MS)
         problems.watch(context)
         if key is not None:
-            context.add_init_script(
-                f"sessionStorage.setItem({json.dumps(KEY_NAME)}, {json.dumps(json.dumps(key))})"
-            )
+            kept = f"sessionStorage.setItem({json.dumps(KEY_NAME)}, {json.dumps(json.dumps(key))})"
+            context.add_init_script(f"if (location.protocol === 'http:') {kept}")
         page = context.new_page()
         if path is not None:
             page.goto(path)

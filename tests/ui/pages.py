@@ -81,6 +81,7 @@ def row(page: Page, name: str) -> Locator:
 
 def cell(page: Page, name: str, column: str) -> Locator:
     """A cell of the first table: the row of a name, the column with a heading."""
+    expect(row(page, name)).to_be_visible()
     headings = [text.strip() for text in page.get_by_role("columnheader").all_inner_texts()]
     found = [at for at, text in enumerate(headings) if text.startswith(column)]
     assert found, f"no column {column} among {headings}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response
+from playwright.sync_api import BrowserContext, ConsoleMessage, Request, Response
 
 ABORTED = "net::ERR_ABORTED"
 """Of a stream that was open when its page was left, or a request that the page itself gave up."""
@@ -54,9 +54,3 @@ class Problems:
     def _replied(self, response: Response) -> None:
         if response.status >= 400:
             self._add(f"status {response.status}: {response.request.method} {response.url}")
-
-
-def has_inline_script(page: Page) -> bool:
-    """Whether the page's own markup holds a script or style that its policy would refuse."""
-    inline = "script:not([src]), style, [style], [onclick], [onload], [onerror]"
-    return page.locator(inline).count() > 0
