@@ -455,6 +455,7 @@ class AsyncClient(AwaitedCalls):
     job_page = calling(queue_calls.job_page)
     jobs = listing(queue_calls.jobs)
     workers = calling(queue_calls.workers)
+    change_jobs = calling(queue_calls.change_jobs)
     cancel = calling(queue_calls.cancel)
     cancel_key = calling(queue_calls.cancel_key)
     purge = calling(queue_calls.purge)

@@ -14,6 +14,7 @@ from logqueue.client.calls import Answer, Call, Listing, call, given, read_shape
 from logqueue.client.endpoints import (
     CANCEL_JOB,
     CANCEL_KEY,
+    CHANGE_JOBS,
     CLAIM_JOBS,
     GET_JOB,
     LIST_JOBS,
@@ -26,9 +27,11 @@ from logqueue.client.endpoints import (
 )
 from logqueue.client.topic_calls import Match
 from logqueue.shapes import (
+    BackgroundReply,
     Cancelled,
     Claimed,
     DeadLetterReason,
+    JobAction,
     JobHistory,
     JobPage,
     JobState,
@@ -42,6 +45,7 @@ from logqueue.shapes import (
 )
 
 JOBS_PER_PAGE = 100
+CHANGE_WAIT_MS = 30_000
 
 
 def claim(
@@ -189,6 +193,87 @@ def workers(queue: str) -> Call[list[WorkerView]]:
 
 
 # -- job administration --------------------------------------------------------------------------
+
+
+def change_jobs(
+    queue: str,
+    action: JobAction,
+    *,
+    state: JobState | Iterable[JobState] | None = None,
+    tag: str | None = None,
+    key: str | None = None,
+    node: str | None = None,
+    min_age_ms: int | None = None,
+    max_age_ms: int | None = None,
+    min_deliveries: int | None = None,
+    text: str | None = None,
+    seqs: Iterable[int] | None = None,
+    before_seq: int | None = None,
+    operation: str | None = None,
+    delay_ms: int | None = None,
+    force: bool = False,
+    limit: int | None = None,
+    rate_per_s: int | None = None,
+    dry_run: bool = False,
+    wait: bool = False,
+) -> Call[BackgroundReply]:
+    """Change all jobs that a filter selects, as a background operation of the server; follow it
+    with `operation`. Jobs written after its start are not selected.
+
+    Args:
+        action: "retry": delayed and held jobs are claimable now, held ones with their deliveries
+            reset. "delay": ready and delayed jobs are claimable after `delay_ms`. "hold": they are
+            not claimable until released. "release": held jobs are ready, with their deliveries
+            reset. "cancel": waiting and held jobs are removed. "return": leases end, and their jobs
+            are claimable now.
+        state, tag, key, node, min_age_ms, max_age_ms, min_deliveries, text: Which jobs, as for
+            `job_page`; all when none is given.
+        seqs: Only these, up to 10 000.
+        before_seq: Only jobs with a lower seq.
+        operation: Only the jobs that this operation has changed: its `undo` names the action.
+        delay_ms: Of "delay", up to a year.
+        force: "cancel" also jobs in flight.
+        limit: How many at most.
+        rate_per_s: How many per second at most.
+        dry_run: Count, and change nothing.
+        wait: Reply when it is over, or after 30 s.
+
+    Raises:
+        InvalidRequest: The action does not apply to the states.
+        TopicNotFound, NotAQueue: There is no such queue.
+        NotFound: The operation is not known, or not any longer.
+        Throttled: Too many operations are running.
+    """
+    wanted = given(
+        state=state if state is None or isinstance(state, str) else [*state],
+        tag=tag,
+        key=key,
+        node=node,
+        min_age_ms=min_age_ms,
+        max_age_ms=max_age_ms,
+        min_deliveries=min_deliveries,
+        text=text,
+        seqs=None if seqs is None else [*seqs],
+        before_seq=before_seq,
+        operation=operation,
+    )
+    body = given(
+        action=action,
+        delay_ms=delay_ms,
+        force=True if force else None,
+        limit=limit,
+        rate_per_s=rate_per_s,
+        dry_run=True if dry_run else None,
+        wait=True if wait else None,
+    )
+    # A second try would be a second operation.
+    return call(
+        CHANGE_JOBS,
+        queue,
+        body={**body, "filter": wanted},
+        is_repeatable=dry_run,
+        wait_ms=CHANGE_WAIT_MS if wait else 0,
+    )
 
 
 def cancel(queue: str, seq: int, *, force: bool = False) -> Call[Cancelled]:

@@ -13,6 +13,7 @@ import msgspec
 
 from logqueue.core.results import AppendResult as AppendResult
 from logqueue.core.results import CancelResult as CancelResult
+from logqueue.core.results import ChangeResult as ChangeResult
 from logqueue.core.results import ClaimedJob as ClaimedJob
 from logqueue.core.results import ClaimedJobs as ClaimedJobs
 from logqueue.core.results import ClaimResult as ClaimResult
@@ -346,6 +347,41 @@ class Release(Command[ReleaseResult], frozen=True):
 
     topic: str
     seqs: Sequence[int]
+
+
+JobAction = Literal["retry", "delay", "hold", "release", "cancel", "return"]
+
+
+class ChangeJobs(Command[ChangeResult], frozen=True):
+    """Do the same to those of some jobs, ascending, that are in one of the states. A portion of
+    what an operator asks for.
+
+    Attributes:
+        action: "retry": claimable now; held ones as if never delivered. "delay": claimable after
+            `delay_ms`. "hold": not claimable until released. "release": the end of that. "cancel":
+            removed. "return": their leases end, and they are claimable now.
+        states: At most those that the action applies to: see `APPLIES_TO`.
+        delay_ms: Of "delay".
+    """
+
+    makes_copies: ClassVar[bool] = True
+
+    topic: str
+    action: JobAction
+    seqs: Sequence[int]
+    states: frozenset[JobState]
+    delay_ms: int = 0
+
+
+APPLIES_TO: Mapping[JobAction, frozenset[JobState]] = {
+    "retry": frozenset(("delayed", "held")),
+    "delay": frozenset(("ready", "delayed")),
+    "hold": frozenset(("ready", "delayed")),
+    "release": frozenset(("held",)),
+    "cancel": frozenset(("ready", "delayed", "held", "in_flight")),
+    "return": frozenset(("in_flight",)),
+}
+"""The states of jobs that an action changes."""
 
 
 DeadLetterReason = Literal["max_deliveries", "rejected", "expired"]

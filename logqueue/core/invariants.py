@@ -287,12 +287,13 @@ def _check_places(topic: QueueTopic, timed: Container[int]) -> None:
         if not (known or seq >= queue.cursor):
             raise Contradiction(f"{where}: job {seq} below the cursor is lost")
         offered = seq < queue.cursor or seq in timed or seq in queue.held
+        offered = offered or seq <= queue.entered_to
         if not (seq not in queue.jobs or offered):
             raise Contradiction(f"{where}: job {seq} would be offered twice")
         passed = queue.timed_runs.behind(seq) > seq
         if not (not passed or seq in timed):
             raise Contradiction(f"{where}: fresh job {seq} is passed over")
-    fresh = sum(s >= queue.cursor and s not in timed and s not in queue.held for s in live)
+    fresh = sum(s >= queue.cursor and s not in timed and s not in queue.placed for s in live)
     if queue.has_overdue:
         fresh += sum(s < queue.cursor and s not in timed and s not in queue.jobs for s in live)
     if topic.ready != len(queue.reclaim) + fresh:

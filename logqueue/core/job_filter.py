@@ -263,7 +263,19 @@ class JobFilterRun:
         return any(needle in data for needle in needles)
 
 
-def indexed_parts(topic: QueueTopic, wanted: JobFilter, before: int) -> Iterator[list[int]] | None:
+class IndexedParts(NamedTuple):
+    """What an index finds.
+
+    Attributes:
+        size: About how many seqs.
+        parts: All of them, in parts of bounded size, in no order.
+    """
+
+    size: int
+    parts: Iterator[list[int]]
+
+
+def indexed_parts(topic: QueueTopic, wanted: JobFilter, before: int) -> IndexedParts | None:
     """Seqs below one that may pass, found by an index, in parts of bounded size, in no order; None
     when a scan of all jobs is as good. Between two parts anything may change, so each part has to
     be held against the filter.
@@ -275,13 +287,14 @@ def indexed_parts(topic: QueueTopic, wanted: JobFilter, before: int) -> Iterator
     """
     queue = topic.queue
     if wanted.seqs is not None:
-        return _sliced(sorted(wanted.seqs), before)
+        return IndexedParts(len(wanted.seqs), _sliced(sorted(wanted.seqs), before))
     if wanted.key is not None:
         if queue.keys is None:
-            return iter(())
+            return IndexedParts(0, iter(()))
         # Of jobs in flight or held there is no index by key.
         waiting = queue.keys.find(wanted.key)
-        return chain([[] if waiting is None else [waiting]], _sliced([*queue.jobs], before))
+        parts = chain([[] if waiting is None else [waiting]], _sliced([*queue.jobs], before))
+        return IndexedParts(len(queue.jobs) + 1, parts)
     choices: list[tuple[int, Callable[[], Iterator[list[int]]]]] = []
     if wanted.states == {"held"}:
         choices.append((len(queue.held), lambda: _sliced([*queue.held], before)))
@@ -294,22 +307,21 @@ def indexed_parts(topic: QueueTopic, wanted: JobFilter, before: int) -> Iterator
         choices.append((tagged, lambda: matching_parts(topic, wanted.match, before)))
     if not choices:
         return None
-    size, parts = min(choices, key=lambda choice: choice[0])
-    return parts() if size * INDEX_SHARE <= topic.live else None
+    size, made = min(choices, key=lambda choice: choice[0])
+    return IndexedParts(size, made()) if size * INDEX_SHARE <= topic.live else None
 
 
 def selected(
-    topic: QueueTopic, search: JobFilterRun, wanted: JobFilter, before: int
+    topic: QueueTopic, search: JobFilterRun, indexed: IndexedParts | None, before: int
 ) -> Iterator[tuple[list[int], int]]:
-    """All jobs below a seq that pass, by an index or a scan, in bounded steps between which
+    """All jobs below a seq that pass, by an index or else a scan, in bounded steps between which
     anything may change.
 
     Yields:
         Those that pass, and how many were examined.
     """
-    parts = indexed_parts(topic, wanted, before)
-    if parts is not None:
-        yield from passing(search, parts)
+    if indexed is not None:
+        yield from passing(search, indexed.parts)
         return
     after = 0
     while after + 1 < before:

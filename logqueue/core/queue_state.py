@@ -25,7 +25,7 @@ of them alone. Until then a job whose lease has run out counts as in flight; it 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import compress, groupby, repeat
 from math import ceil
 from operator import attrgetter, itemgetter
@@ -69,15 +69,17 @@ class QueueState:
         has_errors: Whether any job has ever had an error.
         has_given_back: Whether any delivery of a job has not counted.
         has_timed: Whether any job has ever come by its own time.
+        entered_to: No job from the cursor on has an entry in `jobs` behind this seq, but for timed
+            and held ones: operators give fresh jobs another time.
         lapsed: Leases that ran out, by node; an observation, not part of the replayed state.
         lapses: How many of them there were in all.
     """
 
     __slots__ = (
         "_grants", "_rate_spent_at", "_rate_spent_until", "_rules", "cursor", "dead_lettered",
-        "delayed", "finished", "has_errors", "has_given_back", "has_overdue", "has_timed",
-        "held", "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "reclaim", "rests_to",
-        "returning", "streams", "timed_runs",
+        "delayed", "entered_to", "finished", "has_errors", "has_given_back", "has_overdue",
+        "has_timed", "held", "jobs", "keys", "lapsed", "lapses", "leased", "orphans", "reclaim",
+        "rests_to", "returning", "streams", "timed_runs",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -99,6 +101,7 @@ class QueueState:
     def _begin(self, cursor: int) -> None:
         """No job is leased, and none ever was."""
         self.cursor = cursor
+        self.entered_to = 0
         self.has_overdue = False
         self.returning = 0
         self.jobs: dict[int, JobEntry] = {}
@@ -143,6 +146,16 @@ class QueueState:
     def is_delayed(self, seq: int, due: int) -> bool:
         """Whether a job without an entry in `jobs` is delayed until then."""
         return bool(due) and moment(due, seq) in self.delayed
+
+    @property
+    def has_placed(self) -> bool:
+        """Whether the cursor may meet jobs that are not fresh, beside timed ones."""
+        return bool(self.held) or self.entered_to >= self.cursor
+
+    @property
+    def placed(self) -> Container[int]:
+        """Where those are, among others."""
+        return self.jobs if self.entered_to >= self.cursor else self.held
 
     def rate_allows(self, rate: ClaimRateOptions, now: int) -> int:
         """How many jobs the claim rate allows at a time."""
@@ -372,13 +385,25 @@ class QueueState:
                 self.has_given_back = True
             self._put_back(seq, job, due)
 
-    def hold(self, seq: int, deliveries: int, error: str | None, segment: int) -> None:
-        """Park a job. Saying it again only notes where it is said."""
+    def enter(self, seq: int, due: int) -> JobEntry:
+        """A job that was never delivered gets an entry, to have a place that an operator chose;
+        `due` as for `unschedule`. The caller puts it there."""
+        if self.has_timed:
+            self.unschedule(seq, due)
+        job = self.jobs[seq] = JobEntry()
+        if seq >= self.cursor:
+            self.entered_to = max(self.entered_to, seq)
+        return job
+
+    def hold(
+        self, seq: int, deliveries: int, error: str | None, segment: int, *, due: int = 0
+    ) -> None:
+        """Park a job. Saying it again only notes where it is said. `due` as for `unschedule`."""
         job = self.jobs.get(seq)
         if job is None:
-            job = self.jobs[seq] = JobEntry()
             if self.has_timed:
-                self.reclaim.discard(seq)
+                self.unschedule(seq, due)
+            job = self.jobs[seq] = JobEntry()
         elif job.grant is not None:
             self._end_lease(seq, job)
         elif seq not in self.held:
@@ -578,6 +603,8 @@ class QueueState:
                     grant = None
                 self._leave(entry.seq, earlier)
             job = self.jobs[entry.seq] = JobEntry()
+            if entry.seq >= cursor:
+                self.entered_to = max(self.entered_to, entry.seq)
             job.deliveries = entry.deliveries
             job.given_back = entry.given_back
             self.has_given_back = self.has_given_back or entry.given_back > 0

@@ -291,6 +291,13 @@ class PurgeResult(NamedTuple):
     rest: Sequence[int] = ()
 
 
+class ChangeResult(NamedTuple):
+    """Result of ChangeJobs: which were changed, and what one transaction had no room for."""
+
+    changed: Sequence[int]
+    rest: Sequence[int] = ()
+
+
 class ReleaseResult(NamedTuple):
     """Result of Release: how many were held and are ready now, the others, and the counters."""
 

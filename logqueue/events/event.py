@@ -80,6 +80,15 @@ class JobChange(msgspec.Struct, frozen=True, gc=False):
     uncounted: bool = False
     given_back: bool = False
 
+    @property
+    def was_waiting(self) -> bool:
+        """Of "released": whether the jobs waited and got another time, so that no lease ended."""
+        return self.reason in WAITING_REASONS
+
+
+WAITING_REASONS = frozenset(("postponed", "delayed", "retried"))
+"""Why jobs are "released" that waited before."""
+
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
     """A fact, as the logs keep it.

@@ -88,7 +88,8 @@ class JobsReleased(Event, frozen=True, array_like=True, tag=18):
 
     Attributes:
         reason: "nack", "disconnect", "postponed" (its dead-letter topic had no room), "reject" (its
-            record was gone) or "restart" (of a server that does not keep the queue's leases).
+            record was gone), "restart" (of a server that does not keep the queue's leases) or
+            "returned" (by an operator).
         ready_at: ms since the epoch; not later than `at` means at once.
         error: What went wrong, or None to keep what was said before.
         uncounted: The deliveries are given back, too.
@@ -150,8 +151,8 @@ class JobsHeld(Event, frozen=True, array_like=True, tag=21):
     Attributes:
         jobs: (seq, deliveries, last error).
         again: Nothing has happened: it was said before, in a segment that goes.
-        reason: Why: "rejected", "max_deliveries", or "unreadable" when the disk does not give their
-            data; "" where that was not kept.
+        reason: Why: "rejected", "max_deliveries", "unreadable" when the disk does not give their
+            data, or "operator"; "" where that was not kept.
         node: The node that gave them up; "" when no worker did.
     """
 
@@ -185,6 +186,29 @@ class HoldsReleased(Event, frozen=True, array_like=True, tag=22):
     def job_changes(self) -> Iterable[JobChange]:
         """See `Event.job_changes`."""
         return (JobChange("unheld", self.seqs, "", len(self.seqs)),)
+
+
+class JobsRetimed(Event, frozen=True, array_like=True, tag=26):
+    """An operator gave waiting jobs another time; deliveries and errors stay as they are.
+
+    Attributes:
+        ready_at: When they are claimable, ms since the epoch; not later than `at` means at once.
+        reason: "delayed" or "retried".
+    """
+
+    log: ClassVar[int] = LEASES
+    logged: ClassVar[LoggedWhen] = "topic_on_disk"
+    synced: ClassVar[SyncedWhen] = "as_configured"
+
+    seqs: list[int]
+    ready_at: int
+    reason: str
+
+    def job_changes(self) -> Iterable[JobChange]:
+        """See `Event.job_changes`."""
+        jobs = len(self.seqs)
+        dues = [self.ready_at] * jobs
+        return (JobChange("released", self.seqs, "", jobs, dues=dues, reason=self.reason),)
 
 
 class BackoffChanged(Event, frozen=True, array_like=True, tag=24):

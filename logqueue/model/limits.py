@@ -87,6 +87,8 @@ JOBS_LISTED_BYTES_MAX = 4 << 20
 """Bytes of data and meta after which a page of a job listing ends; one job is always listed."""
 JOBS_SCANNED_MAX = 200_000
 """Records one page of a job listing looks at."""
+SEQS_PER_CHANGE_MAX = 10_000
+"""Jobs that one change names by their seqs."""
 JOBS_SEARCHED_BYTES_MAX = 64 << 20
 """Bytes in which one page of a job listing looks for a text."""
 SEARCH_TEXT_BYTES_MAX = 1 << 10
@@ -112,6 +114,8 @@ RESTAGED_BYTES_MAX = 4 << 20
 """Bytes of staged chunks that one transaction logs again."""
 SCANNED_PER_PASS_MAX = 2000
 """Records that one step looks at, to find those that a call means."""
+CHANGED_PER_PASS_MAX = 500
+"""Jobs that one step delays, holds, releases or returns."""
 FILTERED_PER_PASS_MAX = 1000
 """Jobs that one step holds against a filter."""
 SEARCHED_BYTES_PER_PASS_MAX = 1 << 20

@@ -34,7 +34,8 @@ ENDS: frozenset[str] = frozenset(
 """The steps that end a job."""
 
 LEASE_STEPS: frozenset[str] = frozenset(
-    ("claimed", "extended", "nack", "reject", "disconnect", "restart", "postponed", "held",
+    ("claimed", "extended", "nack", "reject", "disconnect", "restart", "postponed", "delayed",
+     "retried", "returned", "held",
      "released", "hand_back")
 )  # fmt: skip
 """The steps that the leases log tells of."""

@@ -292,6 +292,8 @@ class Metrics(ev.RecordVisitor):
         self.leases_extended += change.count
 
     def _released(self, topic: Topic | None, change: ev.JobChange) -> None:
+        if change.was_waiting and change.reason != "postponed":
+            return
         self.jobs_released["handed_back" if change.uncounted else change.reason] += change.count
         if change.reason == "nack" and not change.uncounted:
             self._current.nacked += change.count

@@ -238,6 +238,21 @@ QUEUE_CASES = [
         check=lambda r: r.job.data == [1] and r.history[0].lease_id == "lease_1",
     ),
     Case(
+        "POST", "/v0/topics/q/jobs/change",
+        lambda c: c.change_jobs(
+            "q", "delay", state=["ready"], tag="t", key="k", node="w", min_age_ms=1, max_age_ms=9,
+            min_deliveries=2, text="a", seqs=[3], before_seq=5, operation="op_1", delay_ms=7,
+            force=True, limit=8, rate_per_s=9, dry_run=True, wait=True,
+        ),
+        {"operation": OPERATION},
+        {"action": "delay", "delay_ms": 7, "force": True, "limit": 8, "rate_per_s": 9,
+         "dry_run": True, "wait": True,
+         "filter": {"state": ["ready"], "tag": "t", "key": "k", "node": "w", "min_age_ms": 1,
+                    "max_age_ms": 9, "min_deliveries": 2, "text": "a", "seqs": [3],
+                    "before_seq": 5, "operation": "op_1"}},
+        lambda r: r.operation.changed == 2,
+    ),
+    Case(
         "GET", "/v0/topics/q/workers", lambda c: c.workers("q"),
         {"topic": "q", "workers": [{"node": "w", "in_flight": 1, "last_seen_ts": None, "streams": 0,
                                     "waiting": 1, "claimed": 3, "acked": 4, "nacked": 5,

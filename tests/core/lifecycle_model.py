@@ -287,6 +287,27 @@ class LifecycleModel:
         job.written_at, job.timed = now, True
         return job.state(now)
 
+    def change(
+        self, now: int, action: str, seqs: Iterable[int], states: Iterable[str], delay: int
+    ) -> list[int]:
+        """Operators change those of some jobs that are in one of the states."""
+        found = [seq for seq in sorted(set(seqs)) if seq in self.jobs]
+        found = [seq for seq in found if self.jobs[seq].state(now) in states]
+        for seq in found:
+            job = self.jobs[seq]
+            if action == "cancel":
+                self.end(seq, "cancelled")
+            elif action == "hold":
+                job.held = True
+            elif job.held:
+                self.release([seq])
+            elif action == "return":
+                job.lease, job.ready_at = None, 0
+            else:
+                job.ready_at = now + delay if action == "delay" and delay else 0
+                job.offered = True
+        return found
+
     def redrive(self, now: int, limit: int) -> int:
         """Dead letters come back."""
         back, self.letters = self.letters[:limit], self.letters[limit:]

@@ -132,6 +132,7 @@ def samples() -> list[ev.Event]:
         ev.RecordsReplaced(1011, 1, [replaced], "l", [(2, 1), (4, 0)], 4),
         ev.JobsHeld(1011, 1, [(2, 3, "no luck"), (4, 0, None)]),
         ev.HoldsReleased(1011, 1, [4]),
+        ev.JobsRetimed(1011, 1, [2], 1700, "delayed"),
         ev.RecordsFinished(1011, 1, "cancelled", "w", [4]),
         ev.TopicCreated(1012, 2, "gone", config),
         ev.TopicRemoved(1013, 2),

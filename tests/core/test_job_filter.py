@@ -76,6 +76,16 @@ def drawn(rng: Random) -> dict[str, Any]:
     return {name: every[name] for name in rng.sample(sorted(every), rng.randrange(4))}
 
 
+def steps_of(
+    world: World, wanted: JobFilter, before: int | None = None
+) -> list[tuple[list[int], int]]:
+    """The steps of a selection: what passes, and how many were examined."""
+    topic = world.queue()
+    before = topic.head + 1 if before is None else before
+    indexed = indexed_parts(topic, wanted, before)
+    return [*selected(topic, JobFilterRun(topic, wanted, world.now), indexed, before)]
+
+
 def naive(world: World, wanted: JobFilter) -> list[int]:
     """What passes, read off every job by itself."""
     topic, found = world.queue(), []
@@ -114,7 +124,14 @@ def test_any_filter_selects_what_a_naive_reading_selects(
         monkeypatch.setattr(job_filter, "INDEX_SHARE", rng.choice((0, 4)))
         wanted = JobFilter(**drawn(rng))
         expected = naive(world, wanted)
-        steps = [*selected(topic, JobFilterRun(topic, wanted, world.now), wanted, topic.head + 1)]
+        steps = [
+            *selected(
+                topic,
+                JobFilterRun(topic, wanted, world.now),
+                indexed_parts(topic, wanted, topic.head + 1),
+                topic.head + 1,
+            )
+        ]
         assert sorted(seq for some, _ in steps for seq in some) == expected, wanted
         assert all(scanned <= 5 + 3 for _, scanned in steps)
         found: list[int] = []
@@ -132,7 +149,11 @@ def test_jobs_behind_the_start_are_not_selected() -> None:
     world = filled(Random(1))
     topic = world.queue()
     wanted = JobFilter()
-    steps = [*selected(topic, JobFilterRun(topic, wanted, world.now), wanted, 10)]
+    steps = [
+        *selected(
+            topic, JobFilterRun(topic, wanted, world.now), indexed_parts(topic, wanted, 10), 10
+        )
+    ]
     assert [seq for some, _ in steps for seq in some] == [s for s in world.seqs() if s < 10]
 
 
@@ -169,7 +190,14 @@ def test_one_job_of_many_is_found_by_its_tag_or_key_without_a_scan() -> None:
         JobFilter(key=write_string("k3210")),
         JobFilter(match=Predicate("t321", True), states=frozenset(("ready",))),
     ):
-        steps = [*selected(topic, JobFilterRun(topic, wanted, world.now), wanted, topic.head + 1)]
+        steps = [
+            *selected(
+                topic,
+                JobFilterRun(topic, wanted, world.now),
+                indexed_parts(topic, wanted, topic.head + 1),
+                topic.head + 1,
+            )
+        ]
         assert 3211 in [seq for some, _ in steps for seq in some]
         assert sum(scanned for _, scanned in steps) <= 11
     assert indexed_parts(topic, JobFilter(match=Predicate("t", True)), 5000) is None
@@ -198,7 +226,14 @@ def test_a_search_for_text_reads_so_many_bytes_in_a_step(
     assert any(not isinstance(block, bytes) for block in blocks_of)
     monkeypatch.setattr(limits, "SEARCHED_BYTES_PER_PASS_MAX", 100_000)
     wanted = JobFilter(needles=needles_of('"n": 57'))
-    steps = [*selected(topic, JobFilterRun(topic, wanted, cold.now), wanted, topic.head + 1)]
+    steps = [
+        *selected(
+            topic,
+            JobFilterRun(topic, wanted, cold.now),
+            indexed_parts(topic, wanted, topic.head + 1),
+            topic.head + 1,
+        )
+    ]
     assert [seq for some, _ in steps for seq in some] == [58]
     assert sum(scanned for _, scanned in steps) == 60
     assert max(scanned for _, scanned in steps) <= 100_000 // 3000 + 1

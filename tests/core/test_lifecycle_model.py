@@ -257,6 +257,26 @@ class LifecycleMachine(RuleBasedStateMachine):
         assert self.world.let_go(*seqs).released == len(self.model.release(seqs))
         self.model.settle(self.world.now)
 
+    @rule(
+        action=st.sampled_from(["retry", "delay", "hold", "release", "cancel", "return"]),
+        picks=st.lists(st.integers(0, 14), min_size=1, max_size=6),
+        delay=st.sampled_from([0, 60, 500]),
+        states=st.sets(
+            st.sampled_from(["ready", "delayed", "in_flight", "held"]), min_size=1, max_size=4
+        ),
+    )
+    def change(
+        self, action: cmd.JobAction, picks: list[int], delay: int, states: set[cmd.JobState]
+    ) -> None:
+        self.tick()
+        now = self.world.now
+        live = sorted(self.model.jobs)
+        seqs = sorted({live[p % len(live)] if live and p < 12 else p for p in picks})
+        found = states & cmd.APPLIES_TO[action]
+        changed = self.world.change(action, *seqs, states=found, delay_ms=delay)
+        assert changed == self.model.change(now, action, seqs, found, delay)
+        self.model.settle(now)
+
     @rule(limit=st.integers(1, 4))
     def redrive(self, limit: int) -> None:
         self.tick()

@@ -7,7 +7,7 @@ replies should say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from itertools import islice
 from random import Random
@@ -402,6 +402,19 @@ class World:
         """Release held jobs."""
         reply: cmd.ReleaseResult = self.run(cmd.Release(topic, seqs))
         return reply
+
+    def change(
+        self,
+        action: cmd.JobAction,
+        *seqs: int,
+        states: Collection[cmd.JobState] | None = None,
+        delay_ms: int = 0,
+        topic: str = "q",
+    ) -> list[int]:
+        """Change jobs as an operator; those that were changed."""
+        found = cmd.APPLIES_TO[action] if states is None else frozenset(states)
+        wanted = cmd.ChangeJobs(topic, action, sorted(seqs), found, delay_ms)
+        return [*self.run(wanted).changed]
 
     def redrive(self, topic: str = "letters", **options: Any) -> cmd.RedriveResult:
         """Move dead letters back."""

@@ -88,7 +88,7 @@ def expected_events(told: list[ev.Event]) -> Counter[tuple[int, str, int]]:
             note(event, "claimed", [seq for *_, seqs in event.grants for seq in seqs])
         elif isinstance(event, ev.JobsExtended):
             note(event, "extended", event.seqs)
-        elif isinstance(event, ev.JobsReleased):
+        elif isinstance(event, ev.JobsReleased | ev.JobsRetimed):
             note(event, "released", event.seqs)
         elif isinstance(event, ev.JobsAcked):
             note(event, "acked", event.seqs)

@@ -18,7 +18,7 @@ from logqueue.core import commands as cmd
 from logqueue.core import tags
 from logqueue.core.apply import elapse, replacing
 from logqueue.core.invariants import check
-from logqueue.core.job_filter import JobFilter, JobFilterRun, selected
+from logqueue.core.job_filter import JobFilter, JobFilterRun, indexed_parts, selected
 from logqueue.core.job_views import list_jobs
 from logqueue.core.queue_state import QueueState
 from logqueue.model import limits
@@ -338,7 +338,9 @@ def pages(world: World, n: int) -> Steps:
         for states in (("held",), ("in_flight",), ("delayed",), ()):
             wanted = JobFilter(states=frozenset(states), match=Predicate.parse("none"))
             list_jobs(topic, JobFilterRun(topic, wanted, 0), limit=100)
-            for _ in selected(topic, JobFilterRun(topic, wanted, 0), wanted, n):
+            for _ in selected(
+                topic, JobFilterRun(topic, wanted, 0), indexed_parts(topic, wanted, n), n
+            ):
                 yield None
             yield None
 

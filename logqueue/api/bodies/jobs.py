@@ -1,17 +1,17 @@
 """Bodies and parameters of job administration: from JSON to commands.
 
-Owns: the members of purge and release, and the filters of a job listing.
+Owns: the members of purge, release and changes, and the filters of a job listing.
 Must not know: how a command is decided, replies, routes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 import msgspec
 
-from logqueue.api.bodies.reader import BodyReader
+from logqueue.api.bodies.reader import U32, BodyReader
 from logqueue.api.bodies.unknown_members import Ignore
 from logqueue.core import commands as cmd
 from logqueue.core.job_filter import JobFilter, needles_of
@@ -40,6 +40,36 @@ class ReleaseBody(msgspec.Struct):
     seqs: list[U64]
 
 
+class JobFilterBody(msgspec.Struct):
+    """Which jobs a change of many is about; all of it must match."""
+
+    state: cmd.JobState | list[cmd.JobState] | None = None
+    tag: str | None = None
+    key: str | None = None
+    node: str | None = None
+    min_age_ms: U64 | None = None
+    max_age_ms: U64 | None = None
+    min_deliveries: U32 = 0
+    text: str | None = None
+    seqs: list[U64] | None = None
+    before_seq: U64 | None = None
+    operation: str | None = None
+
+
+class ChangeJobsBody(msgspec.Struct):
+    """`POST /v0/topics/:q/jobs/change`."""
+
+    action: cmd.JobAction
+    filter: JobFilterBody
+    delay_ms: U64 | None = None
+    force: bool = False
+    limit: U64 | None = None
+    rate_per_s: U32 | None = None
+    dry_run: bool = False
+    wait: bool = False
+
+
+_read_change_body = BodyReader(ChangeJobsBody).read
 _read_purge_body = BodyReader(PurgeBody).read
 _read_release_body = BodyReader(ReleaseBody).read
 
@@ -64,6 +94,71 @@ def release_command(topic: str, body: bytes, ignore: Ignore | None = None) -> cm
     """
     decoded: ReleaseBody = _read_release_body(body, ignore)
     return cmd.Release(topic, checked_seqs(decoded.seqs, limits.SEQS_PER_CALL_MAX))
+
+
+def read_change_body(body: bytes, ignore: Ignore | None = None) -> ChangeJobsBody:
+    """A body of a change of many jobs, with all numbers in their ranges.
+
+    Raises:
+        InvalidRequest, BatchTooLarge: It is none, or a member is out of range.
+    """
+    decoded: ChangeJobsBody = _read_change_body(body, ignore)
+    if decoded.action == "delay":
+        if decoded.delay_ms is None:
+            raise InvalidRequest('the action "delay" needs `delay_ms`')
+        if decoded.delay_ms > limits.DELAY_MS_MAX:
+            raise InvalidRequest(f"`delay_ms` must be at most {limits.DELAY_MS_MAX} (a year)")
+    elif decoded.delay_ms is not None:
+        raise InvalidRequest(f'`delay_ms` is for the action "delay", not "{decoded.action}"')
+    if decoded.limit == 0:
+        raise InvalidRequest("`limit` must be at least 1; leave it out to change all")
+    if decoded.rate_per_s is not None and not 1 <= decoded.rate_per_s <= limits.RATE_PER_S_MAX:
+        raise InvalidRequest(f"`rate_per_s` must be from 1 to {limits.RATE_PER_S_MAX}")
+    _check_filter(decoded.filter)
+    return decoded
+
+
+def _check_filter(wanted: JobFilterBody) -> None:
+    for name in ("min_age_ms", "max_age_ms", "before_seq"):
+        if (getattr(wanted, name) or 0) > limits.U64_MAX:
+            raise InvalidRequest(f"`filter.{name}` must be at most {limits.U64_MAX}")
+    if wanted.seqs is not None:
+        checked_seqs(wanted.seqs, limits.SEQS_PER_CHANGE_MAX)
+    if wanted.operation is not None and wanted.seqs is not None:
+        raise InvalidRequest("`filter` may have `operation` or `seqs`, not both")
+
+
+def job_filter(body: ChangeJobsBody, of_operation: Sequence[int] | None = None) -> JobFilter:
+    """The filter of a change: the jobs to which its action applies, and which it selects.
+
+    Args:
+        body: What `read_change_body` gives.
+        of_operation: The jobs that the operation in the filter has changed.
+
+    Raises:
+        InvalidRequest: The action applies to jobs in none of the states, or the text is too long.
+    """
+    wanted = body.filter
+    applies = cmd.APPLIES_TO[body.action]
+    if body.action == "cancel" and not body.force:
+        applies -= {"in_flight"}
+    given = [wanted.state] if isinstance(wanted.state, str) else wanted.state
+    states = applies if not given else applies & {*given}
+    if not states:
+        names = " or ".join(sorted(applies))
+        hint = '; add `"force": true` for jobs in flight' if body.action == "cancel" else ""
+        raise InvalidRequest(f'the action "{body.action}" is for jobs that are {names}{hint}')
+    return JobFilter(
+        states=states,
+        match=None if wanted.tag is None else Predicate.parse(wanted.tag),
+        key=None if wanted.key is None else blocks.write_string(wanted.key),
+        node=wanted.node,
+        min_age_ms=wanted.min_age_ms,
+        max_age_ms=wanted.max_age_ms,
+        min_deliveries=wanted.min_deliveries,
+        needles=_needles(wanted.text),
+        seqs=wanted.seqs if of_operation is None else of_operation,
+    )
 
 
 def checked_seqs(seqs: list[int], most: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logqueue import shapes
 from logqueue.api.bodies import jobs as job_bodies
+from logqueue.api.operations.background import EXAMPLE as BACKGROUND
 from logqueue.api.operations.row import (
     COPYING,
     TEXT,
@@ -15,7 +16,7 @@ from logqueue.api.operations.row import (
     flag,
 )
 from logqueue.core import commands as cmd
-from logqueue.errors import BatchTooLarge, NotAQueue, NotFound, TopicNotFound
+from logqueue.errors import BatchTooLarge, NotAQueue, NotFound, Throttled, TopicNotFound
 from logqueue.model import limits
 from logqueue.model.scopes import Scope
 
@@ -215,6 +216,31 @@ OPERATIONS = (
             "performance": {"server_total_ms": 0.72},
         },
         errors=(TopicNotFound, NotAQueue, *COPYING),
+    ),
+    Operation(
+        name="change_jobs",
+        method="POST",
+        pattern=QUEUE + "/jobs/change",
+        scope=Scope.ADMIN,
+        access="`admin`, to cancel also `delete`",
+        body_policy=Body.REQUIRED,
+        command=cmd.ChangeJobs,
+        group="jobs",
+        summary="Change many jobs",
+        doc="change-many-jobs",
+        text="Retries, delays, holds, releases, cancels or returns the jobs that a filter "
+        "selects, as a background operation. Jobs written after its start are not selected.",
+        body=job_bodies.ChangeJobsBody,
+        asks={
+            "action": "retry",
+            "filter": {"state": ["held", "delayed"], "tag": "hd"},
+            "rate_per_s": 500,
+            "wait": True,
+        },
+        reply=shapes.BackgroundReply,
+        example={"operation": BACKGROUND, "performance": {"server_total_ms": 0.4}},
+        statuses=(200, 202),
+        errors=(BatchTooLarge, NotFound, TopicNotFound, NotAQueue, Throttled),
     ),
     Operation(
         name="release_jobs",

@@ -38,8 +38,10 @@ def _jobs_acked(state: State, event: ev.JobsAcked, segment: int) -> None:
 def _jobs_held(state: State, event: ev.JobsHeld, segment: int) -> None:
     topic = state.queue_instance(event.topic)
     if topic is not None:
+        queue = topic.queue
         for seq, deliveries, error in event.jobs:
-            topic.queue.hold(seq, deliveries, error, segment)
+            due = topic.due_of(seq) if queue.has_timed and seq not in queue.jobs else 0
+            queue.hold(seq, deliveries, error, segment, due=due)
 
 
 def _holds_released(state: State, event: ev.HoldsReleased, segment: int) -> None:
@@ -60,6 +62,17 @@ def _jobs_released(state: State, event: ev.JobsReleased, segment: int) -> None:
             uncounted=event.uncounted,
             given_back=event.given_back,
         )
+
+
+def _jobs_retimed(state: State, event: ev.JobsRetimed, segment: int) -> None:
+    topic = state.queue_instance(event.topic)
+    if topic is not None:
+        queue = topic.queue
+        for seq in event.seqs:
+            if seq not in queue.jobs:
+                queue.enter(seq, topic.due_of(seq) if queue.has_timed else 0)
+        due = event.ready_at if event.ready_at > event.at else 0
+        queue.release(event.seqs, [due] * len(event.seqs))
 
 
 def _jobs_extended(state: State, event: ev.JobsExtended, segment: int) -> None:
@@ -86,6 +99,7 @@ APPLY: dict[type[ev.Event], Callable[[State, Any, int], None]] = {
     ev.JobsClaimed: _jobs_claimed,
     ev.JobsAcked: _jobs_acked,
     ev.JobsReleased: _jobs_released,
+    ev.JobsRetimed: _jobs_retimed,
     ev.JobsExtended: _jobs_extended,
     ev.JobsHeld: _jobs_held,
     ev.HoldsReleased: _holds_released,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from logqueue.core.apply.replay import rebuild_attributes
+from logqueue.core.apply.replay import has_own_place, rebuild_attributes
 from logqueue.core.leases import JobEntry
 from logqueue.core.queue_topic import QueueTopic, as_log
 from logqueue.core.state import State
@@ -111,8 +111,9 @@ def _settle(topic: QueueTopic, known: QueueTopic) -> list[list[Any] | dict[Any, 
         if seq in before.held:
             given_up.append(seq)
         kept[seq] = _entry(seq, job)
-    for seq in [seq for seq in kept if seq >= cursor and not topic.is_timed(seq)]:
-        del kept[seq]
+    for seq, entry in [*kept.items()]:
+        if seq >= cursor and not topic.is_timed(seq) and not has_own_place(entry):
+            del kept[seq]
     for batch in topic.batches:
         if batch.first_seq >= cursor:
             break

@@ -8,6 +8,7 @@ from logqueue.core.queue_topic import QueueTopic
 from logqueue.core.record_attributes import JobAttributeIndex
 from logqueue.core.state import State
 from logqueue.core.topic import Topic
+from logqueue.events import JobSnapshot
 
 
 def count_leases(state: State, event: ev.Event) -> None:
@@ -80,7 +81,8 @@ def _settle_leases(topic: QueueTopic) -> None:
     kept = [
         entry
         for entry in queue.kept()
-        if topic.holds(entry.seq) and (entry.seq < cursor or topic.is_timed(entry.seq))
+        if topic.holds(entry.seq)
+        and (entry.seq < cursor or topic.is_timed(entry.seq) or has_own_place(entry))
     ]
     queue.restore(cursor, kept)
     # A claim may be in no log.
@@ -88,6 +90,11 @@ def _settle_leases(topic: QueueTopic) -> None:
     put_some_back(topic, None)
     if topic.attributes is not None:
         rebuild_attributes(topic, topic.attributes)
+
+
+def has_own_place(entry: JobSnapshot) -> bool:
+    """Whether an operator has given another time to a job that was never delivered."""
+    return entry.ready_at > 0 and not entry.deliveries
 
 
 def rebuild_attributes(topic: QueueTopic, attributes: JobAttributeIndex) -> None:

@@ -108,6 +108,7 @@ _DECIDE = dict(
         _row(cmd.EditJob, edit_job),
         _row(cmd.CancelKey, job_admin.cancel_key),
         _row(cmd.PurgeJobs, job_admin.purge),
+        _row(cmd.ChangeJobs, job_admin.change),
         _row(cmd.Release, job_admin.release),
         _row(cmd.RedriveLetters, redrive),
     )

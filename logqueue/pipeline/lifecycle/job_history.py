@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from logqueue.events import WAITING_REASONS
+
 EVENTS = (
     "appended", "claimed", "extended", "released", "acked", "rejected", "dropped", "superseded",
     "cancelled", "dead_lettered", "expired", "deleted", "redriven", "held", "unheld", "replaced",
@@ -274,8 +276,10 @@ class JobTimeline:
         if detail is not None and not had:
             self.last_error = detail
         if not self.finished_at and self.state != "held":
-            # A dead letter that found no room is postponed; it was not held.
-            self._wait("postponed" if reason == "postponed" else "released", ts, due, worker)
+            # A dead letter that found no room is postponed, and operators give jobs other times: no
+            # lease has ended by that.
+            was_waiting = reason is not None and reason in WAITING_REASONS
+            self._wait(reason if was_waiting and reason else "released", ts, due, worker)
 
     def _park_or_replace(
         self, event: int, ts: int, due: int, reason: str | None, detail: str | None

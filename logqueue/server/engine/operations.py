@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal
 
@@ -29,6 +30,8 @@ REMEMBERED_MAX = 100
 """Operations that are remembered, those that run among them."""
 PACED_PER_S = 10
 """Portions per second of an operation with a rate, about."""
+UNDONE_MAX = 1_000_000
+"""Jobs whose change can be undone, of one operation and of all together: 8 bytes each."""
 STOP_POLL_S = 0.25
 """How long an operation that waits for its pace may take to notice that it is to stop."""
 
@@ -52,7 +55,9 @@ class BackgroundOperation(msgspec.Struct, eq=False, kw_only=True):
         skipped: How many were selected, but changed by others before their turn came.
         started_at, finished_at: ms since the epoch; `finished_at` is 0 while it runs.
         error: Why it failed, once it has.
-        result: Further members of the reply, once it is over.
+        result: Further members of the reply.
+        undo: The action that undoes it on the jobs that it has changed; "" for none.
+        seqs: These, while the table has room for them; None otherwise.
         written, durable: Positions of the jobs log that what it says of itself must wait for.
         is_stopping: A caller has stopped it; it ends before its next portion.
     """
@@ -73,6 +78,8 @@ class BackgroundOperation(msgspec.Struct, eq=False, kw_only=True):
     finished_at: int = 0
     error: LogqueueError | None = None
     result: Mapping[str, Any] = {}
+    undo: str = ""
+    seqs: array[int] | None = None
     written: int = 0
     durable: int = 0
     is_stopping: bool = False
@@ -105,7 +112,17 @@ class BackgroundOperation(msgspec.Struct, eq=False, kw_only=True):
         if self.error is not None:
             error = self.error.hiding(allows)
             members["error"] = {"code": error.code, "message": error.message}
+        if self.finished_at and self.undo and self.seqs:
+            members["undo"] = {"action": self.undo, "filter": {"operation": self.id}}
         return {**members, **self.result}
+
+    def note_changed(self, seqs: Sequence[int]) -> None:
+        """Some were changed."""
+        self.changed += len(seqs)
+        if self.seqs is not None and len(self.seqs) + len(seqs) <= UNDONE_MAX:
+            self.seqs.extend(seqs)
+        else:
+            self.seqs = None
 
 
 def _portion_max(rate_per_s: int) -> int:
@@ -239,6 +256,7 @@ class BackgroundOperations:
         finally:
             operation.state = state
             operation.finished_at = self._clock.now_ms()
+            self._forget_undone()
 
     async def _carry_out(
         self, operation: BackgroundOperation, steps: OperationSteps
@@ -258,6 +276,14 @@ class BackgroundOperations:
                     break
                 await asyncio.sleep(min(ahead_s, STOP_POLL_S))
         return "cancelled"
+
+    def _forget_undone(self) -> None:
+        """The oldest operations can no longer be undone when there are too many jobs in all."""
+        left = UNDONE_MAX
+        for known in reversed(self._known.values()):
+            left -= len(known.seqs or ())
+            if left < 0:
+                known.seqs = None
 
     def _forget_oldest(self) -> None:
         many = len(self._known) - REMEMBERED_MAX

@@ -49,15 +49,15 @@ def page_in_steps(
     search = JobFilterRun(topic, query.wanted, now)
     first = _FirstFound(query.after, query.limit)
     page = JobListing([], query.after, 0)
-    parts = indexed_parts(topic, query.wanted, topic.head + 1)
-    if parts is not None:
-        for some, scanned in passing(search, parts):
+    indexed = indexed_parts(topic, query.wanted, topic.head + 1)
+    if indexed is not None:
+        for some, scanned in passing(search, indexed.parts):
             first.add(some)
             page = page._replace(scanned=page.scanned + scanned)
             if page.scanned % SCANNED_PER_STEP < scanned:
                 yield
                 _require_same(engine, topic)
-    found = first.found() if parts is not None else None
+    found = first.found() if indexed is not None else None
     earlier: list[bytes] = []
     count = 0
     while True:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any
 
 from logqueue.api import replies
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.core import commands as cmd
 from logqueue.core.queue_topic import QueueTopic
+from logqueue.errors import NotFound, quoted
 from logqueue.events import block as blocks
 from logqueue.model import limits
+from logqueue.model.scopes import Scope
 from logqueue.server.engine.dispatcher import Dispatcher
+from logqueue.server.engine.job_changes import JobsChange, steps_of_change
 from logqueue.server.engine.pending import Spent
 from logqueue.server.engine.worker_registry import Observed
 from logqueue.server.handlers.job_history import Shown, read_job
 from logqueue.server.handlers.job_pages import JobPageParts, page_in_steps
 from logqueue.server.handlers.members import reply_with
+from logqueue.server.handlers.operations import answer_started
 from logqueue.server.http.requests import Answer, HttpRequest, PendingReply, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.service import Service
@@ -131,12 +136,55 @@ class JobRoutes:
         dispatcher.engine.state.queue(request.name)
         return dispatcher.submit(command, _purged, request)
 
+    @serves("change_jobs")
+    def change(self, request: HttpRequest) -> Answer:
+        """`POST /v0/topics/:q/jobs/change`: the same for many jobs, in the background."""
+        dispatcher = self._service.require_serving()
+        body = job_bodies.read_change_body(request.body, request.ignore)
+        if body.action == "cancel" and request.key is not None:
+            request.key.require(Scope.DELETE)
+        dispatcher.engine.state.queue(request.name)
+        changed: Sequence[int] | None = None
+        if body.filter.operation is not None:
+            changed = _changed_by(dispatcher, request, body.filter.operation)
+        change = JobsChange(
+            topic=request.name,
+            action=body.action,
+            wanted=job_bodies.job_filter(body, changed),
+            before_seq=body.filter.before_seq,
+            delay_ms=body.delay_ms or 0,
+            limit=body.limit or 0,
+        )
+        operation = dispatcher.operations.start(
+            change.action,
+            change.topic,
+            partial(steps_of_change, dispatcher.engine, change),
+            dry_run=body.dry_run,
+            rate_per_s=body.rate_per_s or 0,
+        )
+        return answer_started(dispatcher, request, operation, waits=body.wait)
+
     @serves("release_jobs")
     def release(self, request: HttpRequest) -> PendingReply:
         """`POST /v0/topics/:q/release`: held jobs are ready again."""
         dispatcher = self._service.require_serving()
         command = job_bodies.release_command(request.name, request.body, request.ignore)
         return dispatcher.submit(command, _released, request)
+
+
+def _changed_by(dispatcher: Dispatcher, request: HttpRequest, identity: str) -> Sequence[int]:
+    """The jobs of this queue that an operation has changed.
+
+    Raises:
+        NotFound: No such operation is remembered, or not its jobs.
+    """
+    operation = dispatcher.operations.find(identity, request.allows)
+    if operation.topic != request.name or operation.seqs is None:
+        raise NotFound(
+            f"the jobs that operation {quoted(identity[:40])} has changed in this queue are not "
+            "known, or not any longer: select them by other filters"
+        )
+    return operation.seqs[:]
 
 
 def _jobs_listed(

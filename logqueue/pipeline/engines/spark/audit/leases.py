@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from logqueue.events import WAITING_REASONS
 from logqueue.pipeline.audit.findings import Finding, Severity, runs
 from logqueue.pipeline.audit.rules import (
     ARCHIVED,
@@ -52,6 +53,7 @@ _VOIDS_LEASE: Final = (
 
 _UNCOUNTED: Final = ("hand_back", "given_back")
 """Ways to give a job back whose delivery does not count towards `max_deliveries`."""
+_WAITED: Final = tuple(sorted(WAITING_REASONS))
 
 FACTS: Final = (
     "log_id STRING, durable BOOLEAN, soft BOOLEAN, deliveries_max BIGINT, "
@@ -119,7 +121,7 @@ def _reduced(events: DataFrame) -> DataFrame:
         "worker",
         F.coalesce(F.unix_millis("deadline"), F.unix_millis("ready_at")).alias("due"),
         F.shiftright(lease, 16).alias("lease_ms"),
-        F.when(F.col("reason").isin(*_UNCOUNTED, "postponed"), F.col("reason")).alias("reason"),
+        F.when(F.col("reason").isin(*_UNCOUNTED, *_WAITED), F.col("reason")).alias("reason"),
     )
 
 
@@ -139,7 +141,7 @@ def _carried(rows: DataFrame) -> DataFrame:
     settled = event == "released"
     step = F.when(claimed, 1).when(F.col("reason").isin(*_UNCOUNTED), -1).otherwise(0)
     restarted = claimed & (F.col("lease_ms") > last(F.when(claimed, F.col("at"))))
-    voids = event.isin(*_VOIDS_LEASE) & ~F.coalesce(F.col("reason") == "postponed", F.lit(False))
+    voids = event.isin(*_VOIDS_LEASE) & ~F.coalesce(F.col("reason").isin(*_WAITED), F.lit(False))
     ready = (
         F.when(settled, F.coalesce("due", F.lit(0)))
         .when(event == "delay", F.col("due"))
@@ -186,7 +188,7 @@ def _judged(
     durable = F.coalesce("durable", F.lit(False))
     forgotten = F.col("restarted") & ~durable
     settles = event.isin("acked", "extended", "rejected") | (
-        (event == "released") & ~F.coalesce(F.col("reason") == "postponed", F.lit(False))
+        (event == "released") & ~F.coalesce(F.col("reason").isin(*_WAITED), F.lit(False))
     )
     ended = F.col("ended") > 0
     orphan_ack = (event == "acked") & (F.col("ended_for_good") == 0) & leased

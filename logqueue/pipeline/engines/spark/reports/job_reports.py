@@ -35,6 +35,8 @@ _XES = {
     "held": "suspend",
     "unheld": "resume",
     "postponed": "suspend",
+    "delayed": "suspend",
+    "retried": "resume",
 }
 """The transitions of the standard life cycle; whatever else ends a job aborts its case."""
 
