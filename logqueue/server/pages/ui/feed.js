@@ -17,6 +17,7 @@ const RETRY_MS = [300, 600, 1000, 2000, 3000, 5000];
  * @property {object|null} server
  * @property {Map<string, object>} topics
  * @property {object[]} attention
+ * @property {boolean} truncated whether the server has more topics than the feed shows
  * @property {number} at the server's time of the last frame
  */
 const feed = createStore({
@@ -26,6 +27,7 @@ const feed = createStore({
   server: null,
   topics: new Map(),
   attention: [],
+  truncated: false,
   at: 0,
 });
 
@@ -77,8 +79,10 @@ async function readOnce(onFull) {
     clearTimeout(watchdog);
     watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
   };
+  let refusal = null;
   const onEvent = (event, data) => {
-    if (event === "full") {
+    if (event === "error") refusal = data.error?.message ?? data.message ?? "the server ended the feed";
+    else if (event === "full") {
       onFull();
       takeFull(data);
     } else if (event === "change") {
@@ -87,7 +91,7 @@ async function readOnce(onFull) {
   };
   try {
     await api.stream(PATH, {onEvent, onBytes: alive, onOpen: alive, signal: stop.signal});
-    return "the server closed the connection";
+    return refusal ?? "the server closed the connection";
   } catch (error) {
     if (error instanceof ApiError) return error.message;
     return stop.signal.aborted ? "the server has gone silent" : String(error.message ?? error);
@@ -109,10 +113,10 @@ function takeFull(frame) {
   setScopes(frame.key ?? null);
   const topics = new Map();
   for (const [name, topic] of Object.entries(frame.topics)) topics.set(name, {name, ...topic});
-  const {server, attention = [], at} = frame;
+  const {server, attention = [], truncated = false, at} = frame;
   const before = feed.get();
   const since = before.status === "live" ? before.since : Date.now();
-  feed.set({status: "live", since, problem: null, server, topics, attention, at});
+  feed.set({status: "live", since, problem: null, server, topics, attention, truncated, at});
 }
 
 function takeChange(frame) {
@@ -123,10 +127,11 @@ function takeChange(frame) {
     const gone = new Set(frame.gone ?? []);
     const topics = new Map();
     for (const [name, topic] of state.topics) {
+      // A topic that was deleted and recreated is in both: what was known of it is forgotten.
       if (!gone.has(name)) topics.set(name, changedTopic(topic, changed.get(name), seconds));
     }
     for (const [name, topic] of changed) {
-      if (!topics.has(name) && !gone.has(name)) topics.set(name, {name, ...topic});
+      if (!topics.has(name)) topics.set(name, {name, ...topic});
     }
     const server = frame.server ? {...state.server, ...frame.server} : state.server;
     const attention = frame.attention ?? state.attention;
@@ -137,18 +142,20 @@ function takeChange(frame) {
 /** A topic after a frame. Entries that are quiet stay the same object, so nothing is drawn. */
 function changedTopic(topic, changes, seconds) {
   const next = changes ? {...topic, ...changes} : topic;
-  const flowsIn = next.rates?.appended ?? 0;
-  const flowsOut = next.rates?.acked ?? 0;
+  const written = Math.max(0, next.head_seq - topic.head_seq);
+  const removed = Math.max(0, written - (next.count - topic.count));
   const recent = {
-    in: appended(topic.recent?.in, flowsIn, seconds),
-    out: appended(topic.recent?.out, flowsOut, seconds),
+    in: appended(topic.recent?.in, written / seconds, seconds),
+    out: appended(topic.recent?.out, removed / seconds, seconds),
   };
   if (recent.in === topic.recent?.in && recent.out === topic.recent?.out) return next;
   return {...next, recent};
 }
 
+/** The last minute with some more seconds of one value; quiet topics keep their empty list. */
 function appended(values = [], value, seconds) {
-  if (value === 0 && values.length === RECENT && values.every((one) => one === 0)) return values;
-  const filled = values.length < RECENT ? [...new Array(RECENT - values.length).fill(0), ...values] : values;
-  return [...filled.slice(seconds), ...new Array(Math.min(seconds, RECENT)).fill(value)];
+  const isQuiet = values.every((one) => one === 0);
+  if (value === 0 && isQuiet) return values.length === 0 ? values : [];
+  const filled = [...new Array(RECENT - values.length).fill(0), ...values];
+  return [...filled.slice(seconds), ...new Array(seconds).fill(value)];
 }

@@ -1,6 +1,6 @@
 // Keys: single ones and sequences such as `g q`, ignored while somebody types.
 
-import {useEffect, useRef} from "./vendor/htm-preact.js";
+import {useLayoutEffect, useRef} from "./vendor/htm-preact.js";
 import {createStore, useStore} from "./store.js";
 
 const SEQUENCE_MS = 1200;
@@ -17,7 +17,8 @@ let firstAt = 0;
 export function useKeys(keys) {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  // Before the page is painted: who sees it may press a key at once.
+  useLayoutEffect(() => {
     start();
     const layer = {keys: () => latest.current};
     layers.set((all) => [...all, layer]);

@@ -7,10 +7,10 @@ import {useFeed} from "../feed.js";
 import {count, counted, rate, size} from "../format.js";
 import {useKeys} from "../keyboard.js";
 import {AttentionList} from "../parts/attention.js";
-import {Dialog} from "../parts/dialog.js";
+import {Dialog, Refusal} from "../parts/dialog.js";
 import {Empty} from "../parts/empty.js";
 import {Marks} from "../parts/marks.js";
-import {notify, notifyError} from "../parts/notices.js";
+import {notify} from "../parts/notices.js";
 import {Page} from "../parts/page.js";
 import {Sparkline} from "../parts/sparkline.js";
 import {Table} from "../parts/table.js";
@@ -26,7 +26,12 @@ const KINDS = [
 ];
 
 export default function OverviewPage() {
-  const [topics, status, attention] = useFeed((feed) => [feed.topics, feed.status, feed.attention]);
+  const [topics, status, attention, isCut] = useFeed((feed) => [
+    feed.topics,
+    feed.status,
+    feed.attention,
+    feed.truncated,
+  ]);
   const [query, setQuery] = useQuery();
   const [isCreating, setCreating] = useState(false);
   const mayCreate = useCan("admin");
@@ -44,6 +49,11 @@ export default function OverviewPage() {
           : html`
               <${Attention} entries=${attention} />
               <${Totals} topics=${all} />
+              ${isCut &&
+              html`<p class="problem">
+                The server has more topics than this page can follow: the first ${count(topics.size)} by
+                name are shown. A key with a prefix shows those of the prefix.
+              </p>`}
               <${Filter} query=${query} setQuery=${setQuery} kind=${kind} all=${all} />
               ${kind === "queue"
                 ? html`<${Queues} rows=${rows} query=${query} setQuery=${setQuery} />`
@@ -387,6 +397,7 @@ function NothingYet({isLive}) {
 function NewQueue({onClose}) {
   const [name, setName] = useState("");
   const [isLog, setLog] = useState(false);
+  const [error, setError] = useState(null);
   const create = async (event) => {
     event.preventDefault();
     try {
@@ -395,7 +406,7 @@ function NewQueue({onClose}) {
       onClose();
       navigate(link(isLog ? ["log", name] : ["queues", name]));
     } catch (error) {
-      notifyError(error, "Not created");
+      setError(error);
     }
   };
   return html`<${Dialog} title="New queue" onClose=${onClose}>
@@ -415,6 +426,7 @@ function NewQueue({onClose}) {
         records are read by any number of readers, not claimed</label
       >
       <p class="soft">Defaults are fine to begin with; all of them can be changed later.</p>
+      <${Refusal} error=${error} doing="Not created" />
       <div class="dialog-actions">
         <button type="submit" class="primary" disabled=${!name}>
           Create ${isLog ? "log" : "queue"}

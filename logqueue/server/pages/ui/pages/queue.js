@@ -30,7 +30,8 @@ export default function QueuePage({params}) {
   const live = useFeed((feed) => feed.topics.get(queue));
   const [open, setOpen] = useState(null);
   if (error?.status === 404) return html`<${NoQueue} queue=${queue} onCreated=${reload} />`;
-  if (data?.type === "log") return html`<${NotAQueue} queue=${queue} />`;
+  const type = data?.type ?? live?.type;
+  if (type === "log") return html`<${NotAQueue} queue=${queue} />`;
   const close = () => setOpen(null);
   return html`
     <${Page}
@@ -42,7 +43,7 @@ export default function QueuePage({params}) {
       <${Attention} queue=${queue} />
       ${error && html`<p class="problem" role="alert">The config is not loaded: ${error.message}</p>`}
       <${States} queue=${queue} topic=${live ?? data?.queue} />
-      <${QueueCharts} queue=${queue} />
+      ${type === "queue" && html`<${QueueCharts} queue=${queue} />`}
       <div class="columns">
         ${data && html`<${Config} config=${data.config} onEdit=${() => setOpen("config")} />`}
         <${Connections} queue=${queue} config=${data?.config} />

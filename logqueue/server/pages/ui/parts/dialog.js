@@ -6,6 +6,16 @@ import {createStore, useStore} from "../store.js";
 const FIRST = "input, select, textarea, button, a[href]";
 let lastId = 0;
 
+/**
+ * What went wrong with what a dialog was about to do; nothing while there is no error.
+ * @param {{error: Error|null, doing?: string}} props doing: "Not enqueued"
+ */
+export function Refusal({error, doing}) {
+  if (!error) return null;
+  const message = String(error.message ?? error);
+  return html`<p class="refusal" role="alert">${doing ? `${doing}: ${message}` : message}</p>`;
+}
+
 /** @param {{title: string, onClose: () => void, wide?: boolean, children: any}} props */
 export function Dialog({title, onClose, wide = false, children}) {
   const element = useRef(null);

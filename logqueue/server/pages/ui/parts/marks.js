@@ -2,19 +2,14 @@
 
 import {html} from "../vendor/htm-preact.js";
 
-const HELD_BACK = {
-  max_in_flight: "max_in_flight is reached",
-  claim_rate: "claim_rate is reached",
-};
-
 /** @param {{topic: object}} props an entry of the feed */
 export function Marks({topic}) {
   const marks = [];
   if (topic.paused) marks.push(["warn", "Paused", "Claims get no jobs until it is resumed"]);
-  if (topic.rate_limited) marks.push(["info", "Rate limited", "claim_rate holds claims back"]);
-  else if (topic.held_back && topic.held_back !== "paused") {
-    const why = HELD_BACK[topic.held_back] ?? String(topic.held_back);
-    marks.push(["info", "Limited", why]);
+  if (topic.held_back === "rate_limited") {
+    marks.push(["info", "Rate limited", "Claims get fewer jobs than there are: claim_rate is reached"]);
+  } else if (topic.held_back === "max_in_flight") {
+    marks.push(["info", "Max. in flight", "Claims get no jobs until some are acked: max_in_flight is reached"]);
   }
   if (topic.held > 0) marks.push(["warn phone-only", "Held jobs", `${topic.held} jobs are held until they are released`]);
   return marks.map(

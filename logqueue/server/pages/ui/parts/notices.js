@@ -1,6 +1,6 @@
 // Short notices of what was done or failed, with Undo where there is one.
 
-import {html, useEffect} from "../vendor/htm-preact.js";
+import {html, useEffect, useLayoutEffect, useRef} from "../vendor/htm-preact.js";
 import {createStore, useStore} from "../store.js";
 
 const SHOWN_MS = 6000;
@@ -30,10 +30,23 @@ function dismiss(id) {
   notices.set((all) => all.filter((one) => one.id !== id));
 }
 
-/** Shown once, in the shell. */
+/** Shown once, in the shell. A popover, so that a notice is above a dialog that is open. */
 export function Notices() {
   const all = useStore(notices);
-  return html`<div class="notices" role="region" aria-label="Notices" aria-live="polite">
+  const element = useRef(null);
+  useLayoutEffect(() => {
+    const {current} = element;
+    if (current.matches(":popover-open")) current.hidePopover();
+    if (all.length > 0) current.showPopover();
+  }, [all]);
+  return html`<div
+    ref=${element}
+    class="notices"
+    popover="manual"
+    role="region"
+    aria-label="Notices"
+    aria-live="polite"
+  >
     ${all.map((notice) => html`<${Notice} key=${notice.id} notice=${notice} />`)}
   </div>`;
 }

@@ -94,17 +94,18 @@ function useRowKeys({isOn, move, row, onOpen, onSelect, rowKeys = {}}) {
  * their numbers change.
  */
 function useSorted({rows, columns, sort, pinned, rowKey}) {
-  const held = useRef({isHeld: false, by: "", places: null});
+  const held = useRef({isHeld: false, by: "", places: new Map()});
   const by = `${sort?.key} ${sort?.down}`;
   const sorted = useMemo(() => {
-    const {isHeld, places} = held.current;
-    if (isHeld && places !== null && held.current.by === by) return inPlace(rows, places, rowKey);
-    return sortedRows(rows, columns, sort, pinned);
+    const keeps = held.current.isHeld && held.current.by === by;
+    if (keeps) return inPlace(rows, held.current.places, rowKey);
+    const fresh = sortedRows(rows, columns, sort, pinned);
+    held.current.places = new Map(fresh.map((row, i) => [rowKey(row), i]));
+    held.current.by = by;
+    return fresh;
   }, [rows, columns, by, pinned]);
-  held.current.by = by;
   const hold = (isHeld) => {
-    const places = isHeld ? new Map(sorted.map((row, i) => [rowKey(row), i])) : null;
-    held.current = {isHeld, by, places};
+    held.current.isHeld = isHeld;
   };
   return [sorted, hold];
 }

@@ -4,11 +4,11 @@
 import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {api, apiPath} from "../api.js";
 import {duration} from "../format.js";
-import {Dialog} from "../parts/dialog.js";
+import {Dialog, Refusal} from "../parts/dialog.js";
 import {DiffView} from "../parts/diff_view.js";
 import {checkJson, JsonEditor} from "../parts/json_editor.js";
 import {written} from "../parts/json_view.js";
-import {notify, notifyError} from "../parts/notices.js";
+import {notify} from "../parts/notices.js";
 import {patched, patchOf} from "./merge_patch.js";
 
 const FIELDS = [
@@ -39,12 +39,14 @@ export function ConfigDialog({queue, config, version, onClose, onSaved}) {
   const [step, setStep] = useState("edit");
   const [conflict, setConflict] = useState(null);
   const [isSending, setSending] = useState(false);
+  const [error, setError] = useState(null);
   const check = useMemo(() => checkJson(text), [text]);
   const after = check.error ? null : check.value;
   const patch = useMemo(() => (after ? patchOf(base.config, after) : {}), [after, base]);
   const isSame = Object.keys(patch).length === 0;
   const save = async () => {
     setSending(true);
+    setError(null);
     try {
       const path = `${apiPath("topics", queue)}?if_version=${encodeURIComponent(base.version)}`;
       const reply = await api.patch(path, patch);
@@ -53,9 +55,13 @@ export function ConfigDialog({queue, config, version, onClose, onSaved}) {
       onClose();
     } catch (error) {
       if (error.code === "config_changed" && error.detail?.config) setConflict(error.detail);
-      else notifyError(error, "Not changed");
+      else setError(error);
     }
     setSending(false);
+  };
+  const back = () => {
+    setError(null);
+    setStep("edit");
   };
   const rebase = () => {
     const present = editable(conflict.config);
@@ -70,6 +76,7 @@ export function ConfigDialog({queue, config, version, onClose, onSaved}) {
         ? html`<${Edit} text=${text} setText=${setText} check=${check} />`
         : html`<p>This will change:</p>
             <${DiffView} before=${written(base.config)} after=${written(after)} label="Change of the config" />`}
+    <${Refusal} error=${error} doing="Not changed" />
     ${!conflict &&
     html`<div class="dialog-actions">
       ${step === "edit"
@@ -81,7 +88,7 @@ export function ConfigDialog({queue, config, version, onClose, onSaved}) {
             >
               ${isSame ? "Nothing is changed" : "Review the change"}
             </button>`
-        : html`<button onClick=${() => setStep("edit")}>Back</button>
+        : html`<button onClick=${back}>Back</button>
             <button class="primary" disabled=${isSending || isSame} onClick=${save}>
               ${isSending ? "Saving…" : "Save the config"}
             </button>`}
@@ -135,17 +142,19 @@ function Field({field, value, set}) {
     if (event.target.value !== "" && Number.isSafeInteger(number) && number >= 0) set(name, number);
   };
   const onText = (event) => set(name, event.target.value.trim() || null);
-  return html`<label class="field"
-    ><span>${label}</span>
-    ${Array.isArray(kind)
-      ? html`<select value=${value ?? ""} onChange=${(event) => set(name, event.target.value || null)}>
-          ${(name === "durability" ? kind : ["", ...kind]).map(
-            (one) => html`<option key=${one} value=${one}>${one || "default"}</option>`,
-          )}
-        </select>`
-      : kind === "number"
-        ? html`<input type="number" min="0" step="1" value=${value ?? 0} onInput=${onNumber} />`
-        : html`<input value=${value ?? ""} onInput=${onText} autocomplete="off" spellcheck=${false} />`}
+  return html`<div class="field">
+    <label
+      ><span>${label}</span>
+      ${Array.isArray(kind)
+        ? html`<select value=${value ?? ""} onChange=${(event) => set(name, event.target.value || null)}>
+            ${(name === "durability" ? kind : ["", ...kind]).map(
+              (one) => html`<option key=${one} value=${one}>${one || "default"}</option>`,
+            )}
+          </select>`
+        : kind === "number"
+          ? html`<input type="number" min="0" step="1" value=${value ?? 0} onInput=${onNumber} />`
+          : html`<input value=${value ?? ""} onInput=${onText} autocomplete="off" spellcheck=${false} />`}
+    </label>
     <small class="soft">${name.endsWith("_ms") && value > 0 ? `${duration(value)}. ` : ""}${hint}</small>
-  </label>`;
+  </div>`;
 }

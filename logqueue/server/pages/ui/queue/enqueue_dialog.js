@@ -2,9 +2,9 @@
 
 import {html, useState} from "../vendor/htm-preact.js";
 import {api, apiPath, can} from "../api.js";
-import {Dialog} from "../parts/dialog.js";
+import {Dialog, Refusal} from "../parts/dialog.js";
 import {checkJson, JsonEditor} from "../parts/json_editor.js";
-import {notify, notifyError} from "../parts/notices.js";
+import {notify} from "../parts/notices.js";
 
 const UNITS = [
   ["s", 1000],
@@ -21,6 +21,7 @@ export function EnqueueDialog({queue, onClose}) {
     () => drafts.get(queue) ?? {text: "{\n  \n}", tag: "", key: "", delay: "", unit: "s", times: "1"},
   );
   const [isSending, setSending] = useState(false);
+  const [error, setError] = useState(null);
   const change = (changes) => {
     const next = {...draft, ...changes};
     drafts.set(queue, next);
@@ -33,14 +34,15 @@ export function EnqueueDialog({queue, onClose}) {
     event.preventDefault();
     if (!isValid || isSending) return;
     setSending(true);
+    setError(null);
     try {
       const reply = await api.post(apiPath("topics", queue), {records: [recordOf(draft, check.value)]});
       report(queue, reply);
       onClose();
     } catch (error) {
-      notifyError(error, "Not enqueued");
+      setError(error);
+      setSending(false);
     }
-    setSending(false);
   };
   const input = (name) => (event) => change({[name]: event.target.value});
   return html`<${Dialog} title=${`Enqueue a job in ${queue}`} wide onClose=${onClose}>
@@ -53,26 +55,39 @@ export function EnqueueDialog({queue, onClose}) {
         onChange=${(text) => change({text})}
       />
       <div class="fields">
-        <label class="field"
-          ><span>Tag</span
-          ><input value=${draft.tag} onInput=${input("tag")} autocomplete="off" spellcheck=${false} />
-          <small class="soft">To find and delete it by</small></label
-        >
-        <label class="field"
-          ><span>Key</span
-          ><input value=${draft.key} onInput=${input("key")} autocomplete="off" spellcheck=${false} />
-          <small class="soft">Replaces the waiting job with this key</small></label
-        >
-        <label class="field"
-          ><span>Delay</span>
+        <div class="field">
+          <label
+            ><span>Tag</span
+            ><input value=${draft.tag} onInput=${input("tag")} autocomplete="off" spellcheck=${false}
+          /></label>
+          <small class="soft">To find and delete it by</small>
+        </div>
+        <div class="field">
+          <label
+            ><span>Key</span
+            ><input value=${draft.key} onInput=${input("key")} autocomplete="off" spellcheck=${false}
+          /></label>
+          <small class="soft">Replaces the waiting job with this key</small>
+        </div>
+        <div class="field">
+          <label for="enqueue-delay"><span>Delay</span></label>
           <span class="joined"
-            ><input type="number" min="0" step="any" placeholder="0" value=${draft.delay} onInput=${input("delay")}
+            ><input
+              id="enqueue-delay"
+              type="number"
+              min="0"
+              step="any"
+              placeholder="0"
+              value=${draft.delay}
+              onInput=${input("delay")}
             /><select aria-label="Unit of the delay" value=${draft.unit} onChange=${input("unit")}>
               ${UNITS.map(([name]) => html`<option key=${name} value=${name}>${name}</option>`)}
             </select></span
-          ><small class="soft">Not claimable before</small></label
-        >
+          >
+          <small class="soft">Not claimable before</small>
+        </div>
       </div>
+      <${Refusal} error=${error} doing="Not enqueued" />
       <div class="dialog-actions">
         <button type="button" onClick=${onClose}>Cancel</button>
         <button type="submit" class="primary" disabled=${!isValid || isSending}>

@@ -4,8 +4,8 @@ import {html, useState} from "../vendor/htm-preact.js";
 import {api, apiPath} from "../api.js";
 import {useFeed} from "../feed.js";
 import {count, counted} from "../format.js";
-import {Dialog} from "../parts/dialog.js";
-import {notify, notifyError} from "../parts/notices.js";
+import {Dialog, Refusal} from "../parts/dialog.js";
+import {notify} from "../parts/notices.js";
 
 const STATES = [
   ["ready", "Ready"],
@@ -22,6 +22,7 @@ export function PurgeDialog({queue, onClose}) {
   const [states, setStates] = useState(["ready"]);
   const [typed, setTyped] = useState("");
   const [isSending, setSending] = useState(false);
+  const [error, setError] = useState(null);
   const total = states.reduce((sum, state) => sum + (topic?.[state] ?? 0), 0);
   const mayPurge = total > 0 && typed.trim().replaceAll(",", "") === String(total);
   const liveTotal = states.reduce((sum, state) => sum + (live?.[state] ?? 0), 0);
@@ -34,13 +35,14 @@ export function PurgeDialog({queue, onClose}) {
     event.preventDefault();
     if (!mayPurge || isSending) return;
     setSending(true);
+    setError(null);
     try {
       const reply = await api.post(apiPath("topics", queue, "purge"), {states});
       const removed = Object.values(reply.purged).reduce((sum, one) => sum + one, 0);
       notify(`${counted(removed, "job")} removed from ${queue}`);
       onClose();
     } catch (error) {
-      notifyError(error, "Not all removed");
+      setError(error);
       setSending(false);
     }
   };
@@ -69,6 +71,7 @@ export function PurgeDialog({queue, onClose}) {
           onInput=${(event) => setTyped(event.target.value)}
         />
       </label>
+      <${Refusal} error=${error} doing="Not all are removed" />
       <div class="dialog-actions">
         <button type="button" onClick=${onClose}>Keep them</button>
         <button type="submit" class="danger" disabled=${!mayPurge || isSending}>
