@@ -75,7 +75,7 @@ def test_a_refused_job_stays_as_it_was_typed(
 def test_two_editors_of_one_config(
     open_page: OpenPage, seed: Api, queue: str, problems: Problems
 ) -> None:
-    """The second one sees what the first one changed, and nobody's change is lost."""
+    """The second one sees what the first one changed, and both changes are kept."""
     problems.expect("412")
     first, second = open_page(), open_page()
     for page in (first, second):

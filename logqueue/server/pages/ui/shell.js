@@ -113,7 +113,7 @@ function ConnectionLine() {
   return html`<div class="connection" role="status">
     ${isAway &&
     html`<p>
-      <strong>The server is away</strong> since ${duration(roundedDown(Date.now() - since))}${" – "}${problem}.
+      <strong>The server has been away</strong> for ${duration(roundedDown(Date.now() - since))}${" – "}${problem}.
       ${at > 0 ? "The last numbers are shown." : ""} Trying again.
     </p>`}
   </div>`;

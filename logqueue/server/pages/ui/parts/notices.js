@@ -23,7 +23,7 @@ export function notify(text, {undo = null, kind = "ok", detail = ""} = {}) {
 export function notifyError(error, doing = "") {
   if (error?.name === "AbortError") return;
   const message = String(error?.message ?? error);
-  notify(doing ? `${doing}: ${message}` : message, {kind: "error", detail: error?.code ?? ""});
+  notify(doing ? `${doing}: ${message}` : message, {kind: "error"});
 }
 
 function dismiss(id) {
