@@ -127,10 +127,18 @@ def _add_reads(commands: Commands) -> None:
     workers = commands.add_calling(
         "workers",
         _workers,
-        "list the workers of a queue",
-        examples=("logqueue workers thumbnails",),
+        "list the workers of all queues, or of one",
+        examples=(
+            "logqueue workers",
+            "logqueue workers thumbnails",
+            "logqueue workers --node gpu-7 --jobs 100",
+        ),
     )
-    workers.add_argument("queue")
+    workers.add_argument("queue", nargs="?", help="only of this one")
+    workers.add_argument("--node", help="only this worker, over all queues")
+    workers.add_argument(
+        "--jobs", type=natural, metavar="N", help="also list up to N jobs in hand of each worker"
+    )
 
 
 # -- leasing and settling ------------------------------------------------------------------------
@@ -386,6 +394,8 @@ def _job(arguments: argparse.Namespace) -> int:
 
 
 def _workers(arguments: argparse.Namespace) -> int:
+    if arguments.queue is None or arguments.node is not None or arguments.jobs is not None:
+        return _all_workers(arguments)
     with connect(arguments) as client:
         found = client.workers(arguments.queue)
     if not found:
@@ -407,4 +417,53 @@ def _workers(arguments: argparse.Namespace) -> int:
             for worker in found
         ),
     )
+    return exits.OK
+
+
+def _all_workers(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        found = client.all_workers(
+            node=arguments.node, topic=arguments.queue, jobs=arguments.jobs or 0
+        ).workers
+    if not found:
+        raise NothingThere("no such worker has claimed jobs since the server started")
+    if arguments.json:
+        for worker in found:
+            output.json_line(worker)
+        return exits.OK
+    names = ("in_flight", "claimed", "acked", "nacked", "rejected", "expired")
+    numbers = [number(name.replace("_", " ")) for name in names]
+    last = (number("done/s"), TableColumn("last seen"), TableColumn("queues", is_long=True))
+    output.table(
+        (TableColumn("worker"), TableColumn("state"), *numbers, *last),
+        (
+            (
+                worker.node,
+                worker.state,
+                *(getattr(worker, name) for name in names),
+                f"{worker.acked_per_s:,.1f}",
+                output.when(worker.last_seen_ts),
+                ", ".join(part.topic for part in worker.queues),
+            )
+            for worker in found
+        ),
+    )
+    if arguments.jobs:
+        output.line("")
+        columns = ("age", "lease left", "runs")
+        output.table(
+            (TableColumn("worker"), TableColumn("queue"), number("seq"), *map(number, columns)),
+            (
+                (
+                    worker.node,
+                    job.topic,
+                    str(job.seq),
+                    output.lasting(job.age_ms),
+                    output.lasting(job.lease_left_ms),
+                    job.deliveries,
+                )
+                for worker in found
+                for job in worker.jobs
+            ),
+        )
     return exits.OK

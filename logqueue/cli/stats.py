@@ -1,15 +1,16 @@
 """`logqueue stats`: statistics of the server, its queues, or one topic, once or refreshed.
 
-Owns: what is shown, and rates between two looks. Must not know: how a call is made.
+Owns: what is shown. Must not know: how a call is made.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logqueue.cli import exits, output
@@ -21,9 +22,11 @@ from logqueue.cli.terminal import Redrawn, TableColumn
 
 if TYPE_CHECKING:
     from logqueue.client import Client
-    from logqueue.shapes import Health, TopicEntry, TopicState
+    from logqueue.client.live_stats import LiveStats
+    from logqueue.shapes import Health, StatsTopic, TopicEntry, TopicState
 
 EVERY_S = 2.0
+ATTENTION_SHOWN = 5
 EVERY_S_MIN = 0.1
 
 _COLUMNS = (
@@ -38,6 +41,7 @@ _COLUMNS = (
     number("oldest ready", is_optional=True),
     number("done/s", is_optional=True),
     number("dead", is_optional=True),
+    number("workers", is_optional=True),
     TableColumn("state", is_optional=True),
 )
 
@@ -48,7 +52,8 @@ def add_to(commands: Commands) -> None:
         "stats",
         _stats,
         "show statistics of the server, its queues, or one topic",
-        more="Rates are measured between two refreshes, so they need --watch.",
+        more="--watch follows the live feed of the server: it also shows rates, means of the last "
+        "10 seconds, and what needs attention.",
         examples=(
             "logqueue stats",
             "logqueue stats thumbnails",
@@ -76,11 +81,10 @@ def _stats(arguments: argparse.Namespace) -> int:
             _repeat(arguments, lambda: _show_topic(client, arguments))
         elif arguments.json:
             _repeat(arguments, lambda: _show_json(client, arguments))
-        elif arguments.watch and sys.stdout.isatty():
+        elif arguments.watch:
             _watch(client, arguments)
         else:
-            before: list[StatsSnapshot] = []
-            _repeat(arguments, lambda: _show_all(client, arguments, before))
+            _show_all(client, arguments)
     return exits.OK
 
 
@@ -102,20 +106,20 @@ class StatsSnapshot:
 
     health: Health
     topics: list[TopicEntry]
-    at: float = field(default_factory=time.monotonic)
 
     @classmethod
     def at_all(cls, client: Client, arguments: argparse.Namespace) -> StatsSnapshot:
         """Look now."""
         return cls(client.health(), [*client.topics(prefix=arguments.prefix)])
 
-    def summary(self) -> str:
-        """The server in one line."""
-        topics = output.count_of(len(self.topics), "topic")
-        records = output.count_of(sum(entry.count for entry in self.topics), "record")
-        size = output.size(sum(entry.bytes for entry in self.topics))
-        up = output.lasting(self.health.uptime_ms)
-        return f"logqueue {self.health.version}, up {up}: {topics}, {records}, {size}"
+
+def _summary(version: str, uptime_ms: int, topics: Iterable[TopicEntry | StatsTopic]) -> str:
+    """The server in one line."""
+    known = [*topics]
+    count = output.count_of(len(known), "topic")
+    records = output.count_of(sum(entry.count for entry in known), "record")
+    size = output.size(sum(entry.bytes for entry in known))
+    return f"logqueue {version}, up {output.lasting(uptime_ms)}: {count}, {records}, {size}"
 
 
 def _show_json(client: Client, arguments: argparse.Namespace) -> None:
@@ -123,50 +127,106 @@ def _show_json(client: Client, arguments: argparse.Namespace) -> None:
     output.json_line({"server": snapshot.health, "topics": snapshot.topics}, at_once=True)
 
 
-def _show_all(client: Client, arguments: argparse.Namespace, before: list[StatsSnapshot]) -> None:
+def _show_all(client: Client, arguments: argparse.Namespace) -> None:
     snapshot = StatsSnapshot.at_all(client, arguments)
-    output.line(snapshot.summary())
+    output.line(_summary(snapshot.health.version, snapshot.health.uptime_ms, snapshot.topics))
     if snapshot.topics:
-        output.table(_COLUMNS, _rows(snapshot, before[-1] if before else None))
-    before[:] = [snapshot]
+        output.table(_COLUMNS, _rows(snapshot))
 
 
-def _watch(client: Client, arguments: argparse.Namespace) -> None:
-    """The same table, redrawn in place."""
-    drawn = Redrawn(sys.stdout)
-    before: StatsSnapshot | None = None
-    while True:
-        snapshot = StatsSnapshot.at_all(client, arguments)
-        drawn.draw([snapshot.summary(), *output.made_table(_COLUMNS, _rows(snapshot, before))])
-        before = snapshot
-        time.sleep(arguments.every)
-
-
-def _rows(snapshot: StatsSnapshot, before: StatsSnapshot | None) -> Iterator[tuple[object, ...]]:
-    earlier = {entry.topic: entry for entry in before.topics} if before is not None else {}
-    seconds = max(snapshot.at - before.at, 1e-9) if before is not None else 0.0
+def _rows(snapshot: StatsSnapshot) -> Iterator[tuple[object, ...]]:
     for entry in snapshot.topics:
-        old, queue = earlier.get(entry.topic), entry.queue
-        into = f"{(entry.head_seq - old.head_seq) / seconds:,.0f}" if old else None
+        queue = entry.queue
         if queue is None:
-            yield entry.topic, entry.count, output.size(entry.bytes), into, *(None,) * 8
+            yield entry.topic, entry.count, output.size(entry.bytes), None, *(None,) * 9
             continue
-        done = None
-        if old is not None and old.queue is not None:
-            done = f"{(queue.acked - old.queue.acked) / seconds:,.0f}"
         yield (
             entry.topic,
             entry.count,
             output.size(entry.bytes),
-            into,
+            None,
             queue.ready,
             queue.in_flight,
             queue.delayed or None,
             queue.held or None,
             output.lasting(queue.oldest_ready_ms) if queue.oldest_ready_ms else None,
-            done,
+            None,
             queue.dead_lettered or None,
+            None,
             "paused" if queue.paused else None,
+        )
+
+
+# -- the live feed -------------------------------------------------------------------------------
+
+
+class _Latest:
+    """The last event of the live feed, taken by a thread of its own: what is shown is redrawn also
+    while nothing changes but the time."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._came = threading.Event()
+        self._seen: tuple[LiveStats, float] | None = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        try:
+            for live in self._client.stats_stream():
+                self._seen = (live, time.monotonic())
+                self._came.set()
+        except BaseException as error:
+            self._error = error
+            self._came.set()
+
+    def now(self) -> tuple[LiveStats, int]:
+        """The event, and what time it is by the server's clock; waits for the first."""
+        self._came.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._seen is not None
+        live, at = self._seen
+        return live, live.at + int((time.monotonic() - at) * 1000)
+
+
+def _watch(client: Client, arguments: argparse.Namespace) -> None:
+    """A table of the live feed, on a terminal redrawn in place."""
+    drawn = Redrawn(sys.stdout) if sys.stdout.isatty() else None
+    latest = _Latest(client)
+    while True:
+        live, now = latest.now()
+        topics = {n: t for n, t in live.topics.items() if n.startswith(arguments.prefix or "")}
+        uptime_ms = now - live.server.started_at
+        lines = [_summary(live.server.version, uptime_ms, topics.values())]
+        if topics:
+            lines += output.made_table(_COLUMNS, _live_rows(topics, now))
+        lines += [f"! {output.printable(item.text)}" for item in live.attention[:ATTENTION_SHOWN]]
+        if drawn is not None:
+            drawn.draw(lines)
+        else:
+            output.line("\n".join(lines), at_once=True)
+        time.sleep(arguments.every)
+
+
+def _live_rows(topics: dict[str, StatsTopic], now: int) -> Iterator[tuple[object, ...]]:
+    for name, topic in topics.items():
+        first = (name, topic.count, output.size(topic.bytes), f"{topic.rates.appended:,.1f}")
+        if topic.type != "queue":
+            yield *first, *(None,) * 9
+            continue
+        oldest = topic.oldest_ready_at
+        yield (
+            *first,
+            topic.ready,
+            topic.in_flight,
+            topic.delayed or None,
+            topic.held or None,
+            output.lasting(max(now - oldest, 0)) if oldest is not None else None,
+            f"{topic.rates.acked:,.1f}",
+            topic.dead or None,
+            topic.workers or None,
+            (topic.held_back or "").replace("_", " ") or ("paused" if topic.paused else None),
         )
 
 

@@ -17,6 +17,7 @@ from logqueue.client.failures import (
     Unreachable,
 )
 from logqueue.client.following import From, Interrupted, WatchFrame
+from logqueue.client.live_stats import LiveStats
 from logqueue.client.producer_calls import EpochPart
 from logqueue.client.settling import Settled
 from logqueue.client.topic_calls import ConfigFields
@@ -31,6 +32,7 @@ __all__ = [
     "From",
     "GatewayFailed",
     "Interrupted",
+    "LiveStats",
     "LostReply",
     "NewRecord",
     "Settled",

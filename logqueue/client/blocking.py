@@ -23,6 +23,7 @@ from logqueue.client import (
     connecting,
     following,
     letter_calls,
+    live_stats,
     log_calls,
     producer_calls,
     queue_calls,
@@ -413,6 +414,7 @@ class Client(BlockingCalls):
     patch_topic = calling(topic_calls.patch_topic)
     topic = calling(topic_calls.topic)
     stats = calling(topic_calls.stats)
+    topic_history = calling(live_stats.topic_history)
     topic_page = calling(topic_calls.topic_page)
     topics = listing(topic_calls.topics)
     drop_topic = calling(topic_calls.drop_topic)
@@ -434,6 +436,7 @@ class Client(BlockingCalls):
     jobs = listing(queue_calls.jobs)
     workers = calling(queue_calls.workers)
     change_jobs = calling(queue_calls.change_jobs)
+    all_workers = calling(live_stats.all_workers)
     cancel = calling(queue_calls.cancel)
     cancel_key = calling(queue_calls.cancel_key)
     purge = calling(queue_calls.purge)
@@ -457,6 +460,7 @@ class Client(BlockingCalls):
     routers = listing(server_calls.routers)
     drop_router = calling(server_calls.drop_router)
 
+    stats_stream = streaming(live_stats.stats_stream)
     health = calling(server_calls.health)
     ready = calling(server_calls.ready)
     metrics = calling(server_calls.metrics)

@@ -39,9 +39,11 @@ from logqueue.shapes import (
     SegmentPage,
     SeqAt,
     ServerState,
+    ServerWorkerList,
     Staged,
     TopicDropped,
     TopicEnsured,
+    TopicHistory,
     TopicPage,
     TopicPut,
     TopicState,
@@ -100,6 +102,9 @@ WATCH = Endpoint("GET", "/v0/watch/*", bytes)
 LIST_OPERATIONS = Endpoint("GET", "/v0/operations", BackgroundList)
 GET_OPERATION = Endpoint("GET", "/v0/operations/*", BackgroundReply)
 STOP_OPERATION = Endpoint("DELETE", "/v0/operations/*", BackgroundReply)
+STATS_STREAM = Endpoint("GET", "/v0/stats/stream", bytes)
+TOPIC_HISTORY = Endpoint("GET", "/v0/topics/*/history", TopicHistory)
+LIST_ALL_WORKERS = Endpoint("GET", "/v0/workers", ServerWorkerList)
 HEALTH = Endpoint("GET", "/v0/health", Health)
 READY = Endpoint("GET", "/v0/ready", Ready)
 METRICS = Endpoint("GET", "/v0/metrics", bytes)

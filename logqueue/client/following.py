@@ -194,9 +194,9 @@ class Watching(Following[WatchFrame]):
         kind = _FRAMES.get(event.event)
         if kind is None:
             if event.event == "error":
-                raise _ending(event)
+                raise ending_of(event)
             return []
-        frame = _decode(event, kind)
+        frame = decode_event(event, kind)
         self._last_id = event.id
         match frame:
             case Records():
@@ -327,10 +327,10 @@ class Working(Following[Job | Interrupted]):
     def take(self, event: ServerSentEvent) -> list[Job | Interrupted]:
         """See Following."""
         if event.event == "error":
-            raise _ending(event)
+            raise ending_of(event)
         if event.event != "job":
             return []
-        job = _decode(event, JobFrame)
+        job = decode_event(event, JobFrame)
         self._held[job.seq] = job
         return [job]
 
@@ -375,7 +375,12 @@ def work(
     return Working(queue, node, max, lease_ms)
 
 
-def _decode(event: ServerSentEvent, kind: type[T]) -> T:
+def decode_event(event: ServerSentEvent, kind: type[T]) -> T:
+    """The data of an event.
+
+    Raises:
+        UnexpectedReply: It is not such data.
+    """
     try:
         return decode(event.data, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -385,8 +390,9 @@ def _decode(event: ServerSentEvent, kind: type[T]) -> T:
         ) from error
 
 
-def _ending(event: ServerSentEvent) -> LogqueueError:
-    failure = _decode(event, StreamError)
+def ending_of(event: ServerSentEvent) -> LogqueueError:
+    """Why the server ended a stream, by its last event."""
+    failure = decode_event(event, StreamError)
     text = failure.message or failure.error or "the server ended the stream"
     if failure.code == "server_shutting_down":
         return ShuttingDown(text)

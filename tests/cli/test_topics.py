@@ -114,14 +114,14 @@ def test_stats_of_all_and_of_one(client: Client, queue: str, cli: Cli) -> None:
 def test_stats_are_watched_with_rates(shell: Shell, client: Client, queue: str) -> None:
     process = shell.start("stats", "--prefix", queue, "--watch", "--every", "100ms")
     assert process.stdout is not None
-    shown: list[list[str]] = []
-    while len(shown) < 3:
+    client.append(queue, [1, 2], create=True, config={"type": "queue"})
+    shown: list[str] = []
+    while not shown:
         line = process.stdout.readline().decode().split()
-        if line and line[0] == queue:
-            client.append(queue, [1], create=True)
-            shown.append(line)
-    # A first look has no rate; the later ones do, between size and ready.
-    assert len(shown[1]) > len(shown[0])
+        if line and line[0] == queue and line[4] != "0.0":
+            shown = line
+    # Its records, size, and rate; the jobs that are ready.
+    assert (shown[1], shown[4], shown[5]) == ("2", "0.2", "2")
 
 
 def test_routers_are_made_listed_and_deleted(client: Client, topic: str, cli: Cli) -> None:
