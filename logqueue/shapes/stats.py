@@ -127,14 +127,14 @@ class StatsAttention(msgspec.Struct, frozen=True, kw_only=True):
         topic: None for the server.
         code: What it is, for programs.
         text: The same in a sentence.
-        since: Since when, as far as the server knows.
+        since: Since when; null where that was before the first viewer of the feed came.
     """
 
     severity: Literal["bad", "warn"]
     topic: str | None
     code: str
     text: str
-    since: int
+    since: int | None
 
 
 class StatsKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,14 +34,15 @@ class AttentionItem(NamedTuple):
     Attributes:
         topic: The topic it is about; None for the server.
         code: What it is, for programs.
-        since: Since when, ms since the epoch; 0 where only the caller can know.
+        since: Since when, ms since the epoch; 0 where only the caller can know, None where it is
+            unknown.
     """
 
     severity: Severity
     topic: str | None
     code: str
     text: str
-    since: int
+    since: int | None
 
 
 class TopicSigns(NamedTuple):

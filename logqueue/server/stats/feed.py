@@ -80,7 +80,7 @@ class StatsFeed:
         self._groups: dict[tuple[str, ...], ViewerGroup] = {}
         self._entries: dict[int, FeedEntry] = {}
         self._crew = Crew()
-        self._since: dict[tuple[str | None, str], int] = {}
+        self._since: dict[tuple[str | None, str], int | None] = {}
         self._records = LiveRecords()
         self._dispatcher: Dispatcher | None = None
         self._state: State | None = None
@@ -432,11 +432,11 @@ class StatsFeed:
                     found += attention.of_topic(signs, started_at, now)
             await asyncio.sleep(0)
         found += [attention.of_dead_letters(name, *letters[name]) for name in letters]
-        return attention.in_order(self._with_since(found))
+        return attention.in_order(self._with_since(found, is_first=not group.is_whole))
 
-    def _with_since(self, items: list[AttentionItem]) -> list[AttentionItem]:
-        """What begins when it is first seen, began then."""
-        now = self._clock.now_ms()
+    def _with_since(self, items: list[AttentionItem], *, is_first: bool) -> list[AttentionItem]:
+        """What is seen to begin, began then; when it was there at the first look, is unknown."""
+        now = None if is_first else self._clock.now_ms()
         since = self._since
         if len(since) > 2 * TOPICS_MAX:
             since.clear()

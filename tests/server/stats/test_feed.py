@@ -201,6 +201,29 @@ def test_copies_and_dead_letters_are_counted_where_they_arrive(server: Memory) -
     assert viewer.server["health"] == "attention"
 
 
+def test_attention_says_since_when_only_where_that_is_known(server: Memory) -> None:
+    """What the first viewer finds may be hours old; what begins under its eyes is not."""
+    server.queue("q", max_deliveries=1, on_exhausted="hold")
+    server.queue("later", max_deliveries=1, on_exhausted="hold")
+    for queue in ("q", "later"):
+        server.call("POST", f"topics/{queue}", {"records": [{"data": 1}]})
+    fail(server, "q")
+    viewer = view(server)
+    assert [(item["topic"], item["since"]) for item in viewer.attention] == [("q", None)]
+    fail(server, "later")
+    server.wait(1.1)
+    viewer.read()
+    since = {item["topic"]: item["since"] for item in viewer.attention}
+    assert since == {"q": None, "later": viewer.last["at"]}
+
+
+def fail(server: Memory, queue: str) -> None:
+    """Have a worker claim the job of a queue, fail, and ask for more."""
+    server.call("POST", f"topics/{queue}/claim", {"node": "w"})
+    server.call("POST", f"topics/{queue}/nack", {"node": "w", "seqs": [1]})
+    server.call("POST", f"topics/{queue}/claim", {"node": "w"})
+
+
 def test_attention_comes_and_goes(server: Memory) -> None:
     server.queue("payments")
     server.append(1, topic="payments")

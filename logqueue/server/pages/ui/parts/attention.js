@@ -7,7 +7,7 @@ import {Time} from "./time.js";
 
 const SHOWN = 5;
 
-/** @param {{entries: {severity: "bad"|"warn", topic: string|null, code: string, text: string, since: number}[]}} props */
+/** @param {{entries: {severity: "bad"|"warn", topic: string|null, code: string, text: string, since: number|null}[]}} props */
 export function AttentionList({entries}) {
   const [isAll, setAll] = useState(false);
   const shown = isAll ? entries : entries.slice(0, SHOWN);
@@ -17,7 +17,7 @@ export function AttentionList({entries}) {
         (entry) => html`<li key=${`${entry.code} ${entry.topic}`}>
           <span class=${`mark ${entry.severity}`}>${entry.severity === "bad" ? "Problem" : "Warning"}</span>
           <a href=${placeOf(entry)}><bdi>${entry.text}</bdi></a>
-          <span class="soft since"><${Time} at=${entry.since} /></span>
+          <span class="soft since">${entry.since !== null && html`<${Time} at=${entry.since} />`}</span>
         </li>`,
       )}
     </ul>
