@@ -4,7 +4,10 @@ import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
 import {createStore, stored, useStore} from "./store.js";
 
 const key = stored("sessionStorage", "logqueue.key", null);
-const SCOPES = createStore(null);
+const SCOPES_LATE_MS = 5000;
+/** Undefined until the feed says what the key may do; null: everything. */
+const scopes = createStore(undefined);
+const declined = createStore(false);
 let asking = null;
 let askForKey = null;
 
@@ -29,6 +32,17 @@ export function hasKey() {
   return key.get() !== null;
 }
 
+/** Whether the server wants a key and the viewer has closed the question. Draws when it changes. */
+export function useDeclined() {
+  return useStore(declined);
+}
+
+/** Ask for the key again, and load the page again with it. */
+export async function askAgain() {
+  declined.set(false);
+  if ((await keyFromUser(null)) !== null) location.reload();
+}
+
 /** Forget the key and start over. */
 export function forgetKey() {
   key.set(null);
@@ -37,19 +51,26 @@ export function forgetKey() {
 
 /** What the key may do, as the feed says it: null for a server without keys. */
 export function setScopes(known) {
-  const before = SCOPES.get();
-  if (JSON.stringify(before) !== JSON.stringify(known)) SCOPES.set(known);
+  if (JSON.stringify(scopes.get()) !== JSON.stringify(known)) scopes.set(known);
 }
+
+/** Draws again when it becomes known what the key may do. */
+export function useScopes() {
+  return useStore(scopes);
+}
+
+// Without a feed, behind a proxy that holds streams back, the server still refuses what it must.
+setTimeout(() => scopes.get() === undefined && scopes.set(null), SCOPES_LATE_MS);
 
 /** Whether the key has a scope: "read", "write", "delete" or "admin". */
 export function can(scope) {
-  const known = SCOPES.get();
-  return known === null || known.scopes.includes(scope);
+  const known = scopes.get();
+  return known === null || (known !== undefined && known.scopes.includes(scope));
 }
 
 /** `can`, drawn again when the key changes. */
 export function useCan(scope) {
-  useStore(SCOPES);
+  useScopes();
   return can(scope);
 }
 
@@ -95,7 +116,7 @@ async function send(method, path, body, {signal, headers = {}} = {}) {
     const response = await fetchOnce(method, path, body, headers, used, signal);
     if (response.ok) return response;
     const error = await errorOf(response);
-    if (error.status !== 401 || askForKey === null) throw error;
+    if (error.status !== 401 || askForKey === null || declined.get()) throw error;
     if (used === key.get()) {
       const given = await keyFromUser(used === null ? null : "The server does not know this key.");
       if (given === null) throw error;
@@ -139,6 +160,7 @@ function keyFromUser(message) {
   asking ??= askForKey(message).then((given) => {
     asking = null;
     if (given !== null) key.set(given);
+    declined.set(given === null);
     return given;
   });
   return asking;

@@ -1,7 +1,7 @@
 // The frame around every page: navigation, health, keys, dialogs, notices.
 
 import {html, useEffect, useErrorBoundary, useRef, useState} from "./vendor/htm-preact.js";
-import {forgetKey, hasKey} from "./api.js";
+import {askAgain, forgetKey, hasKey, useDeclined, useScopes} from "./api.js";
 import {useNow} from "./clock.js";
 import {useFeed} from "./feed.js";
 import {duration} from "./format.js";
@@ -108,7 +108,13 @@ function ConnectionLine() {
     feed.problem,
     feed.at,
   ]);
+  const wantsKey = useDeclined();
   useNow();
+  if (wantsKey) {
+    return html`<div class="connection" role="status">
+      <p>This server asks for an API key. <button class="small" onClick=${askAgain}>Enter a key</button></p>
+    </div>`;
+  }
   const isAway = status === "lost" && Date.now() - since > 1200;
   return html`<div class="connection" role="status">
     ${isAway &&
@@ -146,6 +152,7 @@ function CurrentPage({route}) {
 }
 
 function Guarded({Shown, params}) {
+  useScopes();
   const [error, reset] = useErrorBoundary((problem) => console.error(problem));
   if (error) return html`<${Broken} error=${error} onRetry=${reset} />`;
   return html`<${Shown} params=${params} />`;

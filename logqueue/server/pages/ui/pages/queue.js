@@ -30,6 +30,7 @@ export default function QueuePage({params}) {
   const live = useFeed((feed) => feed.topics.get(queue));
   const [open, setOpen] = useState(null);
   if (error?.status === 404) return html`<${NoQueue} queue=${queue} onCreated=${reload} />`;
+  if (error?.status === 403) return html`<${NotAllowed} queue=${queue} error=${error} />`;
   const type = data?.type ?? live?.type;
   if (type === "log") return html`<${NotAQueue} queue=${queue} />`;
   const close = () => setOpen(null);
@@ -202,9 +203,13 @@ function Connections({queue, config}) {
   </section>`;
 }
 
+/** What replies show in place of a name outside the prefixes of the key. */
+const HIDDEN = "<hidden>";
+
 function TopicLink({name}) {
   const topic = useFeed((feed) => feed.topics.get(name));
   const url = link(topic?.type === "queue" ? ["queues", name] : ["log", name]);
+  if (name === HIDDEN) return html`<span class="soft">a topic that this key may not see</span>`;
   if (topic === undefined) return html`<bdi>${name}</bdi> <span class="soft">(does not exist yet)</span>`;
   return html`<a href=${url}><bdi>${name}</bdi></a>`;
 }
@@ -213,6 +218,14 @@ function NotAQueue({queue}) {
   return html`<${Page} title=${queue} crumbs=${CRUMBS}>
     <${Empty} text="This topic is a log, not a queue: its records are read, not claimed.">
       <a class="button" href=${link(["log", queue])}>Show its records</a>
+    <//>
+  <//>`;
+}
+
+function NotAllowed({queue, error}) {
+  return html`<${Page} title=${queue} crumbs=${CRUMBS}>
+    <${Empty} text=${`The server refused: ${error.message}.`}>
+      <a class="button" href=${link([])}>Show the queues of this key</a>
     <//>
   <//>`;
 }

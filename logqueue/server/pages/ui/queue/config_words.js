@@ -3,10 +3,11 @@
 import {count, counted, duration, size} from "../format.js";
 
 /**
- * @param {object} config as the API shows it
+ * @param {object} shown the config as the API shows it
  * @returns {[string, string][]} a subject and a sentence for each
  */
-export function configInWords(config) {
+export function configInWords(shown) {
+  const config = {...shown, dead_letter: named(shown.dead_letter), archive: named(shown.archive)};
   const found = [
     ["Leases", leases(config)],
     ["Failures", failures(config)],
@@ -17,6 +18,11 @@ export function configInWords(config) {
     ["Finished jobs", archive(config)],
   ];
   return found.filter(([, sentence]) => sentence);
+}
+
+/** A name that the key may not see is not shown as one. */
+function named(topic) {
+  return topic === "<hidden>" ? "a topic that this key may not see" : topic;
 }
 
 function leases({lease_ms: lease, leases_durable: durable, claim_jitter_ms: jitter}) {
