@@ -3,9 +3,10 @@
 Owns: what the meta of a dead letter says, the pattern of an error, and the filter of those who move
 or drop some. Changes nothing. Must not know: commands, how a dead letter is made.
 
-Errors that differ in numbers and identifiers only have one *pattern*: each run of letters and
-digits with four digits or more, or with a digit among eight or more hexadecimal ones, is `*` there.
-`no user 81234` and `no user 99120` are both `no user *`; `status 502` stays as it is.
+Errors that differ in numbers and identifiers only have one *pattern*: each number is `*` there, and
+so is each identifier with four digits or more, or of eight hexadecimal digits or more. Codes stay:
+numbers from 100 to 599, and numbers behind capitals. `no user 81234` and `no user 7` are both
+`no user *`; `status 502` and `ORA-00942` stay as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ PATTERN_CHARS_MAX = 300
 """Characters of an error that its pattern is made of."""
 
 _VARYING = re.compile(
-    r"\b(?:0x[0-9a-fA-F]+|(?=[0-9a-fA-F-]*[0-9])[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]+)*"
+    r"\b(?:(?P<code>[A-Z]{1,6}-?[0-9]{1,6}|[1-5][0-9][0-9])|[0-9]+|0x[0-9a-fA-F]+"
+    r"|(?=[0-9a-fA-F-]*[0-9])[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]+)*"
     r"|(?=(?:[A-Za-z_]*[0-9]){4})[A-Za-z_0-9]+)\b",
     re.ASCII,
 )
@@ -56,7 +58,11 @@ def letter_meta(meta: bytes) -> LetterMeta:
 
 def error_pattern(error: str) -> str:
     """An error with `*` for what differs between errors of one kind; cut where it is long."""
-    return _VARYING.sub("*", error[:PATTERN_CHARS_MAX])
+    return _VARYING.sub(_kept_or_starred, error[:PATTERN_CHARS_MAX])
+
+
+def _kept_or_starred(found: re.Match[str]) -> str:
+    return found["code"] or "*"
 
 
 class LetterFilter(NamedTuple):

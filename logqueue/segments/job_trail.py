@@ -225,7 +225,8 @@ class JobTrail(ev.RecordVisitor):
             copies = _CopyFinder(self._name, self._seq)
             other.visit_records(copies)
             if copies.found:
-                return self._place(other.topic, copies.found)
+                place = self._place(other.topic, copies.found)
+                return place if copies.error is None else {**place, "error": copies.error}
         if step == "redriven":
             return self._redriven_to(event)
         return {}
@@ -251,6 +252,7 @@ class _CopyFinder(ev.RecordVisitor):
 
     def __init__(self, name: str, seq: int) -> None:
         self.found = 0
+        self.error: str | None = None
         self._name = name
         self._needle = b'_src_seq":"%d"' % seq
         self._seq = seq
@@ -262,6 +264,7 @@ class _CopyFinder(ev.RecordVisitor):
         for place, meta in enumerate(BlockView(block).column(META) or ()):
             if self._needle in meta and copied_from(meta) == (self._name, self._seq):
                 self.found = first_seq + place
+                self.error = _error_in(meta)
                 return
 
 
@@ -292,6 +295,13 @@ def copied_from(meta: bytes) -> tuple[str, int] | None:
             if name.startswith(b'"') and number.isdigit():
                 return read_string(name), int(number)
     return None
+
+
+def _error_in(meta: bytes) -> str | None:
+    """The last error that a dead letter has."""
+    error = _metas.decode(meta).get("$dead_letter_error")
+    text = bytes(error) if error is not None else b""
+    return read_string(text) if text.startswith(b'"') else None
 
 
 # -- entries ---------------------------------------------------------------------------------------

@@ -171,10 +171,15 @@ class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the copy of a job is that has ended."""
+    """Where the copy of a job is that has ended.
+
+    Attributes:
+        exists: Whether it is still there.
+    """
 
     topic: str
     seq: int
+    exists: bool = True
 
 
 class ShownJob(JobView, frozen=True, kw_only=True):

@@ -200,13 +200,16 @@ def test_a_job_that_has_ended_is_still_explained(api: Api, queue: str) -> None:
     ok(api.reject(queue, [2], "w", error="bad"))
     done = ok(api.job(queue, 1))
     assert (done["job"]["state"], done["job"]["data"]) == ("acked", {"a": 1})
-    assert done["copy"] == {"topic": f"{queue}.done", "seq": 1}
+    assert done["copy"] == {"topic": f"{queue}.done", "seq": 1, "exists": True}
     assert [step["event"] for step in done["timeline"]] == ["appended", "claimed", "acked"]
     assert done["why"]["code"] == "ended"
     assert done["why"]["text"].startswith("Done: acked by w ")
     dead = ok(api.job(queue, 2))
     assert (dead["job"]["state"], dead["copy"]["topic"]) == ("dead_lettered", f"{queue}.dead")
-    refused(api.job(queue, 3), 404, "not_found")
+    assert dead["job"]["last_error"] == "bad"
+    ok(api.post(f"{queue}.dead", "redrive", seqs=[1]))
+    assert ok(api.job(queue, 2))["copy"]["exists"] is False
+    refused(api.job(queue, 4), 404, "not_found")
 
 
 @pytest.mark.parametrize("seq", ["x", "-1", "1.0", "1e0", str(2**64), "%31%00", "a%2Fb"])

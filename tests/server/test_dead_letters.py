@@ -180,7 +180,10 @@ def test_letters_without_end_are_counted_only(
     ("error", "pattern"),
     [
         ("status 502", "status 502"),
-        ("timeout after 30 s", "timeout after 30 s"),
+        ("timeout after 30 s (attempt 2)", "timeout after * s (attempt *)"),
+        ("ORA-00942: no table", "ORA-00942: no table"),
+        ("E1234 line 81:5", "E1234 line *:*"),
+        ("code 999", "code *"),
         ("no user 81234", "no user *"),
         ("order-1234567 missing", "order-* missing"),
         ("id 550e8400-e29b-41d4-a716-446655440000 gone", "id * gone"),

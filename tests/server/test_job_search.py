@@ -94,6 +94,7 @@ def test_a_dead_letter_and_its_way_back(world: World) -> None:
     world.redrive(seqs=[2])
     assert life(world, 2)[-1] == {
         "event": "dead_lettered", "node": "w", "reason": "rejected", "topic": "letters", "seq": 2,
+        "error": "bad",
     }  # fmt: skip
     assert life(world, 3) == [
         {"event": "appended", "reason": "redriven", "topic": "letters", "seq": 2}

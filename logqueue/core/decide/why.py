@@ -254,8 +254,13 @@ def _expires(job: JobSummary, now: int, due: int = 0) -> str:
 def _error_of(job: JobSummary) -> str:
     if not job.error:
         return ""
-    text = " ".join(job.error[: ERROR_SHOWN_MAX + 1].split())
-    return f" ({text[:ERROR_SHOWN_MAX] + '…' if len(job.error) > ERROR_SHOWN_MAX else text})"
+    return f" ({first_line(job.error)})"
+
+
+def first_line(error: str) -> str:
+    """The beginning of an error, in one line."""
+    text = " ".join(error[: ERROR_SHOWN_MAX + 1].split())
+    return text if len(error) <= ERROR_SHOWN_MAX else f"{text[:ERROR_SHOWN_MAX]}…"
 
 
 def _count(number: int, one: str, many: str) -> str:

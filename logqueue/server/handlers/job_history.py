@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logqueue.api import replies
-from logqueue.core.decide.why import Why, WorkersSeen, explain, lasting
+from logqueue.core.decide.why import Why, WorkersSeen, explain, first_line, lasting
 from logqueue.core.job_views import JobSummary, describe_job
 from logqueue.core.queue_topic import QueueTopic
+from logqueue.core.topic import Topic
 from logqueue.errors import NotFound, quoted
 from logqueue.segments.job_trail import Entry, JobTrail, lease_steps
 from logqueue.server.engine.background import leases_flushed
@@ -35,6 +36,13 @@ _ENDED = {
     "redriven": "Moved back by a redrive",
     "deleted": "Deleted",
     "gone": "No longer in the queue; the log does not say how it ended",
+}
+
+
+_REASONS = {
+    "max_deliveries": " after all its deliveries",
+    "rejected": ", which rejected it,",
+    "expired": " past its time to live",
 }
 
 
@@ -81,7 +89,11 @@ async def read_job(
     await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
     entries = trail.entries(job is not None and job.state == "in_flight", now)
     if job is None:
-        return _ended(topic, seq, trail, entries, search.is_whole, now, shown)
+        members = _ended(topic, seq, trail, entries, search.is_whole, now, shown)
+        if "copy" in members:
+            copy: Topic | None = engine.state.topics.get(members["copy"]["topic"])
+            members["copy"]["exists"] = copy is not None and copy.holds(members["copy"]["seq"])
+        return members
     claims = [entry for entry in entries if entry["event"] == "claimed"]
     why = _why(service, dispatcher, topic, job, now, claims, shown)
     knows_all = len(claims) >= job.deliveries
@@ -203,6 +215,8 @@ def _ended(
         if written.key:
             job["$key"] = replies.raw(written.key)
     job |= {"state": state, "deliveries": claims}
+    if "error" in last:
+        job["last_error"] = last["error"]
     job["age_ms"] = max(now - written.ts, 0) if written is not None else 0
     if written is not None:
         job["data"] = replies.raw(written.data)
@@ -226,9 +240,11 @@ def _ending_text(state: str, last: Entry, now: int) -> str:
     if last.get("node"):
         text += f" by {last['node']}"
     if last.get("reason"):
-        text += f" ({last['reason']})"
+        text += _REASONS.get(last["reason"], "")
     if last:
         text += f" {lasting(max(now - last['at'], 0))} ago"
     if "seq" in last and "topic" in last:
-        text += f"; it is in {last['topic']} as {last['seq']}"
+        text += f", to {last['topic']} as {last['seq']}"
+    if last.get("error"):
+        text += f": {first_line(last['error'])}"
     return text + "."

@@ -1,8 +1,263 @@
-// Job.
+// One job: why it is not running, what it holds, its whole life, and what can be done.
 
-import {html} from "../vendor/htm-preact.js";
+import {html, useState} from "../vendor/htm-preact.js";
+import {api, apiPath, useApi, useCan} from "../api.js";
+import {useFeed} from "../feed.js";
+import {count, size} from "../format.js";
+import {EditDialog} from "../job/edit_dialog.js";
+import {Timeline} from "../job/timeline.js";
+import {TopicRecord} from "../job/topic_record.js";
+import {useKeys} from "../keyboard.js";
+import {Copy} from "../parts/copy.js";
+import {confirmDialog} from "../parts/dialog.js";
+import {Empty} from "../parts/empty.js";
+import {JsonView, written} from "../parts/json_view.js";
+import {notify, notifyError} from "../parts/notices.js";
 import {Page} from "../parts/page.js";
+import {Time} from "../parts/time.js";
+import {link, navigate} from "../router.js";
+
+const EVERY_MS = 3000;
+const EVERY_LARGE_MS = 30_000;
+const LARGE = 100_000;
+
+const LIVE = ["ready", "delayed", "in_flight", "held"];
+const STATES = {
+  ready: ["Ready", "ok"],
+  delayed: ["Delayed", "info"],
+  in_flight: ["In flight", "info"],
+  held: ["On hold", "warn"],
+  acked: ["Done", "ok"],
+  dead_lettered: ["Dead", "bad"],
+  rejected: ["Rejected", "bad"],
+  expired: ["Expired", "bad"],
+  dropped: ["Dropped", "bad"],
+};
+
+/** Reasons that somebody should look at. */
+const KINDS = {
+  ready_no_worker: "bad",
+  lease_expired: "warn",
+  paused: "warn",
+  held: "warn",
+  exhausted: "bad",
+  backoff: "warn",
+  rate_limited: "warn",
+  max_in_flight: "warn",
+  expiring: "warn",
+  superseded: "warn",
+  read_only: "bad",
+};
 
 export default function JobPage({params}) {
-  return html`<${Page} title="Job"><p class="soft">This page is not there yet.</p><//>`;
+  const {queue, seq} = params;
+  const [wait, setWait] = useState(EVERY_MS);
+  const {data, error, loading, reload} = useApi(apiPath("topics", queue, "jobs", seq), {every: wait});
+  const [isEditing, setEditing] = useState(false);
+  const crumbs = [
+    ["Queues", link([])],
+    [queue, link(["queues", queue])],
+    ["Jobs", link(["queues", queue, "jobs"])],
+  ];
+  const title = `Job ${seq}`;
+  if (data === null) {
+    return html`<${Page} title=${title} crumbs=${crumbs}><${Nothing} queue=${queue} seq=${seq} error=${error} loading=${loading} /><//>`;
+  }
+  const {job} = data;
+  const isLive = LIVE.includes(job.state);
+  const every = !isLive || written(job.data).length > LARGE ? EVERY_LARGE_MS : EVERY_MS;
+  if (every !== wait) setWait(every);
+  const letter = job.state === "dead_lettered" && data.copy?.exists !== false ? (data.copy ?? null) : null;
+  const actions = html`<${Actions}
+    queue=${queue}
+    job=${job}
+    letter=${letter}
+    onEdit=${() => setEditing(true)}
+    reload=${reload}
+  />`;
+  return html`<${Page} title=${title} crumbs=${crumbs} actions=${actions}>
+    <${Why} data=${data} />
+    ${error && html`<p class="problem" role="alert">Not up to date: ${error.message}</p>`}
+    <div class="job-columns">
+      <div class="job-main">
+        <section class="card" aria-label="Data">
+          <div class="card-head"><h2>Data</h2></div>
+          <div class="card-body">
+            ${job.data === undefined && !isLive
+              ? html`<p class="soft">The log no longer has the data${data.copy ? "; its copy does." : "."}</p>`
+              : html`<${JsonView} value=${job.data} label="Data" limit=${LARGE} />`}
+          </div>
+        </section>
+        ${job.meta !== undefined &&
+        html`<section class="card" aria-label="Meta">
+          <div class="card-head"><h2>Meta</h2></div>
+          <div class="card-body"><${JsonView} value=${job.meta} label="Meta" /></div>
+        </section>`}
+      </div>
+      <div class="job-side">
+        <${Facts} queue=${queue} data=${data} />
+        <${Timeline} steps=${data.timeline} isComplete=${data.timeline_complete} next=${isLive ? next(data) : null} />
+      </div>
+    </div>
+    ${isEditing &&
+    html`<${EditDialog}
+      queue=${queue}
+      job=${job}
+      letter=${letter}
+      onClose=${() => setEditing(false)}
+      onSaved=${reload}
+    />`}
+  <//>`;
+}
+
+/** The one sentence that this page is opened for. */
+function Why({data}) {
+  const {job, why, copy} = data;
+  const [label, kind] = STATES[job.state] ?? [job.state.replace("_", " "), ""];
+  const tone = KINDS[why?.code] ?? (job.state === "dead_lettered" ? "bad" : "");
+  return html`<div class=${`why ${tone}`} role="status">
+    <span class=${`mark ${kind}`}>${label[0].toUpperCase() + label.slice(1)}</span>
+    <p><bdi>${why?.text ?? ""}</bdi></p>
+    ${copy &&
+    html`<span class="why-copy">${copy.exists === false
+      ? html`<span class="soft">The copy is gone: redriven, dropped or expired</span>`
+      : html`<${TopicRecord} topic=${copy.topic} seq=${copy.seq} />`}</span>`}
+  </div>`;
+}
+
+function next({job, why}) {
+  if (why?.until && job.state === "delayed") return html`Ready <${Time} at=${why.until} />`;
+  if (why?.until && job.state === "in_flight") return html`The lease ends <${Time} at=${why.until} />`;
+  return null;
+}
+
+function Facts({queue, data}) {
+  const {job} = data;
+  const config = useApi(`${apiPath("topics", queue)}?touch=false`).data?.config;
+  const most = job.max_deliveries ?? config?.max_deliveries ?? 0;
+  const given = job.given_back ? ` (${count(job.given_back)} not counted)` : "";
+  const tag = job.$tag;
+  const rows = [
+    ["Written", job.$ts > 0 && html`<${Time} at=${job.$ts} />`],
+    ["Changed", job.$updated_at && html`<${Time} at=${job.$updated_at} />`],
+    ["Deliveries", `${count(job.deliveries)}${most ? ` of ${count(most)}` : ""}${given}`],
+    ["Worker", job.node && html`<a href=${link(["workers"], {node: job.node})}><bdi>${job.node}</bdi></a>`],
+    ["Lease ends", job.deadline && html`<${Time} at=${job.deadline} />`],
+    ["Ready", job.not_before && html`<${Time} at=${job.not_before} />`],
+    ["Expires", job.expires_at && html`<${Time} at=${job.expires_at} />`],
+    ["Tag", tag !== undefined && html`<a href=${link(["queues", queue, "jobs"], {tag})}><bdi>${tag}</bdi></a>`],
+    ["Key", job.$key !== undefined && html`<bdi class="mono">${job.$key}</bdi>`],
+    ["Data", job.data !== undefined && size(new Blob([written(job.data)]).size)],
+  ];
+  return html`<section class="card" aria-label="About this job">
+    <div class="card-head">
+      <h2>About</h2>
+      <${Copy} text=${location.href} label="Copy link" />
+    </div>
+    <div class="card-body">
+      <dl class="words facts">
+        ${rows
+          .filter(([, value]) => value)
+          .map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd>${value}</dd></div>`)}
+      </dl>
+      ${job.last_error && html`<div class="last-error"><h3>Last error</h3><pre>${job.last_error}</pre></div>`}
+    </div>
+  </section>`;
+}
+
+function Actions({queue, job, letter, onEdit, reload}) {
+  const mayWrite = useCan("write");
+  const mayDelete = useCan("delete");
+  const isAdmin = useCan("admin");
+  const known = useFeed((feed) => feed.topics.get(queue));
+  const path = apiPath("topics", queue, "jobs", job.$seq);
+  const act = async (doing, work) => {
+    try {
+      await work();
+    } catch (error) {
+      notifyError(error, doing);
+    }
+    reload();
+  };
+  const retry = () => act("Not retried", async () => {
+    await api.patch(path, {retry: true});
+    notify(`Job ${job.$seq} is ready now`);
+  });
+  const changed = (action) => changeOne(queue, job.$seq, action);
+  const hold = () => act("Not held", async () => {
+    await changed("hold");
+    notify(`Job ${job.$seq} is on hold`, {undo: async () => { await changed("release"); reload(); }});
+  });
+  const giveBack = () => act("Not returned", async () => {
+    const sure = await confirmDialog({
+      title: `End the lease of job ${job.$seq}?`,
+      body: `${job.node} loses it, and it is ready for another worker at once. Do this when that worker is gone: if it is still working, the job is done twice.`,
+      confirm: "End the lease",
+      danger: true,
+    });
+    if (!sure) return;
+    await changed("return");
+    notify(`Job ${job.$seq} is ready again`);
+  });
+  const cancel = () => act("Not cancelled", async () => {
+    const inFlight = job.state === "in_flight";
+    const sure = await confirmDialog({
+      title: `Cancel job ${job.$seq}?`,
+      body: inFlight
+        ? `It is in flight: ${job.node} loses it, and what it reports is ignored. The job is removed for good.`
+        : "It is removed and never delivered. This cannot be undone.",
+      confirm: "Cancel the job",
+      keep: "Keep it",
+      danger: true,
+    });
+    if (!sure) return;
+    await api.del(`${path}${inFlight ? "?force=true" : ""}`);
+    notify(`Job ${job.$seq} cancelled`);
+  });
+  const redrive = () => act("Not redriven", async () => {
+    const reply = await api.post(apiPath("topics", letter.topic, "redrive"), {seqs: [letter.seq]});
+    if (reply.redriven === 0) throw new Error("the dead letter is no longer there, or its queue has no room");
+    notify(`Moved back to ${reply.targets[0]}`);
+  });
+  const waits = job.state === "delayed" || job.state === "held";
+  const buttons = [
+    waits && mayWrite && ["r", job.state === "held" ? "Release" : "Retry now", retry, "primary"],
+    letter && mayWrite && mayDelete && ["r", "Redrive", redrive, "primary"],
+    (waits || job.state === "ready") && mayWrite && ["e", waits ? "Change and retry…" : "Change…", onEdit, ""],
+    letter && mayWrite && mayDelete && ["e", "Redrive with other data…", onEdit, ""],
+    (job.state === "ready" || job.state === "delayed") && isAdmin && ["h", "Hold", hold, ""],
+    job.state === "in_flight" && isAdmin && ["b", "End the lease…", giveBack, ""],
+    LIVE.includes(job.state) && mayDelete && ["c", "Cancel…", cancel, "danger"],
+  ].filter(Boolean);
+  const keys = Object.fromEntries(buttons.map(([key, label, onClick]) => [key, [onClick, label.replace("…", "")]]));
+  useKeys({...keys, u: [() => navigate(link(["queues", queue, "jobs"])), "Up to the jobs"]});
+  if (known === undefined && buttons.length === 0) return null;
+  return buttons.map(
+    ([key, label, onClick, kind]) => html`<button key=${key} class=${kind} title=${`Key: ${key}`} onClick=${onClick}>${label}</button>`,
+  );
+}
+
+/** Change one job as a change of many would. */
+async function changeOne(queue, seq, action) {
+  const body = {action, filter: {seqs: [seq]}, wait: true};
+  const {operation} = await api.post(apiPath("topics", queue, "jobs", "change"), body);
+  if (operation.state === "failed") throw new Error(operation.error?.message ?? "the server failed on it");
+  if (operation.changed === 0) throw new Error("the job has changed meanwhile: look at its state");
+}
+
+function Nothing({queue, seq, error, loading}) {
+  if (loading && error === null) return html`<p class="soft" role="status">Looking for job ${seq} in the queue and in the logs…</p>`;
+  if (error?.status === 404) {
+    const text =
+      error.code === "topic_not_found"
+        ? "There is no queue with this name."
+        : `There is no job ${seq} in ${queue}, and its logs know of none: it has ended long ago, or never was.`;
+    return html`<${Empty} text=${html`<bdi>${text}</bdi>`}>
+      <div class="toolbar">
+        <a class="button" href=${link(["queues", queue, "jobs"])}>Show the jobs of this queue</a>
+        <a class="button" href=${link(["dead-letters"], {queue})}>Dead letters</a>
+      </div>
+    <//>`;
+  }
+  return html`<p class="problem" role="alert">The job is not loaded: ${error?.message}</p>`;
 }
