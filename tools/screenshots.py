@@ -29,6 +29,9 @@ DOCS = ROOT / "docs" / "dashboard"
 SETTLE_MS = 2500
 """After which charts have been drawn and the feed has been heard twice."""
 
+USEFUL = "main td, main dd, main pre"
+"""The first numbers or data, on whichever page."""
+
 
 class View(NamedTuple):
     """One way to look at a page."""
@@ -91,7 +94,7 @@ def busy_server(seconds: float) -> Iterator[DemoServer]:
 
 
 def picture(browser: Browser, url: str, view: View) -> bytes:
-    """A page as it looks, as PNG."""
+    """A page as it looks, as PNG. Prints when there was something useful on it."""
     context = browser.new_context(
         viewport={"width": view.width, "height": view.height},
         color_scheme="dark" if view.is_dark else "light",
@@ -100,8 +103,10 @@ def picture(browser: Browser, url: str, view: View) -> bytes:
     )
     try:
         page = context.new_page()
-        page.goto(url)
-        page.locator("main h1").wait_for()
+        began = time.monotonic()
+        page.goto(url, wait_until="commit")
+        page.locator(USEFUL).first.wait_for()
+        print(f"{url} {view.name}: useful after {1000 * (time.monotonic() - began):.0f} ms")
         page.wait_for_timeout(SETTLE_MS)
         return shot(page)
     finally:

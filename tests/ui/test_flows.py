@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.effort import scaled
 from tests.http.api import Api
 from tests.http.expect import ok
 from tests.http.process import ServerProcess
 from tests.ui import pages
 from tests.ui.conftest import OpenPage
 from tests.ui.problems import Problems
-
-TOPICS = scaled(300, 1000)
-
-
-def test_the_first_visit_says_what_to_do(page: Page, server: ServerProcess) -> None:
-    """On an empty server, in a browser that was only given its address."""
-    page.goto("/")
-    expect(page).to_have_url(f"{server.base_url}/ui/")
-    expect(page.get_by_text("This server has no queues yet")).to_be_visible()
-    command = page.locator("main pre").inner_text()
-    if shutil.which("curl"):
-        ran = subprocess.run(["sh", "-ec", command], capture_output=True, text=True, timeout=60)
-        assert ran.returncode == 0 and '"error"' not in ran.stdout, ran.stdout + ran.stderr
-        expect(pages.cell(page, "mails", "Ready")).to_have_text("1")
 
 
 def test_a_job_is_seen_from_its_append_to_its_end(page: Page, seed: Api) -> None:
@@ -57,25 +40,6 @@ def test_two_operators_see_what_the_other_does(open_page: OpenPage, seed: Api) -
     pages.row(other, "shared").get_by_role("button", name="Resume").click()
     expect(pages.row(one, "shared").get_by_text("Paused")).to_have_count(0)
     assert not ok(seed.state("shared"))["config"].get("paused")
-
-
-def test_many_topics(page: Page, seed: Api) -> None:
-    """Each is a row; the filter is in the address, which can be shared."""
-    for number in range(TOPICS):
-        seed.make_queue(f"many.{number:04}")
-    seed.append("many.0007", 1)
-    page.goto("/ui/")
-    expect(pages.row(page, "many.0007")).to_have_count(1)
-    page.keyboard.press("/")
-    page.keyboard.type("many.0007")
-    expect(page.get_by_role("row")).to_have_count(2)
-    assert "q=many.0007" in page.url
-    page.reload()
-    expect(pages.cell(page, "many.0007", "Ready")).to_have_text("1")
-    expect(page.get_by_role("row")).to_have_count(2)
-    for number in range(TOPICS):
-        ok(seed.delete_topic(f"many.{number:04}"))
-    expect(page.get_by_text("No queue has")).to_be_visible()
 
 
 @pytest.mark.parametrize("path", ["/ui/nothing", "/ui/queues/absent"])

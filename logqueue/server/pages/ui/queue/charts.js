@@ -50,7 +50,10 @@ function Charts({history}) {
   </div>`;
 }
 
-function seriesOf({series, step_ms: step, from}) {
+/** Without the last step, which has only begun: it would be a dip at the end of every line. */
+function seriesOf({series: all, step_ms: step, from}) {
+  const whole = ([name, values]) => [name, values?.slice(0, -1)];
+  const series = Object.fromEntries(Object.entries(all).map(whole));
   const length = series.ready?.length ?? series.appended.length;
   const times = Array.from({length}, (_, i) => from + i * step);
   const perSecond = (values) => values.map((value) => (value === null ? null : (value * 1000) / step));
