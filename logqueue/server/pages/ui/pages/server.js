@@ -1,8 +1,73 @@
-// Server.
+// Server: is it all right, what does it use, and what was slow.
 
 import {html} from "../vendor/htm-preact.js";
+import {useApi} from "../api.js";
+import {absolute, count, duration, size} from "../format.js";
+import {Empty} from "../parts/empty.js";
 import {Page} from "../parts/page.js";
+import {Age} from "../parts/time.js";
+import {Backup} from "../server_state/backup.js";
+import {Health} from "../server_state/health.js";
+import {LogLevel} from "../server_state/log_level.js";
+import {Connections, Limits, Memory, Settings, SlowRequests} from "../server_state/process.js";
+import {Copies, Disk, Durability} from "../server_state/storage.js";
 
-export default function ServerPage({params}) {
-  return html`<${Page} title="Server"><p class="soft">This page is not there yet.</p><//>`;
+const EVERY_MS = 2000;
+
+export default function ServerPage() {
+  const {data, error, reload} = useApi("/v0/server", {every: EVERY_MS});
+  return html`<${Page} title="Server">
+    ${data === null ? html`<${NotYet} error=${error} reload=${reload} />` : html`<${Server} state=${data} error=${error} reload=${reload} />`}
+  <//>`;
+}
+
+function NotYet({error, reload}) {
+  if (error === null) return html`<p class="loading">Asking the server how it is…</p>`;
+  if (error.status === 403) {
+    return html`<${Empty} text="This key may not see the server as a whole: it lacks the scope read, or is limited to some names." />`;
+  }
+  return html`<${Empty} text=${`The state of the server is not loaded: ${error.message}`}>
+    <button onClick=${reload}>Try again</button>
+  <//>`;
+}
+
+function Server({state, error, reload}) {
+  return html`<div class="server-page stack">
+    <${Health} health=${state.health} error=${error} />
+    <${Strip} state=${state} />
+    <div class="columns">
+      <div class="stack">
+        <${Disk} state=${state} />
+        <${Copies} state=${state} />
+        <${Limits} limits=${state.limits} />
+        <${Settings} settings=${state.settings} />
+      </div>
+      <div class="stack">
+        <${Memory} memory=${state.memory} />
+        <${Connections} connections=${state.connections} />
+        <${Backup} state=${state} />
+        <${LogLevel} level=${state.log_level} onChanged=${reload} />
+      </div>
+    </div>
+    <${Durability} state=${state} />
+    <${SlowRequests} requests=${state.slow_requests} from=${state.slow_from_ms} />
+  </div>`;
+}
+
+function Strip({state}) {
+  const {sync, disk, memory} = state;
+  const cells = [
+    ["Up", html`<span title=${`since ${absolute(state.started_at)}`}><${Age} since=${state.started_at} /></span>`],
+    ["Role", state.role === "none" ? state.phase : `${state.role}, ${state.phase}`],
+    ["Topics", count(state.topics)],
+    ["Records", html`<span title=${size(state.record_bytes)}>${count(state.records)}</span>`],
+    ["Memory", size(memory.resident_bytes)],
+    ["Disk free", size(disk?.free_bytes)],
+    ["Sync, 99 %", sync.p99_ms === null ? "–" : sync.p99_ms < 10 ? `${sync.p99_ms.toFixed(1)} ms` : duration(sync.p99_ms)],
+    ["Connections", count(state.connections.open)],
+    ["Version", html`<span title=${`Python ${state.python}`}>${state.version}</span>`],
+  ];
+  return html`<dl class="totals" aria-label="The server in numbers">
+    ${cells.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd>${value}</dd></div>`)}
+  </dl>`;
 }
