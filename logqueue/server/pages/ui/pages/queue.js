@@ -11,6 +11,7 @@ import {JsonView} from "../parts/json_view.js";
 import {Marks} from "../parts/marks.js";
 import {notify, notifyError} from "../parts/notices.js";
 import {Page} from "../parts/page.js";
+import {Table} from "../parts/table.js";
 import {Age} from "../parts/time.js";
 import {setPaused} from "../pausing.js";
 import {QueueCharts} from "../queue/charts.js";
@@ -21,6 +22,9 @@ import {PurgeDialog} from "../queue/purge_dialog.js";
 import {link, navigate} from "../router.js";
 
 const CONFIG_EVERY_MS = 10_000;
+const JOBS_EVERY_MS = 5000;
+const JOBS_SHOWN = 8;
+const ERROR_MAX = 200;
 const CRUMBS = [["Queues", link([])]];
 
 export default function QueuePage({params}) {
@@ -45,6 +49,7 @@ export default function QueuePage({params}) {
       ${error && html`<p class="problem" role="alert">The config is not loaded: ${error.message}</p>`}
       <${States} queue=${queue} topic=${live ?? data?.queue} />
       ${type === "queue" && html`<${QueueCharts} queue=${queue} />`}
+      ${type === "queue" && html`<${NextJobs} queue=${queue} />`}
       <div class="columns">
         ${data && html`<${Config} config=${data.config} onEdit=${() => setOpen("config")} />`}
         <${Connections} queue=${queue} config=${data?.config} />
@@ -70,7 +75,6 @@ function Actions({queue, topic, onOpen, mayEdit}) {
   const isPaused = Boolean(topic?.paused);
   const pause = () => topic && setPaused([queue], !isPaused);
   useKeys({
-    Enter: [() => navigate(link(["queues", queue, "jobs"])), "Show the jobs"],
     ...(mayWrite && {n: [() => onOpen("enqueue"), "Enqueue a job"]}),
     ...(isAdmin && {
       e: [() => mayEdit && onOpen("config"), "Edit the config"],
@@ -131,6 +135,63 @@ function States({queue, topic}) {
       </div>`,
     )}
   </dl>`;
+}
+
+/** The first jobs by seq: those that claims look at first. */
+function NextJobs({queue}) {
+  const path = `${apiPath("topics", queue, "jobs")}?data=false&limit=${JOBS_SHOWN}`;
+  const {data, error} = useApi(path, {every: JOBS_EVERY_MS});
+  const jobs = data?.jobs ?? [];
+  if (data && jobs.length === 0) return null;
+  return html`<section class="card" aria-label="Oldest jobs">
+    <div class="card-head">
+      <h2>Oldest jobs</h2>
+      <a class="button small" href=${link(["queues", queue, "jobs"])}>Show all jobs</a>
+    </div>
+    ${data
+      ? html`<div class="inset">
+          <${Table}
+            label="Oldest jobs"
+            columns=${JOB_COLUMNS}
+            rows=${jobs}
+            rowKey=${(job) => job.$seq}
+            onOpen=${(job) => navigate(link(["queues", queue, "jobs", job.$seq]))}
+          />
+        </div>`
+      : html`<p class=${`card-body ${error ? "problem" : "soft"}`}>
+          ${error ? `Not loaded: ${error.message}` : "Loading the jobs…"}
+        </p>`}
+  </section>`;
+}
+
+const STATE_KINDS = {held: "warn", in_flight: "info", ready: "ok"};
+const JOB_COLUMNS = [
+  {
+    key: "$seq",
+    label: "Seq",
+    width: "96px",
+    render: (job) => html`<span class="mono">${job.$seq}</span>`,
+  },
+  {
+    key: "state",
+    label: "State",
+    width: "96px",
+    render: (job) =>
+      html`<span class=${`mark ${STATE_KINDS[job.state] ?? ""}`}>${job.state.replace("_", " ")}</span>`,
+  },
+  {key: "age", label: "Age", width: "104px", render: (job) => html`<${Age} since=${job.$ts} />`},
+  {key: "deliveries", label: "Deliveries", align: "end", width: "90px", hideOnPhone: true},
+  {key: "tag", label: "Tag", width: "150px", hideOnPhone: true, render: (job) => html`<bdi>${job.$tag ?? ""}</bdi>`},
+  {key: "node", label: "Worker", width: "150px", hideOnPhone: true, render: (job) => html`<bdi>${job.node ?? ""}</bdi>`},
+  {
+    key: "last_error",
+    label: "Last error",
+    render: (job) => html`<bdi class="problem" title=${job.last_error}>${cut(job.last_error)}</bdi>`,
+  },
+];
+
+function cut(text = "") {
+  return text.length > ERROR_MAX ? `${text.slice(0, ERROR_MAX)}…` : text;
 }
 
 function Config({config, onEdit}) {

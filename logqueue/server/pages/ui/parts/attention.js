@@ -1,11 +1,20 @@
 // What needs attention, in words, with the place where it can be put right.
 
 import {html, useState} from "../vendor/htm-preact.js";
+import {useCan} from "../api.js";
 import {count} from "../format.js";
+import {setPaused} from "../pausing.js";
 import {link} from "../router.js";
 import {Time} from "./time.js";
 
 const SHOWN = 5;
+const LABELS = {
+  dead_letters: "Show them",
+  held: "Show them",
+  no_worker: "Show the workers",
+  expiring: "Show the workers",
+  old_job: "Show the jobs",
+};
 
 /** @param {{entries: {severity: "bad"|"warn", topic: string|null, code: string, text: string, since: number|null}[]}} props */
 export function AttentionList({entries}) {
@@ -18,6 +27,7 @@ export function AttentionList({entries}) {
           <span class=${`mark ${entry.severity}`}>${entry.severity === "bad" ? "Problem" : "Warning"}</span>
           <a href=${placeOf(entry)}><bdi>${entry.text}</bdi></a>
           <span class="soft since">${entry.since !== null && html`<${Time} at=${entry.since} />`}</span>
+          <${Remedy} entry=${entry} />
         </li>`,
       )}
     </ul>
@@ -28,11 +38,26 @@ export function AttentionList({entries}) {
   </section>`;
 }
 
+/** What puts it right, or shows what it is about. */
+function Remedy({entry}) {
+  const isAdmin = useCan("admin");
+  if (entry.code === "paused_with_jobs" && isAdmin) {
+    return html`<button class="small" onClick=${() => setPaused([entry.topic], false)}>
+      Resume<span class="hidden"> ${entry.topic}</span>
+    </button>`;
+  }
+  const label = LABELS[entry.code] ?? (entry.topic ? "Show the queue" : "Show the server");
+  return html`<a class="button small" href=${placeOf(entry)}
+    >${label}<span class="hidden"> ${entry.topic ?? ""}</span></a
+  >`;
+}
+
 /** Where an entry can be put right. */
 function placeOf({topic, code}) {
   if (topic === null || topic === undefined) return link(["server"]);
   if (code === "dead_letters") return link(["dead-letters"], {queue: topic});
   if (code === "held") return link(["queues", topic, "jobs"], {state: "held"});
   if (code === "no_worker" || code === "expiring") return link(["workers"], {queue: topic});
+  if (code === "old_job") return link(["queues", topic, "jobs"], {state: "ready"});
   return link(["queues", topic]);
 }
