@@ -28,7 +28,9 @@ class Commands:
     """Takes in commands, one after the other."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._parsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+        self._parsers = parser.add_subparsers(
+            dest="command", metavar="COMMAND", parser_class=argparse.ArgumentParser
+        )
 
     def add(
         self,

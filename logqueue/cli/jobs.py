@@ -9,12 +9,14 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, add_node, duration_ms, natural, positive
 from logqueue.cli.connection import connect, node_of
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
+from logqueue.cli.job_changes import add_filter, filter_of
 from logqueue.cli.output import TableColumn, number
 from logqueue.errors import quoted
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 WAIT_MS_MAX = 30_000
 PAUSE_S = 0.1
-STATES = ("ready", "delayed", "in_flight", "held")
 
 _JOBS_HELP = "a seq, SEQ:LEASE_ID, or - for the JSON lines of `claim --json` on stdin"
 
@@ -106,16 +107,15 @@ def _add_reads(commands: Commands) -> None:
         examples=(
             "logqueue jobs thumbnails --state held,delayed",
             "logqueue jobs thumbnails --tag 'night*' --json",
+            "logqueue jobs thumbnails --text user17@example.com --min-deliveries 2",
+            "logqueue jobs thumbnails --all --json > jobs.jsonl",
         ),
     )
     jobs.add_argument("queue")
-    jobs.add_argument(
-        "--state", metavar="STATE", help=f"one or more of {', '.join(STATES)}, with commas"
-    )
-    jobs.add_argument("--tag", help="this tag, or `abc*` for a prefix")
-    jobs.add_argument("--key", help="this key")
+    add_filter(jobs)
     jobs.add_argument("--after", type=natural, metavar="SEQ", help="only jobs after this seq")
     jobs.add_argument("--limit", "-n", type=positive, default=100, help="default: 100")
+    jobs.add_argument("--all", action="store_true", help="all of them, whatever the limit")
     job = commands.add_calling(
         "job",
         _job,
@@ -283,13 +283,12 @@ def _extend(arguments: argparse.Namespace) -> int:
 
 def _jobs(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
-        found = [*_listed(client, arguments)]
+        listed = _listed(client, arguments)
+        if arguments.json:
+            return _print_lines(arguments, listed)
+        found = [*listed]
     if not found:
         raise NothingThere(f"{arguments.queue} has no such jobs")
-    if arguments.json:
-        for job in found:
-            output.json_line(job)
-        return exits.OK
     columns = (
         number("seq"),
         TableColumn("state"),
@@ -303,25 +302,25 @@ def _jobs(arguments: argparse.Namespace) -> int:
         TableColumn("data", is_long=True),
     )
     output.table(columns, _rows(found))
-    if len(found) == arguments.limit:
+    if len(found) == arguments.limit and not arguments.all:
         output.say(f"perhaps there are more: --after {found[-1].seq}, or a higher --limit")
     return exits.OK
 
 
+def _print_lines(arguments: argparse.Namespace, listed: Iterable[JobView]) -> int:
+    """One JSON object per job, as they come: there may be more than fit into memory."""
+    count = 0
+    for job in listed:
+        output.json_line(job)
+        count += 1
+    if not count:
+        raise NothingThere(f"{arguments.queue} has no such jobs")
+    return exits.OK
+
+
 def _listed(client: Client, arguments: argparse.Namespace) -> Iterator[JobView]:
-    states = arguments.state.split(",") if arguments.state else None
-    unknown = [state for state in states or () if state not in STATES]
-    if unknown:
-        raise UsageError(f"--state: invalid state {quoted(unknown[0])}: use {', '.join(STATES)}")
-    listing = client.jobs(
-        arguments.queue,
-        state=states,
-        tag=arguments.tag,
-        key=arguments.key,
-        after=arguments.after,
-    )
-    for _, job in zip(range(arguments.limit), listing, strict=False):
-        yield job
+    listing = client.jobs(arguments.queue, **filter_of(arguments), after=arguments.after)
+    yield from listing if arguments.all else islice(listing, arguments.limit)
 
 
 def _rows(found: Iterable[JobView]) -> Iterator[tuple[object, ...]]:

@@ -11,12 +11,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from logqueue import extras
 from logqueue.cli import (
     completion,
     dead_letters,
     exits,
+    job_changes,
     jobs,
     measuring,
     offline,
@@ -60,9 +62,18 @@ exit status (`serve` has its own):
 """
 
 
+class _WholeParser(argparse.ArgumentParser):
+    """Takes `jobs change` for one command."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """See argparse."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(job_changes.merged(words), namespace)
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    made = argparse.ArgumentParser(
+    made = _WholeParser(
         prog="logqueue",
         description="A durable log and lease-queue server that fits on one machine.",
         epilog=EPILOG,
@@ -78,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
         records,
         watching,
         jobs,
+        job_changes,
         work_exec,
         operating,
         dead_letters,

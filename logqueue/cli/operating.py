@@ -15,7 +15,7 @@ from logqueue.cli.arguments import Commands, add_yes, natural, positive
 from logqueue.cli.connection import connect
 from logqueue.cli.dead_letters import REASONS, add_selection, letters_of, watched
 from logqueue.cli.exits import CommandError, NothingThere, UsageError
-from logqueue.cli.jobs import STATES
+from logqueue.cli.job_changes import STATES
 from logqueue.cli.output import TableColumn, number
 from logqueue.errors import quoted
 

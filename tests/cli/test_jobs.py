@@ -208,3 +208,59 @@ class TestLookingAfter:
         assert cli("edit", queue, "1", "--data", "3").status == 1
         assert cli("edit", queue, "1").status == 2
         assert cli("edit", queue, "1", "--data", "{").status == 2
+
+
+def test_jobs_are_listed_by_every_filter(client: Client, queue: str, cli: Cli) -> None:
+    client.append(queue, [NewRecord({"mail": "a@b.c"}, tag="t", key="k"), {"n": 2}, {"n": 3}])
+    client.claim(queue, node="w9", lease_ms=60_000)
+    for flags in (
+        ("--text", "a@b"), ("--node", "w9"), ("--min-deliveries", "1"), ("--key", "k"),
+        ("--tag", "t*", "--state", "in_flight", "--max-age", "1h"),
+    ):  # fmt: skip
+        assert [job["$seq"] for job in cli("jobs", queue, *flags, "--json").lines] == [1], flags
+    assert cli("jobs", queue, "--min-age", "1h").status == 3
+    assert len(cli("jobs", queue, "--limit", "1", "--all", "--json").lines) == 3
+    assert cli("jobs", queue, "--limit", "2", "--json").lines[-1]["$seq"] == 2
+
+
+def test_many_jobs_are_changed_by_a_filter(client: Client, queue: str, cli: Cli) -> None:
+    client.append(queue, [NewRecord(n, tag=f"t{n % 2}") for n in range(6)])
+    dry = cli("jobs", "change", queue, "--hold", "--tag", "t1", "--dry-run")
+    assert (dry.status, dry.err) == (0, f"3 jobs of {queue} would be held\n")
+    held = cli("jobs", "change", queue, "--hold", "--tag", "t1")
+    assert held.err.startswith(f"held 3 jobs of {queue}\nundo: logqueue jobs change {queue}")
+    undo = held.err.splitlines()[1].split()[2:]
+    released = cli(*undo, "--json").json
+    assert (released["action"], released["changed"], released["state"]) == ("release", 3, "done")
+    cli("jobs", "change", queue, "--delay", "1h", "--seq", "1", "--seq", "2")
+    delayed = cli("jobs", queue, "--state", "delayed", "--json").lines
+    assert [job["$seq"] for job in delayed] == [1, 2]
+    assert cli("jobs", "change", queue, "--retry", "--state", "delayed").status == 0
+    refused = cli("jobs", "change", queue, "--cancel")
+    assert refused.status == 2 and "--yes" in refused.err
+    gone = cli("jobs", "change", queue, "--cancel", "--limit", "4", "--yes")
+    assert gone.err == f"cancelled 4 jobs of {queue}\n"
+    assert client.topic(queue).count == 2
+    wrong = cli("jobs", "change", queue, "--release", "--state", "ready")
+    assert wrong.status == 1 and "held" in wrong.err
+
+
+def test_operations_are_listed_shown_and_stopped(client: Client, queue: str, cli: Cli) -> None:
+    client.append(queue, [*range(50)])
+    started = cli("jobs", "change", queue, "--hold", "--rate", "1", "--no-wait")
+    identity = started.out.strip()
+    assert identity.startswith("op_")
+    assert identity in [one["id"] for one in cli("operations", "--json").lines]
+    stopped = cli("operations", identity, "--stop", "--json").json
+    assert stopped["state"] == "cancelled" and stopped["changed"] < 50
+    assert "cancelled" in cli("operations", identity).out
+    assert cli("operations", "op_none").status == 3
+    assert cli("operations", "--stop").status == 2
+
+
+def test_a_queue_may_be_named_as_the_command(client: Client, cli: Cli) -> None:
+    client.ensure_topic("change", type="queue")
+    client.append("change", [1])
+    assert len(cli("jobs", "change", "--json").lines) == 1
+    assert cli("jobs", "change", "change", "--hold", "--dry-run").status == 0
+    client.drop_topic("change")
