@@ -193,7 +193,8 @@ def _replay(
             archive = LogArchive.open(settings.archive_directory, journal.fs, journal.logs)
         if replica is not None:
             replica.take_over(journal)
-        begin_life(state, journal, clock.now_ms())
+        lost_max = replica.seqs_lost_max if replica is not None else 0
+        begin_life(state, journal, clock.now_ms(), seqs_lost_max=lost_max)
     except BaseException:
         _close(journal, archive)
         raise

@@ -38,6 +38,8 @@ class ReplicaNote(msgspec.Struct, frozen=True):
         starts: How often each log had been opened then: if it was opened since, without this file
             being changed, `end` says nothing of its bytes.
         end: A chunk up to which the directory has what the replica has; None when there is none.
+        lacks_tail: A server before may have given out seqs that neither the directory nor the
+            replica tells of, and no log says yet that they are skipped.
     """
 
     version: int
@@ -46,6 +48,7 @@ class ReplicaNote(msgspec.Struct, frozen=True):
     epoch: int = 0
     starts: Mapping[LogName, int] = {}
     end: ChainEnd | None = None
+    lacks_tail: bool = False
 
     def with_writer(self, writer: str) -> ReplicaNote:
         """The same with one more writer."""

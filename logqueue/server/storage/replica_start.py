@@ -56,6 +56,10 @@ NOTE_VERSION = 1
 TRIES = 20
 """How often a start begins again because another server, or the collector, went on meanwhile."""
 STORE_TRIES = 8
+SEQS_LOST_MAX = 1 << 20
+"""So many seqs of a topic are skipped after a takeover that may have lost some: far more than a
+topic gets within the lag. They cost nothing."""
+
 PAUSE_S = 0.2
 """How often a start tries a store that does not answer, and how much longer it waits each time."""
 
@@ -161,7 +165,8 @@ class ReplicaStart:
         self._takeover: Takeover | None = None
         self._note: ReplicaNote | None = None
         self._must_discard = self._has_discarded = False
-        self._lacks = False
+        self._lacks = self._has_lacked = False
+        self._lacks_tail = False
         self._has_asked = False
 
     def require_no_successor(self) -> None:
@@ -219,7 +224,7 @@ class ReplicaStart:
             if not has_logs(fs, data_dir):
                 self._restore()
             elif self._lacks:
-                self._lacks = False
+                self._lacks, self._has_lacked = False, True
                 self._add_missing()
 
     def _restore(self) -> None:
@@ -379,6 +384,7 @@ class ReplicaStart:
         segments = {name: log.segments() for name, log in journal.logs.items()}
         self._note = note = self._note_of(journal)
         own = note.writers
+        self._look_for_lost_tail(note, manifest)
         found = compare(self._reader, manifest, journal.fs, segments, note.end, own)
         if found.parted or _has_new_leases_log(journal, manifest):
             self._part(journal, found, manifest)
@@ -386,6 +392,23 @@ class ReplicaStart:
             self._lacks = True
             raise DirectoryChanged
         return found.end
+
+    def _look_for_lost_tail(self, note: ReplicaNote, manifest: ReplicaManifest) -> None:
+        """Find out whether the writer before may have had more than the replica and this directory
+        have. Once this server is in the manifest itself, that is known."""
+        before = manifest.writer.id
+        if before == self._writer.id:
+            return
+        has_ended = manifest.is_released or not manifest.epoch
+        # A directory that had lacked something may be a copy of that of the writer.
+        is_its_own = before in note.writers and not self._has_lacked
+        self._lacks_tail = note.lacks_tail or not (has_ended or is_its_own)
+
+    @property
+    def seqs_lost_max(self) -> int:
+        """How many seqs of each topic the writer before may have given out that no log tells of;
+        after `take_over`. In sync mode no seq is shown before the replica knows of it."""
+        return SEQS_LOST_MAX if self._lacks_tail and self._options.mode == "async" else 0
 
     def _create(self, journal: Journal) -> None:
         logger.info("making a new replica: %s", self._store.url)
@@ -439,7 +462,9 @@ class ReplicaStart:
     def _note_candidate(self, journal: Journal) -> None:
         """Before the takeover, note by whom it is: after a crash its chunk is known as ours."""
         assert self._note is not None
-        self._note = self._note.with_writer(self._writer.id)
+        self._note = msgspec.structs.replace(
+            self._note.with_writer(self._writer.id), lacks_tail=self._lacks_tail
+        )
         write_note(journal.fs, self._options.data_dir, self._note)
 
     def begin(self, journal: Journal) -> Replication:
@@ -468,11 +493,23 @@ class ReplicaStart:
         log_id = journal.jobs.identity.hex()
         writers = self._note.writers if self._note is not None else (self._writer.id,)
 
+        # From there on the log says which seqs are skipped.
+        begun = journal.jobs.appended
+
         def note_end(end: ChainEnd) -> None:
+            lacks_tail = self._lacks_tail and end.frame("jobs") < begun
             write_note(
                 journal.fs,
                 options.data_dir,
-                ReplicaNote(NOTE_VERSION, log_id, writers, writer.epoch, _starts(journal), end),
+                ReplicaNote(
+                    NOTE_VERSION,
+                    log_id,
+                    writers,
+                    writer.epoch,
+                    _starts(journal),
+                    end,
+                    lacks_tail,
+                ),
             )
 
         replication = Replication(
