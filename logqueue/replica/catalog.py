@@ -17,6 +17,7 @@ from logqueue.replica.manifest import ReplicaManifest, SegmentEntry, segment_key
 from logqueue.replica.object_store import ObjectMissing, ObjectStore
 from logqueue.replica.opening import open_store
 from logqueue.replica.reading import ReadVoid, ReplicaDamaged, ReplicaReader
+from logqueue.replica.retention import newest_listed
 from logqueue.segments.catalog import Catalog, SegmentFile
 from logqueue.segments.index import IndexBuilder, IndexDamaged, SegmentIndex, decode_index
 from logqueue.segments.known import KnownTopics
@@ -112,14 +113,15 @@ class ReplicaSegments:
     def _read_tail(
         self, reader: ReplicaReader, manifest: ReplicaManifest
     ) -> Mapping[tuple[LogName, int], bytes]:
-        """The bytes of all segments that the manifest does not list, from the chunks."""
-        listed = {(entry.log, entry.id) for entry in manifest.segments}
+        """The bytes of the segments behind those that the manifest lists, from the chunks. What is
+        in chunks of older ones is listed, or no longer kept."""
+        newest = newest_listed(manifest)
         data: dict[tuple[LogName, int], list[bytes]] = {}
         places: dict[tuple[LogName, int], TailSegment] = {}
         for chunk in reader.chunks(manifest.start_chunk, manifest.start_digest):
             for at, (run, part) in enumerate(zip(chunk.header.runs, chunk.data, strict=True)):
                 key = run.log, run.segment
-                if key in listed:
+                if run.segment <= newest.get(run.log, 0):
                     continue
                 before = places.get(key, TailSegment(run.base, ()))
                 place = TailRun(chunk.header.number, at)

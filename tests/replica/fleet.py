@@ -257,6 +257,17 @@ class Machine:
         return [msgspec.json.decode(texts[0]) for b in batches for _, _, texts in b.records()]
 
 
+class Fleet:
+    """Some machines and their store."""
+
+    def __init__(self, mode: str = "sync", **settings: Any) -> None:
+        self.time = FleetTime()
+        self.shared = SimulatedObjects()
+        self.a, self.b = (
+            Machine(name, self.shared, self.time, mode=mode, **settings) for name in ("a", "b")
+        )
+
+
 def fleet_test(scene: Callable[[], Any]) -> Callable[[], None]:
     """Run an asynchronous test in a loop of its own."""
 

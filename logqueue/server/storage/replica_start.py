@@ -494,10 +494,10 @@ class ReplicaStart:
         writers = self._note.writers if self._note is not None else (self._writer.id,)
 
         # From there on the log says which seqs are skipped.
-        begun = journal.jobs.appended
+        skipped_through = journal.jobs.appended
 
         def note_end(end: ChainEnd) -> None:
-            lacks_tail = self._lacks_tail and end.frame("jobs") < begun
+            lacks_tail = self._lacks_tail and end.frame("jobs") < skipped_through
             write_note(
                 journal.fs,
                 options.data_dir,
