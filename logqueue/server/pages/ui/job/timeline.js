@@ -70,9 +70,9 @@ function Step({step, before}) {
     <span class="dot" aria-hidden="true"></span>
     <div class="step-head">
       <span class="step-words">${words}${step.times > 1 && ` ${step.times} times`}</span>
-      ${step.node && html`<span class="soft">by</span> <bdi class="mono">${step.node}</bdi>`}
+      ${step.node && html`<span class="soft">${" by "}</span><bdi class="mono">${step.node}</bdi>`}
       <${Detail} step=${step} />
-      <span class="step-time">
+      <span class="step-time">${" "}
         ${after !== null && after >= 1000 && html`<span class="faint">+${duration(after)}</span>`}
         <${Time} at=${step.at} />
       </span>
@@ -98,7 +98,7 @@ function Detail({step}) {
     const what = from ? (step.reason === "redriven" ? "redriven from" : "from") : step.event === "redriven" ? "to" : "copy in";
     parts.push(html`<span class="soft">${what}</span> <${TopicRecord} topic=${step.topic} seq=${step.seq} />`);
   }
-  return parts.map((part, i) => html`<span key=${i} class="step-detail">${part}</span>`);
+  return parts.map((part, i) => html`<span key=${i} class="step-detail">${" "}${part}</span>`);
 }
 
 /** Renewals of one lease are one step. */
