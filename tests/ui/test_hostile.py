@@ -25,7 +25,7 @@ PATHS = {
     "log": f"/ui/log/{LOG}",
     "server": "/ui/server",
 }
-SAYS_MARKUP: set[str] = set()
+SAYS_MARKUP = {"dead letters"}
 """Pages on which the markup itself must be read as text."""
 
 
@@ -70,3 +70,38 @@ def test_a_page_shows_it_as_text(page: Page, name: str) -> None:
         expect(page.get_by_text("<img src=x").first).to_be_visible()
     check_layout(page)
     check(page)
+
+
+SHOWN = {
+    "markup": "<img src=x onerror=",
+    "turned": "gnp.exe",
+    "emoji": hostile.EMOJI.split(" ", maxsplit=1)[0],
+    "prototype": "__proto__",
+    "numbers": hostile.EXACT,
+    "number": hostile.EXACT,
+    "text": "just text, no object",
+    "null": "null",
+}
+"""What must be read on the page of a job: numbers with all of their digits."""
+
+
+def test_the_page_of_a_job_shows_it_as_text(page: Page) -> None:
+    page.goto(f"/ui/queues/{QUEUE}/jobs/{SEQS['text']}")
+    pages.wait_live(page)
+    for name, seq in SEQS.items():
+        page.set_viewport_size(DESKTOP)
+        pages.go(page, f"/ui/queues/{QUEUE}/jobs/{seq}")
+        expect(page.locator("main h1")).to_contain_text(str(seq))
+        if name in SHOWN:
+            expect(page.get_by_text(SHOWN[name]).first, name).to_be_visible()
+        assert len(page.locator("main").inner_text()) < 200_000, f"{name}: all of it at once"
+        check_layout(page)
+        check(page)
+    assert hostile.LONG_FRACTION in page_of_numbers(page)
+
+
+def page_of_numbers(page: Page) -> str:
+    """What the page says of data that is all numbers."""
+    pages.go(page, f"/ui/queues/{QUEUE}/jobs/{SEQS['numbers']}")
+    expect(page.get_by_text(f"-{hostile.EXACT}").first).to_be_visible()
+    return page.locator("main").inner_text()
