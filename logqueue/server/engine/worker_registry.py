@@ -97,8 +97,9 @@ class Workers:
         observed.mark = self._mark
 
     def acked_per_s(self, observed: Observed, now: int) -> float:
-        """Jobs that a node acks per second, the mean since the mark before the last."""
-        since = self._marked_at[0]
+        """Jobs that a node acks per second, the mean since the mark before the last, or since the
+        first."""
+        since = self._marked_at[0] or self._marked_at[1]
         if not since or now <= since:
             return 0.0
         before = observed.before if observed.mark == self._mark else observed.marked

@@ -73,13 +73,14 @@ class ServerStats:
         if engine is not None:
             if engine is not self._engine:
                 self._engine = engine
+                self._seconds = 0
                 await self.history.begin(engine)
             active = await self.history.fold(engine)
         await self.feed.tick(active)
-        self._seconds += 1
         dispatcher = self._service.lifecycle.dispatcher
         if self._seconds % MARK_SECONDS == 0 and dispatcher is not None:
             await self._mark_workers(dispatcher)
+        self._seconds += 1
 
     async def _mark_workers(self, dispatcher: Dispatcher) -> None:
         """Rates of workers are measured from here."""
