@@ -1,6 +1,6 @@
 // The frame around every page: navigation, health, keys, dialogs, notices.
 
-import {html, useEffect, useErrorBoundary, useRef, useState} from "./vendor/htm-preact.js";
+import {html, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState} from "./vendor/htm-preact.js";
 import {askAgain, forgetKey, hasKey, useDeclined, useScopes} from "./api.js";
 import {useNow} from "./clock.js";
 import {useFeed} from "./feed.js";
@@ -133,7 +133,8 @@ function roundedDown(ms) {
 function CurrentPage({route}) {
   const [loaded, setLoaded] = useState(null);
   const {page, path} = route;
-  useEffect(() => {
+  // Without waiting for the frame to be painted.
+  useLayoutEffect(() => {
     if (page === null) return undefined;
     let isWanted = true;
     import(`./pages/${page}.js`).then(
