@@ -7,19 +7,17 @@ from. Changes nothing. Must not know: what is read of them, Spark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from logqueue.replica.chain import LOGS
 from logqueue.replica.chunk import Chunk, LogName
-from logqueue.replica.collecting import segment_keys
 from logqueue.replica.manifest import ReplicaManifest, SegmentEntry, segment_key
 from logqueue.replica.object_store import ObjectMissing, ObjectStore
 from logqueue.replica.opening import open_store
 from logqueue.replica.reading import ReadVoid, ReplicaDamaged, ReplicaReader
 from logqueue.replica.retention import newest_listed
 from logqueue.segments.catalog import Catalog, SegmentFile
-from logqueue.segments.index import IndexBuilder, IndexDamaged, SegmentIndex, decode_index
+from logqueue.segments.index import IndexBuilder, SegmentIndex
 from logqueue.segments.known import KnownTopics
 from wal import HEADER_BYTES, End, SegmentHeader, encode_header
 
@@ -174,7 +172,7 @@ def _sealed(
 ) -> list[SegmentFile]:
     """The segments that a manifest lists, with the indexes beside them or made now."""
     files: list[SegmentFile] = []
-    found = reader.in_parallel(lambda entry: _read_index(reader.store, entry), entries)
+    found = reader.in_parallel(reader.index, entries)
     for entry, ready in zip(entries, found, strict=True):
         path = f"{reader.store.url}/{segment_key(entry.log, entry.id)}"
         index = ready
@@ -185,15 +183,6 @@ def _sealed(
         if entry.log == "jobs":
             known.add(index.learned, index.routers)
     return files
-
-
-def _read_index(store: ObjectStore, entry: SegmentEntry) -> SegmentIndex | None:
-    """The index beside a segment; None when there is none that can be trusted."""
-    with suppress(ObjectMissing, IndexDamaged):
-        index = decode_index(store.get(segment_keys(entry.log, entry.id)[0]).data)
-        if (index.log, index.segment, index.bytes) == (entry.log, entry.id, entry.bytes):
-            return index
-    return None
 
 
 def _indexed(data: bytes, log: LogName, log_id: str, known: KnownTopics, path: str) -> SegmentIndex:

@@ -60,10 +60,13 @@ class KeepMark(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         at: The moment, ms since the epoch.
         kept_from: By log, the first segment it needed.
+        frame: Number of the last frame of the jobs log that was committed then: a transaction in a
+            later one belongs to a later moment, whatever the clock says. 0 when it is not known.
     """
 
     at: int
     kept_from: dict[LogName, int]
+    frame: int = 0
 
 
 class ReplicaManifest(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -28,6 +29,8 @@ from logqueue.replica.manifest import (
     segment_key,
 )
 from logqueue.replica.object_store import ObjectMissing, ObjectStore, StoreUnavailable
+from logqueue.segments.index import SUFFIX as INDEX_SUFFIX
+from logqueue.segments.index import IndexDamaged, SegmentIndex, decode_index
 
 CHUNKS_MAX = 1 << 62
 T = TypeVar("T")
@@ -265,6 +268,19 @@ class ReplicaReader:
             StoreError: The store cannot be read.
         """
         return self.each_segment(entries, lambda entry, parts: (entry, b"".join(parts)))
+
+    def index(self, entry: SegmentEntry) -> SegmentIndex | None:
+        """The index beside a listed segment; None when there is none that can be used.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        key = segment_key(entry.log, entry.id) + INDEX_SUFFIX
+        with suppress(ObjectMissing, IndexDamaged):
+            index = decode_index(self._tried(partial(self.store.get, key)).data)
+            if (index.log, index.segment, index.bytes) == (entry.log, entry.id, entry.bytes):
+                return index
+        return None
 
     def each_segment(
         self,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import PurePath
 from typing import NamedTuple
@@ -383,14 +383,15 @@ class _Restore:
                 log.close()
 
     def _restored(self, manifest: ReplicaManifest, logs: dict[LogName, _RestoredLog]) -> Restored:
-        wanted = {name: self._wanted(manifest, name) for name in LOGS}
+        needed = self._needed_from(manifest)
+        wanted = {name: self._wanted(manifest, name, needed.get(name, 0)) for name in LOGS}
         chunks = self._reader.listed_chunks(manifest.start_chunk)
         self._total = sum(entry.bytes for entries in wanted.values() for entry in entries)
         self._total += sum(chunk.bytes for chunk in chunks)
         are_enough = [self._copy(wanted[name], logs[name]) for name in LOGS]
         end = ChainEnd(manifest.start_chunk - 1, manifest.start_digest)
         if not all(are_enough):
-            end = self._add_chunks(manifest, logs)
+            end = self._add_chunks(manifest, logs, needed)
         for log in logs.values():
             log.end_segment()
         if self._cut is not None:
@@ -424,9 +425,8 @@ class _Restore:
 
     # -- segments --------------------------------------------------------------------------------
 
-    def _wanted(self, manifest: ReplicaManifest, name: LogName) -> list[SegmentEntry]:
+    def _wanted(self, manifest: ReplicaManifest, name: LogName, first: int) -> list[SegmentEntry]:
         """The listed segments to begin with, in order."""
-        first = self._first_needed(manifest, name)
         wanted: list[SegmentEntry] = []
         for entry in manifest.segments:
             if entry.log != name or entry.id < first:
@@ -442,13 +442,31 @@ class _Restore:
                 break
         return wanted
 
-    def _first_needed(self, manifest: ReplicaManifest, name: LogName) -> int:
-        """The first segment of a log that the moment needs."""
+    def _needed_from(self, manifest: ReplicaManifest) -> Mapping[LogName, int]:
+        """The first segment of each log that the moment needs."""
         if self._cut is None:
-            return manifest.kept_from.get(name, 0)
-        at = self._cut.at
-        marks = [mark for mark in manifest.marks if at is not None and mark.at <= at]
-        return marks[-1].kept_from.get(name, 0) if marks else 0
+            return manifest.kept_from
+        at, order = self._cut
+        marks = list(manifest.marks)
+        if at is not None:
+            marks = [mark for mark in marks if mark.at <= at]
+        if order is not None:
+            first = self._first_frame_with(manifest, order) if marks else 0
+            marks = [mark for mark in marks if 0 < mark.frame < first]
+        return marks[-1].kept_from if marks else {}
+
+    def _first_frame_with(self, manifest: ReplicaManifest, order: int) -> int:
+        """Number of the first frame of the listed segment that a transaction of the jobs log is in,
+        or would be; 0 when that is not known. A few indexes tell."""
+        entries = [entry for entry in manifest.segments if entry.log == "jobs"]
+        low, high = 0, len(entries)
+        while low < high:
+            middle = (low + high) // 2
+            index = self._reader.index(entries[middle])
+            if index is None or not index.first_order:
+                return 0
+            low, high = (middle + 1, high) if index.first_order <= order else (low, middle)
+        return entries[low - 1].first if low else 0
 
     def _copy(self, wanted: list[SegmentEntry], log: _RestoredLog) -> bool:
         """Copy segments up to the first that is beyond the cut; returns whether one is."""
@@ -485,9 +503,14 @@ class _Restore:
 
     # -- chunks ----------------------------------------------------------------------------------
 
-    def _add_chunks(self, manifest: ReplicaManifest, logs: dict[LogName, _RestoredLog]) -> ChainEnd:
+    def _add_chunks(
+        self,
+        manifest: ReplicaManifest,
+        logs: dict[LogName, _RestoredLog],
+        needed: Mapping[LogName, int],
+    ) -> ChainEnd:
         """Add what the chunks have behind the listed segments."""
-        begin = {name: self._first_needed(manifest, name) for name in LOGS}
+        begin = {name: needed.get(name, 0) for name in LOGS}
         for entry in manifest.segments:
             begin[entry.log] = max(begin[entry.log], entry.id + 1)
         end = chain_start(manifest)

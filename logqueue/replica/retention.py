@@ -25,13 +25,14 @@ def newest_listed(manifest: ReplicaManifest) -> dict[LogName, int]:
     return {entry.log: entry.id for entry in manifest.segments}
 
 
-def marked(manifest: ReplicaManifest, now: int, keep_ms: int) -> ReplicaManifest:
+def marked(manifest: ReplicaManifest, now: int, keep_ms: int, frame: int = 0) -> ReplicaManifest:
     """With what the present moment needs, if the marks are to have another one.
 
     Args:
         manifest: The present one.
         now: The clock, ms since the epoch.
         keep_ms: How far back any moment can be restored, in ms.
+        frame: Number of the last frame of the jobs log that is committed.
     """
     marks = manifest.marks
     needed = marks[-1].kept_from if marks else {}
@@ -40,7 +41,7 @@ def marked(manifest: ReplicaManifest, now: int, keep_ms: int) -> ReplicaManifest
     # Also while a clock that was ahead is behind the last mark: their order is their meaning.
     if marks and now < marks[-1].at + keep_ms // MARKS_MAX:
         return manifest
-    mark = KeepMark(now, manifest.kept_from)
+    mark = KeepMark(now, manifest.kept_from, frame)
     return msgspec.structs.replace(manifest, marks=(*marks, mark))
 
 

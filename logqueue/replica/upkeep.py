@@ -341,7 +341,7 @@ class ReplicaUpkeep:
         )
         if self._keep_ms:
             now = self._clock_ms()
-            manifest = marked(manifest, now, self._keep_ms)
+            manifest = marked(manifest, now, self._keep_ms, end.frame("jobs"))
             manifest = retired(manifest, now, self._keep_ms, self._history)
         start, digest = self._start(manifest, end)
         return msgspec.structs.replace(

@@ -16,10 +16,12 @@ from logqueue.replica.restoring import Cut, RestoreRefused, restore
 from logqueue.segments.history import HistoryBounds
 from logqueue.server.storage.journal import Journal
 from logqueue.server.storage.log_follower import LogFollower
+from logqueue.testing.simulated_store import SimulatedObjects, SimulatedStore
 from tests.clock import ManualClock
 from tests.core.world import World
 from tests.effort import scaled
 from tests.replica.moments import RecordedMoment, ReplicatedHistory, picture
+from wal import segment_ids
 from wal.testing.simfs import SimFileSystem
 
 ROUTERS = {"router ab", "router bc", "router qd"}
@@ -104,3 +106,29 @@ def test_what_was_not_kept_is_refused(kept: str) -> None:
     assert refused and came_back
     with pytest.raises(RestoreRefused, match=r"from before|earliest"):
         restored(store, Cut(order=0))
+
+
+def test_an_order_of_late_needs_no_old_segments() -> None:
+    objects = MemoryStore("memory://late")
+    history = ReplicatedHistory(4, objects, keep_ms=10**6)
+    history.live(120)
+    manifest = ReplicaReader(objects).manifest().manifest
+    marks = manifest.marks
+    assert len(marks) > 2 and all(mark.frame for mark in marks)
+    every = sum(1 for entry in manifest.segments if entry.log == "jobs")
+    fetched: list[int] = []
+    for moment in (history.moments[2], history.moments[-2]):
+        store = SimulatedStore(SimulatedObjects(objects))
+        fs = SimFileSystem(Random(5))
+        restore(store, fs, "data", Cut(order=moment.order), parallel=1)
+        assert_is(fs, moment)
+        fetched.append(len(segment_ids(fs, "data/jobs")))
+        assert store.calls["get"] < 12 + fetched[-1]
+    assert fetched[1] < every // 2
+    # What an index cannot tell is looked for in the segments.
+    for info in list(objects.list("segments/jobs/")):
+        if info.key.endswith(".idx"):
+            objects.delete([info.key])
+    fs = restored(objects, Cut(order=history.moments[-2].order))
+    assert_is(fs, history.moments[-2])
+    assert len(segment_ids(fs, "data/jobs")) > fetched[1]
