@@ -8,7 +8,7 @@ import {duration} from "./format.js";
 import {useKeyList, useKeys} from "./keyboard.js";
 import {Dialog, DialogHost} from "./parts/dialog.js";
 import {KeyDialog} from "./parts/key_dialog.js";
-import {Notices} from "./parts/notices.js";
+import {Notices, notify} from "./parts/notices.js";
 import {Page} from "./parts/page.js";
 import {link, navigate, useRoute} from "./router.js";
 import {useTheme} from "./theme.js";
@@ -31,7 +31,7 @@ export function Shell() {
   ]);
   useKeys({
     ...Object.fromEntries(shortcuts),
-    "g j": [() => navigate(jobsOf(route)), "Go to the jobs of this queue"],
+    "g j": [() => goToJobs(route), "Go to the jobs of this queue"],
     "?": [() => setHelps(true), "Show these keys"],
   });
   return html`
@@ -46,8 +46,9 @@ export function Shell() {
   `;
 }
 
-function jobsOf(route) {
-  return route.params.queue ? link(["queues", route.params.queue, "jobs"]) : link([]);
+function goToJobs({params}) {
+  if (params.queue) navigate(link(["queues", params.queue, "jobs"]));
+  else notify("Jobs are those of one queue: open a queue first");
 }
 
 function Header({page, onHelp}) {
@@ -96,7 +97,7 @@ function Health() {
   if (status === "lost") return html`<span class="health"><i class="dot bad" />No connection</span>`;
   if (!health) return html`<span class="health"><i class="dot" />Connecting</span>`;
   const [kind, word] = HEALTH[health] ?? ["warn", health];
-  return html`<a class="health" href=${link(["server"])} title=${text ?? word}
+  return html`<a class="health" href=${link([])} title=${text ?? word}
     ><i class=${`dot ${kind}`} /><span>${word}</span></a
   >`;
 }

@@ -100,9 +100,13 @@ function Totals({topics}) {
 
 function summed(topics) {
   const sums = {ready: 0, in_flight: 0, delayed: 0, held: 0, dead: 0, appended: 0, acked: 0};
+  const letters = new Set();
   for (const topic of topics) {
     if (topic.type !== "queue") continue;
-    for (const name of ["ready", "in_flight", "delayed", "held", "dead"]) sums[name] += topic[name] ?? 0;
+    for (const name of ["ready", "in_flight", "delayed", "held"]) sums[name] += topic[name] ?? 0;
+    // Queues may share a topic of dead letters.
+    if (topic.dead_letter && !letters.has(topic.dead_letter)) sums.dead += topic.dead ?? 0;
+    letters.add(topic.dead_letter);
     sums.appended += topic.rates?.appended ?? 0;
     sums.acked += topic.rates?.acked ?? 0;
   }
