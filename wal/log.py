@@ -469,7 +469,7 @@ class Log:
         """All segments, oldest first; the last one is active."""
         with self._lock:
             active = self._active
-            return [s.info._replace(sealed=s is not active) for s in self._segments]
+            return [s.info(is_sealed=s is not active) for s in self._segments]
 
     def read(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Frame]:
         """Every frame that is written by now, in order.

@@ -123,12 +123,10 @@ class LogSegment:
         """Whether no frame was ever given to it."""
         return self.last < self.first
 
-    @property
-    def info(self) -> SegmentInfo:
+    def info(self, is_sealed: bool) -> SegmentInfo:
         """This segment as the owner of the log sees it."""
-        sealed = self._file is None
         return SegmentInfo(
-            self.id, self.path, self.first, self.end, sealed, self.last, self.header_durable
+            self.id, self.path, self.first, self.end, is_sealed, self.last, self.header_durable
         )
 
     def reserve(self, needed: int, wished: int) -> None:

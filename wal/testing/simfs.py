@@ -18,7 +18,8 @@ The fault model:
 
 import errno
 import os
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final, NamedTuple
 
@@ -72,30 +73,45 @@ class _SimNode:
 
     def sync(self) -> None:
         """Make the disk hold what programs see."""
-        self.synced = self.settle(len(self.data), self.dirty)
+        self.settle(len(self.data), sorted(self.dirty))
         self.dirty.clear()
 
-    def settle(self, size: int, blocks: set[int]) -> bytearray:
-        """What the disk holds if `size` and these blocks, and nothing else, reach it."""
-        disk = self.synced[:size].ljust(size, b"\0")
-        for block in sorted(blocks):
-            start = block * BLOCK_BYTES
-            stop = min(start + BLOCK_BYTES, size, len(self.data))
-            if start < stop:
-                disk[start:stop] = self.data[start:stop]
-        return disk
+    def settle(self, size: int, blocks: list[int]) -> None:
+        """Make the disk hold `size` and these blocks, in their order, and nothing else of what is
+        not synced."""
+        disk = self.synced
+        del disk[size:]
+        disk.extend(bytes(size - len(disk)))
+        size = min(size, len(self.data))
+        for first, stop in _runs(blocks):
+            start, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, size)
+            if start < end:
+                disk[start:end] = self.data[start:end]
 
     def after_crash(self, rng: Random, chance: float) -> "_SimNode":
         """Its survivor."""
         size = len(self.data) if rng.random() < chance else len(self.synced)
-        disk = self.settle(size, {b for b in sorted(self.dirty) if rng.random() < chance})
-        return _SimNode(disk, disk)
+        disk = _SimNode(self.data, self.synced)
+        disk.settle(size, [block for block in sorted(self.dirty) if rng.random() < chance])
+        return _SimNode(disk.synced, disk.synced)
 
     def copy(self) -> "_SimNode":
         """The same, apart."""
         node = _SimNode(self.data, self.synced)
         node.dirty = set(self.dirty)
         return node
+
+
+def _runs(blocks: list[int]) -> Iterator[tuple[int, int]]:
+    """First and end of each run of neighbouring blocks in a sorted list."""
+    at, count = 0, len(blocks)
+    while at < count:
+        # Within a run, number and place differ by the same.
+        end = bisect_right(
+            range(count), blocks[at] - at, at, key=lambda place: blocks[place] - place
+        )
+        yield blocks[at], blocks[end - 1] + 1
+        at = end
 
 
 class SimFile:
