@@ -465,11 +465,21 @@ class Log:
         assert failure is not None
         raise WalFailed(f"{self.directory}: an earlier operation failed: {failure}") from failure
 
-    def segments(self) -> list[SegmentInfo]:
-        """All segments, oldest first; the last one is active."""
+    def segments(self, newest: int = 0) -> list[SegmentInfo]:
+        """All segments, oldest first; the last one is active.
+
+        Args:
+            newest: only so many of the newest ones, for callers with little time; 0 for all.
+        """
         with self._lock:
             active = self._active
-            return [s.info(is_sealed=s is not active) for s in self._segments]
+            return [s.info(is_sealed=s is not active) for s in self._segments[-newest:]]
+
+    @property
+    def oldest_segment(self) -> int:
+        """Id of the oldest segment; ids are consecutive."""
+        with self._lock:
+            return self._segments[0].id
 
     def read(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Frame]:
         """Every frame that is written by now, in order.

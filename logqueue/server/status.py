@@ -196,16 +196,17 @@ def _promises(service: Service, totals: Totals) -> Iterable[DurabilityPromise]:
 
 def _log(engine: Engine, name: LogName) -> LogUse:
     log = engine.journal.logs[name]
-    segments = log.segments()
+    segments = log.segments(SEGMENTS_SHOWN)
+    oldest, newest = log.oldest_segment, segments[-1]
     return LogUse(
         log=name,
         bytes=log.bytes_total,
-        segments=len(segments),
-        oldest=segments[0].id,
-        newest=segments[-1].id,
-        active_bytes=segments[-1].bytes,
+        segments=newest.id - oldest + 1,
+        oldest=oldest,
+        newest=newest.id,
+        active_bytes=newest.bytes,
         segment_max_bytes=log.segment_bytes_max,
-        recent=[segment.bytes for segment in segments[-SEGMENTS_SHOWN:]],
+        recent=[segment.bytes for segment in segments],
         waiting_frames=log.appended - log.written,
         failure=None if log.failure is None else str(log.failure),
     )
@@ -230,7 +231,7 @@ def _disk(engine: Engine, metrics: Metrics) -> DiskUse | None:
 def _checkpoints(engine: Engine, settings: Settings) -> Checkpoints:
     journal = engine.journal
     last = journal.checkpointed_at
-    active = journal.jobs.segments()[-1]
+    (active,) = journal.jobs.segments(1)
     return Checkpoints(
         last_at=last[0] if last is not None else None,
         last_segment=last[1] if last is not None else None,
