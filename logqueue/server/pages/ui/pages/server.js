@@ -1,7 +1,7 @@
 // Server: is it all right, what does it use, and what was slow.
 
 import {html} from "../vendor/htm-preact.js";
-import {useApi} from "../api.js";
+import {useApi, useScopes} from "../api.js";
 import {absolute, count, duration, size} from "../format.js";
 import {Empty} from "../parts/empty.js";
 import {Page} from "../parts/page.js";
@@ -15,15 +15,19 @@ import {Copies, Disk, Durability} from "../server_state/storage.js";
 const EVERY_MS = 2000;
 
 export default function ServerPage() {
-  const {data, error, reload} = useApi("/v0/server", {every: EVERY_MS});
+  // Once it is known what the key may see: a call that is refused would be for nothing.
+  const key = useScopes();
+  const isLimited = (key?.prefixes ?? []).length > 0;
+  const path = key === undefined || isLimited ? null : "/v0/server";
+  const {data, error, reload} = useApi(path, {every: EVERY_MS});
   return html`<${Page} title="Server">
-    ${data === null ? html`<${NotYet} error=${error} reload=${reload} />` : html`<${Server} state=${data} error=${error} reload=${reload} />`}
+    ${data === null ? html`<${NotYet} error=${error} isLimited=${isLimited} reload=${reload} />` : html`<${Server} state=${data} error=${error} reload=${reload} />`}
   <//>`;
 }
 
-function NotYet({error, reload}) {
-  if (error === null) return html`<p class="loading">Asking the server how it is…</p>`;
-  if (error.status === 403) {
+function NotYet({error, isLimited, reload}) {
+  if (error === null && !isLimited) return html`<p class="loading">Asking the server how it is…</p>`;
+  if (isLimited || error.status === 403) {
     return html`<${Empty} text="This key may not see the server as a whole: it lacks the scope read, or is limited to some names." />`;
   }
   return html`<${Empty} text=${`The state of the server is not loaded: ${error.message}`}>

@@ -51,9 +51,9 @@ export function Words({rows}) {
   </dl>`;
 }
 
-/** @param {{title: string, aside?: any, children: any, className?: string}} props */
-export function Card({title, aside, children, className = ""}) {
-  return html`<section class=${`card ${className}`} aria-label=${title}>
+/** @param {{title: string, aside?: any, children: any}} props */
+export function Card({title, aside, children}) {
+  return html`<section class="card" aria-label=${title}>
     <div class="card-head"><h2>${title}</h2>${aside}</div>
     ${children}
   </section>`;

@@ -59,7 +59,7 @@ function Log({log}) {
 /** What a write waits for, and what it survives. @param {{state: object}} props */
 export function Durability({state}) {
   const {sync} = state;
-  return html`<${Card} title="Durability" className="wide-table">
+  return html`<${Card} title="Durability">
     <table class="table plain" aria-label="What each durability class promises here">
       <thead>
         <tr>
