@@ -33,6 +33,7 @@ from logqueue.replica.object_store import ObjectChanged, ObjectExists, StoreUnav
 from logqueue.replica.reading import ReadVoid, ReplicaMissing, ReplicaReader
 from logqueue.replica.takeover import TakeoverLost, create_replica, take_over
 from logqueue.replica.writing import ReplicaWriter, WriterFenced
+from logqueue.segments.history import HistoryBounds
 from logqueue.testing.simulated_store import (
     Moment,
     SimulatedObjects,
@@ -61,6 +62,7 @@ class Weather(NamedTuple):
         hesitate: That a candidate does so before its takeover chunk.
         tidier: That a writer has a thread beside the one that ships.
         keep_ms: How far back moments are kept; one of these.
+        bounds: What else is kept; None for nothing.
         calls: After how many calls of the store a history comes to its end.
     """
 
@@ -75,6 +77,7 @@ class Weather(NamedTuple):
     stall_s: float = 200
     tidier: float = 0.0
     keep_ms: tuple[int, ...] = (0, 4000)
+    bounds: HistoryBounds | None = None
     calls: int = 260
     faults: StoreFaults = StoreFaults(
         lost_before=0.03, lost_after=0.03, repeated=0.01, late=0.02, throttled=0.02, page=3
@@ -88,9 +91,11 @@ SOUND = Weather(crash=0.0, nap=0.0, calls=500, partition=0.0, faults=StoreFaults
 STALLED = SOUND._replace(stall=0.1)
 HESITANT = SOUND._replace(hesitate=0.5, stall_s=20, calls=700)
 FORGETFUL = SOUND._replace(keep_ms=(1000,))
+# The replica is the archive: segments that no moment needs stay while there are few of them.
+HOARDING = BESIDE._replace(keep_ms=(1000,), bounds=HistoryBounds(max_bytes=20_000))
 # A twin that sleeps until its next number is collected is not noticed: no epoch separates the two.
 TWINS = Weather(clone=0.05, crash=0.002, nap=0.04, naps_s=(1, 5))
-WEATHERS = (FAIR, SLEEPY, BESIDE, TWINS, STALLED, HESITANT, FORGETFUL, BESIDE)
+WEATHERS = (FAIR, SLEEPY, BESIDE, TWINS, STALLED, HESITANT, FORGETFUL, BESIDE, HOARDING)
 
 
 class Crash(BaseException):
@@ -402,6 +407,7 @@ class Server:
             clock_ms=lambda: int(self.world.scheduler.now * 1000),
             monotonic=self._monotonic,
             keep_ms=self.rng.choice(self.world.weather.keep_ms),
+            history=self.world.weather.bounds,
             chunk_bytes_max=self.rng.choice((30, 200)),
             readers_s=1e6 if self.world.weather.clone else self.rng.choice((0.0, 0.0, 3.0)),
         )
