@@ -2,6 +2,7 @@
 
 import {Component, html, useMemo, useRef, useState} from "../vendor/htm-preact.js";
 import {useKeys} from "../keyboard.js";
+import {ScrollBox} from "./scroll_box.js";
 import {scrollToRow, useWindow} from "./window_rows.js";
 
 export const ROW_HEIGHT = 33;
@@ -52,7 +53,7 @@ export function Table(props) {
   const drawn = isWindowed ? sorted.slice(first, last) : sorted;
   const offset = isWindowed ? first : 0;
   const isFixed = columns.filter((column) => !column.width).length <= 1;
-  return html`<div class="table-box" onPointerEnter=${() => hold(true)} onPointerLeave=${() => hold(false)}>
+  return html`<${ScrollBox} onPointerEnter=${() => hold(true)} onPointerLeave=${() => hold(false)}>
     <table
       class=${isFixed ? "table fixed" : "table"}
       aria-label=${label}
@@ -78,7 +79,7 @@ export function Table(props) {
         <${Spacer} rows=${sorted.length - offset - drawn.length} />
       </tbody>
     </table>
-  </div>`;
+  <//>`;
 }
 
 function useRowKeys({isOn, move, row, onOpen, onSelect, rowKeys = {}}) {

@@ -3,6 +3,7 @@
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {useKeys} from "../keyboard.js";
 import {counted} from "../format.js";
+import {ScrollBox} from "./scroll_box.js";
 import {scrollToRow, useWindow} from "./window_rows.js";
 
 const AHEAD = 40;
@@ -39,7 +40,7 @@ export function VirtualList(props) {
   if (onSelect) keys.x = [() => rows[current] && onSelect(rows[current]), "Select the row"];
   useKeys(keys);
   if (rows.length === 0 && isAll && empty) return empty;
-  return html`<div class="table-box">
+  return html`<${ScrollBox}>
     <table class="table" aria-label=${label} aria-rowcount=${isAll ? rows.length + 1 : -1}>
       ${props.columns && html`<${ListHead} columns=${props.columns} selects=${Boolean(onSelect)} />`}
       <tbody ref=${body}>
@@ -62,7 +63,7 @@ export function VirtualList(props) {
           ? `${counted(rows.length, noun)}, all loaded`
           : `${counted(rows.length, noun)} loaded, more as you scroll…`}
     </p>
-  </div>`;
+  <//>`;
 }
 
 /** The pages fetched so far. A reply that comes after a reset is thrown away. */
