@@ -413,7 +413,7 @@ def encode_job_history(topic: str, members: dict[str, Any], now: int, performanc
     rest = {name: value for name, value in members.items() if name != "job"}
     return b'{"topic":"%b","job":%b,%b,"performance":%b}' % (
         topic.encode(),
-        _job_view(job, now, data=True) if isinstance(job, JobSummary) else _encode(job),
+        _job_view(job, now, data=bool(job.data)) if isinstance(job, JobSummary) else _encode(job),
         _encode(rest)[1:-1],
         performance,
     )

@@ -173,6 +173,6 @@ def _view(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary:
     )
 
 
-def describe_job(topic: QueueTopic, seq: int) -> JobSummary | None:
-    """One job of a queue, or None when it does not exist."""
-    return _view(topic, seq) if topic.holds(seq) else None
+def describe_job(topic: QueueTopic, seq: int, *, with_data: bool = True) -> JobSummary | None:
+    """One job of a queue, or None when it does not exist; perhaps without data and meta."""
+    return _view(topic, seq, with_data=with_data) if topic.holds(seq) else None

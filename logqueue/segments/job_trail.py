@@ -36,7 +36,7 @@ ENDS: frozenset[str] = frozenset(
 LEASE_STEPS: frozenset[str] = frozenset(
     ("claimed", "extended", "nack", "reject", "disconnect", "restart", "postponed", "delayed",
      "retried", "returned", "held",
-     "released", "hand_back")
+     "released", "returned", "delayed", "retried")
 )  # fmt: skip
 """The steps that the leases log tells of."""
 
@@ -338,6 +338,8 @@ def _extended(event: ev.Event, change: ev.JobChange, place: int) -> Entry:
 
 def _released(event: ev.Event, change: ev.JobChange, place: int) -> Entry:
     entry: Entry = {"at": event.at, "event": change.reason, "node": change.node}
+    if change.reason in ("delayed", "retried"):
+        del entry["node"]
     if change.dues[place] > event.at:
         entry["not_before"] = change.dues[place]
     if change.error is not None:

@@ -206,8 +206,8 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     job: ShownJob
-    history: list[JobEvent]
-    history_complete: bool
+    history: list[JobEvent] = []
+    history_complete: bool = False
     why: JobWhy | None = None
     timeline: list[JobEvent] = []
     timeline_complete: bool = False

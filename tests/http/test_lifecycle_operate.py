@@ -209,6 +209,11 @@ def test_a_job_that_has_ended_is_still_explained(api: Api, queue: str) -> None:
     assert dead["job"]["last_error"] == "bad"
     ok(api.post(f"{queue}.dead", "redrive", seqs=[1]))
     assert ok(api.job(queue, 2))["copy"]["exists"] is False
+    looked = ok(api.send("GET", f"/v0/topics/{queue}/jobs/3?timeline=false&data=false"))
+    assert set(looked) == {"topic", "job", "why", "performance"}
+    assert (looked["job"]["state"], "data" in looked["job"]) == ("ready", False)
+    looked = ok(api.send("GET", f"/v0/topics/{queue}/jobs/1?timeline=false"))
+    assert (looked["job"]["state"], looked["why"]["code"]) == ("gone", "ended")
     refused(api.job(queue, 4), 404, "not_found")
 
 

@@ -106,6 +106,22 @@ def test_a_dead_job_comes_back_with_other_data(page: Page, seed: Api, queue: str
     expect(page.get_by_label("Timeline")).to_contain_text(f"redriven from {queue}.dead 1")
 
 
+def test_what_happens_to_a_job_is_seen_live(page: Page, seed: Api, queue: str) -> None:
+    seed.append_many(queue, [{"data": 1}])
+    open_job(page, queue)
+    seed.claimed(queue, "w7")
+    expect(page.locator(".why")).to_contain_text("In flight: w7 has had it for")
+    page.get_by_role("button", name="End the lease…").click()
+    page.get_by_role("button", name="End the lease", exact=True).click()
+    expect(page.get_by_label("Timeline")).to_contain_text("Lease ended by an operator")
+    page.get_by_role("button", name="Hold").click()
+    expect(page.locator(".why")).to_contain_text("On hold")
+    page.get_by_role("button", name="Release").click()
+    expect(page.locator(".why")).to_contain_text("Ready")
+    ok(seed.cancel(queue, 1))
+    expect(page.locator(".why")).to_contain_text("Cancelled")
+
+
 def test_a_job_that_never_was(page: Page, seed: Api, queue: str, problems: Problems) -> None:
     problems.expect("404")
     page.goto(f"/ui/queues/{queue}/jobs/77")

@@ -98,6 +98,10 @@ OPERATIONS = (
         text="Also of a job that has ended, as long as the log has it. `why` says in one sentence "
         "why the job is not being worked on; `timeline` has its whole life, `history` the part "
         "that is about its leases, both oldest first.",
+        query=(
+            flag("data", True, "Whether the job has `data` and `meta`."),
+            flag("timeline", True, "Whether the logs are searched."),
+        ),
         reply=shapes.JobHistory,
         example={
             "topic": "transcode",

@@ -47,9 +47,15 @@ _REASONS = {
 
 
 class Shown(NamedTuple):
-    """What names a caller may see."""
+    """What a caller may see.
+
+    Attributes:
+        allows: Which names of topics.
+        data: Whether it wants the data.
+    """
 
     allows: Callable[[str], bool]
+    data: bool
 
     def name(self, topic: str | None) -> str:
         """A topic's name, or what replaces it."""
@@ -59,6 +65,24 @@ class Shown(NamedTuple):
         """A step of which the names of other topics are shown only where they may be."""
         name = entry.get("topic")
         return entry if name is None else {**entry, "topic": self.name(name)}
+
+
+def job_now(
+    service: Service, dispatcher: Dispatcher, topic: QueueTopic, seq: int, now: int, shown: Shown
+) -> dict[str, Any]:
+    """The members of the reply about one live job, without its past.
+
+    Raises:
+        NotFound: There has been no such job yet.
+    """
+    if not 0 < seq <= topic.head:
+        raise _no_job(topic, seq)
+    job = describe_job(topic, seq, with_data=shown.data)
+    if job is None:
+        gone = {"$seq": seq, "$ts": 0, "state": "gone", "deliveries": 0, "age_ms": 0}
+        return {"job": gone, "why": {"code": "ended", "text": "It is no longer in the queue."}}
+    why = _why(service, dispatcher, topic, job, now, [], shown)
+    return {"job": job, "why": _why_members(why)}
 
 
 async def read_job(
@@ -73,7 +97,7 @@ async def read_job(
     engine = dispatcher.engine
     for _ in range(2):
         topic = engine.queue_now(name)
-        job = describe_job(topic, seq) if 0 < seq <= topic.head else None
+        job = describe_job(topic, seq, with_data=False) if 0 < seq <= topic.head else None
         await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
         trail, search = _trail(dispatcher, topic, seq, job.ts if job is not None else 0)
         if topic.is_on_disk and 0 < seq <= topic.head:
@@ -82,7 +106,7 @@ async def read_job(
         was_there = job is not None
         now = engine.clock.now_ms()
         topic = engine.queue_now(name, now)
-        job = describe_job(topic, seq)
+        job = describe_job(topic, seq, with_data=shown.data)
         # What ended while its log was read is looked up once more.
         if job is not None or not was_there:
             break
@@ -197,10 +221,7 @@ def _ended(
     """
     written = trail.written
     if not trail.ended and written is None:
-        raise NotFound(
-            f"topic {quoted(topic.name)} has no job {seq}, and its log knows of none",
-            {"topic": topic.name, "seq": seq},
-        )
+        raise _no_job(topic, seq)
     state = trail.ended
     if not state:
         state = "expired" if seq <= topic.ttl_floor else "gone"
@@ -218,7 +239,7 @@ def _ended(
     if "error" in last:
         job["last_error"] = last["error"]
     job["age_ms"] = max(now - written.ts, 0) if written is not None else 0
-    if written is not None:
+    if written is not None and shown.data:
         job["data"] = replies.raw(written.data)
         if written.meta:
             job["meta"] = replies.raw(written.meta)
@@ -233,6 +254,13 @@ def _ended(
     if "seq" in last and "topic" in last:
         members["copy"] = {"topic": last["topic"], "seq": last["seq"]}
     return members
+
+
+def _no_job(topic: QueueTopic, seq: int) -> NotFound:
+    return NotFound(
+        f"topic {quoted(topic.name)} has no job {seq}, and its log knows of none",
+        {"topic": topic.name, "seq": seq},
+    )
 
 
 def _ending_text(state: str, last: Entry, now: int) -> str:

@@ -20,7 +20,7 @@ from logqueue.server.engine.dispatcher import Dispatcher
 from logqueue.server.engine.job_changes import JobsChange, steps_of_change
 from logqueue.server.engine.pending import Spent
 from logqueue.server.engine.worker_registry import Observed
-from logqueue.server.handlers.job_history import Shown, read_job
+from logqueue.server.handlers.job_history import Shown, job_now, read_job
 from logqueue.server.handlers.job_pages import JobPageParts, page_in_steps
 from logqueue.server.handlers.members import reply_with
 from logqueue.server.handlers.operations import answer_started
@@ -78,16 +78,21 @@ class JobRoutes:
         dispatcher = self._service.require_serving()
         seq = _seq(request)
         dispatcher.engine.state.queue(request.name)
-        return self._get(request, dispatcher, seq)
+        shown = Shown(request.allows, request.flag("data", True))
+        if not request.flag("timeline", True):
+            now = dispatcher.engine.clock.now_ms()
+            topic = dispatcher.engine.queue_now(request.name, now)
+            members = job_now(self._service, dispatcher, topic, seq, now, shown)
+            return dispatcher.show((members, now), topic, _job_shown, request)
+        return self._get(request, dispatcher, seq, shown)
 
-    async def _get(self, request: HttpRequest, dispatcher: Dispatcher, seq: int) -> Reply:
+    async def _get(
+        self, request: HttpRequest, dispatcher: Dispatcher, seq: int, shown: Shown
+    ) -> Reply:
         async with self._reading_history:
-            members = await read_job(
-                self._service, dispatcher, request.name, seq, Shown(request.allows)
-            )
+            members = await read_job(self._service, dispatcher, request.name, seq, shown)
         now = dispatcher.engine.clock.now_ms()
-        performance = replies.performance(request.began)
-        return Reply(replies.encode_job_history(request.name, members, now, performance))
+        return _job_shown(request, (members, now), Spent())
 
     @serves("list_workers")
     def workers(self, request: HttpRequest) -> Answer:
@@ -193,6 +198,12 @@ def _jobs_listed(
     page, now, data = found
     performance = replies.performance(request.began)
     return Reply(replies.encode_jobs(request.name, page.last, now, data, performance, page.earlier))
+
+
+def _job_shown(request: HttpRequest, found: tuple[dict[str, Any], int], spent: Spent) -> Reply:
+    members, now = found
+    performance = replies.performance(request.began)
+    return Reply(replies.encode_job_history(request.name, members, now, performance))
 
 
 def _cancelled(request: HttpRequest, result: cmd.CancelResult, spent: Spent) -> Reply:

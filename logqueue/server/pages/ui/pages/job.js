@@ -1,6 +1,6 @@
 // One job: why it is not running, what it holds, its whole life, and what can be done.
 
-import {html, useState} from "../vendor/htm-preact.js";
+import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {api, apiPath, useApi, useCan} from "../api.js";
 import {useFeed} from "../feed.js";
 import {count, size} from "../format.js";
@@ -17,8 +17,8 @@ import {Page} from "../parts/page.js";
 import {Time} from "../parts/time.js";
 import {link, navigate} from "../router.js";
 
-const EVERY_MS = 3000;
-const EVERY_LARGE_MS = 30_000;
+const LOOK_EVERY_MS = 2000;
+const READ_EVERY_MS = 15_000;
 const LARGE = 100_000;
 
 const LIVE = ["ready", "delayed", "in_flight", "held"];
@@ -33,6 +33,9 @@ const STATES = {
   expired: ["Expired", "bad"],
   dropped: ["Dropped", "bad"],
 };
+
+/** What differs once something has happened to a job. */
+const HAPPENS = ["state", "deliveries", "node", "deadline", "not_before", "$updated_at", "last_error"];
 
 /** Reasons that somebody should look at. */
 const KINDS = {
@@ -51,8 +54,10 @@ const KINDS = {
 
 export default function JobPage({params}) {
   const {queue, seq} = params;
-  const [wait, setWait] = useState(EVERY_MS);
-  const {data, error, loading, reload} = useApi(apiPath("topics", queue, "jobs", seq), {every: wait});
+  const path = apiPath("topics", queue, "jobs", seq);
+  const {data: read, error, loading, reload} = useApi(path);
+  const isLive = LIVE.includes(read?.job.state);
+  const data = useLatest(read, isLive ? `${path}?timeline=false&data=false` : null, reload);
   const [isEditing, setEditing] = useState(false);
   const crumbs = [
     ["Queues", link([])],
@@ -64,9 +69,6 @@ export default function JobPage({params}) {
     return html`<${Page} title=${title} crumbs=${crumbs}><${Nothing} queue=${queue} seq=${seq} error=${error} loading=${loading} /><//>`;
   }
   const {job} = data;
-  const isLive = LIVE.includes(job.state);
-  const every = !isLive || written(job.data).length > LARGE ? EVERY_LARGE_MS : EVERY_MS;
-  if (every !== wait) setWait(every);
   const letter = job.state === "dead_lettered" && data.copy?.exists !== false ? (data.copy ?? null) : null;
   const actions = html`<${Actions}
     queue=${queue}
@@ -108,6 +110,28 @@ export default function JobPage({params}) {
       onSaved=${reload}
     />`}
   <//>`;
+}
+
+/**
+ * What was read of the job, kept up to date by looks that cost little: the logs are searched again
+ * only once something has happened, and now and then while it is in flight.
+ */
+function useLatest(read, path, reload) {
+  const {data: seen} = useApi(path, {every: LOOK_EVERY_MS});
+  const readAt = useRef(0);
+  useEffect(() => {
+    readAt.current = Date.now();
+  }, [read]);
+  const isOther = seen !== null && read !== null && HAPPENS.some((name) => seen.job[name] !== read.job[name]);
+  const isOld = read?.job.state === "in_flight" && Date.now() - readAt.current > READ_EVERY_MS;
+  const mustRead = isOther || isOld;
+  useEffect(() => {
+    if (mustRead) reload();
+  }, [mustRead, seen]);
+  if (seen === null || read === null || isOther) return read;
+  // Only the logs say since when it is in flight.
+  const why = seen.why.code === "in_flight" ? read.why : seen.why;
+  return {...read, why};
 }
 
 /** The one sentence that this page is opened for. */
