@@ -28,7 +28,7 @@ def open_job(page: Page, queue: str, seq: int = 1) -> None:
     """Show the page of a job."""
     page.goto(f"/ui/queues/{queue}/jobs/{seq}")
     wait(page)
-    expect(page.locator(".why")).to_be_visible()
+    expect(page.locator(".job-why")).to_be_visible()
 
 
 def state(seed: Api, queue: str, seq: int = 1) -> str:
@@ -42,14 +42,16 @@ def test_a_job_after_an_error_is_explained_and_retried(page: Page, seed: Api, qu
     seed.claimed(queue, "w7")
     ok(seed.nack(queue, [1], "w7", error="no route\nto host", delay_ms=90_000))
     open_job(page, queue)
-    expect(page.locator(".why")).to_contain_text("Given back (no route to host): it is tried again")
+    expect(page.locator(".job-why")).to_contain_text(
+        "Given back (no route to host): it is tried again"
+    )
     steps = page.get_by_label("Timeline").locator("li")
     expect(steps).to_have_count(4)
     expect(steps.nth(1)).to_contain_text("Claimed by w7")
     expect(steps.nth(2)).to_contain_text("no route\nto host")
     axe.check(page)
     page.get_by_role("button", name="Retry now").click()
-    expect(page.locator(".why")).to_contain_text("Ready")
+    expect(page.locator(".job-why")).to_contain_text("Ready")
     assert state(seed, queue) == "ready"
 
 
@@ -85,8 +87,8 @@ def test_a_cancelled_job_is_still_explained(page: Page, seed: Api, queue: str) -
     assert state(seed, queue) == "ready"
     page.get_by_role("button", name="Cancel…").click()
     page.get_by_role("button", name="Cancel the job").click()
-    expect(page.locator(".why")).to_contain_text("Cancelled")
-    copy = page.locator(".why").get_by_role("link", name=f"{queue}.done 1")
+    expect(page.locator(".job-why")).to_contain_text("Cancelled")
+    copy = page.locator(".job-why").get_by_role("link", name=f"{queue}.done 1")
     expect(copy).to_be_visible()
 
 
@@ -95,13 +97,13 @@ def test_a_dead_job_comes_back_with_other_data(page: Page, seed: Api, queue: str
     seed.claimed(queue, "w7")
     ok(seed.reject(queue, [1], "w7", error="no such address"))
     open_job(page, queue)
-    expect(page.locator(".why")).to_contain_text("no such address")
+    expect(page.locator(".job-why")).to_contain_text("no such address")
     page.get_by_role("button", name="Redrive with other data…").click()
     page.get_by_role("dialog").get_by_label("Data").fill('{"to": "somewhere"}')
     page.get_by_role("button", name="Redrive", exact=True).last.click()
     expect(page.get_by_text(f"Moved back to {queue}")).to_be_visible()
     assert ok(seed.job(queue, 2))["job"]["data"] == {"to": "somewhere"}
-    expect(page.locator(".why")).to_contain_text("The copy is gone")
+    expect(page.locator(".job-why")).to_contain_text("The copy is gone")
     open_job(page, queue, 2)
     expect(page.get_by_label("Timeline")).to_contain_text(f"redriven from {queue}.dead 1")
 
@@ -110,16 +112,16 @@ def test_what_happens_to_a_job_is_seen_live(page: Page, seed: Api, queue: str) -
     seed.append_many(queue, [{"data": 1}])
     open_job(page, queue)
     seed.claimed(queue, "w7")
-    expect(page.locator(".why")).to_contain_text("In flight: w7 has had it for")
+    expect(page.locator(".job-why")).to_contain_text("In flight: w7 has had it for")
     page.get_by_role("button", name="End the lease…").click()
     page.get_by_role("button", name="End the lease", exact=True).click()
     expect(page.get_by_label("Timeline")).to_contain_text("Lease ended by an operator")
     page.get_by_role("button", name="Hold").click()
-    expect(page.locator(".why")).to_contain_text("On hold")
+    expect(page.locator(".job-why")).to_contain_text("On hold")
     page.get_by_role("button", name="Release").click()
-    expect(page.locator(".why")).to_contain_text("Ready")
+    expect(page.locator(".job-why")).to_contain_text("Ready")
     ok(seed.cancel(queue, 1))
-    expect(page.locator(".why")).to_contain_text("Cancelled")
+    expect(page.locator(".job-why")).to_contain_text("Cancelled")
 
 
 def test_a_job_that_never_was(page: Page, seed: Api, queue: str, problems: Problems) -> None:

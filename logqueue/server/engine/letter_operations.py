@@ -20,6 +20,9 @@ from logqueue.model import limits
 from logqueue.server.engine.engine import Engine
 from logqueue.server.engine.operations import BackgroundOperation, OperationSteps
 
+LETTERS_PER_STEP = 200
+"""Letters that one step moves: each is read, written and removed."""
+
 
 def redrive_steps(
     engine: Engine, command: cmd.Redrive, operation: BackgroundOperation
@@ -40,7 +43,7 @@ def redrive_steps(
             for some in _sliced(part, limits.COPIED_PER_PASS_MAX):
                 engine.execute(cmd.RedriveLetters(topic.name, some, checked))
             yield None
-    most = min(operation.portion_max, limits.COPIED_PER_PASS_MAX)
+    most = min(operation.portion_max, LETTERS_PER_STEP)
     left = command.limit
     for part in _parts(topic, letters_of(command), command.seqs, operation):
         wanted = part[:left]

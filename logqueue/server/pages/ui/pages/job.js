@@ -139,11 +139,11 @@ function Why({data}) {
   const {job, why, copy} = data;
   const [label, kind] = STATES[job.state] ?? [job.state.replace("_", " "), ""];
   const tone = KINDS[why?.code] ?? (job.state === "dead_lettered" ? "bad" : "");
-  return html`<div class=${`why ${tone}`} role="status">
+  return html`<div class=${`job-why ${tone}`} role="status">
     <span class=${`mark ${kind}`}>${label[0].toUpperCase() + label.slice(1)}</span>
     <p><bdi>${why?.text ?? ""}</bdi></p>
     ${copy &&
-    html`<span class="why-copy">${copy.exists === false
+    html`<span class="job-why-copy">${copy.exists === false
       ? html`<span class="soft">The copy is gone: redriven, dropped or expired</span>`
       : html`<${TopicRecord} topic=${copy.topic} seq=${copy.seq} />`}</span>`}
   </div>`;
@@ -179,7 +179,7 @@ function Facts({queue, data}) {
       <${Copy} text=${location.href} label="Copy link" />
     </div>
     <div class="card-body">
-      <dl class="words facts">
+      <dl class="words job-facts">
         ${rows
           .filter(([, value]) => value)
           .map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd>${value}</dd></div>`)}
