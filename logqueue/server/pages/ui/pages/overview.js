@@ -208,13 +208,6 @@ function Queues({rows, query, setQuery}) {
     setSelected(new Set());
   };
   return html`
-    ${selected.size > 0 &&
-    html`<div class="toolbar chosen-bar" role="status">
-      <span>${counted(selected.size, "queue")} selected</span>
-      <button onClick=${() => change(true)}>Pause</button>
-      <button onClick=${() => change(false)}>Resume</button>
-      <button class="quiet" onClick=${() => setSelected(new Set())}>Clear</button>
-    </div>`}
     <${Table}
       label="Queues"
       columns=${columns}
@@ -233,6 +226,13 @@ function Queues({rows, query, setQuery}) {
       rowClass=${(row) => (row.paused ? "paused" : "")}
       empty=${html`<${NoMatch} query=${query} setQuery=${setQuery} noun="queue" />`}
     />
+    ${selected.size > 0 &&
+    html`<div class="toolbar chosen-bar" role="status">
+      <span>${counted(selected.size, "queue")} selected</span>
+      <button onClick=${() => change(true)}>Pause</button>
+      <button onClick=${() => change(false)}>Resume</button>
+      <button class="quiet" onClick=${() => setSelected(new Set())}>Clear</button>
+    </div>`}
   `;
 }
 
