@@ -183,9 +183,10 @@ class StatsHistory:
         return self._seconds.sums(topic.number, now - FOLD_MS, seconds, (column,))[0]
 
     def recent(self, topic: Topic, now: int, seconds: int = 60) -> tuple[list[int], list[int]]:
-        """Records written, and jobs acked, in each of the last seconds, the latest last; empty
-        lists for a topic on which nothing has happened for so long."""
-        at, number = now - FOLD_MS, topic.number
+        """Records written, and jobs acked, in each of the last whole seconds, latest last; empty
+        lists for a topic on which nothing has happened for so long. The second whose row may grow
+        is left out: it would look like a pause."""
+        at, number = now - FOLD_MS - 1000, topic.number
         last = self._seconds.last_at(number)
         if last is None or last <= at - seconds * 1000:
             return [], []
