@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from logqueue.cli import exits, output
 from logqueue.cli.arguments import Commands, duration_ms
-from logqueue.cli.connection import connect
+from logqueue.cli.connection import connect, url_of
 from logqueue.cli.exits import CommandError, UsageError
 from logqueue.cli.output import TableColumn, number
 
@@ -60,6 +60,9 @@ def _server(arguments: argparse.Namespace) -> int:
 def _log_level(arguments: argparse.Namespace) -> int:
     if arguments.level is None and arguments.for_ms is not None:
         raise UsageError("--for belongs to a level: logqueue log-level debug --for 10m")
+    url = url_of(arguments)
+    if arguments.level is not None and "," in url:
+        raise UsageError(f"each server has its own log level: name one with --url, not '{url}'")
     level: LogLevel
     with connect(arguments) as client:
         if arguments.level is None:

@@ -511,3 +511,24 @@ def test_epochs(client: Client, topic: str) -> None:
     assert [r.data for r in client.read(topic) if isinstance(r, Record)] == [1, 2, 3]
     with pytest.raises(TypeError):
         client.stage(name, 4, topic, {"data": 1})
+
+
+# -- the server itself ---------------------------------------------------------------------------
+
+
+def test_the_state_of_the_server_its_log_level_and_a_backup(client: Client, topic: str) -> None:
+    client.append(topic, ["kept"], create=True)
+    state = client.server()
+    assert state.phase == "ready" and state.records >= 1
+    assert {log.log for log in state.logs} == {"jobs", "leases"}
+    assert client.set_log_level("warning", for_ms=60_000).level == "warning"
+    assert client.set_log_level("info").until is None
+    with pytest.raises(errors.InvalidRequest):
+        client.set_log_level("loud")  # type: ignore[arg-type]
+    archive = b"".join(client.backup())
+    assert b"/LOGS" in archive and b'"kept"' in archive
+    parts = client.backup()
+    next(parts)
+    parts.close()
+    eventually(lambda: client.server().backup is None)
+    assert len(b"".join(client.backup())) >= len(archive)

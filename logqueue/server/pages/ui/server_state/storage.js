@@ -123,7 +123,7 @@ export function Copies({state}) {
           [
             "Archive",
             html`${archive.failing && html`<span class="mark bad">Failing</span> `}${counted(archive.segments, "segment")},
-              ${" "}${size(archive.bytes)}${archive.max_bytes !== null && archive.max_bytes !== undefined && ` of at most ${size(archive.max_bytes)}`}`,
+              ${" "}${size(archive.bytes)}${isKnown(archive.max_bytes) && ` of at most ${size(archive.max_bytes)}`}`,
           ],
         ]}
       />`}
@@ -145,10 +145,18 @@ function Replica({replica}) {
             : ""}`,
       ],
       ["Replica", replica.url && html`<code>${replica.url}</code>`],
-      ["Epoch", replica.epoch === undefined ? null : count(replica.epoch)],
+      ["Epoch", isKnown(replica.epoch) ? count(replica.epoch) : null],
       ["Writer", replica.writer?.address ? html`<code>${replica.writer.address}</code>` : null],
-      ["Last chunk", replica.last_chunk === undefined ? null : `${count(replica.last_chunk)}; a restore reads ${counted(replica.chunks_behind ?? 0, "chunk")}`],
+      ["Last chunk", isKnown(replica.last_chunk) ? chunkText(replica) : null],
       ["Last error", replica.last_error && html`<span class="problem">${replica.last_error}</span> <${Time} at=${replica.last_error_at} />`],
     ]}
   />`;
+}
+
+function chunkText({last_chunk: last, chunks_behind: behind}) {
+  return `${count(last)}${isKnown(behind) ? `; a restore reads ${counted(behind, "chunk")}` : ""}`;
+}
+
+function isKnown(value) {
+  return value !== null && value !== undefined;
 }
