@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from logqueue.shapes import Segment
 
 PIECE_BYTES = 4 << 20
+SEGMENTS_TOGETHER = 16
 
 
 class LogComparison(NamedTuple):
@@ -51,7 +52,7 @@ def compare_logs(client: Client, directory: Path) -> LogComparison:
     total = 0
     logs: tuple[LogName, ...] = ("jobs", "leases")
     for log in logs:
-        for segment in client.segments(log):
+        for segment in _listed(client, log):
             path = Path(segment_path(str(directory / log), segment.segment))
             if not path.exists():
                 # Not there any longer, or not yet.
@@ -66,6 +67,17 @@ def compare_logs(client: Client, directory: Path) -> LogComparison:
             if _checksum(_pieces(path, common)) != wanted:
                 problems.append(f"segment {segment.id} has other bytes on the server")
     return LogComparison(problems, total)
+
+
+def _listed(client: Client, log: LogName) -> Iterator[Segment]:
+    """The segments of a log, a few at a time: the server reads those that it does not know yet."""
+    cursor: str | None = None
+    while True:
+        page = client.segment_page(log, cursor=cursor, page_size=SEGMENTS_TOGETHER)
+        yield from page.segments
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 def _on_server(client: Client, segment: Segment, length: int) -> int:
