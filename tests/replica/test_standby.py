@@ -333,6 +333,32 @@ async def test_a_standby_that_cannot_take_over_now_follows_again() -> None:
 
 
 @fleet_test
+async def test_a_standby_that_starts_without_the_store_may_be_promoted_later() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    pair.a.append(1)
+    await pair.a.rest()
+    disk = pair.a.fs.kill_clone()
+    pair.a.kill()
+    b = pair.standby("b", fs=disk)
+    b.store.is_cut_off = True
+    loop = asyncio.get_running_loop()
+    await pair.until(lambda: runtime_of(b).is_following)
+    for _ in range(2):
+        promoted = loop.create_task(runtime_of(b).promote(None, force=True))
+        await pair.until(promoted.done)
+        assert isinstance(promoted.exception(), NotWriter)
+        await pair.until(lambda: runtime_of(b).is_following)
+    b.store.is_cut_off = False
+    promoted = loop.create_task(runtime_of(b).promote(None, force=True))
+    await pair.until(promoted.done)
+    assert promoted.result() == 2
+    await pair.until(lambda: phase(b) is Phase.READY)
+    assert b.values() == [1]
+
+
+@fleet_test
 async def test_of_two_standbys_the_slower_one_follows_the_faster() -> None:
     pair = Pair()
     pair.a.start()

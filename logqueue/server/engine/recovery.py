@@ -33,8 +33,8 @@ def begin_life(state: State, journal: Journal, now: int, *, seqs_lost_max: int =
         state: What the journal has replayed; changed in place.
         journal: Takes transactions from now on.
         now: The clock, ms since the epoch.
-        seqs_lost_max: How many seqs of each topic the server before may have given out that no log
-            tells of.
+        seqs_lost_max: How many seqs of each topic the server before may have given out that are in
+            no log.
 
     Raises:
         WalFull: No disk space for the repair.

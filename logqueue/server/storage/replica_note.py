@@ -38,8 +38,8 @@ class ReplicaNote(msgspec.Struct, frozen=True):
         starts: How often each log had been opened then: if it was opened since, without this file
             being changed, `end` says nothing of its bytes.
         end: A chunk up to which the directory has what the replica has; None when there is none.
-        lacks_tail: A server before may have given out seqs that neither the directory nor the
-            replica tells of, and no log says yet that they are skipped.
+        lacks_tail: A server before may have given out seqs that are neither in the directory nor in
+            the replica, and they are not skipped in the log yet.
     """
 
     version: int

@@ -406,8 +406,8 @@ class ReplicaStart:
 
     @property
     def seqs_lost_max(self) -> int:
-        """How many seqs of each topic the writer before may have given out that no log tells of;
-        after `take_over`. In sync mode no seq is shown before the replica knows of it."""
+        """How many seqs of each topic the writer before may have given out that are in no log, as
+        `take_over` has found. In sync mode no seq is shown before it is in the replica."""
         return SEQS_LOST_MAX if self._lacks_tail and self._options.mode == "async" else 0
 
     def _create(self, journal: Journal) -> None:
