@@ -109,13 +109,16 @@ def chunk_key(number: int) -> str:
     return f"chunks/{number:020d}"
 
 
-def encode_chunk(header: ChunkHeader, data: Sequence[bytes]) -> tuple[bytes, str]:
-    """The object of a chunk, and its digest in hex."""
+def encode_chunk(header: ChunkHeader, data: Sequence[bytes | memoryview]) -> tuple[bytes, str]:
+    """The object of a chunk, and its digest in hex. The data is copied once."""
     assert [run.bytes for run in header.runs] == [len(part) for part in data]
     text = msgspec.json.encode(header)
-    body = b"".join((_MAGIC, _LENGTH.pack(len(text)), text, *data))
-    digest = hashlib.sha256(body).digest()
-    return body + digest, digest.hex()
+    parts = (_MAGIC + _LENGTH.pack(len(text)) + text, *data)
+    sum = hashlib.sha256()
+    for part in parts:
+        sum.update(part)
+    digest = sum.digest()
+    return b"".join((*parts, digest)), digest.hex()
 
 
 def chunk_header_end(data: bytes) -> int:

@@ -36,6 +36,9 @@ LEASES_SHARE = 4
 
 FEED_BYTES = 256 << 10
 
+RunBytes = bytes | memoryview
+"""The bytes of a run."""
+
 
 class FramesMissing(Exception):
     """The segment files do not have what follows; the message says where."""
@@ -74,7 +77,7 @@ class FrameSource(Protocol):
 
     def runs_after(
         self, places: Mapping[LogName, LogPlace], bytes_max: int
-    ) -> list[tuple[ChunkRun, bytes]]:
+    ) -> list[tuple[ChunkRun, RunBytes]]:
         """What is written behind some places: whole frames, of each log in order, and that an
         empty segment begins.
 
@@ -143,10 +146,10 @@ class JournalFrames:
 
     def runs_after(
         self, places: Mapping[LogName, LogPlace], bytes_max: int
-    ) -> list[tuple[ChunkRun, bytes]]:
+    ) -> list[tuple[ChunkRun, RunBytes]]:
         """See FrameSource."""
         written = self.written()
-        runs: list[tuple[ChunkRun, bytes]] = []
+        runs: list[tuple[ChunkRun, RunBytes]] = []
         room = bytes_max
         for name in LOGS:
             others = any(
@@ -161,13 +164,13 @@ class JournalFrames:
 
     def _runs_of(
         self, name: LogName, place: LogPlace | None, last: int, room: int
-    ) -> list[tuple[ChunkRun, bytes]]:
+    ) -> list[tuple[ChunkRun, RunBytes]]:
         """What one log has behind a place, up to a frame; at least one frame if there is any.
 
         At the end of all frames, a run without bytes says that an empty segment begins, which seals
         the one before: it may stay empty for ever, and that one must become a listed segment.
         """
-        runs: list[tuple[ChunkRun, bytes]] = []
+        runs: list[tuple[ChunkRun, RunBytes]] = []
         following = place.frame + 1 if place is not None else 0
         segments = self._logs[name].segments()
         for info in segments:
@@ -206,7 +209,7 @@ class JournalFrames:
 
     def _read(
         self, info: SegmentInfo, offset: int, first: int, last: int, room: int, at_least_one: bool
-    ) -> tuple[bytes, int]:
+    ) -> tuple[RunBytes, int]:
         """Whole frames of a segment from one on, and the number of the last."""
         file = self._fs.open(info.path)
         try:
@@ -221,7 +224,8 @@ class JournalFrames:
                     raise FramesMissing(f"{info.path}: the file ends inside frame {first}")
         finally:
             file.close()
-        return data[:size], end
+        # Not a copy of the most that may be read at a time.
+        return memoryview(data)[:size], end
 
     def sealed(self, log: LogName) -> list[SealedSegment]:
         """See FrameSource."""

@@ -285,7 +285,7 @@ class IndexBuilder(ev.RecordVisitor):
             self._take(transaction)
         if walk.end is End.MISNUMBERED:
             raise SegmentDamaged(self._path, self.bytes + walk.offset, walk.problem)
-        self._crc = crc32(data[: walk.offset] if walk.offset < len(data) else data, self._crc)
+        self._crc = crc32(memoryview(data)[: walk.offset], self._crc)
         self._frame = walk.number
         self.bytes += walk.offset
         self.end, self.problem = walk.end, walk.problem

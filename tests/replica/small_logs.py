@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from logqueue.replica.chain import LOGS, ChainEnd, LogPlace
 from logqueue.replica.chunk import Chunk, ChunkRun, LogName
-from logqueue.replica.frame_source import SegmentContent
+from logqueue.replica.frame_source import RunBytes, SegmentContent
 from logqueue.segments.history import SealedSegment
 from wal import HEADER_BYTES
 
@@ -170,9 +170,9 @@ class SmallLogs:
 
     def runs_after(
         self, places: Mapping[LogName, LogPlace], bytes_max: int
-    ) -> list[tuple[ChunkRun, bytes]]:
+    ) -> list[tuple[ChunkRun, RunBytes]]:
         """See FrameSource."""
-        runs: list[tuple[ChunkRun, bytes]] = []
+        runs: list[tuple[ChunkRun, RunBytes]] = []
         room = bytes_max
         for log in LOGS:
             following = places[log].frame + 1 if log in places else 0

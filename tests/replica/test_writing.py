@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -10,7 +11,14 @@ import pytest
 
 from logqueue.replica import writing
 from logqueue.replica.chain import LOGS, ChainEnd, LogPlace, chain_start, extended
-from logqueue.replica.chunk import Chunk, LogName, chunk_key, decode_chunk, encode_chunk
+from logqueue.replica.chunk import (
+    Chunk,
+    ChunkHeader,
+    LogName,
+    chunk_key,
+    decode_chunk,
+    encode_chunk,
+)
 from logqueue.replica.frame_source import JournalFrames
 from logqueue.replica.manifest import WriterInfo, segment_key
 from logqueue.replica.memory_store import MemoryStore
@@ -154,6 +162,28 @@ def test_frames_on_their_way_to_the_file_are_left_to_a_later_chunk() -> None:
     ship_all(writer)
     journal.jobs.append(b"not in the file yet", sync=False, wake=False)
     assert frames_of(journal).runs_after(writer.end.places, 1 << 20) == []
+
+
+def test_a_chunk_is_copied_once_behind_the_read() -> None:
+    store, journal = MemoryStore("memory://large"), World().engine.journal
+    make(store, journal)
+    for _ in range(16):
+        journal.jobs.append(bytes(256 << 10), sync=False)
+    while journal.jobs.step():
+        pass
+    writer = start(store, journal, Clock(), chunk_bytes_max=2 << 20)
+    source = frames_of(journal)
+    tracemalloc.start()
+    try:
+        runs = source.runs_after(writer.end.places, 2 << 20)
+        header = ChunkHeader(1, "", "", 1, "me", 2, "", "frames", tuple(run for run, _ in runs))
+        data, _ = encode_chunk(header, [part for _, part in runs])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 1 << 20 < len(data) < 2 << 20
+    # What was read, which ends inside a frame, and the object.
+    assert peak < (2 << 20) + len(data) + (64 << 10)
 
 
 def test_sealed_segments_replace_chunks() -> None:
