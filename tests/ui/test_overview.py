@@ -150,3 +150,22 @@ def test_many_topics(page: Page, open_page: OpenPage, seed: Api) -> None:
     phone = open_page("/ui/", phone=True)
     expect(row(phone, "queue-0000")).to_be_visible()
     check_width(phone)
+
+
+def test_a_tab_in_the_background_holds_no_connection(page: Page, seed: Api) -> None:
+    """Browsers open six to one server: a few tabs would stop all others."""
+    ok(seed.put("alpha", type="queue"), 201)
+    page.clock.install()
+    page.goto("/ui/")
+    expect(row(page, "alpha")).to_be_visible()
+    show = """(isHidden) => {
+      Object.defineProperty(document, "hidden", {value: isHidden, configurable: true});
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    with page.expect_event("requestfailed", lambda one: "/v0/stats/stream" in one.url):
+        page.evaluate(show, True)
+        page.clock.fast_forward(11_000)
+    seed.append("alpha", 1)
+    with page.expect_request("**/v0/stats/stream"):
+        page.evaluate(show, False)
+    expect(row(page, "alpha").get_by_role("cell").nth(2)).to_have_text("1")

@@ -142,7 +142,7 @@ async function fetchOnce(method, path, body, headers, secret, signal) {
 
 function unreachable(error) {
   if (error instanceof DOMException && error.name === "AbortError") return error;
-  return new ApiError(0, "unreachable", "the server does not answer: check that it is running");
+  return new ApiError(0, "unreachable", "the server does not answer; check that it is running");
 }
 
 async function errorOf(response) {

@@ -7,6 +7,7 @@ import {createStore, useStore} from "./store.js";
 const PATH = "/v0/stats/stream";
 const RECENT = 60;
 const SILENCE_MS = 40_000; // the server sends something every 15 s
+const HIDDEN_MS = 10_000;
 const RETRY_MS = [300, 600, 1000, 2000, 3000, 5000];
 
 /**
@@ -14,6 +15,7 @@ const RETRY_MS = [300, 600, 1000, 2000, 3000, 5000];
  * @property {"connecting"|"live"|"lost"} status
  * @property {number} since when the status began, by this machine's clock
  * @property {string|null} problem why the feed is lost
+ * @property {boolean} isThere whether the server answers nevertheless
  * @property {object|null} server
  * @property {Map<string, object>} topics
  * @property {object[]} attention
@@ -24,6 +26,7 @@ const feed = createStore({
   status: "connecting",
   since: Date.now(),
   problem: null,
+  isThere: true,
   server: null,
   topics: new Map(),
   attention: [],
@@ -50,30 +53,53 @@ export function patchTopic(name, changes) {
   });
 }
 
+/** The connection while there is one, and what ends a pause between two. */
+const line = {stop: null, wake: null, isHidden: false, timer: 0};
+
 /** Connect, and connect again whenever the connection is lost. */
 export async function startFeed() {
+  document.addEventListener("visibilitychange", onVisibility);
+  addEventListener("online", () => line.wake?.());
   let failures = 0;
-  let sleeping = null;
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) sleeping?.();
-  });
-  addEventListener("online", () => sleeping?.());
   for (;;) {
     const problem = await readOnce(() => {
       failures = 0;
     });
+    if (line.isHidden) {
+      await new Promise((resolve) => (line.wake = resolve));
+      continue;
+    }
     markLost(problem);
     const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
     failures += 1;
     await new Promise((resolve) => {
-      sleeping = resolve;
+      line.wake = resolve;
       setTimeout(resolve, wait);
     });
   }
 }
 
+/**
+ * Tabs in the background hold no connection: browsers open six to one server, so a few of them would
+ * stop all others.
+ */
+function onVisibility() {
+  clearTimeout(line.timer);
+  if (document.hidden) {
+    line.timer = setTimeout(() => {
+      line.isHidden = true;
+      line.stop?.abort();
+    }, HIDDEN_MS);
+  } else {
+    line.isHidden = false;
+    line.wake?.();
+  }
+}
+
+/** Read the stream until it ends. @returns {Promise<{text: string, isThere: boolean}>} why it did */
 async function readOnce(onFull) {
   const stop = new AbortController();
+  line.stop = stop;
   let watchdog = 0;
   const alive = () => {
     clearTimeout(watchdog);
@@ -81,30 +107,31 @@ async function readOnce(onFull) {
   };
   let refusal = null;
   const onEvent = (event, data) => {
-    if (event === "error") refusal = data.error?.message ?? data.message ?? "the server ended the feed";
+    if (event === "error") refusal = data.error?.message ?? data.message ?? null;
     else if (event === "full") {
       onFull();
       takeFull(data);
-    } else if (event === "change") {
-      takeChange(data);
-    }
+    } else if (event === "change") takeChange(data);
   };
+  alive();
   try {
     await api.stream(PATH, {onEvent, onBytes: alive, onOpen: alive, signal: stop.signal});
-    return refusal ?? "the server closed the connection";
+    return {text: refusal ?? "it closed the connection", isThere: refusal !== null};
   } catch (error) {
-    if (error instanceof ApiError) return error.message;
-    return stop.signal.aborted ? "the server has gone silent" : String(error.message ?? error);
+    if (error instanceof ApiError) return {text: error.message, isThere: error.status > 0};
+    const text = stop.signal.aborted ? "it has sent nothing for a while" : String(error.message ?? error);
+    return {text, isThere: false};
   } finally {
     clearTimeout(watchdog);
     stop.abort();
   }
 }
 
-function markLost(problem) {
+function markLost({text, isThere}) {
   feed.set((state) => {
     const isFirst = state.status !== "lost";
-    return {...state, status: "lost", problem, since: isFirst ? Date.now() : state.since};
+    const since = isFirst ? Date.now() : state.since;
+    return {...state, status: "lost", problem: text, isThere, since};
   });
 }
 
@@ -116,7 +143,7 @@ function takeFull(frame) {
   const {server, attention = [], truncated = false, at} = frame;
   const before = feed.get();
   const since = before.status === "live" ? before.since : Date.now();
-  feed.set({status: "live", since, problem: null, server, topics, attention, truncated, at});
+  feed.set({status: "live", since, problem: null, isThere: true, server, topics, attention, truncated, at});
 }
 
 function takeChange(frame) {

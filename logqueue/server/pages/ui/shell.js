@@ -103,10 +103,11 @@ function Health() {
 }
 
 function ConnectionLine() {
-  const [status, since, problem, at] = useFeed((feed) => [
+  const [status, since, problem, isThere, at] = useFeed((feed) => [
     feed.status,
     feed.since,
     feed.problem,
+    feed.isThere,
     feed.at,
   ]);
   const wantsKey = useDeclined();
@@ -120,8 +121,9 @@ function ConnectionLine() {
   return html`<div class="connection" role="status">
     ${isAway &&
     html`<p>
-      <strong>The server has been away</strong> for ${duration(roundedDown(Date.now() - since))}${" – "}${problem}.
-      ${at > 0 ? "The last numbers are shown." : ""} Trying again.
+      <strong>${isThere ? "No live numbers" : "The server has been away"}</strong>${" "}
+      for ${duration(roundedDown(Date.now() - since))}: ${problem}.${" "}
+      ${at > 0 ? "The last numbers are shown. " : ""}Trying again.
     </p>`}
   </div>`;
 }
