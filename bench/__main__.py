@@ -21,6 +21,7 @@ from bench.cold import cold_backlog
 from bench.consuming import worker_idle, worker_noop
 from bench.cycle import full_cycle, singles
 from bench.deletes import delete_tag
+from bench.live import live_feed
 from bench.load import LoadFailed
 from bench.machine import describe
 from bench.progress import Progress
@@ -73,6 +74,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "room": room,
     "watch-fanout": watch_fanout,
     "watch-idle": watch_idle,
+    "live-feed": live_feed,
     "router-hop": router_hop,
     "topics-10000": topics_10000,
     "client-append": client_append,
@@ -118,6 +120,7 @@ SERVER_ONLY = (
     "backlog-cold",
     "delete-tag",
     "watch-idle",
+    "live-feed",
     "router-hop",
     "topics-10000",
 )

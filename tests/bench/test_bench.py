@@ -78,6 +78,8 @@ ROWS = {
     "watch-fanout",
     "watch-idle-memory",
     "watch-idle-cpu",
+    "stats-stream-busy",
+    "stats-stream-idle",
     "router-hop",
     "router-writes",
     "topics-10000",

@@ -61,25 +61,42 @@ class QueueFeedEntry(NamedTuple):
 
 FeedEntry = LogFeedEntry | QueueFeedEntry
 
+_NAMES = {
+    kind: tuple([WIRE_NAMES.get(name, name) for name in kind._fields])
+    for kind in (LogFeedEntry, QueueFeedEntry)
+}
 
-def entry_of(state: State, topic: Topic, rates: TopicRates, workers: int, now: int) -> FeedEntry:
-    """A topic as of now. Time must have acted on it."""
+
+def entry_of(
+    state: State, topic: Topic, rates: TopicRates, workers: int, now: int, oldest_ms: int | None
+) -> FeedEntry:
+    """A topic as of now. Time must have acted on it.
+
+    Args:
+        state: That of all topics.
+        topic: The topic.
+        rates: What happens on it.
+        workers: How many it has.
+        now: ms since the epoch.
+        oldest_ms: For how long its oldest claimable job has been claimable, where that is known.
+    """
     config = topic.config
     assert config.durability is not None
     common = (config.durability, topic.head, topic.live, topic.live_bytes, config.paused, rates)
     if not isinstance(topic, QueueTopic):
         return LogFeedEntry("log", *common)
-    queue = topic.queue
-    allowed, limit = allowed_now(topic, now)
-    reason = None if allowed else limit
+    queue, ready = topic.queue, topic.ready
+    if ready and oldest_ms is None:
+        oldest_ms = oldest_ready_ms(topic, now)
+    reason = held_back(topic, now)
     return QueueFeedEntry(
         "queue",
         *common,
-        topic.ready,
+        ready,
         queue.leased,
         len(queue.delayed),
         len(queue.held),
-        now - oldest_ready_ms(topic, now) if topic.ready else None,
+        now - (oldest_ms or 0) if ready else None,
         dead_of(state, topic),
         config.dead_letter,
         config.archive,
@@ -87,6 +104,12 @@ def entry_of(state: State, topic: Topic, rates: TopicRates, workers: int, now: i
         reason == "rate_limited",
         reason,
     )
+
+
+def held_back(topic: QueueTopic, now: int) -> str | None:
+    """Why claims get nothing, however many jobs are ready."""
+    allowed, limit = allowed_now(topic, now)
+    return None if allowed else limit
 
 
 def dead_of(state: State, topic: Topic) -> int | None:
@@ -116,7 +139,7 @@ def masked(entry: FeedEntry, allows: Callable[[str], bool]) -> FeedEntry:
 
 def members(entry: FeedEntry, before: FeedEntry | None = None) -> dict[str, Any]:
     """The members of an entry by name: all of them, or those that differ."""
-    names = (WIRE_NAMES.get(field, field) for field in entry._fields)
+    names = _NAMES[type(entry)]
     if before is None:
         found: dict[str, Any] = dict(zip(names, entry, strict=True))
     else:

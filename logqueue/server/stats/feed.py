@@ -46,6 +46,9 @@ TOPICS_MAX = 10_000
 LOOKED_AT_PER_STEP = 500
 ENCODED_PER_STEP = 100
 """Topics that one step of the event loop looks at, or encodes."""
+LAPSING_MS = 60_000
+"""How long leases that expired are remembered for attention."""
+WAITING_MS = min(attention.NO_WORKER_MS, attention.OLD_JOB_MS)
 
 
 class StatsFeed:
@@ -81,6 +84,7 @@ class StatsFeed:
         self._entries: dict[int, FeedEntry] = {}
         self._crew = Crew()
         self._since: dict[tuple[str | None, str], int | None] = {}
+        self._lapsing: dict[int, int] = {}
         self._records = LiveRecords()
         self._dispatcher: Dispatcher | None = None
         self._state: State | None = None
@@ -138,7 +142,8 @@ class StatsFeed:
         self._dispatcher = self._state = None
         self._records = LiveRecords()
         self._entries = {}
-        self._since = {}
+        self._since.clear()
+        self._lapsing.clear()
         self._crew = Crew()
 
     def end(self, error: LogqueueError) -> None:
@@ -209,10 +214,13 @@ class StatsFeed:
                 self._entries[number] = self._entry(dispatcher, topic, now)
                 return True
             return False
-        is_at_rest = not (is_active or old.rates != NO_RATES or _is_due(topic, now))
-        if is_at_rest and not self._differs(dispatcher, topic, old):
+        if is_active or _is_due(topic, now) or self._differs(dispatcher, topic, old):
+            entry = self._entry(dispatcher, topic, now, self._history.oldest.get(number))
+        elif old.rates != NO_RATES:
+            # Nothing but these: they are means, and change for a while longer.
+            entry = old._replace(rates=self._history.rates(topic, now))
+        else:
             return False
-        entry = self._entry(dispatcher, topic, now)
         if entry == old:
             return False
         self._entries[number] = entry
@@ -222,7 +230,7 @@ class StatsFeed:
         """Whether what does not depend on the topic itself has changed."""
         if not isinstance(old, QueueFeedEntry):
             return False
-        is_limited = old.held_back == "rate_limited"
+        is_limited = old.rate_limited
         dead = dead_of(dispatcher.engine.state, topic) if old.dead is not None else None
         return is_limited or dead != old.dead or self._crew.count(topic) != old.workers
 
@@ -235,13 +243,18 @@ class StatsFeed:
             return False
         return True
 
-    def _entry(self, dispatcher: Dispatcher, topic: Topic, now: int) -> FeedEntry:
+    def _entry(
+        self, dispatcher: Dispatcher, topic: Topic, now: int, oldest_ms: int | None = None
+    ) -> FeedEntry:
         engine = dispatcher.engine
         if isinstance(topic, QueueTopic) and topic.queue.rests_to < now:
             engine.lapse(topic, now)
+            oldest_ms = None
         rates = self._history.rates(topic, now)
+        if rates.expired:
+            self._lapsing[topic.number] = now + LAPSING_MS
         workers = self._crew.count(topic, is_fresh=True)
-        return entry_of(engine.state, topic, rates, workers, now)
+        return entry_of(engine.state, topic, rates, workers, now, oldest_ms)
 
     async def _is_stored(self, dispatcher: Dispatcher, fresh: Iterable[int]) -> bool:
         """Wait until the log has what was read; whether it will."""
@@ -311,7 +324,8 @@ class StatsFeed:
             return
         if before is None and len(group.shown) >= TOPICS_MAX:
             return
-        entry = masked(entry, group.allows)
+        if group.prefixes:
+            entry = masked(entry, group.allows)
         if before is not None and type(before) is not type(entry):
             # A log became a queue: the same name, another set of members.
             gone.append(topic.name)
@@ -425,14 +439,29 @@ class StatsFeed:
                     continue
                 if isinstance(entry, QueueFeedEntry) and entry.dead and entry.dead_letter:
                     letters.setdefault(entry.dead_letter, (entry.dead, []))[1].append(topic.name)
-                if _may_need_attention(entry, topic):
-                    expired = self._history.count(topic, "expired", now, 60)
+                if self._may_need_attention(number, entry, topic, now):
+                    expired = 0
+                    if number in self._lapsing:
+                        expired = self._history.count(topic, "expired", now, 60)
                     seen_at = self._crew.last_seen_at(topic)
                     signs = signs_of(topic.name, entry, topic, expired, seen_at)
                     found += attention.of_topic(signs, started_at, now)
             await asyncio.sleep(0)
         found += [attention.of_dead_letters(name, *letters[name]) for name in letters]
         return attention.in_order(self._with_since(found, is_first=not group.is_whole))
+
+    def _may_need_attention(self, number: int, entry: FeedEntry, topic: Topic, now: int) -> bool:
+        """Whether a closer look can find anything: nearly all topics are passed over here."""
+        if isinstance(entry, QueueFeedEntry):
+            oldest = entry.oldest_ready_at
+            if entry.held or (oldest is not None and (entry.paused or now - oldest >= WAITING_MS)):
+                return True
+            until = self._lapsing.get(number)
+            if until is not None:
+                if now <= until:
+                    return True
+                del self._lapsing[number]
+        return topic.config.discard == "reject"
 
     def _with_since(self, items: list[AttentionItem], *, is_first: bool) -> list[AttentionItem]:
         """What is seen to begin, began then; when it was there at the first look, is unknown."""
@@ -455,13 +484,6 @@ def _named(name: str, found: dict[str, Any]) -> bytes:
 def _is_due(topic: Topic, now: int) -> bool:
     """Whether time has changed a queue."""
     return isinstance(topic, QueueTopic) and topic.queue.rests_to < now
-
-
-def _may_need_attention(entry: FeedEntry, topic: Topic) -> bool:
-    """Whether a closer look can find anything."""
-    if topic.config.discard == "reject":
-        return True
-    return isinstance(entry, QueueFeedEntry) and (entry.ready or entry.held or entry.in_flight) > 0
 
 
 def _end_with(viewer: StatsViewer, removed: asyncio.Future[Any]) -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from logqueue.core.decide.claims import oldest_ready_ms
@@ -37,6 +38,7 @@ LOOKED_AT_PER_STEP = 1000
 T = TypeVar("T")
 
 COUNTERS = ("appended", "claimed", "acked", "nacked", "expired", "dead")
+_columns = attrgetter(*COUNTERS)
 GAUGES = ("ready", "in_flight", "oldest_ready_ms")
 
 
@@ -60,11 +62,14 @@ class StatsHistory:
     Attributes:
         activity: What has happened since the last rows were written.
         totals: What has happened on all topics together, up to the last rows.
+        oldest: For how long the oldest claimable job of each queue with new rows had been claimable
+            when they were written, in ms.
     """
 
     def __init__(self, activity: Activity) -> None:
         self.activity = activity
         self.totals = ActivityCounts()
+        self.oldest: dict[int, int] = {}
         self._seconds = HistoryRings(1000, SECONDS, SECONDS_BYTES_MAX)
         self._minutes = HistoryRings(60_000, MINUTES, MINUTES_BYTES_MAX)
         self._recent_totals: deque[tuple[int, int, int, int]] = deque(maxlen=RATE_SLOTS + 1)
@@ -98,6 +103,7 @@ class StatsHistory:
         now = engine.clock.now_ms()
         self._elapse(engine, now)
         taken = self.activity.take()
+        self.oldest = {}
         at = now - FOLD_MS
         for some in in_parts([*taken.items()], FOLDED_PER_STEP):
             for number, counts in some:
@@ -123,8 +129,9 @@ class StatsHistory:
             self._minutes.forget(number)
             return
         if isinstance(topic, QueueTopic):
-            counters: tuple[int, ...] = tuple([getattr(counts, name) for name in COUNTERS])
-            gauges: tuple[int, ...] = _gauges(topic, now)
+            counters: tuple[int, ...] = _columns(counts)
+            oldest = self.oldest[number] = oldest_ready_ms(topic, now)
+            gauges: tuple[int, ...] = (topic.ready, topic.queue.leased, oldest // AGE_STEP_MS)
             self._note_due(topic)
         else:
             counters, gauges = (counts.appended,), ()

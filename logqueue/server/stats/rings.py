@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
+from operator import add
 
 ITEM_BYTES = 4
 ITEM_MAX = 2**32 - 1
@@ -69,14 +70,12 @@ class HistoryRings:
         else:
             rows = known[1]
             self._rings.move_to_end(number)
-        values = [min(value, ITEM_MAX) for value in (*counters, *gauges)]
         if rows and slot <= rows[-width]:
-            for index, value in enumerate(values, len(rows) - width + 1):
-                is_counter = index < len(rows) - len(gauges)
-                rows[index] = min(rows[index] + value, ITEM_MAX) if is_counter else value
+            start, end = len(rows) - width + 1, len(rows) - len(gauges)
+            rows[start:] = _packed([*map(add, rows[start:end], counters), *gauges])
             return
         rows.append(slot)
-        rows.extend(values)
+        rows.extend(_packed((*counters, *gauges)))
         self.size += width * ITEM_BYTES
         if rows[0] <= slot - self.slots:
             self._cut(rows, width, self._row_from(rows, width, slot - self.slots + 1))
@@ -196,3 +195,11 @@ class HistoryRings:
             return began
         known = self._rings.get(number)
         return max(began, known[1][0] if known is not None else self.lost_at)
+
+
+def _packed(values: Sequence[int]) -> array[int]:
+    """Values as rows have them; those that are too large are the largest there is."""
+    try:
+        return array("I", values)
+    except OverflowError:
+        return array("I", [min(value, ITEM_MAX) for value in values])

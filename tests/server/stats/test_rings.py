@@ -28,6 +28,13 @@ def test_counters_of_one_slot_add_up_and_gauges_are_the_latest() -> None:
     assert made.sums(1, at + 60_000, 3, (0, 1)) == [0, 0]
 
 
+def test_numbers_that_are_too_large_are_the_largest_there_is() -> None:
+    made = rings()
+    made.add(1, AT, (2**31, 2**40), (2**50,))
+    made.add(1, AT, (2**31, 1), (7,))
+    assert made.counters(1, AT, 1, 0) == made.counters(1, AT, 1, 1) == [2**32 - 1]
+
+
 def test_a_gauge_that_grows_does_so_between_rows() -> None:
     made = rings()
     made.add(1, AT, (0,), (20,))
