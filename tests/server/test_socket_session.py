@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from logqueue.errors import Throttled
 from logqueue.server.handlers.socket_session import OUTBOX_MAX, SocketSession
 from tests.server.memory import Memory
 
@@ -21,6 +22,8 @@ class Socket:
         self.is_paused = False
         self.writes: list[list[dict[str, Any]]] = []
         self.reads = True
+        self.held: list[int] = []
+        self.bytes_max = 1 << 30
 
     def send(self, framed: bytes) -> None:
         """See WebSocket."""
@@ -39,6 +42,9 @@ class Socket:
 
     def hold(self, size: int) -> None:
         """See WebSocket."""
+        if size > self.bytes_max:
+            raise Throttled("no room", {})
+        self.held.append(size)
 
     def close(self, code: int, reason: str) -> None:
         """See WebSocket."""
@@ -116,3 +122,28 @@ def test_the_ack_of_a_write_comes_before_its_record_to_the_writer(memory: Memory
     assert ops == ["ack", "ack", "record", "caught_up"]
     (only,) = other.socket.writes
     assert [message["op"] for message in only] == ["record", "caught_up"]
+
+
+def padded(number: int, size: int) -> dict[str, Any]:
+    return {**publish(number), "records": [{"data": "x" * size}]}
+
+
+def test_publishes_are_in_the_books_until_they_are_answered(memory: Memory) -> None:
+    client = Client(memory)
+    client.say(*(padded(n, 3000) for n in range(3)))
+    held = client.socket.held
+    # The first alone is not worth an entry.
+    assert [size // 3000 for size in held[:2]] == [2, 3]
+    assert held[-1] == 0, "all are answered"
+    client.socket.held = []
+    client.say(publish(3), {"op": "ping", "request_id": 4})
+    assert client.socket.held == []
+
+
+def test_a_socket_without_room_for_its_publishes_is_closed(memory: Memory) -> None:
+    client = Client(memory)
+    client.socket.bytes_max = 10_000
+    writes = client.say(*(padded(n, 3000) for n in range(5)))
+    answers = [answer for write in writes for answer in write]
+    assert [answer["op"] for answer in answers] == ["ack"] * 4 + ["error"], "in their order"
+    assert answers[-1]["code"] == "throttled"

@@ -57,16 +57,22 @@ OUTBOX_MAX = 16
 MESSAGE_BYTES = 100
 """What a waiting message costs beside its text."""
 
+UNCOUNTED_BYTES = 4096
+"""Messages that wait for their answers are in the books of memory from so many bytes on: less is
+not worth an entry for each."""
+
 logger = logging.getLogger("logqueue.websocket")
 
 
 class _Slot:
-    """A place in the order of the output; None until its text is known."""
+    """A place in the order of the output; None until its text is known. `cost` is what the message
+    that it answers holds meanwhile, in bytes."""
 
-    __slots__ = ("wire",)
+    __slots__ = ("cost", "wire")
 
     def __init__(self, wire: bytes | None = None) -> None:
         self.wire = wire
+        self.cost = 0
 
 
 class SocketSession(Subscriber):
@@ -87,7 +93,7 @@ class SocketSession(Subscriber):
         self._is_ending = False
         self._farewell = "the server is shutting down"
         self._reading: asyncio.Task[None] | None = None
-        self._inbox_bytes = 0
+        self._inbox_bytes = self._unanswered_bytes = self._held_bytes = 0
         self._costs: dict[str, int] = {}
         self._followed_bytes = 0
         socket.listener = self
@@ -101,15 +107,24 @@ class SocketSession(Subscriber):
             self._inbox.append(text)
             self._work()
             if self._inbox or self._inbox_bytes:
-                self._note_inbox()
+                self._inbox_bytes = sum(len(text or b"") + MESSAGE_BYTES for text in self._inbox)
+            self._note_held()
 
-    def _note_inbox(self) -> None:
-        """Enter what waits in the books; without room for it the socket is closed."""
-        self._inbox_bytes = sum(len(text or b"") + MESSAGE_BYTES for text in self._inbox)
+    def _note_held(self) -> None:
+        """Enter in the books what waits here; without room for it the socket is closed."""
         try:
-            self._socket.hold(self._inbox_bytes + self._followed_bytes)
+            self._hold(self._followed_bytes)
         except Throttled as refusal:
-            self.end(refusal)
+            if not self._is_ending:
+                self.end(refusal)
+
+    def _hold(self, followed_bytes: int) -> None:
+        size = self._inbox_bytes + followed_bytes
+        if self._unanswered_bytes >= UNCOUNTED_BYTES:
+            size += self._unanswered_bytes
+        if size != self._held_bytes and not self.is_closed:
+            self._socket.hold(size)
+            self._held_bytes = size
 
     def socket_drained(self) -> None:
         """See SocketListener."""
@@ -135,7 +150,7 @@ class SocketSession(Subscriber):
         if not self.is_closed:
             if self._inbox_bytes and not self._inbox:
                 self._inbox_bytes = 0
-                self._socket.hold(self._followed_bytes)
+                self._note_held()
             self._socket.read(not self._inbox)
 
     @property
@@ -145,6 +160,8 @@ class SocketSession(Subscriber):
 
     def _execute(self, text: bytes | None) -> None:
         slot = _Slot()
+        slot.cost = len(text or b"") + MESSAGE_BYTES
+        self._unanswered_bytes += slot.cost
         self._outbox.append(slot)
         if text is None:
             advice = "send commands as text messages: JSON, UTF-8"
@@ -289,7 +306,7 @@ class SocketSession(Subscriber):
         """
         after = {**self._costs, **costs}
         size = sum(after.values())
-        self._socket.hold(self._inbox_bytes + size)
+        self._hold(size)
         self._costs, self._followed_bytes = after, size
 
     def _publish(self, message: feed_bodies.Publish, request_id: bytes) -> Pending[bytes]:
@@ -349,12 +366,15 @@ class SocketSession(Subscriber):
             code, self._ends_because = frames.SHUTTING_DOWN, "the server is shutting down"
         self._is_ending = True
         self._inbox.clear()
+        self._inbox_bytes = 0
         last = replies.encode_socket_error(b"null", code, error.message)
         self._outbox.append(_Slot(frame(last)))
         self._flush()
 
     def _fill(self, slot: _Slot, text: bytes) -> None:
         slot.wire = frame(text)
+        self._unanswered_bytes -= slot.cost
+        self._note_held()
         if self._outbox and self._outbox[-1].wire is None:
             # More is to come, likely now: answers of one turn leave in one write.
             if not self._is_flushing:
