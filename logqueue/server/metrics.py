@@ -41,6 +41,8 @@ from logqueue.version import __version__
 logger = logging.getLogger("logqueue.requests")
 
 PREFIX = "logqueue_"
+API = "/v0/"
+"""How the routes of the API begin; all others are pages for people, and probes."""
 REPLICA_STATES = ("current", "behind", "stalled", "fenced", "ended")
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 FSYNC_BUCKETS_US = (50, 100, 250, 500, 1000, 5000, 10_000, 50_000, 100_000)
@@ -216,7 +218,7 @@ class Metrics(ev.RecordVisitor):
         """
         if method not in _METHODS:
             method = "OTHER"
-        if is_slow and took_s >= SLOW_FROM_S:
+        if is_slow and took_s >= SLOW_FROM_S and route.startswith(API):
             self.slow_requests.note(method, route, name, status, took_s)
         logger.debug("%s %s %d %.1f ms", method, route, status, took_s * 1000)
 

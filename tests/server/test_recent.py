@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from logqueue.server import metrics
+from logqueue.server.http import api
 from logqueue.server.recent import SLOWEST_MAX, Durations, SlowRequests, quantile
+from tests.server.lines import turns
+from tests.server.stepped import Stepped, append, request
 
 
 def test_the_last_durations_are_kept_in_place_of_the_oldest() -> None:
@@ -37,3 +45,39 @@ def test_each_minute_keeps_its_slowest_and_an_hour_later_they_are_gone() -> None
     assert {noted.route for noted in slow.slowest()} == {"/b"}
     now += 3600.0
     assert slow.slowest() == []
+
+
+def test_calls_are_noted_but_not_what_clients_wait_for_or_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here every request counts as slow. Of a download the time until its beginning counts."""
+
+    async def play() -> None:
+        for module in (metrics, api):
+            monkeypatch.setattr(module, "SLOW_FROM_S", 0.0)
+        server = Stepped()
+        server.runtime.metrics.watch_requests()
+        line = server.connect()
+        await server.talk(line, request("PUT", "/v0/topics/q", b'{"type":"queue"}'), append())
+        claim = b'{"node":"w","max":1,"wait_ms":1}'
+        await server.talk(line, request("POST", "/v0/topics/empty", b'{"records":[{"data":1}]}'))
+        await server.talk(line, request("PUT", "/v0/topics/idle", b'{"type":"queue"}'))
+        line.send(request("POST", "/v0/topics/idle/claim", claim))
+        while not line.written:
+            await asyncio.sleep(0.001)
+        assert b'"claimed":[]' in line.read()
+        await server.talk(line, request("GET", "/healthz"), request("GET", "/nothing"))
+        line.send(request("GET", "/v0/backup"))
+        await turns(200)
+        line.read()
+        slow = server.runtime.metrics.slow_requests.slowest()
+        await server.stop()
+        assert {(noted.method, noted.route, noted.name) for noted in slow} == {
+            ("PUT", "/v0/topics/*", "q"),
+            ("PUT", "/v0/topics/*", "idle"),
+            ("POST", "/v0/topics/*", "q"),
+            ("POST", "/v0/topics/*", "empty"),
+            ("GET", "/v0/backup", ""),
+        }
+
+    asyncio.run(play())

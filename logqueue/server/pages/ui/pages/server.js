@@ -36,6 +36,9 @@ function NotYet({error, isLimited, reload}) {
 }
 
 function Server({state, error, reload}) {
+  const hasCopies = state.replica !== null || state.archive !== null;
+  // Where there is room for it.
+  const settings = html`<${Settings} settings=${state.settings} />`;
   return html`<div class="server-page stack">
     <${Health} health=${state.health} error=${error} />
     <${Strip} state=${state} />
@@ -44,13 +47,14 @@ function Server({state, error, reload}) {
         <${Disk} state=${state} />
         <${Copies} state=${state} />
         <${Limits} limits=${state.limits} />
-        <${Settings} settings=${state.settings} />
+        ${!hasCopies && settings}
       </div>
       <div class="stack">
         <${Memory} memory=${state.memory} />
         <${Connections} connections=${state.connections} />
         <${Backup} state=${state} />
         <${LogLevel} level=${state.log_level} onChanged=${reload} />
+        ${hasCopies && settings}
       </div>
     </div>
     <${Durability} state=${state} />
@@ -62,7 +66,7 @@ function Strip({state}) {
   const {sync, disk, memory} = state;
   const cells = [
     ["Up", html`<span title=${`since ${absolute(state.started_at)}`}><${Age} since=${state.started_at} /></span>`],
-    ["Role", state.role === "none" ? state.phase : `${state.role}, ${state.phase}`],
+    ["Role", state.role === "none" || state.phase !== "ready" ? state.phase : state.role],
     ["Topics", count(state.topics)],
     ["Records", html`<span title=${size(state.record_bytes)}>${count(state.records)}</span>`],
     ["Memory", size(memory.resident_bytes)],
