@@ -52,6 +52,7 @@ export function Table(props) {
   if (sorted.length === 0 && empty) return empty;
   const drawn = isWindowed ? sorted.slice(first, last) : sorted;
   const offset = isWindowed ? first : 0;
+  const span = columns.length + (onSelect ? 1 : 0);
   const isFixed = columns.filter((column) => !column.width).length <= 1;
   return html`<${ScrollBox} onPointerEnter=${() => hold(true)} onPointerLeave=${() => hold(false)}>
     <table
@@ -61,7 +62,7 @@ export function Table(props) {
     >
       <${Head} columns=${columns} sort=${sort} onSort=${onSort} selects=${Boolean(onSelect)} />
       <tbody ref=${body}>
-        <${Spacer} rows=${offset} />
+        <${Spacer} rows=${offset} columns=${span} />
         ${drawn.map((row, i) => {
           const key = rowKey(row);
           return html`<${Row}
@@ -76,7 +77,7 @@ export function Table(props) {
             className=${rowClass?.(row)}
           />`;
         })}
-        <${Spacer} rows=${sorted.length - offset - drawn.length} />
+        <${Spacer} rows=${sorted.length - offset - drawn.length} columns=${span} />
       </tbody>
     </table>
   <//>`;
@@ -198,10 +199,11 @@ function cellClass(column) {
     .join(" ");
 }
 
-function Spacer({rows}) {
+// No wider than the table: in a fixed layout each further column would take its share.
+function Spacer({rows, columns}) {
   if (rows <= 0) return null;
   return html`<tr class="spacer" aria-hidden="true">
-    <td colspan="99" style=${{height: `${rows * ROW_HEIGHT}px`}}></td>
+    <td colspan=${columns} style=${{height: `${rows * ROW_HEIGHT}px`}}></td>
   </tr>`;
 }
 

@@ -40,11 +40,12 @@ export function VirtualList(props) {
   if (onSelect) keys.x = [() => rows[current] && onSelect(rows[current]), "Select the row"];
   useKeys(keys);
   if (rows.length === 0 && isAll && empty) return empty;
+  const span = props.columns ? props.columns.length + (onSelect ? 1 : 0) : 99;
   return html`<${ScrollBox}>
-    <table class="table" aria-label=${label} aria-rowcount=${isAll ? rows.length + 1 : -1}>
+    <table class=${props.columns ? "table fixed" : "table"} aria-label=${label} aria-rowcount=${isAll ? rows.length + 1 : -1}>
       ${props.columns && html`<${ListHead} columns=${props.columns} selects=${Boolean(onSelect)} />`}
       <tbody ref=${body}>
-        <${Gap} height=${first * rowHeight} />
+        <${Gap} height=${first * rowHeight} columns=${span} />
         ${rows.slice(first, last).map((row, i) => {
           const key = rowKey(row);
           return html`<${ListRow} key=${key} row=${row} index=${first + i} height=${rowHeight}
@@ -52,7 +53,7 @@ export function VirtualList(props) {
             columns=${props.columns} renderRow=${props.renderRow} onOpen=${onOpen}
             onSelect=${onSelect} />`;
         })}
-        <${Gap} height=${(rows.length - last) * rowHeight} />
+        <${Gap} height=${(rows.length - last) * rowHeight} columns=${span} />
       </tbody>
     </table>
     <p class="list-foot" role="status">
@@ -150,9 +151,10 @@ function classOf(column) {
     .join(" ");
 }
 
-function Gap({height}) {
+// No wider than the table: in a fixed layout each further column would take its share.
+function Gap({height, columns}) {
   if (height <= 0) return null;
   return html`<tr class="spacer" aria-hidden="true">
-    <td colspan="99" style=${{height: `${height}px`}}></td>
+    <td colspan=${columns} style=${{height: `${height}px`}}></td>
   </tr>`;
 }
