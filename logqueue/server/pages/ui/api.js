@@ -166,23 +166,33 @@ function keyFromUser(message) {
   return asking;
 }
 
-const LONG_NUMBER = /\d{16}/;
+const UNUSUAL_NUMBER = /\d{16}|[eE][+-]?\d{3}/;
+const KEEPS_NUMBERS = typeof JSON.rawJSON === "function";
 
 /**
  * JSON whose numbers keep all their digits: those that JavaScript would round become
  * `JSON.rawJSON` objects, which `JSON.stringify` writes as they were.
  */
 export function parseJson(text) {
-  if (!LONG_NUMBER.test(text) || typeof JSON.rawJSON !== "function") return JSON.parse(text);
+  if (!KEEPS_NUMBERS || !UNUSUAL_NUMBER.test(text)) return JSON.parse(text);
   return JSON.parse(text, (name, value, context) => {
     if (typeof value !== "number" || context?.source === undefined) return value;
-    return isRounded(value, context.source) ? JSON.rawJSON(context.source) : value;
+    return isRounded(context.source) ? JSON.rawJSON(context.source) : value;
   });
 }
 
-function isRounded(value, source) {
-  if (/^-?\d+$/.test(source)) return !Number.isSafeInteger(value);
+/** A number in JSON text that this browser would round; null in browsers that round none. */
+export function roundedNumber(text) {
+  if (KEEPS_NUMBERS || !UNUSUAL_NUMBER.test(text)) return null;
+  const numbers = text.replace(/"(?:[^"\\]|\\.)*"/g, '""').match(/-?\d[\d.eE+-]*/g) ?? [];
+  return numbers.find(isRounded) ?? null;
+}
+
+function isRounded(source) {
+  const value = Number(source);
   const digits = source.replace(/[eE].*/, "").replace(/[-.]/g, "").replace(/^0+/, "");
+  if (!Number.isFinite(value) || (value === 0 && digits !== "")) return true;
+  if (/^-?\d+$/.test(source)) return !Number.isSafeInteger(value);
   return digits.length > 17;
 }
 

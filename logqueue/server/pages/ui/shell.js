@@ -103,18 +103,27 @@ function Health() {
 }
 
 function ConnectionLine() {
-  const [status, since, problem, isThere, at] = useFeed((feed) => [
+  const [status, since, problem, isThere, at, role] = useFeed((feed) => [
     feed.status,
     feed.since,
     feed.problem,
     feed.isThere,
     feed.at,
+    feed.server?.role,
   ]);
   const wantsKey = useDeclined();
   useNow();
   if (wantsKey) {
     return html`<div class="connection" role="status">
       <p>This server asks for an API key. <button class="small" onClick=${askAgain}>Enter a key</button></p>
+    </div>`;
+  }
+  if (role === "standby" && status === "live") {
+    return html`<div class="connection" role="status">
+      <p class="notable">
+        <strong>This server is a standby.</strong>${" "}It shows what it has read from the replica; changes
+        are made at the writer.
+      </p>
     </div>`;
   }
   const isAway = status === "lost" && Date.now() - since > 1200;

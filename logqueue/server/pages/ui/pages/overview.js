@@ -1,7 +1,7 @@
 // Overview: what needs attention, and every queue and log in one table.
 
 import {html, useMemo, useRef, useState} from "../vendor/htm-preact.js";
-import {api, apiPath, useCan} from "../api.js";
+import {api, apiPath, hasKey, useCan} from "../api.js";
 import {now} from "../clock.js";
 import {useFeed} from "../feed.js";
 import {count, counted, rate, size} from "../format.js";
@@ -384,10 +384,11 @@ function NoMatch({query, setQuery, noun}) {
 
 function NothingYet({isLive}) {
   if (!isLive) return html`<p class="soft">No numbers have come from the server yet.</p>`;
+  const key = hasKey() ? ` -H "authorization: Bearer $LOGQUEUE_TOKEN"` : "";
   const command = [
-    `curl -X PUT ${location.origin}/v0/topics/mails \\`,
+    `curl -X PUT ${location.origin}/v0/topics/mails${key} \\`,
     `  -H 'content-type: application/json' -d '{"type":"queue"}'`,
-    `curl -X POST ${location.origin}/v0/topics/mails \\`,
+    `curl -X POST ${location.origin}/v0/topics/mails${key} \\`,
     `  -H 'content-type: application/json' -d '{"records":[{"data":{"to":"ada@example.com"}}]}'`,
   ].join("\n");
   return html`<${Empty}

@@ -1,7 +1,7 @@
 // A text field for JSON that says where it is wrong while it is typed.
 
 import {html, useMemo, useRef} from "../vendor/htm-preact.js";
-import {parseJson} from "../api.js";
+import {parseJson, roundedNumber} from "../api.js";
 import {problemOf} from "./json_place.js";
 
 /**
@@ -12,7 +12,11 @@ import {problemOf} from "./json_place.js";
  */
 export function checkJson(text) {
   try {
-    return {value: parseJson(text), error: null};
+    const value = parseJson(text);
+    const rounded = roundedNumber(text);
+    if (rounded === null) return {value, error: null};
+    const message = `this browser would change the number ${rounded}: a newer one keeps all digits`;
+    return {value: undefined, error: {message, line: null, column: null}};
   } catch (problem) {
     return {value: undefined, error: placed(text, String(problem.message))};
   }
