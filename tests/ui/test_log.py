@@ -112,6 +112,23 @@ def test_jumping_to_a_seq_and_to_a_time(open_page: OpenPage, seed: Api) -> None:
     expect(page.locator("tr.marked")).to_contain_text('"n":1500')
 
 
+def test_places_where_nothing_is(open_page: OpenPage, seed: Api) -> None:
+    """Behind the head, before the first that is kept, and among records that were deleted."""
+    done(seed.put("capped", cap_records=100))
+    write(seed, "capped", [*range(1000)])
+    foot = ".log-card .list-foot"
+    page = opened(open_page, "/ui/log/capped?seq=99999")
+    expect(page.locator(foot)).to_contain_text("60 rows here · the topic has seqs 901 to 1,000")
+    pages.go(page, "/ui/log/capped?seq=5")
+    expect(rows(page).first).to_contain_text("901")
+    write(seed, "holes", [0])
+    records = [{"data": n, "tag": "kept" if n % 100 == 0 else "gone"} for n in range(3000)]
+    done(seed.json("POST", "/v0/topics/holes", {"records": records}))
+    done(seed.json("POST", "/v0/topics/holes/delete", {"match": "gone"}))
+    pages.go(page, "/ui/log/holes")
+    expect(page.locator(foot)).to_contain_text("31 rows here")
+
+
 def test_scrolling_reads_on_at_both_ends(open_page: OpenPage) -> None:
     page = opened(open_page, "/ui/log/visits?seq=1500")
     frame = page.locator(".log-frame")

@@ -10,6 +10,7 @@ const PAGE_ROWS = 300;
 const CONTEXT_ROWS = 60; // before the place that was asked for
 const PAGES_PER_SEARCH = 20; // with a filter, this many pages without a match end a search
 const LAG_MAX = 4000; // records behind the head beyond which some are skipped
+const SKIP_EVERY_MS = 1000;
 const DRAW_MS = 100;
 const RETRY_MS = [300, 800, 1500, 3000, 5000];
 const BATCH_BYTES = 128_000;
@@ -144,6 +145,7 @@ export class Tail {
     this.stopper = new AbortController();
     this.timer = 0;
     this.arrivals = [];
+    this.maySkipAt = 0;
   }
 
   /** Begin at the newest records and follow, or at a place and stay there. */
@@ -156,12 +158,13 @@ export class Tail {
       const state = await api.get(`${apiPath("topics", this.topic)}?touch=false`, {signal});
       this.head = Number(state.head_seq);
       this.earliest = Number(state.earliest_seq);
-      const start = seq === null ? this.head - FIRST_ROWS : seq - 1;
+      const start = seq === null ? this.head - FIRST_ROWS : Math.min(seq - 1, this.head);
       this.cursor = Math.max(start, this.earliest - 1, 0);
       this.first = this.cursor;
       await this.readOn(signal);
-      const before = seq === null ? (tag ? FIRST_ROWS : 0) : CONTEXT_ROWS;
-      if (before > 0) await this.readBack(signal, before);
+      // Records may have been removed, or have other tags.
+      const wanted = seq === null ? FIRST_ROWS - this.rows.length : CONTEXT_ROWS;
+      await this.readBack(signal, wanted);
     } catch (error) {
       this.fail(error, signal);
       return;
@@ -345,7 +348,9 @@ export class Tail {
     this.arrivals.push([performance.now(), records.length]);
     this.append(this.fitting(records));
     const lag = this.head - this.cursor;
-    if (lag > LAG_MAX) {
+    // Each time takes a session of the server, so not more often than this.
+    if (lag > LAG_MAX && performance.now() > this.maySkipAt) {
+      this.maySkipAt = performance.now() + SKIP_EVERY_MS;
       const next = this.head - FIRST_ROWS;
       this.skipped += next - this.cursor;
       this.append([{key: `skip-${next}`, seq: next, skip: {from: this.cursor + 1, to: next}, size: 200}]);
