@@ -22,7 +22,7 @@ from logqueue.errors import quoted
 
 if TYPE_CHECKING:
     from logqueue.client import Client, Settled
-    from logqueue.shapes import Job, JobView
+    from logqueue.shapes import Job, JobEvent, JobView
 
 WAIT_MS_MAX = 30_000
 PAUSE_S = 0.1
@@ -352,6 +352,8 @@ def _job(arguments: argparse.Namespace) -> int:
         (
             ("job", f"{found.topic} {job.seq}"),
             ("state", job.state.replace("_", " ")),
+            ("why", found.why.text if found.why is not None else None),
+            ("copy", f"{found.copy.topic} {found.copy.seq}" if found.copy is not None else None),
             ("written", output.when(job.ts)),
             ("deliveries", job.deliveries),
             ("at most", job.max_deliveries),
@@ -366,7 +368,8 @@ def _job(arguments: argparse.Namespace) -> int:
             ("data", output.to_json(job.data)),
         )
     )
-    if found.history:
+    steps = found.timeline or found.history
+    if steps:
         output.line("")
         columns = (
             TableColumn("at"),
@@ -379,17 +382,23 @@ def _job(arguments: argparse.Namespace) -> int:
             (
                 (
                     output.when(step.at),
-                    step.event.replace("_", " "),
+                    _event_of(step),
                     step.node,
                     output.when(step.deadline or step.not_before),
                     step.error,
                 )
-                for step in found.history
+                for step in steps
             ),
         )
-    if not found.history_complete:
+    if not (found.timeline_complete if found.timeline else found.history_complete):
         output.say("older steps are no longer known")
     return exits.OK
+
+
+def _event_of(step: JobEvent) -> str:
+    """A step in words, with where its copy is or where it came from."""
+    words = step.event.replace("_", " ")
+    return f"{words} ({step.topic} {step.seq})" if step.topic is not None else words
 
 
 def _workers(arguments: argparse.Namespace) -> int:

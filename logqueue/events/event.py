@@ -59,7 +59,8 @@ class JobChange(msgspec.Struct, frozen=True, gc=False):
         count: How many jobs it counts for; of "trimmed", those that the event has evicted.
         first_lease: Of "claimed": lease number of the first job; they count up from there. Else 0.
         deadline: Of "claimed" and "extended", ms since the epoch. Else 0.
-        dues: Of "released": when each job is claimable, ms since the epoch.
+        dues: Of "released": when each job is claimable, ms since the epoch. The same of "replaced",
+            empty where all are at once.
         reason: Of "released", "dead_lettered" and "held": why. Of "trimmed": "ttl" or "cap".
         error: Of "released": the error that was reported, or None.
         errors: Of "held": the last error of each job.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import msgspec
 
-from logqueue.events.block import SEQ, BlockView, size_total
+from logqueue.events.block import DELAY, NOT_BEFORE, SEQ, BlockView, size_total
 from logqueue.events.event import (
     JOBS,
     Event,
@@ -246,8 +247,14 @@ class RecordsReplaced(Event, frozen=True, array_like=True, tag=23):
     def job_changes(self) -> Iterable[JobChange]:
         """See `Event.job_changes`."""
         for block in self.blocks:
-            seqs = BlockView(block).numbers(SEQ) or ()
-            yield JobChange("replaced", seqs, "", len(seqs))
+            view = BlockView(block)
+            seqs = view.numbers(SEQ) or ()
+            delays, moments = view.numbers(DELAY), view.numbers(NOT_BEFORE)
+            dues: Sequence[int] = moments or ()
+            if delays:
+                pairs = zip(delays, moments or repeat(0), strict=False)
+                dues = [self.at + delay if delay else moment for delay, moment in pairs]
+            yield JobChange("replaced", seqs, "", len(seqs), dues=dues)
 
 
 RESULTS: tuple[Literal["created", "replaced", "kept"], ...] = ("created", "replaced", "kept")

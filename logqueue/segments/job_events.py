@@ -33,7 +33,8 @@ class JobTransition(NamedTuple):
         lease: Number of the lease of "claimed", else 0.
         worker: Who did it, "" when time or an operator did.
         deadline: Of "claimed" and "extended", ms since the epoch, else 0.
-        ready_at: Of "released" when that is later than `at`, ms since the epoch, else 0.
+        ready_at: Of "released" and "replaced" when that is later than `at`, ms since the epoch,
+            else 0.
         reason: Of "released": "nack", "disconnect", "postponed", "delayed", "retried",
             "returned", "restart", "reject", "hand_back"
             (the delivery is undone) or "given_back" (a disconnect; the delivery does not count

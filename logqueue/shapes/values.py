@@ -42,7 +42,6 @@ WhyCode = Literal[
     "lease_expired",
     "held",
     "standby",
-    "read_only",
     "ended",
 ]
 DeadLetterReason = Literal["max_deliveries", "rejected", "expired"]

@@ -217,6 +217,15 @@ def test_a_job_that_has_ended_is_still_explained(api: Api, queue: str) -> None:
     refused(api.job(queue, 4), 404, "not_found")
 
 
+def test_a_job_that_a_cap_evicted_was_dropped(api: Api, queue: str) -> None:
+    """No event names it: the floor of its queue says that it is over."""
+    ok(api.patch(queue, cap_records=1))
+    api.append(queue, 1, 2, 3)
+    shown = ok(api.job(queue, 1))
+    assert (shown["job"]["state"], shown["job"]["data"]) == ("dropped", 1)
+    assert shown["why"]["text"] == "Dropped."
+
+
 @pytest.mark.parametrize("seq", ["x", "-1", "1.0", "1e0", str(2**64), "%31%00", "a%2Fb"])
 def test_a_seq_that_is_none(api: Api, queue: str, seq: str) -> None:
     """400 for look and cancel alike."""

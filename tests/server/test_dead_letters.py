@@ -10,6 +10,7 @@ import pytest
 
 from logqueue.core.letters import LetterFilter, error_pattern, letter_meta
 from logqueue.server.engine import letter_groups
+from logqueue.server.service import Phase
 from tests.server.memory import Memory
 
 
@@ -242,3 +243,25 @@ def test_what_an_edit_may_say(memory: Memory, body: dict[str, Any], status: int)
     answer(memory, "PATCH", "topics/q/jobs/1", body, status)
     answer(memory, "PATCH", "topics/q/jobs/2", {"data": 1}, 404)
     answer(memory, "PATCH", "topics/none/jobs/1", {"data": 1}, 404)
+
+
+def test_what_the_server_is_belongs_to_the_reason(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby hands out no jobs; after a failed write they are claimed and not acked."""
+    memory.call("POST", "topics/q", {"records": [{"data": 1}, {"data": 2, "delay_ms": 5000}]})
+
+    def why(seq: int) -> dict[str, Any]:
+        found: dict[str, Any] = memory.call("GET", f"topics/q/jobs/{seq}?timeline=false")["why"]
+        return found
+
+    assert (why(1)["code"], why(2)["code"]) == ("ready_no_worker", "delayed")
+    log = memory.dispatcher.engine.journal.jobs
+    monkeypatch.setattr(type(log), "failure", OSError("gone"))
+    assert why(1)["text"].endswith(
+        "A write has failed: acks are refused until the server restarts."
+    )
+    monkeypatch.undo()
+    lifecycle = memory.core._runtime.service.lifecycle
+    monkeypatch.setattr(lifecycle, "phase", Phase.STANDBY)
+    assert (why(1)["code"], why(2)["code"]) == ("standby", "delayed")

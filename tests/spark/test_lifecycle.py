@@ -132,6 +132,12 @@ def outcomes(job: JobTimeline) -> list[tuple[str, int]]:
     return [(attempt.outcome, attempt.ended_at) for attempt in job.attempts]
 
 
+def test_a_held_job_that_is_edited_stays_held() -> None:
+    job = told_of(("held", 500), ("replaced", 600), ("unheld", 700), appended=100)
+    assert [step.activity for step in job.steps][-3:] == ["held", "replaced", "unheld"]
+    assert (job.steps[-2].state, job.state) == ("held", "ready")
+
+
 def test_an_ack_whose_claim_was_lost_ends_the_job_without_an_attempt() -> None:
     job = told_of(("acked", 500, 0, "ant"))
     assert (job.state, job.finished_at, job.attempts, job.variant) == ("acked", 500, [], "acked")

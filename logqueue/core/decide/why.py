@@ -34,7 +34,6 @@ WhyCode = Literal[
     "lease_expired",
     "held",
     "standby",
-    "read_only",
 ]
 
 IDLE_MS = 60_000

@@ -93,7 +93,7 @@ class JobTimeline:
 
     __slots__ = (
         "_deadline", "_extensions", "_last_at", "_lease", "_lease_deadline", "_leased_at",
-        "_not_before", "_ready_at", "_waited_from", "_was_ready", "_worker", "appended_at",
+        "_ready_at", "_waited_from", "_was_ready", "_worker", "appended_at",
         "attempts", "began_at", "deliveries", "finished_at", "first_ready_at", "last_error",
         "last_reason", "last_worker", "run_ms", "state", "steps", "wasted_ms",
     )  # fmt: skip
@@ -113,7 +113,6 @@ class JobTimeline:
         self.last_reason: str | None = None
         self.last_worker: str | None = None
         self._last_at = 0
-        self._not_before = 0
         self._was_ready = False
         self._ready_at = 0
         self._leased_at = 0
@@ -145,7 +144,6 @@ class JobTimeline:
         if self.appended_at:
             return
         self.appended_at = self.began_at = self._last_at = ts
-        self._not_before = not_before
         self._wait("appended", ts, not_before)
 
     def take(
@@ -298,8 +296,11 @@ class JobTimeline:
             if not self.finished_at:
                 self.deliveries = 0
                 self._wait("unheld", ts, due)
+        elif self.state == "held":
+            # It got other content, and waits on for an operator.
+            self.steps.append(Step("replaced", ts, "held", None))
         elif not self.finished_at and not self._leased_at:
-            self._replace(ts, due or self._not_before)
+            self._replace(ts, due)
 
     def _replace(self, ts: int, due: int) -> None:
         if self.state == "ready" and due <= ts:

@@ -40,9 +40,8 @@ _ENDED = {
 
 
 _REASONS = {
-    "max_deliveries": " after all its deliveries",
-    "rejected": ", which rejected it,",
-    "expired": " past its time to live",
+    "max_deliveries": ", after all its deliveries",
+    "expired": ", past its time to live",
 }
 
 
@@ -179,14 +178,13 @@ def _why(
         claimed_at=claimed_at,
         shown=shown.name,
     )
-    if job.state == "in_flight" or job.state == "held":
-        return why
-    if service.phase is Phase.STANDBY:
-        text = "This server is a standby and hands out no jobs; ask the writer why it waits there."
-        return Why("standby", text)
-    if engine.journal.jobs.failure is not None:
-        text = "The server is read-only since a write failed: jobs are handed out after a restart."
-        return Why("read_only", text)
+    if service.phase is Phase.STANDBY and job.state == "ready":
+        text = "Ready, but this server is a standby: only the writer hands out jobs."
+        return why._replace(code="standby", text=text)
+    if engine.journal.jobs.failure is not None and topic.config.is_logged:
+        # Claims go on; what they lead to does not.
+        text = f"{why.text[:-1]}. A write has failed: acks are refused until the server restarts."
+        return why._replace(text=text)
     return why
 
 
@@ -264,15 +262,11 @@ def _no_job(topic: QueueTopic, seq: int) -> NotFound:
 
 
 def _ending_text(state: str, last: Entry, now: int) -> str:
-    text = _ENDED[state]
-    if last.get("node"):
-        text += f" by {last['node']}"
-    if last.get("reason"):
-        text += _REASONS.get(last["reason"], "")
-    if last:
-        text += f" {lasting(max(now - last['at'], 0))} ago"
-    if "seq" in last and "topic" in last:
-        text += f", to {last['topic']} as {last['seq']}"
-    if last.get("error"):
-        text += f": {first_line(last['error'])}"
-    return text + "."
+    ago = f" {lasting(max(now - last['at'], 0))} ago" if last else ""
+    error = f" ({first_line(last['error'])})" if last.get("error") else ""
+    node = last.get("node")
+    if state == "dead_lettered" and last.get("reason") == "rejected" and node:
+        return f"Dead-lettered: {node} rejected it{ago}{error}."
+    by = f" by {node}" if node else ""
+    why = _REASONS.get(last.get("reason", ""), "")
+    return f"{_ENDED[state]}{by}{ago}{why}{error}."

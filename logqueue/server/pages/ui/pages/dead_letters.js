@@ -198,7 +198,7 @@ function Queue({group}) {
 
 function RowActions({group, mayMove, onAct}) {
   if (group.queue === undefined) return null;
-  return html`<span class="row-actions">
+  return html`<span class="letter-actions">
     ${mayMove && html`<button class="small" onClick=${() => onAct("redrive", group)}>Redrive…</button>`}
     <button class="small danger" onClick=${() => onAct("drop", group)}>Drop…</button>
   </span>`;

@@ -49,7 +49,7 @@ const KINDS = {
   max_in_flight: "warn",
   expiring: "warn",
   superseded: "warn",
-  read_only: "bad",
+  standby: "warn",
 };
 
 export default function JobPage({params}) {
