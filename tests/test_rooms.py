@@ -99,6 +99,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "server.engine",
         "server.health",
         "server.metrics",
+        "server.process_memory",
         "server.recent",
         "server.service",
     ),

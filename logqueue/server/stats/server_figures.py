@@ -6,15 +6,14 @@ Owns: its members. Must not know: topics one by one, frames.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from logqueue.model.clock import Clock
 from logqueue.server.engine.engine import Engine
 from logqueue.server.health import health_of
 from logqueue.server.metrics import Metrics
+from logqueue.server.process_memory import resident_bytes
 from logqueue.server.recent import quantile
 from logqueue.server.service import Service
 from logqueue.server.stats.history import StatsHistory, in_parts
@@ -24,7 +23,6 @@ from logqueue.version import __version__
 SUMMED_PER_STEP = 1000
 DISK_STEP_BYTES, MEMORY_STEP_BYTES = 16 << 20, 1 << 20
 """Free space and memory are shown in such steps, so that a server at rest has nothing to say."""
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class LiveRecords:
@@ -132,8 +130,5 @@ class ServerFigures:
 
 def _memory_bytes() -> int | None:
     """The resident memory of the process; None where the system does not say."""
-    try:
-        resident = int(Path("/proc/self/statm").read_bytes().split()[1]) * PAGE_BYTES
-        return resident - resident % MEMORY_STEP_BYTES
-    except (OSError, ValueError, IndexError):
-        return None
+    resident = resident_bytes()
+    return None if resident is None else resident - resident % MEMORY_STEP_BYTES
