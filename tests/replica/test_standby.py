@@ -139,6 +139,38 @@ async def test_a_standby_shows_what_the_writer_has_committed() -> None:
 
 
 @fleet_test
+async def test_the_live_feed_of_a_standby_goes_on_when_it_takes_over() -> None:
+    pair = Pair()
+    pair.a.start()
+    await pair.a.put()
+    pair.a.append(0)
+    await pair.a.rest()
+    b = pair.standby("b")
+    await pair.until(lambda: len(shown(b)) == 1)
+    stats = runtime_of(b).stats
+    frames = stats.watch(None)
+    await anext(frames)
+    full = await anext(frames)
+    assert b'"phase":"standby","role":"standby"' in full and b'"head_seq":1,' in full
+    pair.a.append(1)
+    await pair.a.rest()
+    await pair.until(lambda: len(shown(b)) == 2)
+    pair.time.pass_s(1)
+    await stats.second()
+    change = await anext(frames)
+    assert change.startswith(b"event: change") and b'"head_seq":2,' in change
+    assert b'"appended":0.' in change
+    promoted = asyncio.get_running_loop().create_task(runtime_of(b).promote(None, force=True))
+    await pair.until(promoted.done)
+    await stats.second()
+    full = await anext(frames)
+    assert full.startswith(b"event: full") and b'"phase":"ready","role":"writer"' in full
+    assert b'"head_seq":2,' in full
+    await frames.aclose()
+    await pair.end()
+
+
+@fleet_test
 async def test_a_command_that_gets_past_the_door_changes_nothing() -> None:
     pair = Pair()
     pair.a.start()
