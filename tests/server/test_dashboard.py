@@ -249,6 +249,24 @@ def test_no_module_of_the_first_load_waits_for_another() -> None:
     assert unneeded <= modules_of("main.js", "pages/overview.js")
 
 
+def classes_of(sheet: str) -> set[str]:
+    """The classes that rules of a style sheet begin with."""
+    rules = re.sub(r"/\*.*?\*/", "", (UI / "style" / sheet).read_text(), flags=re.DOTALL)
+    selectors = re.findall(r"(?:^|[{},])\s*([^{},@]+)(?=[,{])", rules)
+    return {found[1] for one in selectors if (found := re.match(r"\.([\w-]+)", one.strip()))}
+
+
+def test_style_sheets_of_pages_do_not_meet() -> None:
+    """All of them are loaded: a class of two pages would look different on one of them."""
+    shared = {"base.css", "parts.css"}
+    of_all = set.union(*map(classes_of, shared))
+    seen: dict[str, str] = {}
+    for sheet in sorted(entry.name for entry in (UI / "style").iterdir()):
+        if sheet not in shared:
+            for name in classes_of(sheet) - of_all:
+                assert seen.setdefault(name, sheet) == sheet, f".{name}: {sheet}, {seen[name]}"
+
+
 def test_the_dashboard_needs_no_key() -> None:
     async def scenario() -> None:
         line = Line(served(api_keys=parse_keys("secret")))

@@ -37,6 +37,7 @@ export function size(bytes) {
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 0) return `−${duration(-ms)}`;
+  if (ms === 0) return "0 s";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 10_000) return `${trimmed(Math.floor(ms / 100) / 10)} s`;
   const seconds = Math.floor(ms / 1000);

@@ -126,7 +126,7 @@ function Filter({query, setQuery, kind, all}) {
     <input
       ref=${input}
       type="search"
-      class="filter"
+      class="name-filter"
       placeholder="Filter by name ( / )"
       aria-label="Filter by name"
       value=${query.q ?? ""}

@@ -98,13 +98,14 @@ function State({queue, topic}) {
   </p>`;
 }
 
-function stateInWords(topic) {
-  if (topic.paused) return "Paused: claims get no jobs until it is resumed. Writes and acks continue.";
-  if (topic.ready === 0 && topic.in_flight === 0) return "Nothing waits and nothing is in flight.";
-  if (topic.ready === 0) return `Nothing waits; ${counted(topic.in_flight, "job")} in flight.`;
-  if (topic.workers === 0) return `${counted(topic.ready, "job")} ready, and no worker claims from this queue.`;
-  const who = counted(topic.workers, "worker");
-  return `${counted(topic.ready, "job")} ready, ${count(topic.in_flight)} in flight with ${who}.`;
+function stateInWords({paused, ready, in_flight: inFlight, delayed, held, workers}) {
+  if (paused) return "Paused: claims get no jobs until it is resumed. Writes and acks continue.";
+  const jobs = (number, what) => (number > 0 ? [`${count(number)} ${what}`] : []);
+  const others = [...jobs(inFlight, "in flight"), ...jobs(delayed, "delayed"), ...jobs(held, "held")];
+  const rest = others.length > 0 ? `; ${others.join(", ")}` : "";
+  if (ready === 0) return rest ? `No job is ready${rest}.` : "The queue is empty.";
+  const who = workers === 0 ? "no worker claims from this queue" : counted(workers, "worker");
+  return `${counted(ready, "job")} ready, ${who}${rest}.`;
 }
 
 function Attention({queue}) {

@@ -18,5 +18,5 @@ export function Age({since}) {
   const now = useNow();
   if (since === null || since === undefined) return html`<span class="zero">–</span>`;
   const passed = Math.max(0, Math.floor((now - since) / 1000) * 1000);
-  return html`<span title=${`since ${absolute(since)}`}>${duration(passed).replace(/^0 ms$/, "0 s")}</span>`;
+  return html`<span title=${`since ${absolute(since)}`}>${duration(passed)}</span>`;
 }
