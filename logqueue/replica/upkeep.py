@@ -331,14 +331,14 @@ class ReplicaUpkeep:
         """A manifest with all that is new."""
         newest = newest_listed(manifest)
         added = [entry for entry in self._uploads if entry.id > newest.get(entry.log, 0)]
+        manifest = msgspec.structs.replace(manifest, segments=(*manifest.segments, *added))
+        newest = newest_listed(manifest)
         kept = {
             log: first
             for log in LOGS
-            if (first := max(manifest.kept_from.get(log, 0), kept_from.get(log, 0)))
+            if (first := max(manifest.kept_from.get(log, 0), _begins_at(log, kept_from, newest)))
         }
-        manifest = msgspec.structs.replace(
-            manifest, segments=(*manifest.segments, *added), kept_from=kept
-        )
+        manifest = msgspec.structs.replace(manifest, kept_from=kept)
         if self._keep_ms:
             now = self._clock_ms()
             manifest = marked(manifest, now, self._keep_ms, end.frame("jobs"))
@@ -396,6 +396,14 @@ class ReplicaUpkeep:
             self._garbage.popleft()
         self.stats.collected += len(keys)
         return bool(keys)
+
+
+def _begins_at(
+    log: LogName, kept_from: Mapping[LogName, int], newest: Mapping[LogName, int]
+) -> int:
+    """The first segment of a log that a restore needs, and not beyond what is listed: so it has all
+    segments that are to be listed next."""
+    return min(kept_from.get(log, 0), newest.get(log, 0) + 1)
 
 
 def _listed(manifest: ReplicaManifest) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from logqueue.replica import collecting, retention
+from logqueue.replica import collecting, retention, upkeep
 from logqueue.replica.chain import LOGS, ChainEnd
 from logqueue.replica.chunk import LogName, decode_chunk_header
 from logqueue.replica.manifest import ReplicaManifest
@@ -222,6 +222,11 @@ def all_that_is_old_goes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(retention, "newest_listed", lambda manifest: dict.fromkeys(LOGS, 1 << 60))
 
 
+def kept_beyond_what_is_listed(patch: pytest.MonkeyPatch) -> None:
+    """I16."""
+    patch.setattr(upkeep, "_begins_at", lambda log, kept_from, newest: kept_from.get(log, 0))
+
+
 def the_manifest_is_overwritten(patch: pytest.MonkeyPatch) -> None:
     """I14."""
 
@@ -247,6 +252,7 @@ WITHOUT: dict[str, tuple[Patch, Weather, int]] = {
     "segments needless before that is committed": (needless_before_it_is_committed, FAIR, 0),
     "segments dropped before they are listed": (dropped_before_it_is_listed, FAIR, 0),
     "the newest segments retired": (all_that_is_old_goes, FORGETFUL, 810),
+    "kept beyond what is listed": (kept_beyond_what_is_listed, STALLED, 2992),
     "manifest overwritten": (the_manifest_is_overwritten, FAIR, 0),
 }
 """What switches a rule off, what is dangerous then, and where to begin to search."""
