@@ -89,6 +89,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "server.recent",
         "server.service",
     ),
+    "server.shared_totals": ("server.engine", "server.metrics", "server.scrape"),
     "server.status": ("version", *CORE, "segments", "shapes", "server.*"),
     "server.stats": (
         "version",

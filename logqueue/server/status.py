@@ -21,7 +21,6 @@ from logqueue.server.limits_in_use import limits_in_use
 from logqueue.server.metrics import Metrics, Totals
 from logqueue.server.process_memory import resident_bytes
 from logqueue.server.recent import SLOW_FROM_S, quantile
-from logqueue.server.scrape import total_up
 from logqueue.server.service import Service
 from logqueue.server.settings import OPTIONS, Settings
 from logqueue.server.storage.compaction import SLACK_BYTES
@@ -59,10 +58,15 @@ _SURVIVES = {
 }
 
 
-async def server_state(service: Service, metrics: Metrics) -> ServerState:
-    """Everything. Sums over topics are made in steps between other requests."""
+def server_state(service: Service, metrics: Metrics, totals: Totals) -> ServerState:
+    """Everything.
+
+    Args:
+        service: The server.
+        metrics: What is counted.
+        totals: Sums over its topics.
+    """
     engine = service.engine
-    totals = await total_up(engine)
     state = engine.state if engine is not None else None
     role = replica_status(service)
     return ServerState(

@@ -11,6 +11,7 @@ from logqueue.server.http.requests import Answer, HttpRequest, Reply
 from logqueue.server.http.routing import serves
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
+from logqueue.server.shared_totals import SharedTotals
 from logqueue.server.status import log_level, server_state
 
 
@@ -20,6 +21,7 @@ class ServerRoutes:
     def __init__(self, service: Service, metrics: Metrics) -> None:
         self._service = service
         self._metrics = metrics
+        self._totals = SharedTotals()
 
     @serves("server")
     def state(self, request: HttpRequest) -> Answer:
@@ -28,8 +30,8 @@ class ServerRoutes:
         return request.unless_gone(self._state(request))
 
     async def _state(self, request: HttpRequest) -> Reply:
-        state = await server_state(self._service, self._metrics)
-        return _timed(request, state)
+        totals = await self._totals.of(self._service.engine)
+        return _timed(request, server_state(self._service, self._metrics, totals))
 
     @serves("put_log_level")
     def put_log_level(self, request: HttpRequest) -> Reply:
