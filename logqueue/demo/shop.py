@@ -214,10 +214,11 @@ class Shop:
                 if traffic.rejected:
                     _fail_some(client, traffic, chance)
             client.put_router("events-to-search", EVENTS, SEARCH)
-            client.claim(THUMBNAILS, node=LOST_NODE, max=5, lease_ms=1_800_000)
 
     def start(self) -> None:
         """Begin to append and to work."""
+        with self._client(LOST_NODE) as client:
+            client.claim(THUMBNAILS, max=5, lease_ms=1_800_000)
         self._run(self._produce)
         for traffic in TRAFFIC:
             for node in traffic.nodes:

@@ -42,7 +42,7 @@ def test_two_operators_see_what_the_other_does(open_page: OpenPage, seed: Api) -
     assert not ok(seed.state("shared"))["config"].get("paused")
 
 
-@pytest.mark.parametrize("path", ["/ui/nothing", "/ui/queues/absent"])
+@pytest.mark.parametrize("path", ["/ui/nothing", "/ui/queues/absent", "/ui/queues/absent/jobs/1"])
 def test_a_place_that_is_not_there_says_so(page: Page, problems: Problems, path: str) -> None:
     problems.expect("404")
     page.goto(path)

@@ -186,7 +186,8 @@ def attack(page: Page, base: str, status_wanted: int) -> None:
         else:
             assert kind in ("blocked", "opaque") and not text, tried
     assert page.evaluate(SOCKET, f"ws://{address}/v0/ws") == "refused"
-    assert page.evaluate(EVENTS, f"{base}/v0/topics/q/work?node=x") == "refused"
+    for stream in ("/v0/topics/q/work?node=x", "/v0/stats/stream"):
+        assert page.evaluate(EVENTS, base + stream) == "refused"
     for enctype in ("text/plain", "application/x-www-form-urlencoded"):
         for verb in ("pause", "claim", "purge"):
             page.evaluate(FORM, {"url": f"{base}/v0/topics/q/{verb}", "type": enctype})
@@ -226,7 +227,7 @@ def shown(frame: Frame) -> str:
     return frame.content()
 
 
-@pytest.mark.parametrize("path", ["/docs", "/v0/topics/q/jobs"])
+@pytest.mark.parametrize("path", ["/ui/", "/docs", "/v0/topics/q/jobs"])
 def test_no_page_shows_the_server_in_a_frame(
     page: Page, server: ServerProcess, evil_port: int, problems: Problems, path: str
 ) -> None:
@@ -244,16 +245,17 @@ def test_a_name_made_to_lead_here_shows_no_page(
     if server_key:
         return
     problems.expect("")
-    for path in ("/", "/docs", "/v0/topics"):
+    for path in ("/", "/ui/", "/docs", "/v0/topics"):
         reply = page.goto(f"http://rebound.example:{server.port}{path}")
         assert reply is not None and reply.status == 403
         assert "--allow-host" in reply.text()
 
 
 def test_a_link_from_elsewhere_opens_a_page(
-    page: Page, server: ServerProcess, evil_port: int
+    page: Page, server: ServerProcess, evil_port: int, problems: Problems
 ) -> None:
-    """Such as from a chat. It has no hold of the page that it was on."""
+    """Such as from a chat. With keys, the page asks for one."""
+    problems.expect("401")
     page.goto(page_of("site", server, evil_port))
     page.evaluate(
         """(url) => {
@@ -261,8 +263,8 @@ def test_a_link_from_elsewhere_opens_a_page(
           Object.assign(link, {href: url, textContent: "look"});
           document.body.append(link);
         }""",
-        f"{server.base_url}/docs",
+        f"{server.base_url}/ui/queues/q",
     )
     page.get_by_text("look").click()
-    page.wait_for_url("**/docs")
+    page.wait_for_url("**/ui/queues/q")
     expect(page.get_by_role("heading", level=1)).to_be_visible()

@@ -25,7 +25,7 @@ PATHS = {
     "log": f"/ui/log/{LOG}",
     "server": "/ui/server",
 }
-SAYS_MARKUP = {"dead letters", "workers", "log"}
+SAYS_MARKUP = {"jobs", "dead letters", "workers", "log"}
 """Pages on which the markup itself must be read as text."""
 
 

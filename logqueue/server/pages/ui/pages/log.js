@@ -43,7 +43,7 @@ function Topics() {
       <input
         ref=${input}
         type="search"
-        class="filter"
+        class="name-filter"
         placeholder="Filter by name ( / )"
         aria-label="Filter by name"
         value=${query.q ?? ""}

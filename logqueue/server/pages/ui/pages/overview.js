@@ -283,7 +283,7 @@ function queueColumns({pinned, toggle, mayPause}) {
       key: "oldest",
       label: "Oldest",
       align: "end",
-      width: "88px",
+      width: "104px",
       sort: oldestAge,
       render: (row) => html`<${Age} since=${row.oldest_ready_at} />`,
     },

@@ -107,7 +107,7 @@ function Filter({query, setQuery, all}) {
     <input
       ref=${input}
       type="search"
-      class="filter"
+      class="name-filter"
       placeholder="Filter by name ( / )"
       aria-label="Filter by name"
       value=${query.q ?? ""}
