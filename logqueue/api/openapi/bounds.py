@@ -94,6 +94,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], Schema] = {
     (job_bodies.ReleaseBody, "seqs"): _SEQS,
     (letter_bodies.RedriveBody, "seqs"): {"maxItems": limits.REDRIVE_MAX},
     (letter_bodies.RedriveBody, "to"): _TOPIC,
+    (letter_bodies.EditBody, "tag"): {"maxLength": limits.TAG_BYTES_MAX},
     (letter_bodies.RedriveBody, "match"): _PREDICATE,
     (letter_bodies.RedriveBody, "rate_per_s"): _RATE,
     (letter_bodies.DropBody, "seqs"): {"maxItems": limits.REDRIVE_MAX},

@@ -136,7 +136,8 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         for is_patch in (False, True)
     ]
     shown: list[Kind] = [ErrorReply]
-    shown += [operation.reply for operation in described if operation.reply is not None]
+    for operation in described:
+        shown += [kind for kind in (operation.reply, operation.other_reply) if kind is not None]
     shown += [kind for operation in described for kind in operation.frames.values()]
     return {
         "openapi": OPENAPI_VERSION,
@@ -256,8 +257,11 @@ def _request_body(operation: Operation, kind: type[msgspec.Struct]) -> dict[str,
 def _success(operation: Operation) -> dict[str, Any]:
     content: dict[str, Schema] = dict(operation.content)
     if operation.reply is not None:
+        schema: Schema = {"$ref": REF + operation.reply.__name__}
+        if operation.other_reply is not None:
+            schema = {"anyOf": [schema, {"$ref": REF + operation.other_reply.__name__}]}
         content["application/json"] = {
-            "schema": {"$ref": REF + operation.reply.__name__},
+            "schema": schema,
             "example": operation.example,
         }
     described: dict[str, Any] = {"description": operation.summary}

@@ -36,6 +36,14 @@ OPERATIONS = (
         "refused.",
         body=bodies.EditBody,
         asks={"data": {"src": "b.mov"}, "retry": True},
+        only={
+            "anyOf": [
+                {"required": ["data"]},
+                {"required": ["tag"]},
+                {"required": ["meta"]},
+                {"required": ["retry"], "properties": {"retry": {"const": True}}},
+            ]
+        },
         reply=shapes.JobEdited,
         example={
             "topic": "transcode",
@@ -112,7 +120,17 @@ OPERATIONS = (
         "is that of `drop`.",
         body=bodies.RedriveBody,
         asks={"reason": "rejected", "limit": 500},
+        only={
+            "dependentSchemas": {
+                "data": {
+                    "required": ["seqs"],
+                    "properties": {"seqs": {"type": "array", "minItems": 1, "maxItems": 1}},
+                }
+            }
+        },
         reply=shapes.Redriven,
+        other_reply=shapes.BackgroundReply,
+        statuses=(200, 202),
         example={
             "topic": "transcode.failed",
             "redriven": 2,
@@ -130,6 +148,7 @@ OPERATIONS = (
         pattern="/v0/topics/*/drop",
         scope=Scope.DELETE,
         body_policy=Body.REQUIRED,
+        command=cmd.RemoveRecords,
         group="jobs",
         summary="Drop dead letters",
         doc="drop",
@@ -143,6 +162,7 @@ OPERATIONS = (
             "operation": {**EXAMPLE, "action": "drop", "topic": "transcode.failed"},
             "performance": {"server_total_ms": 0.9},
         },
+        statuses=(200, 202),
         errors=(BatchTooLarge, TopicNotFound, Throttled, *COPYING),
     ),
 )

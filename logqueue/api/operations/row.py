@@ -117,6 +117,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
             is made of this row.
         access: What the table in docs/protocol.md says about the key, if more than `scope`.
         reply: The shape of the reply, with an example.
+        other_reply: Another one, which the body can ask for.
         content: Schema and example of replies that have no shape, by media type.
         frames: Shapes of the events of a stream, by event.
         extra: More members of the operation in the OpenAPI document, `x-...`.
@@ -145,6 +146,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     access: str = ""
     query: tuple[Parameter, ...] = ()
     reply: type[msgspec.Struct] | None = None
+    other_reply: type[msgspec.Struct] | None = None
     example: Mapping[str, Any] | None = None
     content: Mapping[str, Schema] = {}
     frames: Mapping[str, type[msgspec.Struct]] = {}
