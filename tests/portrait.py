@@ -88,7 +88,8 @@ def _queue_portrait(queue: QueueState) -> dict[str, Any]:
             jobs[seq] = ("held", job.deliveries)
         elif job.ready_at:
             jobs[seq] = ("delayed", job.deliveries, job.ready_at)
-        else:
+        elif job.deliveries or seq < queue.cursor:
+            # From the cursor on, one that was never delivered is handed out as a fresh one is.
             jobs[seq] = ("reclaimed", job.deliveries)
     for packed in queue.delayed:
         seq = record_times.seq_of(packed)

@@ -283,3 +283,54 @@ def test_a_patch_can_not_turn_a_queue_into_a_log(world: World) -> None:
 def test_configs_have_defaults_that_change_nothing() -> None:
     config = TopicOptions()
     assert config.on_expire == "drop" and not config.paused and config.when_exhausted is None
+
+
+# -- changes of many -------------------------------------------------------------------------------
+
+
+def test_jobs_with_another_time_keep_their_leases_where_the_cursor_has_not_come(
+    world: World,
+) -> None:
+    """A claim takes them without moving the cursor behind them."""
+    world.write("q", *range(5))
+    assert world.change("delay", 2, 3, delay_ms=10) == [2, 3]
+    assert world.states() == {1: "ready", 2: "delayed", 3: "delayed", 4: "ready", 5: "ready"}
+    world.wait(11)
+    assert world.take(3) == [1, 2, 3]
+    assert world.queue().queue.cursor == 2
+    check(world.state)
+    world.step()
+    world.restart()
+    check(world.state)
+    ready = dict.fromkeys((4, 5), "ready")
+    assert world.states() == dict.fromkeys((1, 2, 3), "in_flight") | ready
+    assert world.nack(3)[0] == 1
+    world.step()
+    world.restart()
+    assert world.states()[3] == "ready" and world.take(9) == [3, 4, 5]
+    assert world.ack(1, 2, 3, 4, 5) == (5, [])
+
+
+def test_a_delayed_job_that_is_held_does_not_come_back_at_its_time(world: World) -> None:
+    world.write("q", wish("a", delay_ms=50), wish("b", delay_ms=50))
+    world.change("hold", 1)
+    world.wait(60)
+    check(world.state)
+    assert world.take(9) == [2]
+    assert world.change("release", 1, 2) == [1]
+    assert world.take(9) == [1]
+
+
+def test_many_changed_jobs_cost_a_claim_no_more_than_it_may_look_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were given another time are passed over, so many in each pass."""
+    monkeypatch.setattr(limits, "FRESH_SCANNED_MAX", 1200)
+    monkeypatch.setattr(limits, "CHANGED_PER_PASS_MAX", 3000)
+    world.fill(3000)
+    world.change("delay", *range(1, 2501), delay_ms=50_000)
+    while world.states()[1] != "ready" and len(world.take(2)) < 2:
+        pass
+    assert world.queue().queue.leased == 2
+    assert world.queue().queue.cursor == 2503
+    check(world.state)

@@ -225,6 +225,8 @@ class History:
             world.put_router(name, source, dest, preserve_node=rng.random() < 0.5)
         else:
             world.wait(rng.choice([1, 5000, 120_000]))
+        if number % 5 == 3:
+            self._change(world, Random(number))
 
     def _settle(self, world: World, kind: int) -> None:
         queue = world.queue("q").queue
@@ -238,6 +240,13 @@ class History:
             world.reject(*held[:1], error="no")
         elif held:
             world.extend(*held, lease_ms=self.rng.choice([1, 50_000]))
+
+    def _change(self, world: World, rng: Random) -> None:
+        """An operator changes some jobs."""
+        states = world.states("q")
+        actions: list[cmd.JobAction] = ["retry", "delay", "hold", "release", "return"]
+        some = rng.sample(sorted(states), min(len(states), 4))
+        world.change(rng.choice(actions), *some, delay_ms=rng.choice([0, 4000]))
 
     def _epoch(self, world: World) -> None:
         """Stage an epoch in chunks, perhaps with much between them, and perhaps commit it."""

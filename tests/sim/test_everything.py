@@ -135,6 +135,7 @@ class Everything:
             (2, lambda q: world.redrive(limit=3, to=rng.choice((None, None, *QUEUES)))),
             (2, lambda q: world.patch(q, **rng.choice(CHANGES))),
             (2, lambda q: world.let_go(*self.some(q, "held"), topic=q)),
+            (3, self.change),
             (1, lambda q: world.purge(rng.choice(("delayed", "held", "ready")), topic=q)),
             (1, lambda q: world.delete(q, match=f"t{rng.randrange(3)}")),
             (1, lambda q: world.cancel((self.some(q, "in_flight") or [1])[0], force=True, topic=q)),
@@ -168,6 +169,15 @@ class Everything:
         found = [seq for seq, is_state in self.world.states(name).items() if is_state == state]
         self.rng.shuffle(found)
         return found[:3]
+
+    def change(self, name: str) -> None:
+        """An operator changes some jobs."""
+        actions: list[cmd.JobAction] = ["retry", "delay", "hold", "release", "return"]
+        action = self.rng.choice(actions)
+        seqs = [seq for state in ("ready", "delayed", "held") for seq in self.some(name, state)]
+        if action == "return":
+            seqs = self.some(name, "in_flight")
+        self.world.change(action, *seqs, delay_ms=self.rng.choice((0, 90)), topic=name)
 
     def wishes(self) -> list[Wish]:
         """A few records with columns of their own."""

@@ -70,6 +70,10 @@ class Life:
             (1, lambda w: w.patch(on_exhausted=rng.choice((None, "hold")))),
             (1, lambda w: w.patch(dead_letter=rng.choice((None, "letters", "letters")))),
             (2, lambda w: w.let_go(*self.some(w, "held"))),
+            (1, lambda w: w.change("delay", *self.some(w, "ready"), delay_ms=90)),
+            (1, lambda w: w.change("hold", *self.some(w, "delayed"), *self.some(w, "ready"))),
+            (1, lambda w: w.change("retry", *self.some(w, "delayed"), *self.some(w, "held"))),
+            (1, lambda w: w.change("return", *self.some(w, "in_flight"))),
             (1, lambda w: w.purge("delayed")),
             (1, lambda w: w.cancel((self.some(w, "ready") or [1])[0])),
         ]

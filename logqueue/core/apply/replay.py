@@ -93,8 +93,9 @@ def _settle_leases(topic: QueueTopic) -> None:
 
 
 def has_own_place(entry: JobSnapshot) -> bool:
-    """Whether an operator has given another time to a job that was never delivered."""
-    return entry.ready_at > 0 and not entry.deliveries
+    """Whether a job that the cursor has not come to is not like a fresh one: an operator gave it
+    another time, and it may have been handed out since."""
+    return entry.ready_at > 0 or entry.deliveries > 0
 
 
 def rebuild_attributes(topic: QueueTopic, attributes: JobAttributeIndex) -> None:
