@@ -31,9 +31,9 @@ OPERATIONS = (
         summary="Follow the statistics of all topics",
         doc="the-live-feed",
         text="Server-sent events: a `full` one with all there is, then a `change` in each second "
-        "in which something changed, with the members that did. A comment `hb` comes every 15 "
-        "seconds. Limited to the prefixes of the key. A client that reads too slowly gets a new "
-        "`full` event instead of the changes that it has missed.",
+        "in which something changed, with the members that did. A comment `hb` follows each "
+        "silence of 15 seconds. Limited to the prefixes of the key. A client that reads too slowly "
+        "gets a new `full` event instead of the changes that it has missed.",
         content={
             "text/event-stream": {
                 "schema": TEXT,

@@ -1,6 +1,6 @@
 """An event stream as an ASGI application, made with sse-starlette.
 
-Owns: its headers, its heartbeats, and that it ends with its events. Must not know: what they say.
+Owns: its headers, and that it ends with its events. Must not know: what they say.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.types import Receive, Send
-
-HEARTBEAT_S = 15
 
 
 class EventStreamResponse(EventSourceResponse):
@@ -34,10 +31,6 @@ class EventStreamResponse(EventSourceResponse):
         with suppress(asyncio.CancelledError):
             await super()._stream_response(send)
 
-    async def _ping(self, send: Send) -> None:
-        with suppress(asyncio.CancelledError):
-            await super()._ping(send)
-
     async def _listen_for_disconnect(self, receive: Receive) -> None:
         with suppress(asyncio.CancelledError):
             await super()._listen_for_disconnect(receive)
@@ -47,12 +40,8 @@ def event_stream(frames: AsyncIterator[bytes]) -> EventSourceResponse:
     """A stream of frames that are encoded already.
 
     Args:
-        frames: Each is asked for when the one before is taken. Closed at the end, however it ends.
+        frames: Frames and heartbeats, perhaps in pieces; each is asked for when the one before is
+            taken. Closed at the end, however it ends.
     """
-    return EventStreamResponse(
-        frames,
-        headers={"content-type": "text/event-stream"},
-        ping=HEARTBEAT_S,
-        ping_message_factory=lambda: ServerSentEvent(comment="hb", sep="\n"),
-        sep="\n",
-    )
+    # Its heartbeats could come between two pieces of a frame: the frames bring their own.
+    return EventStreamResponse(frames, headers={"content-type": "text/event-stream"}, ping=0)

@@ -39,7 +39,7 @@ from logqueue.server.stats.entries import (
 )
 from logqueue.server.stats.history import NO_RATES, StatsHistory, in_parts
 from logqueue.server.stats.server_figures import LiveRecords, ServerFigures
-from logqueue.server.stats.viewers import StatsViewer, ViewerGroup
+from logqueue.server.stats.viewers import Frame, StatsViewer, ViewerGroup, framed
 
 TOPICS_MAX = 10_000
 """Topics that one feed shows, the first by name."""
@@ -292,17 +292,16 @@ class StatsFeed:
         group.server, group.attention = server, encoded
         if not (topics or gone or changed or is_new):
             return
-        body = [
-            b'{"at":%d,"server":' % self._clock.now_ms(),
+        front = b'event: change\nid: %d\ndata: {"at":%d,"server":%b,"topics":{' % (
+            self._frame_id,
+            self._clock.now_ms(),
             replies.encode(changed),
-            b',"topics":{',
-            b",".join(topics),
-            b'},"gone":',
+        )
+        back = b'},"gone":%b%b}\n\n' % (
             replies.encode(gone),
             b',"attention":' + encoded if is_new else b"",
-            b"}",
-        ]
-        group.publish(b"event: change\nid: %d\ndata: %b\n\n" % (self._frame_id, b"".join(body)))
+        )
+        group.publish(framed(front, topics, back))
 
     def _change_of(
         self,
@@ -335,7 +334,7 @@ class StatsFeed:
             group.names[number] = topic.name
             topics.append(_named(topic.name, members(entry, before)))
 
-    async def _full_frame(self, viewer: StatsViewer) -> bytes | None:
+    async def _full_frame(self, viewer: StatsViewer) -> Frame | None:
         """A full frame for one viewer, and the same for all of its group until the next tick."""
         async with self._computing:
             group = viewer.group
@@ -352,11 +351,12 @@ class StatsFeed:
             if group.full is None:
                 group.full = await self._make_full(group, dispatcher)
             viewer.wants_full = False
-            front = b'event: full\nid: %d\ndata: {"at":%d,"key":' % (
+            front = b'event: full\nid: %d\ndata: {"at":%d,"key":%b' % (
                 self._frame_id,
                 self._clock.now_ms(),
+                viewer.key_members,
             )
-            return b"".join((front, viewer.key_members, group.full, b"\n\n"))
+            return (front, *group.full)
 
     async def _open(self, group: ViewerGroup, dispatcher: Dispatcher) -> bool:
         """Look at all that a group shows; whether the log has it."""
@@ -389,7 +389,7 @@ class StatsFeed:
         group.is_whole = True
         return True
 
-    async def _make_full(self, group: ViewerGroup, dispatcher: Dispatcher | None) -> bytes:
+    async def _make_full(self, group: ViewerGroup, dispatcher: Dispatcher | None) -> Frame:
         topics: list[bytes] = []
         for some in in_parts([*group.shown.items()], ENCODED_PER_STEP):
             now = self._clock.now_ms()
@@ -402,19 +402,12 @@ class StatsFeed:
             await asyncio.sleep(0)
         if not group.server:
             group.server = self._server_of(group, [])
-        return b"".join(
-            (
-                b',"server":',
-                replies.encode(group.server),
-                b',"topics":{',
-                b",".join(topics),
-                b'},"truncated":',
-                b"true" if group.is_truncated else b"false",
-                b',"attention":',
-                group.attention,
-                b"}",
-            )
+        front = b',"server":%b,"topics":{' % replies.encode(group.server)
+        back = b'},"truncated":%b,"attention":%b}\n\n' % (
+            b"true" if group.is_truncated else b"false",
+            group.attention,
         )
+        return framed(front, topics, back)
 
     def _server_of(self, group: ViewerGroup, items: list[AttentionItem]) -> dict[str, Any]:
         health, text = attention.health_of(items)

@@ -7,7 +7,7 @@ it has missed. Must not know: what is in a frame, HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from logqueue.api import replies
 from logqueue.errors import LogqueueError, ShuttingDown
@@ -16,6 +16,30 @@ from logqueue.server.auth import Key
 from logqueue.server.stats.entries import FeedEntry
 
 RETRY = b"retry: 2000\n\n"
+HEARTBEAT = b": hb\n\n"
+HEARTBEAT_S = 15.0
+"""Silence after which a heartbeat comes."""
+PIECE_BYTES = 64 << 10
+"""A frame is sent in pieces of about this size, with others served in between."""
+
+Frame = Sequence[bytes]
+
+
+def framed(front: bytes, topics: Sequence[bytes], back: bytes) -> list[bytes]:
+    """The pieces of a frame: what comes before its topics, these with commas between, the rest."""
+    pieces: list[bytes] = []
+    some, size = [front], len(front)
+    for topic in topics:
+        if size >= PIECE_BYTES:
+            pieces.append(b"".join(some))
+            some, size = [], 0
+        some += (topic, b",")
+        size += len(topic)
+    if topics:
+        some.pop()
+    some.append(back)
+    pieces.append(b"".join(some))
+    return pieces
 
 
 class ViewerGroup:
@@ -29,7 +53,7 @@ class ViewerGroup:
         attention: The sentences of the last frame, encoded.
         is_truncated: Whether there are more topics than one feed shows.
         is_whole: Whether the members above say what there is.
-        full: The body of a full frame as of the last frame, behind the key; None until it is made.
+        full: A full frame as of the last frame, behind the key; None until it is made.
     """
 
     def __init__(self, prefixes: tuple[str, ...]) -> None:
@@ -45,7 +69,7 @@ class ViewerGroup:
         self.attention = b"[]"
         self.is_truncated = False
         self.is_whole = False
-        self.full: bytes | None = None
+        self.full: Frame | None = None
         for viewer in self.viewers:
             viewer.want_full()
 
@@ -53,7 +77,7 @@ class ViewerGroup:
         """Whether they may see a topic."""
         return not self.prefixes or name.startswith(self.prefixes)
 
-    def publish(self, change: bytes) -> None:
+    def publish(self, change: Frame) -> None:
         """Give each viewer a change, or a full frame to those who have not taken the one before."""
         self.full = None
         for viewer in self.viewers:
@@ -74,12 +98,12 @@ class StatsViewer:
         self.key = key
         self.key_members = _key_members(key)
         self.wants_full = True
-        self._pending: bytes | None = None
+        self._pending: Frame | None = None
         self._last: bytes | None = None
         self._wake = asyncio.Event()
         self._wake.set()
 
-    def offer(self, change: bytes) -> None:
+    def offer(self, change: Frame) -> None:
         """A frame for viewers that have all frames before it."""
         if self.wants_full:
             return
@@ -104,22 +128,29 @@ class StatsViewer:
             self._wake.set()
 
     async def frames(
-        self, full_frame: Callable[[StatsViewer], Awaitable[bytes | None]]
+        self, full_frame: Callable[[StatsViewer], Awaitable[Frame | None]]
     ) -> AsyncGenerator[bytes, None]:
-        """The frames, each when the one before is taken; heartbeats are not among them."""
+        """The frames in pieces, and heartbeats; each piece when the one before is taken."""
         yield RETRY
         while self._last is None:
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                yield HEARTBEAT
+                continue
             self._wake.clear()
-            frame: bytes | None = None
-            if self._last is None:
-                if self.wants_full:
-                    frame = await full_frame(self)
-                else:
-                    frame, self._pending = self._pending, None
-            if frame is not None:
-                yield frame
+            for piece in await self._next(full_frame):
+                yield piece
         yield self._last
+
+    async def _next(self, full_frame: Callable[[StatsViewer], Awaitable[Frame | None]]) -> Frame:
+        if self._last is not None:
+            return ()
+        if self.wants_full:
+            return await full_frame(self) or ()
+        frame, self._pending = self._pending, None
+        return frame or ()
 
 
 def _key_members(key: Key | None) -> bytes:

@@ -283,7 +283,7 @@ def test_a_slow_viewer_gets_a_full_frame(server: Memory) -> None:
     (slow,) = group.viewers
     offered = []
     for n in range(3):
-        slow.offer(b"event: change\nid: %d\ndata: {}\n\n" % n)
+        slow.offer([b"event: change\nid: %d\ndata: {}\n\n" % n])
         offered.append((slow.wants_full, slow._pending))
     assert [wants for wants, _ in offered] == [False, True, True]
     assert offered[-1][1] is None

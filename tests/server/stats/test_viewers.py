@@ -59,6 +59,7 @@ class Place(Stepped):
 
 def events(wire: bytes) -> list[tuple[str, dict[str, Any]]]:
     """The events in what a stream brought."""
+    wire = re.sub(rb"\r\n[0-9a-f]+\r\n", b"", wire)  # between the chunks of HTTP
     found = re.findall(rb"event: (\w+)\n(?:id: \d+\n)?data: (.*)\n\n", wire)
     return [(name.decode(), msgspec.json.decode(data)) for name, data in found]
 
