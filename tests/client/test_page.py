@@ -35,4 +35,4 @@ def test_the_table_names_every_method() -> None:
     _, _, table = page(PAGE).partition("## All methods")
     named = set(re.findall(r"`(\w+)`", table.partition("`help")[0]))
     methods = {name for name in vars(Client) if not name.startswith("_")}
-    assert named == methods | {"append"}
+    assert named == methods | {"append", "backup"}
