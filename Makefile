@@ -72,8 +72,9 @@ demo: setup ## the whole story: jobs queued, worked, killed half-way, finished
 demo-failover: setup ## the same with a writer that is killed and a standby that takes over; ARGS="--replica s3://…"
 	@$(PY) -m logqueue.demo.failover $(ARGS)
 
+# What check has run already is not run again.
 test: check ## setup, check and the tests, a few minutes; ARGS="-k claim" to choose
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) $(or $(ARGS),--ignore=tests/test_house.py --ignore=tests/test_house_pages.py)
 
 test-all: check ## every test, the slow ones too, and more of what is random; an hour or so
 	@! command -v "$(GO)" >/dev/null || $(MAKE) deploy-tools

@@ -26,6 +26,16 @@ LONG = (
 )
 """What takes long begins first, and of that what mostly waits; so processes end together."""
 
+ONE_PROCESS = {
+    "tests/spark/": "tests/spark",
+    "tests/test_house": "sources",
+    "tests/test_rooms.py": "sources",
+    "tests/test_unused.py": "sources",
+    "tests/packaging/test_extras.py": "sources",
+}
+"""Files that one process runs, and what they share: a Java, which takes long to start and longer to
+be quick; the parsed code of the project."""
+
 
 # On a busy machine an example takes as long as it takes.
 settings.register_profile("logqueue", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -96,16 +106,17 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file is run by one process, so that its servers are shared; all of Spark by one too."""
+    """A file is run by one process, so that its servers are shared; so are those of ONE_PROCESS."""
     from xdist.scheduler import loadfile
 
-    class OneSpark(loadfile.LoadFileScheduling):  # type: ignore[misc]
-        """A Java takes long to start and longer to be quick."""
+    class Together(loadfile.LoadFileScheduling):  # type: ignore[misc]
+        """Files that share something are one unit of work."""
 
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith("tests/spark/"):
-                return "tests/spark"
+            for start, together in ONE_PROCESS.items():
+                if nodeid.startswith(start):
+                    return together
             scope: str = super()._split_scope(nodeid)
             return scope
 
-    return OneSpark(config, log)
+    return Together(config, log)

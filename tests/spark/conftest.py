@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
-    "spark.default.parallelism": "2",
+    "spark.default.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
