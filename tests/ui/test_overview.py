@@ -169,3 +169,19 @@ def test_a_tab_in_the_background_holds_no_connection(page: Page, seed: Api) -> N
     with page.expect_request("**/v0/stats/stream"):
         page.evaluate(show, False)
     expect(row(page, "alpha").get_by_role("cell").nth(2)).to_have_text("1")
+
+
+def test_dead_letters_of_several_queues_are_found(page: Page, seed: Api) -> None:
+    """An entry about a topic that queues share leads to all of them."""
+    for name in ("alpha", "beta"):
+        ok(seed.put(name, type="queue", dead_letter="shared.dead"), 201)
+    ok(seed.put("gamma", type="queue", dead_letter="gamma.dead"), 201)
+    for name in ("shared.dead", "gamma.dead"):
+        ok(seed.put(name), 201)
+        seed.append(name, 1)
+    page.goto("/ui/")
+    attention = page.get_by_label("What needs attention")
+    places = attention.get_by_role("link", name=re.compile("^Show them"))
+    expect(places).to_have_count(2)
+    found = {place.get_attribute("href") for place in places.all()}
+    assert found == {"/ui/dead-letters", "/ui/dead-letters?queue=gamma"}

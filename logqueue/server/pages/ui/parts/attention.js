@@ -2,6 +2,7 @@
 
 import {html, useState} from "../vendor/htm-preact.js";
 import {useCan} from "../api.js";
+import {feedNow} from "../feed.js";
 import {count} from "../format.js";
 import {setPaused} from "../pausing.js";
 import {link} from "../router.js";
@@ -52,10 +53,15 @@ function Remedy({entry}) {
   >`;
 }
 
+/** Whether a topic takes the dead letters of queues, rather than being one of them. */
+function isShared(topic) {
+  return [...feedNow().topics.values()].some((one) => one.dead_letter === topic);
+}
+
 /** Where an entry can be put right. */
 function placeOf({topic, code}) {
   if (topic === null || topic === undefined) return link(["server"]);
-  if (code === "dead_letters") return link(["dead-letters"], {queue: topic});
+  if (code === "dead_letters") return link(["dead-letters"], isShared(topic) ? {} : {queue: topic});
   if (code === "held") return link(["queues", topic, "jobs"], {state: "held"});
   if (code === "no_worker" || code === "expiring") return link(["workers"], {queue: topic});
   if (code === "old_job") return link(["queues", topic, "jobs"], {state: "ready"});
