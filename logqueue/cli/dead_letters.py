@@ -95,9 +95,11 @@ def watched(client: Client, operation: BackgroundStatus) -> BackgroundStatus:
     has_line = sys.stderr.isatty()
     while operation.state == "running":
         if has_line:
-            total = f" of {operation.total:,}" if operation.total else ""
-            shown = f"{operation.action}: {operation.changed:,} done, {operation.scanned:,}{total}"
-            print(f"\r{shown} examined\x1b[K", end="", file=sys.stderr, flush=True)
+            # What was examined and is not selected is done with, too.
+            done = operation.scanned - operation.matched + operation.changed + operation.skipped
+            shown = f"{operation.action}: {done:,} of {operation.total:,}"
+            print(f"\r{shown}, {operation.changed:,} changed\x1b[K", end="", file=sys.stderr)
+            sys.stderr.flush()
         time.sleep(POLL_S)
         operation = client.operation(operation.id).operation
     if has_line:

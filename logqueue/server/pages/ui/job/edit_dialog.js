@@ -1,6 +1,6 @@
 // Other data for a job: an editor, what will be different, and whether it is retried.
 
-import {html, useState} from "../vendor/htm-preact.js";
+import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {api, apiPath} from "../api.js";
 import {DiffView} from "../parts/diff_view.js";
 import {Dialog} from "../parts/dialog.js";
@@ -17,7 +17,7 @@ const drafts = new Map();
  */
 export function EditDialog({queue, job, letter = null, onClose, onSaved}) {
   const place = `${queue} ${job.$seq}`;
-  const before = written(job.data);
+  const before = useMemo(() => written(job.data), [job.data]);
   const tagBefore = job.$tag ?? "";
   const [draft, setDraft] = useState(() => drafts.get(place) ?? {text: before, tag: tagBefore});
   const [isSending, setSending] = useState(false);
@@ -26,8 +26,8 @@ export function EditDialog({queue, job, letter = null, onClose, onSaved}) {
     drafts.set(place, next);
     setDraft(next);
   };
-  const check = checkJson(draft.text);
-  const after = check.error === null ? written(check.value) : draft.text;
+  const check = useMemo(() => checkJson(draft.text), [draft.text]);
+  const after = useMemo(() => (check.error === null ? written(check.value) : draft.text), [check]);
   const isChanged = after !== before || draft.tag !== tagBefore;
   const save = async (retry) => {
     if (check.error !== null || isSending) return;

@@ -43,7 +43,9 @@ export function LetterOperations({round, onChange}) {
 
 function Running({operation, reload}) {
   const isAdmin = useCan("admin");
-  const {action, topic, changed, scanned, total, rate_per_s: rate} = operation;
+  const {action, topic, changed, matched, scanned, skipped, total, rate_per_s: rate} = operation;
+  // What was examined and is not selected is done with, too.
+  const done = scanned - matched + changed + skipped;
   const stop = async () => {
     try {
       await api.del(apiPath("operations", operation.id));
@@ -54,7 +56,7 @@ function Running({operation, reload}) {
   };
   const pace = rate ? `, ${counted(rate, "letter")} a second at most` : "";
   const label = `${ACTIONS[action][0]} letters of ${topic}${pace}: ${counted(changed, "letter")} so far`;
-  return html`<${Progress} label=${label} done=${scanned} total=${total} onStop=${isAdmin ? stop : null} />`;
+  return html`<${Progress} label=${label} done=${done} total=${total} onStop=${isAdmin ? stop : null} />`;
 }
 
 /** Say how an operation has ended. */

@@ -1,6 +1,6 @@
 // One job: why it is not running, what it holds, its whole life, and what can be done.
 
-import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
+import {html, useEffect, useMemo, useRef, useState} from "../vendor/htm-preact.js";
 import {api, apiPath, useApi, useCan} from "../api.js";
 import {useFeed} from "../feed.js";
 import {count, size} from "../format.js";
@@ -11,7 +11,7 @@ import {useKeys} from "../keyboard.js";
 import {Copy} from "../parts/copy.js";
 import {confirmDialog} from "../parts/dialog.js";
 import {Empty} from "../parts/empty.js";
-import {JsonView, written} from "../parts/json_view.js";
+import {JsonView} from "../parts/json_view.js";
 import {notify, notifyError} from "../parts/notices.js";
 import {Page} from "../parts/page.js";
 import {Time} from "../parts/time.js";
@@ -158,6 +158,7 @@ function next({job, why}) {
 function Facts({queue, data}) {
   const {job} = data;
   const config = useApi(`${apiPath("topics", queue)}?touch=false`).data?.config;
+  const bytes = useMemo(() => (job.data === undefined ? null : new Blob([JSON.stringify(job.data)]).size), [job.data]);
   const most = job.max_deliveries ?? config?.max_deliveries ?? 0;
   const given = job.given_back ? ` (${count(job.given_back)} not counted)` : "";
   const tag = job.$tag;
@@ -171,7 +172,7 @@ function Facts({queue, data}) {
     ["Expires", job.expires_at && html`<${Time} at=${job.expires_at} />`],
     ["Tag", tag !== undefined && html`<a href=${link(["queues", queue, "jobs"], {tag})}><bdi>${tag}</bdi></a>`],
     ["Key", job.$key !== undefined && html`<bdi class="mono">${job.$key}</bdi>`],
-    ["Data", job.data !== undefined && size(new Blob([written(job.data)]).size)],
+    ["Data", bytes !== null && size(bytes)],
   ];
   return html`<section class="card" aria-label="About this job">
     <div class="card-head">
