@@ -179,6 +179,7 @@ def test_the_history_of_a_job(api: Api, queue: str) -> None:
     assert times == sorted(times)
     assert body["why"]["code"] == "in_flight"
     assert body["why"]["text"].startswith("In flight: b has had it for ")
+    assert body["timeline_complete"] is True
     assert body["timeline"] == [{"at": body["job"]["$ts"], "event": "appended"}, *body["history"]]
 
 

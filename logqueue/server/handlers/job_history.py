@@ -127,7 +127,7 @@ async def read_job(
         "history": lease_steps(steps),
         "history_complete": knows_all,
         "timeline": steps,
-        "timeline_complete": knows_all and len(entries) <= ENTRIES_MAX,
+        "timeline_complete": knows_all and search.is_whole and len(entries) <= ENTRIES_MAX,
     }
 
 
