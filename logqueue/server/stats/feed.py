@@ -39,13 +39,15 @@ from logqueue.server.stats.entries import (
 )
 from logqueue.server.stats.history import NO_RATES, StatsHistory, in_parts
 from logqueue.server.stats.server_figures import LiveRecords, ServerFigures
-from logqueue.server.stats.viewers import Frame, StatsViewer, ViewerGroup, framed
+from logqueue.server.stats.viewers import Frame, FrameParts, StatsViewer, ViewerGroup
 
 TOPICS_MAX = 10_000
 """Topics that one feed shows, the first by name."""
 LOOKED_AT_PER_STEP = 500
-ENCODED_PER_STEP = 100
+ENCODED_PER_STEP = 50
 """Topics that one step of the event loop looks at, or encodes."""
+CHANGED_COST = 5
+"""A topic that has changed takes as long as so many others."""
 LAPSING_MS = 60_000
 """How long leases that expired are remembered for attention."""
 WAITING_MS = min(attention.NO_WORKER_MS, attention.OLD_JOB_MS)
@@ -194,12 +196,15 @@ class StatsFeed:
         """Bring the entries up to date; the instances whose entries are others now, or gone."""
         await self._crew.look(dispatcher, self._clock.now_ms())
         fresh: set[int] = set()
-        for some in in_parts([*self._entries.keys() | active], LOOKED_AT_PER_STEP):
-            now = dispatcher.engine.clock.now_ms()
-            for number in some:
-                if self._refresh(dispatcher, number, number in active, now):
-                    fresh.add(number)
-            await asyncio.sleep(0)
+        left, now = 0, 0
+        for number in self._entries.keys() | active:
+            if left <= 0:
+                await asyncio.sleep(0)
+                left, now = LOOKED_AT_PER_STEP, dispatcher.engine.clock.now_ms()
+            if self._refresh(dispatcher, number, number in active, now):
+                fresh.add(number)
+                left -= CHANGED_COST
+            left -= 1
         return fresh
 
     def _refresh(self, dispatcher: Dispatcher, number: int, is_active: bool, now: int) -> bool:
@@ -278,11 +283,13 @@ class StatsFeed:
         self, group: ViewerGroup, dispatcher: Dispatcher, fresh: Sequence[int]
     ) -> None:
         """Make what has changed for a group, and publish it if there is anything."""
-        topics: list[bytes] = []
+        parts = FrameParts(b'event: change\nid: %d\ndata: {"topics":{' % self._frame_id)
         gone: list[str] = []
         for some in in_parts(fresh, ENCODED_PER_STEP):
+            topics: list[bytes] = []
             for number in some:
                 self._change_of(group, dispatcher, number, topics, gone)
+            parts.add(topics)
             await asyncio.sleep(0)
         items = await self._attention(group, dispatcher)
         server = self._server_of(group, items)
@@ -290,18 +297,15 @@ class StatsFeed:
         encoded = replies.encode([item._asdict() for item in items])
         is_new = encoded != group.attention
         group.server, group.attention = server, encoded
-        if not (topics or gone or changed or is_new):
+        if not (parts.has_topics or gone or changed or is_new):
             return
-        front = b'event: change\nid: %d\ndata: {"at":%d,"server":%b,"topics":{' % (
-            self._frame_id,
+        back = b'},"at":%d,"server":%b,"gone":%b%b}\n\n' % (
             self._clock.now_ms(),
             replies.encode(changed),
-        )
-        back = b'},"gone":%b%b}\n\n' % (
             replies.encode(gone),
             b',"attention":' + encoded if is_new else b"",
         )
-        group.publish(framed(front, topics, back))
+        group.publish(parts.end(back))
 
     def _change_of(
         self,
@@ -365,7 +369,7 @@ class StatsFeed:
             await self._crew.look(dispatcher, self._clock.now_ms())
             await self._records.begin(engine)
         key = group if group.prefixes else None
-        names = [*islice(names_from(engine.state.topics, "", "", key), TOPICS_MAX + 1)]
+        names = [name async for name in _names(dispatcher, key)]
         group.is_truncated = len(names) > TOPICS_MAX
         shown: dict[int, FeedEntry] = {}
         for some in in_parts(names[:TOPICS_MAX], ENCODED_PER_STEP):
@@ -390,24 +394,25 @@ class StatsFeed:
         return True
 
     async def _make_full(self, group: ViewerGroup, dispatcher: Dispatcher | None) -> Frame:
-        topics: list[bytes] = []
+        if not group.server:
+            group.server = self._server_of(group, [])
+        parts = FrameParts(b',"server":%b,"topics":{' % replies.encode(group.server))
         for some in in_parts([*group.shown.items()], ENCODED_PER_STEP):
             now = self._clock.now_ms()
+            topics: list[bytes] = []
             for number, entry in some:
                 found = members(entry)
                 topic = dispatcher.engine.state.instances.get(number) if dispatcher else None
                 into, out = self._history.recent(topic, now) if topic is not None else ([], [])
                 found["recent"] = {"in": into, "out": out}
                 topics.append(_named(group.names[number], found))
+            parts.add(topics)
             await asyncio.sleep(0)
-        if not group.server:
-            group.server = self._server_of(group, [])
-        front = b',"server":%b,"topics":{' % replies.encode(group.server)
         back = b'},"truncated":%b,"attention":%b}\n\n' % (
             b"true" if group.is_truncated else b"false",
             group.attention,
         )
-        return framed(front, topics, back)
+        return parts.end(back)
 
     def _server_of(self, group: ViewerGroup, items: list[AttentionItem]) -> dict[str, Any]:
         health, text = attention.health_of(items)
@@ -468,6 +473,21 @@ class StatsFeed:
             else item._replace(since=since.setdefault((item.topic, item.code), now))
             for item in items
         ]
+
+
+async def _names(dispatcher: Dispatcher, key: ViewerGroup | None) -> AsyncGenerator[str, None]:
+    """The names that a group may see, one more than a feed shows at most."""
+    left, last = TOPICS_MAX + 1, ""
+    while left > 0:
+        known = dispatcher.engine.state.topics
+        some = [*islice(names_from(known, "", last, key), min(left, LOOKED_AT_PER_STEP))]
+        for name in some:
+            yield name
+        if not some:
+            return
+        left -= len(some)
+        last = some[-1]
+        await asyncio.sleep(0)
 
 
 def _named(name: str, found: dict[str, Any]) -> bytes:

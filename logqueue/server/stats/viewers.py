@@ -25,21 +25,37 @@ PIECE_BYTES = 64 << 10
 Frame = Sequence[bytes]
 
 
-def framed(front: bytes, topics: Sequence[bytes], back: bytes) -> list[bytes]:
-    """The pieces of a frame: what comes before its topics, these with commas between, the rest."""
-    pieces: list[bytes] = []
-    some, size = [front], len(front)
-    for topic in topics:
-        if size >= PIECE_BYTES:
-            pieces.append(b"".join(some))
-            some, size = [], 0
-        some += (topic, b",")
-        size += len(topic)
-    if topics:
-        some.pop()
-    some.append(back)
-    pieces.append(b"".join(some))
-    return pieces
+class FrameParts:
+    """A frame in the making."""
+
+    def __init__(self, front: bytes) -> None:
+        """Begin with what comes before its topics."""
+        self._pieces: list[bytes] = []
+        self._some = [front]
+        self._size = len(front)
+        self.has_topics = False
+
+    def add(self, topics: Sequence[bytes]) -> None:
+        """Add topics, with commas between."""
+        if not topics:
+            return
+        if self.has_topics:
+            self._some.append(b",")
+        self._some.append(b",".join(topics))
+        self._size += len(self._some[-1])
+        self.has_topics = True
+        if self._size >= PIECE_BYTES:
+            self._cut()
+
+    def end(self, back: bytes) -> Frame:
+        """The frame, with what comes behind its topics."""
+        self._some.append(back)
+        self._cut()
+        return self._pieces
+
+    def _cut(self) -> None:
+        self._pieces.append(b"".join(self._some))
+        self._some, self._size = [], 0
 
 
 class ViewerGroup:
