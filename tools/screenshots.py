@@ -62,7 +62,7 @@ IN_DOCS = {
 def paths(client: Client) -> dict[str, str]:
     """Where the pages are, with something to see on each."""
     waiting = client.job_page(shop.WEBHOOKS, state="delayed", limit=500).jobs
-    retried = max(waiting, key=lambda job: (job.deliveries < 4, job.deliveries))
+    retried = max(waiting, key=lambda job: job.not_before or 0)
     return {
         "overview": "/ui/",
         "queue": f"/ui/queues/{shop.WEBHOOKS}",
@@ -141,11 +141,9 @@ def main() -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     with busy_server(options.seconds) as server, sync_playwright() as playwright:
         browser = chromium.launched(playwright)
-        with Client(server.url) as client:
-            pages = paths(client)
-        for name, path in pages.items():
-            if options.only and name not in options.only:
-                continue
+        for name in options.only or IN_DOCS:
+            with Client(server.url) as client:
+                path = paths(client)[name]
             for view in (DESK, PHONE, DARK):
                 png = picture(browser, server.url + path, view)
                 (options.folder / f"{name}-{view.name}.png").write_bytes(png)

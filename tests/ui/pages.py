@@ -39,7 +39,7 @@ def wait_live(page: Page) -> None:
 
 
 def check_width(page: Page) -> None:
-    """Fail where something makes the window scroll to the side, and say what."""
+    """Fail where something makes the window scroll to the side, or a cell is too narrow."""
     wide = page.evaluate("""() => {
       const root = document.documentElement;
       if (root.scrollWidth <= root.clientWidth) return [];
@@ -48,6 +48,11 @@ def check_width(page: Page) -> None:
         .map((one) => `${one.tagName}.${one.className}: ${one.textContent.slice(0, 60)}`);
     }""")
     size = page.viewport_size
+    # The tail of a log gives its times no width on a phone.
+    lost = page.evaluate("""() => [...document.querySelectorAll("main .table tbody td")]
+      .filter((one) => one.checkVisibility() && one.clientWidth < 30)
+      .map((one) => one.innerText.trim()).filter(Boolean).slice(0, 5)""")
+    assert not lost, f"{page.url} has cells without width in a window of {size}: {lost}"
     assert not wide, f"{page.url} is wider than the window of {size}:\n  " + "\n  ".join(wide)
 
 

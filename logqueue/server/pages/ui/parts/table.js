@@ -57,6 +57,7 @@ export function Table(props) {
   return html`<${ScrollBox} onPointerEnter=${() => hold(true)} onPointerLeave=${() => hold(false)}>
     <table
       class=${isFixed ? "table fixed" : "table"}
+      style=${isFixed ? {minWidth: leastWidth(columns, Boolean(onSelect))} : null}
       aria-label=${label}
       aria-rowcount=${sorted.length + 1}
     >
@@ -81,6 +82,15 @@ export function Table(props) {
       </tbody>
     </table>
   <//>`;
+}
+
+const REST_WIDTH = 180;
+const SELECT_WIDTH = 34;
+
+/** Narrower, a table of fixed columns scrolls in its box: the column without a width would vanish. */
+export function leastWidth(columns, selects) {
+  const widths = columns.map(({width}) => (width ? Number.parseInt(width, 10) : REST_WIDTH));
+  return `${widths.reduce((sum, one) => sum + one, selects ? SELECT_WIDTH : 0)}px`;
 }
 
 function useRowKeys({isOn, move, row, onOpen, onSelect, rowKeys = {}}) {

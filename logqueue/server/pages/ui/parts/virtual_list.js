@@ -4,6 +4,7 @@ import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {useKeys} from "../keyboard.js";
 import {counted} from "../format.js";
 import {ScrollBox} from "./scroll_box.js";
+import {leastWidth} from "./table.js";
 import {scrollToRow, useWindow} from "./window_rows.js";
 
 const AHEAD = 40;
@@ -42,7 +43,8 @@ export function VirtualList(props) {
   if (rows.length === 0 && isAll && empty) return empty;
   const span = props.columns ? props.columns.length + (onSelect ? 1 : 0) : 99;
   return html`<${ScrollBox}>
-    <table class=${props.columns ? "table fixed" : "table"} aria-label=${label} aria-rowcount=${isAll ? rows.length + 1 : -1}>
+    <table class=${props.columns ? "table fixed" : "table"}
+      style=${props.columns ? {minWidth: leastWidth(props.columns, Boolean(onSelect))} : null} aria-label=${label} aria-rowcount=${isAll ? rows.length + 1 : -1}>
       ${props.columns && html`<${ListHead} columns=${props.columns} selects=${Boolean(onSelect)} />`}
       <tbody ref=${body}>
         <${Gap} height=${first * rowHeight} columns=${span} />
