@@ -38,6 +38,7 @@ from logqueue.replica.manifest import (
 from logqueue.replica.object_store import (
     ObjectChanged,
     ObjectExists,
+    ObjectMissing,
     ObjectStore,
     StoreError,
     StoreUnavailable,
@@ -226,7 +227,7 @@ class ReplicaUpkeep:
             self._store.create(key, content.data)
         except ObjectExists as error:
             # By a try before, or by a writer before: from the same chunks, so of the same bytes.
-            if self._store.get(key).data != content.data:
+            if self._stored_segment(key) != content.data:
                 raise ReplicaDamaged(
                     f"{self._store.url}/{key} is not the segment that was written here"
                 ) from error
@@ -247,6 +248,14 @@ class ReplicaUpkeep:
                 self._chunk_with(log, segment.last, end),
             )
         )
+
+    def _stored_segment(self, key: str) -> bytes:
+        try:
+            return self._store.get(key).data
+        except ObjectMissing as error:
+            # Collected meanwhile, so it was listed, and another server may be the writer by now.
+            self._is_stale = True
+            raise StoreUnavailable(f"{self._store.url}/{key} was deleted meanwhile") from error
 
     def _chunk_with(self, log: LogName, frame: int, end: ChainEnd) -> int:
         """Number of the chunk that has a frame."""

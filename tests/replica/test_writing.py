@@ -22,7 +22,7 @@ from logqueue.replica.chunk import (
 from logqueue.replica.frame_source import JournalFrames
 from logqueue.replica.manifest import WriterInfo, segment_key
 from logqueue.replica.memory_store import MemoryStore
-from logqueue.replica.object_store import ObjectMissing
+from logqueue.replica.object_store import ObjectMissing, StoredObject, StoreUnavailable
 from logqueue.replica.reading import ReplicaDamaged, ReplicaReader
 from logqueue.replica.restoring import restore
 from logqueue.replica.takeover import _Attempt, create_replica, take_over
@@ -504,3 +504,32 @@ def test_many_small_chunks_do_not_fill_the_manifest(monkeypatch: pytest.MonkeyPa
         assert not writer.wanted_rolls()
     clock.now += 60
     assert writer.wanted_rolls()
+
+
+def test_a_segment_that_is_deleted_while_it_is_compared_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another server is the writer by then, and its collector has deleted it; or it is this one."""
+    world = History(11).live(40)
+    store, journal, clock = MemoryStore("memory://deleted"), world.engine.journal, Clock()
+    make(store, journal)
+    writer = start(store, journal, clock)
+    writer.ship_all()
+    first = journal.jobs.segments()[0]
+    key = segment_key("jobs", first.id)
+    store.create(key, files_of(journal)["jobs", first.id])
+    get = store.get
+
+    def deleted(wanted: str) -> StoredObject:
+        if wanted == key:
+            store.delete([key])
+        return get(wanted)
+
+    monkeypatch.setattr(store, "get", deleted)
+    with pytest.raises(StoreUnavailable, match="was deleted meanwhile"):
+        writer.tidy()
+    monkeypatch.undo()
+    while writer.tidy():
+        clock.now += 3
+    assert writer.manifest.segments[0].id == first.id
+    assert get(key).data == files_of(journal)["jobs", first.id]
