@@ -41,6 +41,7 @@ BOUNDED = {
     "RecordTexts._sections": 4096,  # by bytes
     "array": 14_400,  # the history of a topic
     "Durations._ring": 1024,
+    "StatsHistory._due": 2 * 64,
     "TagIndex._new": 2048,
     "TagIndex._seqs": 2048,
 }

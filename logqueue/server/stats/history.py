@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -31,6 +31,8 @@ RATE_SLOTS = 10
 """Rates are means over so many seconds."""
 FOLD_MS = 500
 """Rows written within so many ms after the end of a slot belong into that slot."""
+DUE_SLACK = 64
+"""Times of queues that are gone, which are not worth a sweep."""
 FOLDED_PER_STEP = 100
 LOOKED_AT_PER_STEP = 1000
 """Topics that one step of the event loop writes rows for, and looks at."""
@@ -74,7 +76,7 @@ class StatsHistory:
         self._minutes = HistoryRings(60_000, MINUTES, MINUTES_BYTES_MAX)
         self._recent_totals: deque[tuple[int, int, int, int]] = deque(maxlen=RATE_SLOTS + 1)
         self._due: list[tuple[int, int]] = []
-        self._has_due: set[int] = set()
+        self._due_at: dict[int, int] = {}
         self._began_at = 0
 
     @property
@@ -85,7 +87,7 @@ class StatsHistory:
     async def begin(self, engine: Engine) -> None:
         """Take in an engine that has just recovered: time may act on its queues."""
         self._due.clear()
-        self._has_due.clear()
+        self._due_at.clear()
         if not self._began_at:
             self._note_totals(engine.clock.now_ms())
             self._began_at = engine.clock.now_ms() - FOLD_MS
@@ -125,8 +127,7 @@ class StatsHistory:
         totals.claimed += counts.claimed
         totals.acked += counts.acked
         if topic is None:
-            self._seconds.forget(number)
-            self._minutes.forget(number)
+            self._forget(number)
             return
         if isinstance(topic, QueueTopic):
             counters: tuple[int, ...] = _columns(counts)
@@ -140,11 +141,20 @@ class StatsHistory:
 
     def _note_due(self, topic: Topic) -> None:
         """Time changes a queue also without any call: look again then."""
-        if isinstance(topic, QueueTopic) and topic.number not in self._has_due:
+        if isinstance(topic, QueueTopic) and topic.number not in self._due_at:
             due = topic.queue.next_due()
             if due is not None:
-                self._has_due.add(topic.number)
+                self._due_at[topic.number] = due
                 heappush(self._due, (due, topic.number))
+
+    def _forget(self, number: int) -> None:
+        """A topic is gone."""
+        self._seconds.forget(number)
+        self._minutes.forget(number)
+        self._due_at.pop(number, None)
+        if len(self._due) > 2 * len(self._due_at) + DUE_SLACK:
+            self._due = [(due, known) for known, due in self._due_at.items()]
+            heapify(self._due)
 
     def _elapse(self, engine: Engine, now: int) -> None:
         """Let time act on queues where something is due, so many of them."""
@@ -152,7 +162,7 @@ class StatsHistory:
             if not self._due or self._due[0][0] > now:
                 return
             _, number = heappop(self._due)
-            self._has_due.discard(number)
+            self._due_at.pop(number, None)
             queue = engine.state.queue_instance(number)
             if queue is None:
                 continue

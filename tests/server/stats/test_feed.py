@@ -373,3 +373,19 @@ def test_a_window_must_be_one_of_two(server: Memory, window: str) -> None:
     assert reply.status == 400
     assert b"`10m` or `24h`" in reply.take()
     assert server.begin("GET", "topics/nosuch/history").status == 404
+
+
+def test_queues_that_are_gone_leave_no_times_behind(server: Memory) -> None:
+    """Their leases would have lasted for a day."""
+    history = server.core._runtime.stats.history
+    for n in range(200):
+        server.queue("q", lease_ms=86_400_000)
+        server.append(n)
+        server.take()
+        server.call("GET", "topics/q/history")
+        server.call("DELETE", "topics/q")
+    server.queue("q")
+    server.call("GET", "topics/q/history")
+    assert len(history._due) <= 66
+    assert not history._due_at
+    assert len(history._seconds) == 1
