@@ -76,6 +76,17 @@ CLEAN = [
         [claim(1, 1, 10), nack(1, 2, 20), nack(1, 3, 21, reason="postponed", worker="")],
         [],
     ),
+    Case(
+        "delayed and retried by an operator while it waits",
+        [
+            nack(1, 1, 10, reason="delayed", worker=""),
+            nack(1, 2, 20, reason="retried", worker=""),
+            claim(1, 3, 30),
+            nack(1, 4, 40, reason="returned"),
+            claim(1, 5, 50),
+        ],
+        [],
+    ),
     Case("floor", [event("trimmed", 5, 1, 10, reason="cap", worker="")], []),
     Case(
         "held, said twice, let go",
