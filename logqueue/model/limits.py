@@ -91,7 +91,7 @@ SEQS_PER_CHANGE_MAX = 10_000
 """Jobs that one change names by their seqs."""
 JOBS_SEARCHED_BYTES_MAX = 64 << 20
 """Bytes in which one page of a job listing looks for a text."""
-SEARCH_TEXT_BYTES_MAX = 1 << 10
+SEARCH_TEXT_CHARS_MAX = 1 << 10
 
 REDRIVE_DEFAULT = 1000
 REDRIVE_MAX = 10_000

@@ -124,8 +124,6 @@ def _check_filter(wanted: JobFilterBody) -> None:
             raise InvalidRequest(f"`filter.{name}` must be at most {limits.U64_MAX}")
     if wanted.seqs is not None:
         checked_seqs(wanted.seqs, limits.SEQS_PER_CHANGE_MAX)
-    if wanted.operation is not None and wanted.seqs is not None:
-        raise InvalidRequest("`filter` may have `operation` or `seqs`, not both")
 
 
 def job_filter(body: ChangeJobsBody, of_operation: Sequence[int] | None = None) -> JobFilter:
@@ -157,7 +155,7 @@ def job_filter(body: ChangeJobsBody, of_operation: Sequence[int] | None = None) 
         max_age_ms=wanted.max_age_ms,
         min_deliveries=wanted.min_deliveries,
         needles=_needles(wanted.text),
-        seqs=wanted.seqs if of_operation is None else of_operation,
+        seqs=_both(wanted.seqs, of_operation),
     )
 
 
@@ -174,6 +172,13 @@ def checked_seqs(seqs: list[int], most: int) -> list[int]:
     if seqs and max(seqs) > limits.U64_MAX:
         raise InvalidRequest(f"`seqs` must be at most {limits.U64_MAX}")
     return seqs
+
+
+def _both(some: Sequence[int] | None, others: Sequence[int] | None) -> Sequence[int] | None:
+    """The seqs that are in both, where both are given."""
+    if some is None or others is None:
+        return others if some is None else some
+    return sorted({*some} & {*others})
 
 
 class JobQuery(NamedTuple):
@@ -228,8 +233,8 @@ def _needles(text: str | None) -> tuple[bytes, ...]:
     """
     if not text:
         return ()
-    if len(text.encode("utf-8", "surrogatepass")) > limits.SEARCH_TEXT_BYTES_MAX:
-        raise InvalidRequest(f"`text` may have {limits.SEARCH_TEXT_BYTES_MAX} bytes at most")
+    if len(text) > limits.SEARCH_TEXT_CHARS_MAX:
+        raise InvalidRequest(f"`text` may have {limits.SEARCH_TEXT_CHARS_MAX} characters at most")
     return needles_of(text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from logqueue import shapes
 from logqueue.api.bodies import jobs as job_bodies
 from logqueue.api.operations.background import EXAMPLE as BACKGROUND
@@ -13,6 +15,7 @@ from logqueue.api.operations.row import (
     Body,
     Operation,
     Parameter,
+    Schema,
     flag,
 )
 from logqueue.core import commands as cmd
@@ -23,6 +26,34 @@ from logqueue.model.scopes import Scope
 QUEUE = "/v0/topics/*"
 
 _STATE = f"({'|'.join(job_bodies.JOB_STATES)})?"
+
+
+def _change_forms() -> Iterator[Schema]:
+    """What each action of a change goes with: a time, and states to which it applies."""
+    for action, applies in cmd.APPLIES_TO.items():
+        for states, force in ((applies, True), (applies - {"in_flight"}, False)):
+            if not states or (states == applies and not force):
+                continue
+            known = {"enum": sorted(states)}
+            state = [
+                {"type": "null"},
+                known,
+                {"type": "array", "maxItems": 0},
+                {"type": "array", "contains": known},
+            ]
+            members: dict[str, Schema] = {
+                "action": {"const": action},
+                "filter": {"properties": {"state": {"anyOf": state}}},
+                "delay_ms": {"type": "null"},
+            }
+            if action == "cancel":
+                members["force"] = {"const": force}
+            if action == "delay":
+                members["delay_ms"] = {"type": "integer", "maximum": limits.DELAY_MS_MAX}
+                yield {"required": ["delay_ms"], "properties": members}
+            else:
+                yield {"properties": members}
+
 
 OPERATIONS = (
     Operation(
@@ -50,9 +81,8 @@ OPERATIONS = (
             Parameter("min_deliveries", U32, "Only jobs delivered at least so often."),
             Parameter(
                 "text",
-                TEXT,
-                "Only jobs with this text in `data`, tag, key or `last_error`; case counts, "
-                f"{limits.SEARCH_TEXT_BYTES_MAX} bytes at most.",
+                {**TEXT, "maxLength": limits.SEARCH_TEXT_CHARS_MAX},
+                "Only jobs with this text in `data`, tag, key or `last_error`; case counts.",
             ),
             Parameter("after", {**U64, "default": 0}, "Only jobs with a higher `$seq`."),
             Parameter(
@@ -235,6 +265,7 @@ OPERATIONS = (
         text="Retries, delays, holds, releases, cancels or returns the jobs that a filter "
         "selects, as a background operation. Jobs written after its start are not selected.",
         body=job_bodies.ChangeJobsBody,
+        only={"anyOf": [*_change_forms()]},
         asks={
             "action": "retry",
             "filter": {"state": ["held", "delayed"], "tag": "hd"},
