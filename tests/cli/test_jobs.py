@@ -264,3 +264,20 @@ def test_a_queue_may_be_named_as_the_command(client: Client, cli: Cli) -> None:
     assert len(cli("jobs", "change", "--json").lines) == 1
     assert cli("jobs", "change", "change", "--hold", "--dry-run").status == 0
     client.drop_topic("change")
+
+
+def test_workers_of_all_queues(client: Client, queue: str, cli: Cli) -> None:
+    client.append(queue, [1, 2, 3], config={"type": "queue"})
+    node = f"{queue}-node"
+    client.claim(queue, max=2, node=node)
+    shown = cli("workers", "--node", node, "--jobs", "5")
+    assert shown.status == 0
+    assert shown.out.splitlines()[1].split()[:4] == [node, "working", "2", "2"]
+    assert [line.split()[:3] for line in shown.out.splitlines()[-2:]] == [
+        [node, queue, "1"],
+        [node, queue, "2"],
+    ]
+    (worker,) = cli("workers", queue, "--jobs", "1", "--json").lines
+    assert (worker["node"], len(worker["jobs"])) == (node, 1)
+    assert any(node in line for line in cli("workers").out.splitlines())
+    assert cli("workers", "--node", "other-node").status == 3
