@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -67,6 +68,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANY_JOB = JobFilter()
+_error_of = attrgetter("error")
 
 
 def needles_of(text: str) -> tuple[bytes, ...]:
@@ -219,7 +221,7 @@ class JobFilterRun:
     def _may_have_text(self, batch: Batch, run: Sequence[int]) -> bool:
         """Whether a job of a run may have the text: all of them are searched as one."""
         queue = self._topic.queue
-        if queue.has_errors and not queue.jobs.keys().isdisjoint(run):
+        if queue.has_errors and any(map(_error_of, filter(None, map(queue.jobs.get, run)))):
             return True
         view, needles = self._view_of(batch), self._wanted.needles
         start, end = batch.index_of(run[0]), batch.index_of(run[-1]) + 1
