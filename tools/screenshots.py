@@ -61,7 +61,8 @@ IN_DOCS = {
 
 def paths(client: Client) -> dict[str, str]:
     """Where the pages are, with something to see on each."""
-    waiting = client.job_page(shop.WEBHOOKS, state="delayed", limit=500).jobs
+    while not (waiting := client.job_page(shop.WEBHOOKS, state="delayed", limit=500).jobs):
+        time.sleep(0.1)
     retried = max(waiting, key=lambda job: job.not_before or 0)
     return {
         "overview": "/ui/",

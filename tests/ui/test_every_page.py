@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
+from tests import house
 from tests.http.api import Api
 from tests.ui import axe, pages
 from tests.ui.conftest import PHONE
@@ -68,3 +69,23 @@ def test_it_fits_windows_of_any_width(page: Page, path: str) -> None:
     for width in (320, 600, 768, 1024, 1920):
         page.set_viewport_size({"width": width, "height": 800})
         pages.check_width(page)
+
+
+def test_every_key_is_documented(page: Page) -> None:
+    text = house.page("docs/dashboard.md")
+    page.goto("/ui/")
+    pages.wait_live(page)
+    found = set()
+    for path in pages.PATHS.values():
+        pages.go(page, path)
+        pages.wait_live(page)
+        page.keyboard.press("?")
+        help_dialog = page.get_by_role("dialog", name="Keys")
+        for key in help_dialog.locator("dt").all():
+            words = " ".join(key.locator("kbd").all_inner_texts())
+            found.add((words, key.locator("xpath=following-sibling::dd").inner_text(), path))
+        page.keyboard.press("Escape")
+        expect(help_dialog).to_have_count(0)
+    assert len(found) > 15
+    undocumented = {one for one in found if f"`{one[0].strip() or 'Space'}`" not in text}
+    assert not undocumented, sorted(undocumented)
