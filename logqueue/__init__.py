@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from logqueue.errors import Forbidden as Forbidden
     from logqueue.errors import Internal as Internal
     from logqueue.errors import InvalidRequest as InvalidRequest
+    from logqueue.errors import JobInFlight as JobInFlight
     from logqueue.errors import KeyConflict as KeyConflict
     from logqueue.errors import LogqueueError as LogqueueError
     from logqueue.errors import MethodNotAllowed as MethodNotAllowed
@@ -98,6 +99,7 @@ _HOMES = {
         "Internal",
         "Fenced",
         "InvalidRequest",
+        "JobInFlight",
         "KeyConflict",
         "LogqueueError",
         "MethodNotAllowed",

@@ -28,7 +28,7 @@ FOR_USERS = ("logqueue/client/", "logqueue/worker/")
 CALLED_FROM_OUTSIDE = frozenset((
     "connection_lost", "connection_made", "data_received", "eof_received", "resume_writing",
     "capture_signals", "handle_exit",
-    "_listen_for_disconnect", "_listen_for_exit_signal", "_ping", "_stream_response",
+    "_listen_for_disconnect", "_listen_for_exit_signal", "_stream_response",
     "getDefaultReadLimit", "initialOffset", "latestOffset", "partitions",
     "prepareForTriggerAvailableNow",
     "pushFilters", "streamReader", "streamWriter",

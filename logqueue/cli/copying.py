@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import resource
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -138,6 +137,8 @@ def _write(target: Path, parts: Iterable[bytes]) -> None:
 
 
 def _allow_many_files() -> None:
+    import resource  # where there are no such limits, nothing else of this program misses it
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):

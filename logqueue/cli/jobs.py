@@ -343,7 +343,7 @@ def _rows(found: Iterable[JobView]) -> Iterator[tuple[object, ...]]:
 
 def _job(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
-        found = client.job(arguments.queue, arguments.seq)
+        found = client.job(arguments.queue, arguments.seq, ended=True)
     if arguments.json:
         output.json_line(found)
         return exits.OK

@@ -169,14 +169,17 @@ def jobs(
     return Listing(ask(after), turn)
 
 
-def job(queue: str, seq: int) -> Call[JobHistory]:
+def job(queue: str, seq: int, *, ended: bool = False) -> Call[JobHistory]:
     """One job, with its history as far as the server still knows it.
+
+    Args:
+        ended: Whether a job that has ended is looked up in the logs.
 
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
-        NotFound: There is no such job.
+        NotFound: There is no such job; with `ended`, the logs know of none.
     """
-    return call(GET_JOB, queue, str(seq))
+    return call(GET_JOB, queue, str(seq), query={"ended": ended or None})
 
 
 def workers(queue: str) -> Call[list[WorkerView]]:

@@ -11,6 +11,7 @@ import httpx
 import msgspec
 import pytest
 
+from logqueue.api.operations import BY_NAME
 from logqueue.client import Client, EpochPart, NewRecord, Settled, UnexpectedReply
 from logqueue.client.failures import GatewayFailed, refusal
 from logqueue.shapes import Drift, Job, QueueCounters, Record, Tombstone
@@ -232,7 +233,7 @@ QUEUE_CASES = [
         {"topic": "q", "jobs": [VIEW], "scanned": 1}, check=lambda r: [job.seq for job in r] == [7],
     ),
     Case(
-        "GET", "/v0/topics/q/jobs/7", lambda c: c.job("q", 7),
+        "GET", "/v0/topics/q/jobs/7?ended=true", lambda c: c.job("q", 7, ended=True),
         {"topic": "q", "job": {**VIEW, "data": [1]}, "history_complete": True,
          "history": [{"at": 1, "event": "claimed", "node": "w", "lease_id": "lease_1", "more": 2}]},
         check=lambda r: r.job.data == [1] and r.history[0].lease_id == "lease_1",
@@ -365,6 +366,16 @@ SERVER_CASES = [
          check=lambda r: r.operation.state == "done"),
     Case("DELETE", "/v0/operations/op_1", lambda c: c.stop_operation("op_1"),
          {"operation": OPERATION}, check=lambda r: r.operation.id == "op_1"),
+    Case("GET", "/v0/server", lambda c: c.server(), BY_NAME["server"].example,
+         check=lambda r: r.health.findings[0].code == "disk_low"),
+    Case("PUT", "/v0/server/log_level", lambda c: c.set_log_level("debug", for_ms=5),
+         {"level": "debug", "configured": "info", "until": 9}, {"level": "debug", "for_ms": 5},
+         is_now(level="debug", until=9)),
+    Case("GET", "/v0/topics/q/history?window=24h", lambda c: c.topic_history("q", window="24h"),
+         BY_NAME["topic_history"].example, check=is_now(step_ms=1000)),
+    Case("GET", "/v0/workers?node=n&topic=q&prefix=a&jobs=3",
+         lambda c: c.all_workers(node="n", topic="q", prefix="a", jobs=3),
+         BY_NAME["list_all_workers"].example, check=lambda r: r.workers[0].jobs[0].seq == 1),
 ]  # fmt: skip
 
 PRODUCER_CASES = [
@@ -452,7 +463,8 @@ def test_a_method_makes_one_request_and_reads_its_reply(opened: Opened, case: Ca
 def test_every_method_is_here() -> None:
     told = {name for name in vars(Client) if not name.startswith("_")}
     called = {name for case in CASES for name in case.call.__code__.co_names}
-    assert told - called == {"watch", "work"}, "these two are in test_streams.py"
+    streams = {"watch", "work", "stats_stream"}
+    assert told - called == streams, "these are in test_streams.py and test_live_stats.py"
 
 
 def test_a_part_of_a_segment(opened: Opened) -> None:

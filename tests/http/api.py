@@ -169,9 +169,9 @@ class Api:
         """A page of jobs."""
         return self.send("GET", f"/v0/topics/{topic}/jobs{query_text(query)}")
 
-    def job(self, topic: str, seq: object) -> httpx.Response:
+    def job(self, topic: str, seq: object, **query: Any) -> httpx.Response:
         """One job."""
-        return self.send("GET", f"/v0/topics/{topic}/jobs/{seq}")
+        return self.send("GET", f"/v0/topics/{topic}/jobs/{seq}{query_text(query)}")
 
     def cancel(self, topic: str, seq: object, **query: Any) -> httpx.Response:
         """Cancel one job."""

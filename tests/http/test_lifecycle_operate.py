@@ -199,30 +199,32 @@ def test_a_job_that_has_ended_is_still_explained(api: Api, queue: str) -> None:
     api.claimed(queue, "w", max=2)
     ok(api.ack(queue, [1], "w"))
     ok(api.reject(queue, [2], "w", error="bad"))
-    done = ok(api.job(queue, 1))
+    refused(api.job(queue, 1), 404, "not_found", {"topic": queue, "seq": 1})
+    done = ok(api.job(queue, 1, ended="true"))
     assert (done["job"]["state"], done["job"]["data"]) == ("acked", {"a": 1})
     assert done["copy"] == {"topic": f"{queue}.done", "seq": 1, "exists": True}
     assert [step["event"] for step in done["timeline"]] == ["appended", "claimed", "acked"]
     assert done["why"]["code"] == "ended"
     assert done["why"]["text"].startswith("Done: acked by w ")
-    dead = ok(api.job(queue, 2))
+    dead = ok(api.job(queue, 2, ended="true"))
     assert (dead["job"]["state"], dead["copy"]["topic"]) == ("dead_lettered", f"{queue}.dead")
     assert dead["job"]["last_error"] == "bad"
     ok(api.post(f"{queue}.dead", "redrive", seqs=[1]))
-    assert ok(api.job(queue, 2))["copy"]["exists"] is False
+    assert ok(api.job(queue, 2, ended="true"))["copy"]["exists"] is False
     looked = ok(api.send("GET", f"/v0/topics/{queue}/jobs/3?timeline=false&data=false"))
     assert set(looked) == {"topic", "job", "why", "performance"}
     assert (looked["job"]["state"], "data" in looked["job"]) == ("ready", False)
-    looked = ok(api.send("GET", f"/v0/topics/{queue}/jobs/1?timeline=false"))
+    looked = ok(api.send("GET", f"/v0/topics/{queue}/jobs/1?timeline=false&ended=true"))
     assert (looked["job"]["state"], looked["why"]["code"]) == ("gone", "ended")
-    refused(api.job(queue, 4), 404, "not_found")
+    refused(api.job(queue, 1, timeline="false"), 404, "not_found")
+    refused(api.job(queue, 4, ended="true"), 404, "not_found")
 
 
 def test_a_job_that_a_cap_evicted_was_dropped(api: Api, queue: str) -> None:
     """No event names it: the floor of its queue says that it is over."""
     ok(api.patch(queue, cap_records=1))
     api.append(queue, 1, 2, 3)
-    shown = ok(api.job(queue, 1))
+    shown = ok(api.job(queue, 1, ended="true"))
     assert (shown["job"]["state"], shown["job"]["data"]) == ("dropped", 1)
     assert shown["why"]["text"] == "Dropped."
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.http.api import Api, seqs_of
 from tests.http.conftest import ApiFor, FreshServer
-from tests.http.expect import Json, eventually, ok
+from tests.http.expect import Json, eventually, ok, refused
 from tests.http.process import ServerProcess
 
 STOPS = ["terminate", "kill"]
@@ -199,7 +199,8 @@ def test_a_void_lease_stays_void(fresh_server: FreshServer, api_for: ApiFor, sto
     ok(api.cancel("q", 1, force="true"))
     api = again(server, api_for, stop)
     assert ok(api.ack("q", [1], lease_ids=[job["lease_id"]]))["skipped"] == [1]
-    assert ok(api.job("q", 1))["job"]["state"] == "cancelled"
+    refused(api.job("q", 1), 404, "not_found")
+    assert ok(api.job("q", 1, ended="true"))["job"]["state"] == "cancelled"
 
 
 def test_the_history_goes_over_a_restart(

@@ -33,7 +33,7 @@ def open_job(page: Page, queue: str, seq: int = 1) -> None:
 
 def state(seed: Api, queue: str, seq: int = 1) -> str:
     """The state of a job, as the API has it."""
-    found: str = ok(seed.job(queue, seq))["job"]["state"]
+    found: str = ok(seed.job(queue, seq, ended="true"))["job"]["state"]
     return found
 
 

@@ -125,12 +125,13 @@ OPERATIONS = (
         group="jobs",
         summary="Get a job and its history",
         doc="one-job",
-        text="Also of a job that has ended, as long as the log has it. `why` says in one sentence "
-        "why the job is not being worked on; `timeline` has its whole life, `history` the part "
-        "that is about its leases, both oldest first.",
+        text="With `ended` also of a job that has ended, as long as the log has it. `why` says in "
+        "one sentence why the job is not being worked on; `timeline` has its whole life, `history` "
+        "the part that is about its leases, both oldest first.",
         query=(
             flag("data", True, "Whether the job has `data` and `meta`."),
             flag("timeline", True, "Whether the logs are searched."),
+            flag("ended", False, "Whether a job that has ended is looked up in the logs."),
         ),
         reply=shapes.JobHistory,
         example={

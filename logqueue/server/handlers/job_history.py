@@ -51,10 +51,12 @@ class Shown(NamedTuple):
     Attributes:
         allows: Which names of topics.
         data: Whether it wants the data.
+        ended: Whether it asks about jobs that have ended, too.
     """
 
     allows: Callable[[str], bool]
     data: bool
+    ended: bool
 
     def name(self, topic: str | None) -> str:
         """A topic's name, or what replaces it."""
@@ -72,12 +74,12 @@ def job_now(
     """The members of the reply about one live job, without its past.
 
     Raises:
-        NotFound: There has been no such job yet.
+        NotFound: There is no such job; asked about ended ones, too: there has been none.
     """
-    if not 0 < seq <= topic.head:
-        raise _no_job(topic, seq)
     job = describe_job(topic, seq, with_data=shown.data)
     if job is None:
+        if not shown.ended or not 0 < seq <= topic.head:
+            raise _no_job(topic, seq)
         gone = {"$seq": seq, "$ts": 0, "state": "gone", "deliveries": 0, "age_ms": 0}
         return {"job": gone, "why": {"code": "ended", "text": "It is no longer in the queue."}}
     why = _why(service, dispatcher, topic, job, now, [], shown)
@@ -91,13 +93,15 @@ async def read_job(
 
     Raises:
         TopicNotFound, NotAQueue: There is no such queue.
-        NotFound: There is no such job, and the log knows of none.
+        NotFound: There is no such job; asked about ended ones, too: the log knows of none.
     """
     engine = dispatcher.engine
     for _ in range(2):
         topic = engine.queue_now(name)
         job = describe_job(topic, seq, with_data=False) if 0 < seq <= topic.head else None
         await dispatcher.barrier.wait(topic.mark_written, topic.mark_durable)
+        if job is None and not shown.ended:
+            raise _no_job(topic, seq)
         trail, search = _trail(dispatcher, topic, seq, job.ts if job is not None else 0)
         if topic.is_on_disk and 0 < seq <= topic.head:
             await leases_flushed(engine.journal)
@@ -256,7 +260,9 @@ def _ended(
 
 def _no_job(topic: QueueTopic, seq: int) -> NotFound:
     return NotFound(
-        f"topic {quoted(topic.name)} has no job {seq}, and its log knows of none",
+        f"topic {quoted(topic.name)} has no job {seq}, or it has ended (ended=true looks further)"
+        if 0 < seq <= topic.head
+        else f"topic {quoted(topic.name)} has no job {seq}",
         {"topic": topic.name, "seq": seq},
     )
 

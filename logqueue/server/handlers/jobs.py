@@ -78,7 +78,7 @@ class JobRoutes:
         dispatcher = self._service.require_serving()
         seq = _seq(request)
         dispatcher.engine.state.queue(request.name)
-        shown = Shown(request.allows, request.flag("data", True))
+        shown = Shown(request.allows, request.flag("data", True), request.flag("ended", False))
         if not request.flag("timeline", True):
             now = dispatcher.engine.clock.now_ms()
             topic = dispatcher.engine.queue_now(request.name, now)

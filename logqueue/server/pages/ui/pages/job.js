@@ -55,9 +55,9 @@ const KINDS = {
 export default function JobPage({params}) {
   const {queue, seq} = params;
   const path = apiPath("topics", queue, "jobs", seq);
-  const {data: read, error, loading, reload} = useApi(path);
+  const {data: read, error, loading, reload} = useApi(`${path}?ended=true`);
   const isLive = LIVE.includes(read?.job.state);
-  const data = useLatest(read, isLive ? `${path}?timeline=false&data=false` : null, reload);
+  const data = useLatest(read, isLive ? `${path}?timeline=false&data=false&ended=true` : null, reload);
   const [isEditing, setEditing] = useState(false);
   const crumbs = [
     ["Queues", link([])],
