@@ -148,13 +148,9 @@ class QueueState:
         return bool(due) and moment(due, seq) in self.delayed
 
     @property
-    def has_placed(self) -> bool:
-        """Whether the cursor may meet jobs that are not fresh, beside timed ones."""
-        return bool(self.held) or self.entered_to >= self.cursor
-
-    @property
     def placed(self) -> Container[int]:
-        """Where those are, among others."""
+        """Where the jobs are that the cursor may meet and that are not fresh, beside timed ones:
+        only those on hold, unless a job behind the cursor has an entry."""
         return self.jobs if self.entered_to >= self.cursor else self.held
 
     def rate_allows(self, rate: ClaimRateOptions, now: int) -> int:

@@ -357,7 +357,7 @@ def _fresh(
     if wanted <= 0:
         return [], 0
     expired_before = topic.expired_before(now) if topic.config.ttl_ms else 0
-    if topic.attributes is None and not queue.has_placed:
+    if topic.attributes is None and not queue.held and queue.entered_to < queue.cursor:
         return topic.batches.live_seqs(queue.cursor, wanted, expired_before), 0
     left = limits.FRESH_SCANNED_MAX if looked_max is None else looked_max
     is_gone, placed = _passed_over(topic, now), queue.placed
@@ -482,7 +482,8 @@ def ready_ahead(topic: QueueTopic, seq: int, now: int) -> Ahead:
     is_exact = rank <= AHEAD_SCANNED_MAX or back == rank
     if seq <= queue.cursor:
         return Ahead(back, is_exact)
-    if topic.attributes is None and not queue.has_placed and not expired_before:
+    are_fresh = not queue.held and queue.entered_to < queue.cursor
+    if topic.attributes is None and are_fresh and not expired_before:
         return Ahead(back + topic.batches.count_live(queue.cursor, seq), is_exact)
     fresh, stop = _fresh(topic, AHEAD_SCANNED_MAX, now, AHEAD_SCANNED_MAX)
     reaches = stop >= seq or bool(fresh and fresh[-1] >= seq)
