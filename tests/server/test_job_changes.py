@@ -84,7 +84,7 @@ def test_an_action_changes_the_selected_jobs(
     done = change(memory, action, **body)
     after = {seq: state for seq, state in (BEFORE | changed).items() if state is not None}
     assert states(memory) == after
-    # A job that is delayed already is delayed anew.
+    # A job that is delayed already is delayed again.
     count = len(changed) + (action == "delay" and "seqs" not in body)
     assert dry["changed"] == dry["matched"] == done["changed"] == done["matched"] == count
     assert done["skipped"] == 0 and done["total"] == done["scanned"]

@@ -1,6 +1,6 @@
 """Spark's daemon that forks Python workers, with what they need imported before the first fork.
 
-Owns: which modules those are. Must not know: any test. Without it each worker imports them anew,
+Owns: which modules those are. Must not know: any test. Without it each worker imports them again,
 which takes longer than what a test asks of it. Sessions of users have Spark's own daemon, and so
 have those that README's tour starts.
 """

@@ -16,7 +16,7 @@ COUNTED = ("serious", "critical")
 
 
 class Vendored(NamedTuple):
-    """A file of another project that lies in this tree."""
+    """A file of another project in this tree."""
 
     name: str
     version: str
