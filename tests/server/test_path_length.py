@@ -62,8 +62,9 @@ class _Way:
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
-    """A server that has met both kinds of requests before."""
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+    """A server that has met both kinds of requests before, and notes no request as slow."""
+    monkeypatch.setattr("logqueue.server.metrics.SLOW_FROM_S", float("inf"))
     server = Memory()
     server.queue()
     for _ in range(3):

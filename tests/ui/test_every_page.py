@@ -81,6 +81,7 @@ def test_every_key_is_documented(page: Page) -> None:
         pages.wait_live(page)
         page.keyboard.press("?")
         help_dialog = page.get_by_role("dialog", name="Keys")
+        expect(help_dialog).to_be_visible()
         for key in help_dialog.locator("dt").all():
             words = " ".join(key.locator("kbd").all_inner_texts())
             found.add((words, key.locator("xpath=following-sibling::dd").inner_text(), path))

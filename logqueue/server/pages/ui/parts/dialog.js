@@ -1,6 +1,6 @@
 // Dialogs: the browser's own, which keep the focus inside, close on Esc and give the focus back.
 
-import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
+import {html, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {createStore, useStore} from "../store.js";
 
 const FIRST = "input, select, textarea, button, a[href]";
@@ -21,7 +21,8 @@ export function Dialog({title, onClose, wide = false, children}) {
   const element = useRef(null);
   const id = useRef(null);
   id.current ??= `dialog-${(lastId += 1)}`;
-  useEffect(() => {
+  // Before it is painted: who sees it may press Esc or Enter at once.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     element.current.showModal();
     const body = element.current.querySelector(".dialog-body");
