@@ -5,12 +5,12 @@ Owns: their parameters and what they mean. Must not know: how a call is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UNSET
 
-from logqueue.client.calls import Answer, Call, call, given, read_shape, request
+from logqueue.client.calls import Call, call, given, reading, request
 from logqueue.client.endpoints import (
     DROP_DEAD_LETTERS,
     EDIT_JOB,
@@ -96,12 +96,9 @@ def redrive_in_background(
     body = _letters(seqs, match, before_seq, reason, origin, error, limit, rate_per_s, dry_run)
     if to is not None:
         body["to"] = to
-
-    def read(answers: Sequence[Answer]) -> BackgroundReply:
-        return read_shape(answers[0], BackgroundReply)
-
     body["wait"] = wait
-    return Call((request(REDRIVE_JOBS, topic, body=body, is_repeatable=False),), read)
+    redrive = request(REDRIVE_JOBS, topic, body=body, is_repeatable=False)
+    return reading(redrive, BackgroundReply)
 
 
 def drop_dead_letters(

@@ -8,7 +8,9 @@
     // No storage: the theme of the system.
   }
   if (location.pathname !== "/ui/") return;
-  const wanted = ["pages/overview", "parts/attention", "parts/marks", "parts/sparkline", "pausing"];
+  const wanted = [
+    "pages/overview", "parts/attention", "parts/marks", "parts/name_filter", "parts/sparkline", "pausing",
+  ];
   for (const name of wanted) {
     const link = document.createElement("link");
     link.rel = "modulepreload";

@@ -11,6 +11,7 @@ import {CompareDialog, RecordPanel} from "../record_log/record_panel.js";
 import {LogRows} from "../record_log/rows.js";
 import {ROWS_MAX, Tail} from "../record_log/tail.js";
 import {Empty} from "../parts/empty.js";
+import {NameFilter} from "../parts/name_filter.js";
 import {notify, notifyError} from "../parts/notices.js";
 import {Page} from "../parts/page.js";
 import {Sparkline} from "../parts/sparkline.js";
@@ -27,8 +28,6 @@ export default function LogPage({params}) {
 function Topics() {
   const topics = useFeed((feed) => feed.topics);
   const [query, setQuery] = useQuery();
-  const input = useRef(null);
-  useKeys({"/": [() => input.current?.focus(), "Filter by name"]});
   const rows = useMemo(() => {
     const wanted = (query.q ?? "").toLowerCase();
     const found = [...topics.values()].filter((topic) => topic.name.toLowerCase().includes(wanted));
@@ -40,15 +39,7 @@ function Topics() {
     : html`<${Empty} text=${`No topic contains “${query.q}”.`} />`;
   return html`<${Page} title="Log">
     <div class="log-page toolbar">
-      <input
-        ref=${input}
-        type="search"
-        class="name-filter"
-        placeholder="Filter by name ( / )"
-        aria-label="Filter by name"
-        value=${query.q ?? ""}
-        onInput=${(event) => setQuery({q: event.target.value})}
-      />
+      <${NameFilter} query=${query} setQuery=${setQuery} />
       <span class="soft">Choose a topic to read its records, live or from any place.</span>
     </div>
     <${Table} columns=${COLUMNS} rows=${rows} rowKey=${(row) => row.name} onOpen=${open} empty=${none} label="Topics" />

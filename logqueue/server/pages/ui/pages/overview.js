@@ -1,15 +1,15 @@
 // Overview: what needs attention, and every queue and log in one table.
 
-import {html, useMemo, useRef, useState} from "../vendor/htm-preact.js";
+import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {api, apiPath, hasKey, useCan} from "../api.js";
 import {now} from "../clock.js";
 import {useFeed} from "../feed.js";
 import {count, counted, rate, size} from "../format.js";
-import {useKeys} from "../keyboard.js";
 import {AttentionList} from "../parts/attention.js";
 import {Dialog, Refusal} from "../parts/dialog.js";
 import {Empty} from "../parts/empty.js";
 import {Marks} from "../parts/marks.js";
+import {NameFilter} from "../parts/name_filter.js";
 import {notify} from "../parts/notices.js";
 import {Page} from "../parts/page.js";
 import {Sparkline} from "../parts/sparkline.js";
@@ -114,25 +114,8 @@ function summed(topics) {
 }
 
 function Filter({query, setQuery, kind, all}) {
-  const input = useRef(null);
-  useKeys({"/": [() => input.current?.focus(), "Filter by name"]});
-  const onKey = (event) => {
-    if (event.key === "Escape") {
-      setQuery({q: null});
-      input.current.blur();
-    } else if (event.key === "Enter") input.current.blur();
-  };
   return html`<div class="toolbar">
-    <input
-      ref=${input}
-      type="search"
-      class="name-filter"
-      placeholder="Filter by name ( / )"
-      aria-label="Filter by name"
-      value=${query.q ?? ""}
-      onInput=${(event) => setQuery({q: event.target.value})}
-      onKeyDown=${onKey}
-    />
+    <${NameFilter} query=${query} setQuery=${setQuery} />
     <div class="segmented" role="group" aria-label="What is shown">
       ${KINDS.map(
         ([name, label]) => html`<button

@@ -1,11 +1,11 @@
 // Workers: who works on which queue, what they have in hand, and giving back what a dead one holds.
 
-import {html, useMemo, useRef} from "../vendor/htm-preact.js";
+import {html, useMemo} from "../vendor/htm-preact.js";
 import {useApi, useCan} from "../api.js";
 import {now} from "../clock.js";
 import {count, counted, rate} from "../format.js";
-import {useKeys} from "../keyboard.js";
 import {Empty} from "../parts/empty.js";
+import {NameFilter} from "../parts/name_filter.js";
 import {Page} from "../parts/page.js";
 import {Table} from "../parts/table.js";
 import {Time} from "../parts/time.js";
@@ -97,23 +97,8 @@ function queuesText(worker) {
 // -- filter --------------------------------------------------------------------------------------
 
 function Filter({query, setQuery, all}) {
-  const input = useRef(null);
-  useKeys({"/": [() => input.current?.focus(), "Filter by name"]});
-  const onKey = (event) => {
-    if (event.key === "Escape") setQuery({q: null});
-    if (event.key === "Escape" || event.key === "Enter") input.current.blur();
-  };
   return html`<div class="toolbar">
-    <input
-      ref=${input}
-      type="search"
-      class="name-filter"
-      placeholder="Filter by name ( / )"
-      aria-label="Filter by name"
-      value=${query.q ?? ""}
-      onInput=${(event) => setQuery({q: event.target.value})}
-      onKeyDown=${onKey}
-    />
+    <${NameFilter} query=${query} setQuery=${setQuery} />
     <div class="segmented" role="group" aria-label="Which workers are shown">
       <${StateButton} label="All" total=${all.length} isOn=${!query.state} onClick=${() => setQuery({state: null})} />
       ${STATE_NAMES.map(
