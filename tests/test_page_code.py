@@ -1,7 +1,7 @@
 """Code on pages: every Python block is what a strict type checker likes, what it sends is answered.
 
 That it runs, and does what the page says, is tested page by page: README in test_readme.py,
-docs/client.md in client/test_page.py, docs/workers.md in worker/test_page.py, docs/spark.md in
+docs/client.md in client/test_page.py, docs/workers.md in worker/test_page.py, docs/pipeline.md in
 spark/test_docs.py, docs/coming-from.md in test_coming_from.py, examples in examples/. Commands of
 all pages are looked at by test_house_pages.py.
 """
@@ -24,11 +24,11 @@ from tests.http.conftest import FreshServer, fresh_server
 
 __all__ = ["fresh_server"]
 
-IN_A_ROW = ("docs/client.md", "docs/spark.md")
+IN_A_ROW = ("docs/client.md", "docs/pipeline.md")
 """Pages that are followed from top to bottom; on others each block stands alone."""
 
 RUN = frozenset(
-    {"README.md", "docs/client.md", "docs/workers.md", "docs/spark.md", "docs/coming-from.md"}
+    {"README.md", "docs/client.md", "docs/workers.md", "docs/pipeline.md", "docs/coming-from.md"}
 )
 """Pages whose Python is run by a test."""
 

@@ -1,4 +1,4 @@
-"""docs/spark.md: its commands and code run in one go on a real server, its tables are complete."""
+"""docs/pipeline.md: its commands and code run in one go on a real server, its tables are complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.house import page
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = "docs/spark.md"
+PAGE = "docs/pipeline.md"
 ADDRESS = "http://127.0.0.1:4000"
 ELSEWHERE = ("pip install", "logqueue serve")
 """Commands that the test stands in for."""
