@@ -116,7 +116,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "server.settings",
         "server.engine",
     ),
-    "server.pages": (),
+    "vendored": (),
+    "server.pages": ("vendored",),
     "server.handlers": ("version", *API, *SEGMENTS, "model.clock", "server.*"),
     "server.app": (*API, "model.clock", "server.*"),
     "server.handing_over": (),
@@ -134,7 +135,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "client": ("version", *CLIENT),
     "worker": (*WORKER, "extras"),
     "testing": (*API, *WORKER, "extras", "replica", "server.*", "wal", "wal.testing"),
-    "pipeline": (*CLIENT, *SEGMENTS),
+    "pipeline": (*CLIENT, *SEGMENTS, "vendored"),
     "pipeline.rows": (*CLIENT, *SEGMENTS, "pipeline"),
     "pipeline.engines": (),
     "pipeline.engines.spark": (

@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 import pytest
 
+from logqueue import vendored
 from logqueue.server.auth import parse_keys
 from logqueue.server.settings import Settings
 from logqueue.testing.core import Exchange
@@ -20,6 +22,14 @@ from tests.server.memory import Memory
 from tests.server.test_pages import ask, on_a_loop, served
 
 UI = files("logqueue.server.pages") / "ui"
+
+
+def file_of(path: str) -> Traversable:
+    """The file at a path below `/ui/`."""
+    is_vendored = path.startswith("vendor/")
+    return vendored.folder() / path.removeprefix("vendor/") if is_vendored else UI / path
+
+
 HTML = (b"accept", b"text/html,application/xhtml+xml;q=0.9,*/*;q=0.8")
 GZIP = (b"accept-encoding", b"gzip, deflate, br")
 
@@ -60,7 +70,7 @@ def test_files_have_their_type(get: Callable[..., Exchange], path: str, media_ty
     assert (exchange.status, found["content-type"]) == (200, media_type)
     assert found["x-content-type-options"] == "nosniff"
     name = path.removeprefix("/ui/") or "index.html"
-    assert exchange.take() == UI.joinpath(name).read_bytes()
+    assert exchange.take() == file_of(name).read_bytes()
 
 
 def test_a_browser_may_load_and_reach_nothing_else(get: Callable[..., Exchange]) -> None:
@@ -179,12 +189,12 @@ def texts(*endings: str) -> Iterator[tuple[str, str]]:
 
 
 def test_vendored_files_are_those_of_their_table() -> None:
-    table = json.loads((UI / "vendor" / "vendor.json").read_text())
-    there = {entry.name for entry in (UI / "vendor").iterdir()}
+    table = json.loads(vendored.text("vendor.json"))
+    there = {entry.name for entry in vendored.folder().iterdir()}
     listed = {"vendor.json"}
     for row in table:
         assert set(row) >= {"name", "version", "licence", "source"}
-        content = (UI / "vendor" / row["file"]).read_bytes()
+        content = vendored.folder().joinpath(row["file"]).read_bytes()
         assert sha256(content).hexdigest() == row["sha256"], row["file"]
         listed |= {row["file"], *row["licence_files"]}
     assert there == listed
@@ -202,15 +212,14 @@ def test_nothing_is_loaded_from_elsewhere_or_written_into_pages() -> None:
 
 def test_every_import_is_a_file() -> None:
     for name, text in texts(".js"):
-        folder = UI if name.startswith("ui/") else UI / name.partition("/")[0]
+        folder = "" if name.startswith("ui/") else name.partition("/")[0] + "/"
         for wanted in re.findall(r"""(?:from|import\() ?["'](\.[^"']+)["']""", text):
-            target = folder
-            for part in wanted.split("/"):
-                target = UI if part == ".." else target if part == "." else target / part
-            assert target.is_file(), f"{name}: {wanted}"
+            is_above = wanted.startswith("../")
+            path = wanted[3:] if is_above else folder + wanted.removeprefix("./")
+            assert file_of(path).is_file(), f"{name}: {wanted}"
     index = (UI / "index.html").read_text()
     for path in re.findall(r'(?:href|src)="/ui/([^"]+)"', index):
-        assert (UI / path).is_file(), path
+        assert file_of(path).is_file(), path
 
 
 def modules_of(*starts: str) -> set[str]:
@@ -220,7 +229,7 @@ def modules_of(*starts: str) -> set[str]:
     while waiting:
         path = waiting.pop()
         folder = path.rpartition("/")[0]
-        for wanted in re.findall(r'from "(\.[^"]+)"', (UI / path).read_text()):
+        for wanted in re.findall(r'from "(\.[^"]+)"', file_of(path).read_text()):
             name = wanted.removeprefix("../").removeprefix("./")
             name = name if wanted.startswith("../") or not folder else f"{folder}/{name}"
             if name not in found:
@@ -236,7 +245,7 @@ def named_by_index() -> set[str]:
 
 def test_the_first_load_is_small() -> None:
     first = {"index.html", *named_by_index(), *modules_of("main.js", "pages/overview.js")}
-    packed = sum(len(gzip.compress((UI / path).read_bytes(), 9)) for path in first)
+    packed = sum(len(gzip.compress(file_of(path).read_bytes(), 9)) for path in first)
     assert packed <= 150_000 and len(first) > 20
 
 

@@ -1,4 +1,4 @@
-"""docs/pipeline.md: its commands and code run in one go on a real server, its tables are complete."""
+"""docs/pipeline.md: its commands and code run on a real server, its tables are complete."""
 
 from __future__ import annotations
 

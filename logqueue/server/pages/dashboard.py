@@ -18,6 +18,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from logqueue import vendored
+
 INDEX = "index.html"
 COMPRESSED_BYTES_MIN = 512
 """Shorter files are sent as they are."""
@@ -69,7 +71,7 @@ class Assets:
     """
 
     def __init__(self, folder: Traversable | None = None) -> None:
-        """Files of a folder.
+        """Files of a folder, and below `vendor/` those of other projects.
 
         Args:
             folder: Where they are; None for those of the package.
@@ -86,7 +88,7 @@ class Assets:
         """
         if self._reading is None:
             loop = asyncio.get_running_loop()
-            self._reading = loop.run_in_executor(None, lambda: dict(read_assets(self._folder)))
+            self._reading = loop.run_in_executor(None, self._read)
         assets = await asyncio.shield(self._reading)
         found = assets.get(path)
         if found is None and not any(
@@ -94,6 +96,9 @@ class Assets:
         ):
             found = assets[INDEX]
         return found
+
+    def _read(self) -> dict[str, Asset]:
+        return dict([*read_assets(self._folder), *read_assets(vendored.folder(), "vendor/")])
 
 
 def read_assets(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Asset]]:
