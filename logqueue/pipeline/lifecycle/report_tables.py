@@ -254,6 +254,93 @@ REPORT_POISON = TableKind(
     ("topic", "kind", "value"),
 )
 
+REPORT_LATENCY_BY_TAG = TableKind(
+    "report_latency_by_tag",
+    "report",
+    "As `report_latency`, for the 50 tags of each topic with the most jobs.",
+    columns(
+        TOPIC,
+        "tag STRING: the tag of the jobs; null for jobs without one",
+        BUCKET_OR_ALL,
+        "metric STRING: as in `report_latency`",
+        "n BIGINT: how many were measured",
+        "p50 BIGINT: ms",
+        "p95 BIGINT: ms",
+        "p99 BIGINT: ms",
+        "max BIGINT: ms",
+        "waiting BIGINT: as in `report_latency`",
+    ),
+    ("topic", "tag", "metric", "bucket"),
+)
+
+REPORT_TAGS = TableKind(
+    "report_tags",
+    "report",
+    "What happened in a bucket to the jobs with a tag, for the 50 tags of each topic with the most "
+    "jobs.",
+    columns(
+        TOPIC,
+        "tag STRING: the tag; null for jobs without one",
+        BUCKET_OR_ALL,
+        "appended BIGINT: jobs appended",
+        "claims BIGINT: leases that began",
+        "acks BIGINT: leases that ended in an ack",
+        "failures BIGINT: leases that ended otherwise; jobs released unstarted do not count",
+        "run_ms BIGINT: length of the leases that ended",
+    ),
+    ("topic", "tag", "bucket"),
+)
+
+REPORT_WORKERS_BY_TAG = TableKind(
+    "report_workers_by_tag",
+    "report",
+    "What a worker did with the jobs of a tag, over the whole range. The 1000 pairs of each topic "
+    "with the most leases.",
+    columns(
+        TOPIC,
+        "worker STRING: the node",
+        "tag STRING: the tag; null for jobs without one",
+        "claims BIGINT: leases it was given",
+        "acks BIGINT: leases that ended in an ack",
+        "failures BIGINT: leases that ended otherwise; jobs released unstarted do not count",
+        "run_ms BIGINT: length of the leases that ended",
+        "p50_run BIGINT: median of the runs that ended in an ack, ms",
+        "p95_run BIGINT: 95th percentile of them, ms",
+    ),
+    ("topic", "worker", "tag"),
+)
+
+REPORT_FAILURES_OVER_TIME = TableKind(
+    "report_failures_over_time",
+    "report",
+    "Failures in a bucket, as `report_failures` counts them. The 20 most frequent ways to fail of "
+    "each topic have rows of their own.",
+    columns(
+        TOPIC,
+        BUCKET,
+        "outcome STRING: as in `report_failures`; null for all ways beyond the 20",
+        "reason STRING: as in `report_failures`; null for all ways beyond the 20",
+        "n BIGINT: how many",
+    ),
+    ("topic", "bucket", "outcome", "reason"),
+)
+
+REPORT_HEATMAP = TableKind(
+    "report_heatmap",
+    "report",
+    "A histogram of the values of `report_latency` in each bucket of time. Intervals are on a log "
+    "scale, four for each power of two: 0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … ms.",
+    columns(
+        TOPIC,
+        BUCKET,
+        "metric STRING: as in `report_latency`",
+        "from_ms BIGINT: lower end of the interval, which belongs to it",
+        "to_ms BIGINT: upper end of the interval, which does not",
+        "n BIGINT: how many values are in it",
+    ),
+    ("topic", "metric", "bucket", "from_ms"),
+)
+
 EVENT_LOG = TableKind(
     "event_log",
     "report",
