@@ -137,7 +137,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "testing": (*API, *WORKER, "extras", "replica", "server.*", "wal", "wal.testing"),
     "pipeline": (*CLIENT, *SEGMENTS, "vendored"),
     "pipeline.rows": (*CLIENT, *SEGMENTS, "pipeline"),
-    "pipeline.engines": (),
+    "pipeline.engines": ("pipeline",),
+    "pipeline.engines.duckdb": (
+        *CLIENT,
+        *SEGMENTS,
+        "extras",
+        "pipeline",
+        "pipeline.engines",
+        "pipeline.rows",
+        "replica",
+    ),
     "pipeline.engines.spark": (
         *CLIENT,
         *SEGMENTS,

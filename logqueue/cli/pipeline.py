@@ -14,6 +14,7 @@ from typing import Any
 from logqueue.cli import exits
 from logqueue.cli.arguments import HELP_WIDTH, Commands, Run, add_json, duration_s, positive
 
+ENGINES = ("auto", "duckdb", "spark")
 FORMATS_READ = ("parquet", "json", "csv")
 FORMATS_WRITTEN = ("parquet", "csv", "json", "md", "html")
 
@@ -94,8 +95,16 @@ def _job(name: str) -> Run:
 # -- flags that many actions share ---------------------------------------------------------------
 
 
-def _add_session(parser: argparse.ArgumentParser) -> None:
-    """Where Spark runs."""
+def _add_session(parser: argparse.ArgumentParser, *, any_engine: bool = False) -> None:
+    """Where Spark runs; for some actions, which engine runs them."""
+    if any_engine:
+        parser.add_argument(
+            "--engine",
+            choices=ENGINES,
+            default="auto",
+            help="what runs it: duckdb, on this machine without Java, or spark (default: auto, "
+            "duckdb unless the input is large or a Spark flag is given)",
+        )
     spark = parser.add_argument_group("spark")
     where = spark.add_mutually_exclusive_group()
     where.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
@@ -219,7 +228,7 @@ def _add_reading(actions: _Actions) -> None:
     )
     lifecycle.add_argument("--end", metavar="TIME", help="ignore events after this time")
     _add_output(lifecycle, "where the tables are written")
-    _add_session(lifecycle)
+    _add_session(lifecycle, any_engine=True)
     report = actions.add(
         "report",
         _job("report"),
@@ -243,7 +252,7 @@ def _add_reading(actions: _Actions) -> None:
         help=f"of {', '.join(FORMATS_WRITTEN)} (default: parquet)",
     )
     _add_output(report, "where the reports are written")
-    _add_session(report)
+    _add_session(report, any_engine=True)
     audit = actions.add(
         "audit",
         _job("audit"),
@@ -262,7 +271,7 @@ def _add_reading(actions: _Actions) -> None:
     )
     audit.add_argument("--rules", metavar="A,B", help="only these rules (default: all)")
     _add_output(audit, "where the findings are written")
-    _add_session(audit)
+    _add_session(audit, any_engine=True)
 
 
 def _add_writing(actions: _Actions) -> None:
@@ -345,7 +354,7 @@ def _add_sql(actions: _Actions) -> None:
     )
     sql.add_argument("--limit", type=positive, metavar="N", help="rows shown (default: 1000)")
     sql.add_argument("--format", choices=("table", "csv", "json"), help="default: table")
-    _add_session(sql)
+    _add_session(sql, any_engine=True)
 
 
 def _add_cluster(actions: _Actions) -> None:

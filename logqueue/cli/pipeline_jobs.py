@@ -21,6 +21,7 @@ from logqueue.cli.pipeline_runs import (
     progress,
     refusals,
     run,
+    run_on_engine,
     stopped_by_sigterm,
     to_people,
 )
@@ -29,8 +30,8 @@ from logqueue.errors import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from logqueue.pipeline.engines.spark.formats.inputs import Input
     from logqueue.pipeline.progress import Note
+    from logqueue.pipeline.reading.place import InputPlace
 
 
 def names_of(text: str | None, flag: str) -> list[str]:
@@ -65,17 +66,17 @@ def key_of(arguments: argparse.Namespace) -> str | None:
         raise UsageError(f"--token-file {arguments.token_file}: {error}") from error
 
 
-def input_of(arguments: argparse.Namespace) -> Input:
+def input_of(arguments: argparse.Namespace) -> InputPlace:
     """What a job reads, from the flags.
 
     Raises:
         CommandError: They do not fit together.
     """
-    from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.reading.place import InputPlace
 
     key = key_of(arguments)
     with refusals():
-        return Input(
+        return InputPlace(
             archive=getattr(arguments, "archive", None),
             path=arguments.path,
             url=arguments.url,
@@ -164,25 +165,34 @@ def lifecycle(arguments: argparse.Namespace) -> int:
     """Make the tables of attempts and jobs."""
     source = input_of(arguments)
 
-    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+    def on_spark(spark: SparkSession, note: Note) -> dict[str, Any]:
+        from logqueue.pipeline.engines.spark.formats.inputs import Input
         from logqueue.pipeline.engines.spark.lifecycle.job import run_lifecycle
 
         return run_lifecycle(
-            spark, source, arguments.to, since=arguments.since, end=arguments.end, note=note
+            spark,
+            Input.at(source),
+            arguments.to,
+            since=arguments.since,
+            end=arguments.end,
+            note=note,
         )
 
-    summary = run(arguments, work, *directories(arguments))
+    summary = run_on_engine(arguments, None, on_spark, *directories(arguments))
     to_people(arguments, {**_rows(summary), "tables": arguments.to})
     return exits.OK
 
 
 def report(arguments: argparse.Namespace) -> int:
     """Say how queues did."""
-    source = arguments.lifecycle or input_of(arguments)
+    tables: str | None = arguments.lifecycle
+    place = None if tables else input_of(arguments)
 
-    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+    def on_spark(spark: SparkSession, note: Note) -> dict[str, Any]:
+        from logqueue.pipeline.engines.spark.formats.inputs import Input
         from logqueue.pipeline.engines.spark.reports.job import run_report
 
+        source: str | Input = Input.at(place) if place is not None else tables or ""
         return run_report(
             spark,
             source,
@@ -194,7 +204,7 @@ def report(arguments: argparse.Namespace) -> int:
             note=note,
         )
 
-    summary = run(arguments, work, *directories(arguments))
+    summary = run_on_engine(arguments, None, on_spark, *directories(arguments))
     to_people(arguments, {**_rows(summary), "reports": arguments.to})
     return exits.OK
 
@@ -202,40 +212,41 @@ def report(arguments: argparse.Namespace) -> int:
 def audit(arguments: argparse.Namespace) -> int:
     """Hold a log against the rules; status 3 says that there are findings."""
     source = input_of(arguments)
-    against = arguments.against and _other(arguments)
+    against = _other(arguments) if arguments.against else None
 
-    def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+    def on_spark(spark: SparkSession, note: Note) -> dict[str, Any]:
         from logqueue.pipeline.engines.spark.audit.job import run_audit
+        from logqueue.pipeline.engines.spark.formats.inputs import Input
 
         return run_audit(
             spark,
-            source,
+            Input.at(source),
             arguments.to,
-            against=against,
+            against=Input.at(against) if against else None,
             rules=names_of(arguments.rules, "--rules") or None,
             note=note,
         )
 
-    summary = run(arguments, work, *directories(arguments))
+    summary = run_on_engine(arguments, None, on_spark, *directories(arguments))
     # What cannot be checked ("info") is not a fault of the log.
     found = summary["findings"]["error"] + summary["findings"]["warning"]
     to_people(arguments, {"findings": found, **summary["rules"], "written to": arguments.to})
     return exits.NOTHING if found else exits.OK
 
 
-def _other(arguments: argparse.Namespace) -> Input:
+def _other(arguments: argparse.Namespace) -> InputPlace:
     """What must say the same: a server, an archive, or a data directory."""
-    from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.reading.place import InputPlace
 
     named: str = arguments.against
     topics = names_of(arguments.topics, "--topics")
     with refusals():
         if named.startswith(("http://", "https://")):
             key = {"token": key_of(arguments), "token_file": arguments.token_file}
-            return Input(url=named, **key, topics=topics, pattern=arguments.pattern)
+            return InputPlace(url=named, **key, topics=topics, pattern=arguments.pattern)
         if (Path(named) / "_schema.json").is_file():
-            return Input(archive=named, topics=topics, pattern=arguments.pattern)
-        return Input(path=named, topics=topics, pattern=arguments.pattern)
+            return InputPlace(archive=named, topics=topics, pattern=arguments.pattern)
+        return InputPlace(path=named, topics=topics, pattern=arguments.pattern)
 
 
 def _rows(summary: dict[str, Any]) -> dict[str, object]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from logqueue.pipeline.engines.choosing import Engine
     from logqueue.pipeline.progress import Note
 
 SMALL_BYTES = 64 << 20
@@ -100,7 +101,7 @@ def refusals() -> Iterator[None]:
 def _is_foreseen(error: Exception) -> bool:
     """Whether an error is a refusal of ours, or a failure of what runs the job."""
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-    if packages & {"pyspark", "py4j", "pyarrow", "grpc", "deltalake"}:
+    if packages & {"pyspark", "py4j", "pyarrow", "duckdb", "_duckdb", "grpc", "deltalake"}:
         return True
     from logqueue.pipeline.errors import PipelineError
 
@@ -128,6 +129,53 @@ def run(
         summary["seconds"] = round(time.monotonic() - began, 3)
     output.json_line(summary)
     return summary
+
+
+def run_on_engine(
+    arguments: argparse.Namespace,
+    on_duckdb: Callable[[Note], dict[str, Any]] | None,
+    on_spark: Callable[[SparkSession, Note], dict[str, Any]],
+    *inputs: str | None,
+) -> dict[str, Any]:
+    """Run a job on the engine that the flags and the size of its input choose; print its summary.
+
+    Args:
+        on_duckdb: The job on DuckDB; None where it runs on Spark only.
+        on_spark: The job on Spark.
+        inputs: Directories that it reads.
+
+    Returns:
+        The summary, with `engine` and `seconds`.
+    """
+    engine = chosen_engine(arguments, *inputs, is_wired=on_duckdb is not None)
+    if engine == "spark" or on_duckdb is None:
+        return run(arguments, lambda spark, note: _named("spark", on_spark(spark, note)), *inputs)
+    began = time.monotonic()
+    with stopped_by_sigterm(), progress(arguments) as note, refusals():
+        summary = _named("duckdb", on_duckdb(note))
+    summary["seconds"] = round(time.monotonic() - began, 3)
+    output.json_line(summary)
+    return summary
+
+
+def chosen_engine(
+    arguments: argparse.Namespace, *inputs: str | None, is_wired: bool = True
+) -> Engine:
+    """The engine for an action, by its flags and the size of what it reads.
+
+    Raises:
+        CommandError: None can run it.
+    """
+    from logqueue.pipeline.engines.choosing import choose
+
+    names_spark = bool(arguments.master or arguments.remote or arguments.conf)
+    with refusals():
+        return choose(arguments.engine, names_spark=names_spark, inputs=inputs, is_wired=is_wired)
+
+
+def _named(engine: Engine, summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary that says which engine made it, next to the job."""
+    return {"job": summary.get("job"), "engine": engine, **summary}
 
 
 def is_small(inputs: tuple[str | None, ...]) -> bool:

@@ -19,12 +19,12 @@ from logqueue.cli import exits, output
 from logqueue.cli.exits import NothingThere
 from logqueue.cli.output import TableColumn
 from logqueue.cli.pipeline_jobs import directories, input_of
-from logqueue.cli.pipeline_runs import progress, session, stopped_by_sigterm
+from logqueue.cli.pipeline_runs import chosen_engine, progress, session, stopped_by_sigterm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.reading.place import InputPlace
 
 LIMIT = 1000
 
@@ -34,6 +34,7 @@ NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
 def sql(arguments: argparse.Namespace) -> int:
     """Run a query and print its rows."""
     source = input_of(arguments)
+    chosen_engine(arguments, is_wired=False)
     inputs = (*directories(arguments), *arguments.tables)
     with (
         stopped_by_sigterm(),
@@ -55,7 +56,7 @@ def sql(arguments: argparse.Namespace) -> int:
     return exits.OK
 
 
-def register(spark: SparkSession, source: Input, folders: list[str]) -> None:
+def register(spark: SparkSession, source: InputPlace, folders: list[str]) -> None:
     """Make tables known by their names.
 
     Args:
@@ -64,8 +65,11 @@ def register(spark: SparkSession, source: Input, folders: list[str]) -> None:
     Raises:
         NothingThere: One holds no table.
     """
-    source.records(spark).createOrReplaceTempView("records")
-    source.events(spark).createOrReplaceTempView("lease_events")
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
+
+    tables = Input.at(source)
+    tables.records(spark).createOrReplaceTempView("records")
+    tables.events(spark).createOrReplaceTempView("lease_events")
     for folder in folders:
         found = dict(_tables(spark, Path(folder)))
         if not found:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
-from logqueue.pipeline.engines.spark.lifecycle.history_range import Span
+from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
 from logqueue.pipeline.rows.history_batches import ATTEMPT_FIELDS, folder
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
-from logqueue.pipeline.engines.spark.lifecycle.history_range import Span, read_span
+from logqueue.pipeline.engines.spark.lifecycle.history_range import read_span
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.job_history import EVENTS, JobTimeline
+from logqueue.pipeline.lifecycle.span import Span
 from tests.spark.folded import fold
 from tests.spark.histories import Row, Told
 from tests.spark.reference import START, plays

@@ -13,16 +13,11 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.engines.spark.lifecycle.history_range import (
-    RANGE_FILE,
-    HistorySource,
-    Span,
-    moment_text,
-    read_span,
-)
+from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource, read_span
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS, OPEN_STATES, TRIMMED
+from logqueue.pipeline.lifecycle.span import RANGE_FILE, Span, moment_text
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.options import parse_time
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource, Span
+from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource
 from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
 from logqueue.pipeline.engines.spark.reports import job_reports as reports_jobs
 from logqueue.pipeline.engines.spark.reports import time_reports as reports_time
 from logqueue.pipeline.engines.spark.reports.report_input import Lives
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reports.selection import RANGE_KEY, ReportSelection, select_reports

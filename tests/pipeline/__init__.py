@@ -1,0 +1,1 @@
+"""The pipeline on one machine: no Java, no Spark."""
