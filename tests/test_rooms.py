@@ -135,8 +135,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "client": ("version", *CLIENT),
     "worker": (*WORKER, "extras"),
     "testing": (*API, *WORKER, "extras", "replica", "server.*", "wal", "wal.testing"),
-    "pipeline": (*CLIENT, *SEGMENTS, "vendored"),
-    "pipeline.rows": (*CLIENT, *SEGMENTS, "pipeline"),
+    "pipeline": (*CLIENT, *SEGMENTS, "extras", "replica", "vendored"),
+    "pipeline.rows": (*CLIENT, *SEGMENTS, "extras", "pipeline", "replica"),
     "pipeline.engines": ("pipeline",),
     "pipeline.engines.duckdb": (
         *CLIENT,
