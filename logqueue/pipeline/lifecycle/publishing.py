@@ -391,10 +391,13 @@ def _placed(
     try:
         for table in version.tables:
             make_directory(os.path.join(root, table))
-        for file, put in [*((f, os.replace) for f in staged), *((f, _linked) for f in kept)]:
-            path = os.path.join(root, file.name)
+        for file in (*staged, *kept):
+            here, path = os.path.join(directory, file.path), os.path.join(root, file.name)
             make_directory(os.path.dirname(path))
-            put(os.path.join(directory, file.path), path)
+            if file.path.startswith(STAGING):
+                os.replace(here, path)
+            else:
+                _linked(here, path)
             placed.append(msgspec.structs.replace(file, path=f"{version.folder()}/{file.name}"))
         for folder, _, _ in os.walk(root):
             sync_directory(folder)
