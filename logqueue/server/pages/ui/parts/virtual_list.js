@@ -32,6 +32,7 @@ export function VirtualList(props) {
     if (!isAll && !isFetching && !error && last + AHEAD >= rows.length) more();
   });
   const move = (by) => {
+    if (rows.length === 0) return;
     const index = Math.max(0, Math.min(rows.length - 1, current + by));
     setCurrent(index);
     scrollToRow(body.current, index, rowHeight);
@@ -42,9 +43,10 @@ export function VirtualList(props) {
   useKeys(keys);
   if (rows.length === 0 && isAll && empty) return empty;
   const span = props.columns ? props.columns.length + (onSelect ? 1 : 0) : 99;
+  const isLoading = rows.length === 0 && !error;
   return html`<${ScrollBox}>
     <table class=${props.columns ? "table fixed" : "table"}
-      style=${props.columns ? {minWidth: leastWidth(props.columns, Boolean(onSelect))} : null} aria-label=${label} aria-rowcount=${isAll ? rows.length + 1 : -1}>
+      style=${props.columns ? {minWidth: leastWidth(props.columns, Boolean(onSelect))} : null} aria-label=${label} aria-busy=${isLoading} aria-rowcount=${isAll ? rows.length + 1 : -1}>
       ${props.columns && html`<${ListHead} columns=${props.columns} selects=${Boolean(onSelect)} />`}
       <tbody ref=${body}>
         <${Gap} height=${first * rowHeight} columns=${span} />
