@@ -68,6 +68,18 @@ def test_a_refusal_names_them_too(api: Api, queue: str) -> None:
     assert reply.headers[HEADER] == "nod"
 
 
+def test_a_misspelt_filter_is_refused_where_it_would_select_more(api: Api, queue: str) -> None:
+    api.append_many(queue, [{"data": 1}] * 3)
+    change = {"action": "cancel", "filter": {"tags": "old"}}
+    reply = api.json("POST", f"/v0/topics/{queue}/jobs/change", change)
+    refused(reply, 400, "invalid_request")
+    assert b"`filter.tags` is unknown" in reply.content
+    reply = api.json("POST", f"/v0/topics/{queue}/drop", {"mach": "x"})
+    refused(reply, 400, "invalid_request")
+    assert b"`mach` is unknown" in reply.content
+    assert ok(api.state(queue))["queue"]["ready"] == 3
+
+
 def test_nothing_is_said_where_all_is_known(api: Api, queue: str) -> None:
     records = [{"data": {"x": 1}, "meta": {"y": 1}, "tag": "t"}, {"data": 1, "delay_ms": 1}]
     for reply in (

@@ -47,8 +47,8 @@ class RedriveBody(LettersBody):
     data: msgspec.Raw = _ABSENT
 
 
-class DropBody(LettersBody):
-    """`POST /v0/topics/:topic/drop`."""
+class DropBody(LettersBody, forbid_unknown_fields=True):
+    """`POST /v0/topics/:topic/drop`; a misspelt member is refused, since it would drop more."""
 
 
 class EditBody(msgspec.Struct):

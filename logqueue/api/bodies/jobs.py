@@ -40,8 +40,11 @@ class ReleaseBody(msgspec.Struct):
     seqs: list[U64]
 
 
-class JobFilterBody(msgspec.Struct):
-    """Which jobs a change of many is about; all of it must match."""
+class JobFilterBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which jobs a change of many is about; all of it must match.
+
+    Elsewhere unknown members are ignored; here a misspelt one would select more jobs.
+    """
 
     state: cmd.JobState | list[cmd.JobState] | None = None
     tag: str | None = None
