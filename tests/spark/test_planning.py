@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading import options
@@ -319,6 +321,81 @@ def test_losses_are_noted_and_passed_over_when_they_are_accepted(
     assert planner.between(vector(a=5), vector(a=60), {}) == []
     assert "seqs 5 to 40 of topic 'a' are gone" in caplog.text
     assert "continuing without it (failOnDataLoss=false)" in caplog.text
+
+
+def test_an_instance_that_was_read_to_its_end_is_no_loss_and_the_rest_of_it_comes_first() -> None:
+    planner = RecordsOffsetPlanner(reading())
+    first, second = topic("a", 5, log="l"), topic("a", 3, log="m")
+    now = {"a": replace(topic("a", 9, log="n"), before=(first, second))}
+    read = vector(a=5)
+    for before, expected in (
+        (vector(a=2), Range("a", "l", 2, 5)),
+        (read, Range("a", "m", 1, 3)),
+        ({"v": 1, "topics": {"a": {"log": "m", "next": 3}}}, Range("a", "n", 1, 9)),
+    ):
+        end = planner.latest(before, now, Limit(), planner.end(now))
+        assert planner.between(before, end, now) == [expected]
+    last = {"v": 1, "topics": {"a": {"log": "n", "next": 9}}}
+    assert planner.latest(last, now, Limit(), None) == last
+    # A run whose end was fixed before the topic was created again stops there.
+    assert planner.latest(read, now, Limit(), vector(a=5)) == read
+    # More may have been appended to it in segments that are gone.
+    unsure = {"a": replace(now["a"], before=(replace(first, is_head_certain=False),))}
+    with pytest.raises(DataLossError, match="is another one now"):
+        planner.latest(read, unsure, Limit(), None)
+    # An older backup.
+    with pytest.raises(DataLossError, match="is another one now"):
+        planner.latest(vector(a=6), now, Limit(), None)
+
+
+def test_topics_that_are_no_longer_asked_for_keep_their_place() -> None:
+    planner = RecordsOffsetPlanner(options.offline({"path": "/data", "topics": "a"}).reading)
+    start = vector(a=5, b=7)
+    end = planner.latest(start, {"a": topic("a", 9)}, Limit(), None)
+    assert end == vector(a=9, b=7)
+    assert planner.between(start, end, {"a": topic("a", 9)}) == [Range("a", "l", 5, 9)]
+
+
+class _Counted(list[TopicPart]):
+    """Counts how often an item is looked at in turn."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[TopicPart]:
+        for item in super().__iter__():
+            _Counted.looks += 1
+            yield item
+
+
+def test_planning_is_linear_in_topics() -> None:
+    def looks(topics: int) -> int:
+        numbers = range(1, topics + 1)
+        known = [facts(number, f"t{number}") for number in numbers]
+        indexes = [
+            index(segment, _Counted(part(n, segment, segment) for n in numbers), known)
+            for segment in (1, 2, 3)
+        ]
+        wanted = [Range(f"t{n}", f"{LOG}-{n}", 1, 4) for n in numbers]
+        _Counted.looks = 0
+        survey = Survey(indexes, [], ALL)
+        assert len(survey.available()) == topics and not survey.older()
+        tasks = survey.record_tasks(wanted, reading(), Pushdown())
+        assert len(tasks) == 1 and len(tasks[0].reads) == 3
+        return _Counted.looks
+
+    looks(1)
+    assert looks(100) == 10 * looks(10)
+
+
+def test_a_deleted_instance_says_whether_more_of_it_may_be_gone() -> None:
+    gone = replace_struct(facts(1, "a", head=10), is_dropped=True)
+    whole = [index(1, [part(1, 1, 10)], [facts(1, "a")]), index(2, [], [gone])]
+    torn = [index(1, [part(1, 1, 10)], [facts(1, "a")]), index(3, [], [gone])]
+    for indexes, is_certain in ((whole, True), (torn, False)):
+        (found,) = Survey(indexes, [], ALL).instances()
+        assert (found.is_dropped, found.next, found.is_head_certain) == (True, 11, is_certain)
+    assert Survey(torn, [], ALL).lost_orders(200) is True
+    assert Survey(torn, [], ALL).lost_orders(300) is False
 
 
 def test_unread_seqs_that_are_untold_are_a_loss() -> None:

@@ -59,6 +59,11 @@ class AvailableRange:
         gaps: Seqs of dropped segments; unless there is a record, what became of them is unknown.
         is_paged: Whether only live records can be read.
         first: Where reading from the earliest begins: the first live record when it is paged.
+        is_queue: Whether its records are jobs.
+        is_dropped: Whether it was deleted; what it held is read as long as the log has it.
+        is_head_certain: False when segments are missing behind the last one that tells of it: more
+            may have been appended there.
+        before: Earlier instances of the same name, oldest first, where they were asked for, too.
     """
 
     name: str
@@ -68,6 +73,27 @@ class AvailableRange:
     gaps: rg.Ranges = field(default_factory=list)
     is_paged: bool = False
     first: int = 1
+    is_queue: bool = False
+    is_dropped: bool = False
+    is_head_certain: bool = True
+    before: Sequence[AvailableRange] = ()
+
+    def instance(self, log: str) -> AvailableRange | None:
+        """The instance with this `log_id`: itself, one before it, or None."""
+        return next((found for found in (self, *self.before) if found.log == log), None)
+
+    def after(self, log: str) -> AvailableRange:
+        """The instance that follows another one; itself when that one is unknown."""
+        logs = [older.log for older in self.before]
+        at = logs.index(log) + 1 if log in logs else len(logs)
+        return (*self.before, self)[at]
+
+    def is_until(self, log: str, aim: str) -> bool:
+        """Whether an instance is another one, or comes before it."""
+        logs = [*(older.log for older in self.before), self.log]
+        if log not in logs or aim not in logs:
+            return log == aim
+        return logs.index(log) <= logs.index(aim)
 
     @property
     def complete_from(self) -> int:

@@ -214,26 +214,38 @@ class RecordsOffsetPlanner:
         """A topic, where it is read from, and up to where; None when it stays as it is."""
         if topic is None:
             assert origin is not None
-            self._losses.report(
-                f"topic {quoted(name)} was deleted; seqs from {origin.next} on cannot be read"
-            )
+            if self._reading.selection.fits(name):
+                self._losses.report(
+                    f"topic {quoted(name)} was deleted; seqs from {origin.next} on cannot be read"
+                )
             return None
-        place = origin
-        if place is None:
-            place = Place(topic.log, topic.first, topic.complete_from)
-        elif place.log != topic.log:
-            self._losses.report(_recreated(name, place.log, topic.log, place.next))
-            place = Place(topic.log, topic.first, topic.complete_from)
-        elif place.next > topic.next:
-            self._losses.report(_ahead(topic, place.next))
+        now, place = self._present(topic, origin)
+        if place.next > now.next:
+            self._losses.report(_ahead(now, place.next))
             return None
-        end = topic.next
+        end = now.next
         if targets is not None:
             aim = targets.get(name)
-            if aim is None or aim.log != topic.log:
+            if aim is None or not topic.is_until(now.log, aim.log):
                 return None
-            end = min(end, aim.next)
-        return topic, place, max(end, place.next)
+            end = min(end, aim.next) if aim.log == now.log else end
+        return now, place, max(end, place.next)
+
+    def _present(self, topic: AvailableRange, origin: Place | None) -> tuple[AvailableRange, Place]:
+        """The instance of a topic that is read now, and from where: one that was deleted is read to
+        its end before the one that follows it."""
+        if origin is None:
+            return topic, Place(topic.log, topic.first, topic.complete_from)
+        place = origin
+        while place.log != topic.log:
+            old = topic.instance(place.log)
+            if old is not None and old.next > place.next:
+                return old, place
+            if old is None or old.next < place.next or not old.is_head_certain:
+                self._losses.report(_recreated(topic.name, place.log, topic.log, place.next))
+            follower = topic.after(place.log)
+            place = Place(follower.log, follower.first, follower.complete_from)
+        return topic, place
 
     def between(
         self, start: dict[str, Any], end: dict[str, Any], available: Mapping[str, AvailableRange]
@@ -259,7 +271,8 @@ class RecordsOffsetPlanner:
             if place.next == last.next:
                 continue
             range = Range(name, last.log, place.next, last.next)
-            if topic is None or topic.log != last.log:
+            topic = topic.instance(last.log) if topic is not None else None
+            if topic is None:
                 what = f"seqs {range.first} to {range.end - 1} of topic {quoted(name)}"
                 self._losses.report(f"{what} are gone: the topic was deleted or recreated")
                 continue

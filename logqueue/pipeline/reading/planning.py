@@ -11,8 +11,8 @@ What a deleted topic held is read as long as the log still has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -70,48 +70,67 @@ class Survey:
         self.log_id = jobs[0].log_id if jobs else ""
         self._known = topics_of(jobs)
         names = selection.names if selection.pattern is None else None
-        self._instances = choose(self._known, names, selection.pattern)
-        self._newest: dict[str, TopicFacts] = {}
-        for first, last in self._instances:
-            for number in range(first, last + 1):
-                facts = self._known.topics[number]
-                self._newest[facts.name] = facts
+        self._chosen = choose(self._known, names, selection.pattern)
+        self._parts = {index.segment: {part.topic: part for part in index.topics} for index in jobs}
+        self._seen = _seen_in(jobs)
+        self._breaks = _breaks(jobs)
+        self._instances: list[AvailableRange] | None = None
+
+    @property
+    def numbers(self) -> list[int]:
+        """The instances that are asked for, dropped ones among them, ascending."""
+        return [number for first, last in self._chosen for number in range(first, last + 1)]
 
     # -- records ---------------------------------------------------------------------------------
 
+    def instances(self) -> list[AvailableRange]:
+        """Every instance of the topics that are asked for, dropped ones among them, oldest first.
+
+        One pass over the segments, whatever the number of topics.
+        """
+        if self._instances is None:
+            self._instances = self._available(self.numbers)
+        return self._instances
+
     def available(self) -> dict[str, AvailableRange]:
-        """The newest instance of each topic, by name."""
-        wanted: dict[int, rg.Ranges | None] = {t.topic: None for t in self._newest.values()}
-        reads = plan_records(self.jobs, wanted)
-        pieces: dict[int, list[Piece]] = {topic: [] for topic in wanted}
-        indexes = {index.segment: index for index in self.jobs}
-        for read in reads:
-            for topic in read.topics:
-                part = indexes[read.segment].part(topic.topic)
-                assert part is not None
-                pieces[topic.topic].extend(_pieces(topic, part))
+        """The newest instance of each topic, by name; those before it are in its `before`."""
+        by_name: dict[str, list[AvailableRange]] = {}
+        for instance in self.instances():
+            by_name.setdefault(instance.name, []).append(instance)
         return {
-            name: self._available(facts, sorted(pieces[facts.topic]))
-            for name, facts in sorted(self._newest.items())
+            name: replace(found[-1], before=tuple(found[:-1]))
+            for name, found in sorted(by_name.items())
         }
 
     def older(self) -> list[AvailableRange]:
         """Records of instances that were deleted and recreated since, as far as they have
         any record."""
-        newest = {facts.topic for facts in self._newest.values()}
-        numbers = [n for first, last in self._instances for n in range(first, last + 1)]
-        found = [self.available_instance(number) for number in numbers if number not in newest]
-        return [available for available in found if available.pieces]
+        newest = {instance.name: instance.log for instance in self.instances()}
+        return [
+            instance
+            for instance in self.instances()
+            if instance.log != newest[instance.name] and instance.pieces
+        ]
 
     def available_instance(self, number: int) -> AvailableRange:
-        """One instance, whether or not it is the newest of its name."""
-        pieces: list[Piece] = []
-        indexes = {index.segment: index for index in self.jobs}
-        for read in plan_records(self.jobs, {number: None}):
-            part = indexes[read.segment].part(number)
-            assert part is not None
-            pieces.extend(_pieces(read.topics[0], part))
-        return self._available(self._known.topic(number), sorted(pieces))
+        """One instance, whether or not it is asked for."""
+        return self._available([number])[0]
+
+    def _available(self, numbers: Sequence[int]) -> list[AvailableRange]:
+        pieces: dict[int, list[Piece]] = {number: [] for number in numbers}
+        wanted: dict[int, rg.Ranges | None] = dict.fromkeys(numbers)
+        for read in plan_records(self.jobs, wanted):
+            parts = self._parts[read.segment]
+            for topic in read.topics:
+                pieces[topic.topic].extend(_pieces(topic, parts[topic.topic]))
+        return [
+            self._available_of(self._known.topic(number), sorted(pieces[number]))
+            for number in numbers
+        ]
+
+    def lost_orders(self, first: int) -> bool:
+        """Whether segments of the jobs log are missing that had orders from `first` on."""
+        return any(last >= first for _, last in _order_gaps(self.jobs))
 
     def record_reads(self, wanted: Mapping[int, rg.Ranges]) -> list[SegmentRead]:
         """What to read for seqs of some instances."""
@@ -124,11 +143,9 @@ class Survey:
             first_of: Looks into segments: the lowest seq of a read from that time on, or None.
         """
         number = number_of(topic.log)
-        parts = {index.segment: index.part(number) for index in self.jobs}
         later: list[tuple[int, SegmentRead]] = []
         for read in plan_records(self.jobs, {number: None}):
-            part, (taken,) = parts[read.segment], read.topics
-            assert part is not None
+            part, (taken,) = self._parts[read.segment][number], read.topics
             kept = msgspec.structs.replace(
                 taken,
                 ranges=taken.ranges if part.last_ts >= at_ms else [],
@@ -145,36 +162,46 @@ class Survey:
             found = found if hit is None else min(found, hit)
         return found
 
-    def _available(self, facts: TopicFacts, pieces: list[Piece]) -> AvailableRange:
+    def _available_of(self, facts: TopicFacts, pieces: list[Piece]) -> AvailableRange:
         number = facts.topic
-        parts = [part for index in self.jobs if (part := index.part(number)) is not None]
+        parts = [part for _, part, _ in self._seen.get(number, []) if part is not None]
         originals = rg.union(*(part.ranges for part in parts))
         spans = rg.union(originals, *(part.moved for part in parts))
         head = max(facts.head, spans[-1][1] if spans else 0)
         # The source of a copy may be gone, though the copy itself is in the log.
         readable = rg.union((piece.first, piece.last) for piece in pieces)
-        gaps = rg.union(self._gaps(number), rg.without(originals, readable))
-        return AvailableRange(facts.name, f"{self.log_id}-{number}", head + 1, pieces, gaps)
+        dropped, is_certain = self._gaps(number)
+        gaps = rg.union(dropped, rg.without(originals, readable))
+        return AvailableRange(
+            facts.name,
+            f"{self.log_id}-{number}",
+            head + 1,
+            pieces,
+            gaps,
+            is_queue=facts.is_queue,
+            is_dropped=facts.is_dropped,
+            is_head_certain=is_certain,
+        )
 
-    def _gaps(self, number: int) -> rg.Ranges:
-        """Seqs of a topic that were in segments which are not available any longer."""
+    def _gaps(self, number: int) -> tuple[rg.Ranges, bool]:
+        """Seqs of a topic that were in segments which are not available any longer, and whether no
+        segment is missing behind the last that tells of it."""
         gaps: rg.Ranges = []
-        before, last, lost = 0, 0, False
-        for index in self.jobs:
-            lost = lost or index.segment != before + 1
-            before = index.segment
-            part = index.part(number)
+        last, resolved, witnessed = 0, 0, 0
+        for place, part, facts in self._seen.get(number, []):
             ranges = part.ranges if part is not None else []
-            if lost:
-                facts = next((facts for facts in index.learned if facts.topic == number), None)
+            if self._breaks[place] > resolved:
                 head = facts.head if facts is not None else -1
                 if head < 0 and ranges:
                     head = ranges[0][0] - 1
                 if head >= 0:
                     gaps = rg.union(gaps, rg.without(_span(last + 1, head), ranges))
-                    lost = False
+                    resolved = self._breaks[place]
             last = max(last, ranges[-1][1] if ranges else 0)
-        return gaps
+            # That a topic was deleted says nothing of how far it had come.
+            if ranges or (facts is not None and not facts.is_dropped):
+                witnessed = self._breaks[place]
+        return gaps, not self._breaks or witnessed == self._breaks[-1]
 
     def record_tasks(
         self, ranges: Sequence[Range], reading: Reading, pushdown: Pushdown
@@ -183,27 +210,26 @@ class Survey:
         wanted: dict[int, rg.Ranges | None] = {}
         for range in ranges:
             wanted[number_of(range.log)] = [(range.first, range.end - 1)]
-        indexes = {index.segment: index for index in self.jobs}
         reads = []
         for read in plan_records(self.jobs, wanted):
-            topics = [
-                topic
-                for topic in read.topics
-                if _meets(topic, indexes[read.segment].part(topic.topic), pushdown)
-            ]
+            parts = self._parts[read.segment]
+            topics = [topic for topic in read.topics if _meets(topic, parts[topic.topic], pushdown)]
             if topics:
                 reads.append(msgspec.structs.replace(read, topics=topics))
         return _pack(reads, reading)
 
     # -- job events ------------------------------------------------------------------------------
 
-    def available_events(self, end: int | None = None) -> AvailableEvents:
+    def available_events(
+        self, end: int | None = None, numbers: Collection[int] | None = None
+    ) -> AvailableEvents:
         """The job events.
 
         Args:
             end: First order whose events may be incomplete; None when all are complete.
+            numbers: Of these instances only; None for all that are asked for.
         """
-        topics = {number for pair in self._instances for number in range(pair[0], pair[1] + 1)}
+        topics = set(self.numbers if numbers is None else numbers)
         pieces = []
         for index in [*self.jobs, *self.leases]:
             rows = sum(part.events for part in index.topics if part.topic in topics)
@@ -215,13 +241,20 @@ class Survey:
         return AvailableEvents(self.log_id, next, sorted(pieces), gaps)
 
     def event_tasks(
-        self, ranges: Sequence[Range], reading: Reading, pushdown: Pushdown
+        self,
+        ranges: Sequence[Range],
+        reading: Reading,
+        pushdown: Pushdown,
+        numbers: Sequence[int] | None = None,
     ) -> list[SegmentTask]:
-        """Ranges of orders as tasks."""
+        """Ranges of orders as tasks.
+
+        Args:
+            numbers: Of these instances only; None for all that are asked for.
+        """
         instances = [
             number
-            for first, last in self._instances
-            for number in range(first, last + 1)
+            for number in (self.numbers if numbers is None else numbers)
             if pushdown.topics is None or self._known.name(number) in pushdown.topics
         ]
         times = {
@@ -248,6 +281,33 @@ def number_of(log_id: str) -> int:
     return int(log_id.rpartition("-")[2])
 
 
+_Seen = tuple[int, TopicPart | None, TopicFacts | None]
+"""Where in the list of segments, what that one holds of an instance, and what it tells of it."""
+
+
+def _seen_in(indexes: Sequence[SegmentIndex]) -> dict[int, list[_Seen]]:
+    """By instance, the segments that say anything of it."""
+    seen: dict[int, list[_Seen]] = {}
+    for place, index in enumerate(indexes):
+        parts = {part.topic: part for part in index.topics}
+        learned = {facts.topic: facts for facts in index.learned}
+        for number in {*parts, *learned}:
+            entry = (place, parts.get(number), learned.get(number))
+            seen.setdefault(number, []).append(entry)
+    return seen
+
+
+def _breaks(indexes: Sequence[SegmentIndex]) -> list[int]:
+    """For each segment, how many times segments are missing up to it."""
+    breaks: list[int] = []
+    before = 0
+    for index in indexes:
+        is_break = index.segment != before + 1
+        breaks.append((breaks[-1] if breaks else 0) + is_break)
+        before = index.segment
+    return breaks
+
+
 def _span(first: int, last: int) -> rg.Ranges:
     return [(first, last)] if first <= last else []
 
@@ -262,8 +322,7 @@ def _pieces(topic: TopicRead, part: TopicPart) -> Iterator[Piece]:
         yield Piece(first, last, rows, -(-part.moved_bytes * rows // max(part.moved_rows, 1)))
 
 
-def _meets(topic: TopicRead, part: TopicPart | None, pushdown: Pushdown) -> bool:
-    assert part is not None
+def _meets(topic: TopicRead, part: TopicPart, pushdown: Pushdown) -> bool:
     if topic.ranges and pushdown.meets(part.first_ts, part.last_ts):
         return True
     return bool(topic.moved) and pushdown.meets(part.moved_first_ts, part.moved_last_ts)
@@ -294,9 +353,10 @@ def _pack(reads: Sequence[SegmentRead], reading: Reading) -> list[SegmentTask]:
 
 
 def _unchecked(read: SegmentRead) -> SegmentRead:
-    replace = msgspec.structs.replace
-    source_segments = [replace(source, crc32=UNCHECKED) for source in read.source_segments]
-    return replace(read, crc32=UNCHECKED, source_segments=source_segments)
+    source_segments = [
+        msgspec.structs.replace(source, crc32=UNCHECKED) for source in read.source_segments
+    ]
+    return msgspec.structs.replace(read, crc32=UNCHECKED, source_segments=source_segments)
 
 
 def pack(
