@@ -20,6 +20,7 @@ All times are ms since the epoch; 0 means none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from logqueue.events import WAITING_REASONS
@@ -47,7 +48,19 @@ VARIANT_STEPS_MAX = 40
 NOTHING_YET = "waiting"
 """The variant of a job to which nothing has happened."""
 
-_NOT_IN_VARIANTS = frozenset({"appended", "ready"})
+NOT_IN_VARIANTS = frozenset({"appended", "ready"})
+
+
+def variant_of(activities: Sequence[str]) -> str:
+    """What happened to a job, in one line.
+
+    Args:
+        activities: Of its steps, without those in `NOT_IN_VARIANTS`.
+    """
+    told = list(activities)
+    if len(told) > VARIANT_STEPS_MAX:
+        told[VARIANT_STEPS_MAX:] = [f"({len(told) - VARIANT_STEPS_MAX} more)"]
+    return ">".join(told) or NOTHING_YET
 
 
 class Attempt(NamedTuple):
@@ -131,11 +144,7 @@ class JobTimeline:
     @property
     def variant(self) -> str:
         """What happened, in one line."""
-        names = [step[0] for step in self.steps if step[0] not in _NOT_IN_VARIANTS]
-        if len(names) > VARIANT_STEPS_MAX:
-            more = len(names) - VARIANT_STEPS_MAX
-            names[VARIANT_STEPS_MAX:] = [f"({more} more)"]
-        return ">".join(names) or NOTHING_YET
+        return variant_of([step[0] for step in self.steps if step[0] not in NOT_IN_VARIANTS])
 
     # -- events ----------------------------------------------------------------------------------
 

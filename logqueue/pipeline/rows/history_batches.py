@@ -1,43 +1,57 @@
-"""From sorted rows of records and events to a row per job, batch by batch, inside a Spark task.
+"""From sorted rows of records and events to a row per job, batch by batch.
 
-Owns: the columns that go into the fold and come out of it, and how a job that spans batches is put
-together. Must not know: Spark, where rows come from. Runs in executors, so it imports pyarrow at
-the top and nothing that is not in the package.
+Owns: the columns that go into the fold, how a job that spans batches is put together, and which
+jobs are folded by column: all but the few with very many events. Must not know: engines, where rows
+come from. Runs in executors and worker processes, so it imports nothing that is not in the package.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import accumulate
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 
 from logqueue.pipeline.lifecycle.job_history import APPENDED, JobTimeline
-from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
+from logqueue.pipeline.rows.job_batches import JobRows, Texts, batch_of
+from logqueue.pipeline.rows.job_columns import NONE, WORDS, Codes, Flags, JobColumns, Longs, Rows
 
-MS_PER_DAY = 86_400_000
-JOBS_PER_BATCH = 4096
+ROWS_PER_CHUNK = 65_536
+"""So many rows are folded at once, if there are that many: their columns fit in a processor's
+cache, and what is done once for all is little for each."""
 
+BYTES_PER_CHUNK = 64 << 20
 
-_OF_JOB = ("job_seq", "topic", "tag", "key", "date", "log_id")
-ATTEMPT_FIELDS = tuple(c for c in ATTEMPTS.columns if c.name not in _OF_JOB)
+LONG_ROWS_MIN = 65
+"""A job with as many rows is folded row by row: few have a hundredth event, and what is done for
+all that have one would be done for them alone."""
+LONG_JOBS_PER_BATCH = 4096
 
-
-def attempt_type() -> pa.DataType:
-    """The Arrow type of an attempt inside a job's row."""
-    schema = ATTEMPTS.arrow()
-    return pa.struct([schema.field(column.name) for column in ATTEMPT_FIELDS])
+FOLD_SCHEMA = pa.schema(
+    [
+        ("log_id", pa.string()),
+        ("seq", pa.int64()),
+        ("lseq", pa.int64()),
+        ("kind", pa.int64()),
+        ("ts", pa.int64()),
+        ("due", pa.int64()),
+        ("who", pa.string()),
+        ("lease", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+"""The rows that are folded, see `folder`; texts may be dictionaries."""
 
 
 def folder(
     end: int, topics: Mapping[str, str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The fold as Spark calls it: takes rows of records and events, returns a row per job.
+    """The fold: takes rows of records and events, returns a row per job.
 
-    Rows come sorted by (seq, log_id, lseq, kind). `kind` is a place in `EVENTS`; times are ms since
-    the epoch, 0 for none. Of a record: `due` is not_before, `lease` its key, `detail` its tag.
+    Rows come sorted by (seq, log_id, lseq, kind), in the columns of `FOLD_SCHEMA`; `lseq` itself
+    may be left out. `kind` is a place in `EVENTS`; times are ms since the epoch, 0 for none. Of a
+    record: `due` is not_before, `lease` its key, `detail` its tag.
 
     Args:
         end: Of the range, ms since the epoch.
@@ -45,200 +59,192 @@ def folder(
     """
 
     def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Millions of small objects without cycles: looking for cycles would take half of the time.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            yield from _fold(batches, end, topics)
-        finally:
-            if was_enabled:
-                gc.enable()
+        return _Fold(end, topics).run(batches)
 
     return fold
 
 
-def _fold(
-    batches: Iterable[pa.RecordBatch], end: int, topics: Mapping[str, str]
-) -> Iterator[pa.RecordBatch]:
-    rows = JobRows()
-    for log_id, seq, tag, key, job in jobs_of(batches):
-        job.close(end)
-        rows.add(log_id, topics.get(log_id), seq, tag, key, job)
-        if len(rows) == JOBS_PER_BATCH:
-            yield rows.batch()
-            rows = JobRows()
-    if len(rows):
-        yield rows.batch()
+class _Fold:
+    """One pass over sorted rows."""
 
+    def __init__(self, end: int, topics: Mapping[str, str]) -> None:
+        self._end = end
+        self._topics = topics
+        self._long: _LongJob | None = None
+        self._long_rows = JobRows()
 
-_Told = tuple[str, int, str | None, str | None, JobTimeline]
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give rows of jobs."""
+        pending: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            pending.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows >= ROWS_PER_CHUNK or size >= BYTES_PER_CHUNK:
+                left = yield from self._fold(_Chunk(pending), is_last=False)
+                pending, rows, size = [left] if left.num_rows else [], left.num_rows, left.nbytes
+        if rows:
+            yield from self._fold(_Chunk(pending), is_last=True)
+        self._close_long()
+        if len(self._long_rows):
+            yield self._long_rows.batch()
 
+    def _fold(
+        self, chunk: _Chunk, is_last: bool
+    ) -> Generator[pa.RecordBatch, None, pa.RecordBatch]:
+        """Fold the jobs of a chunk.
 
-def jobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[_Told]:
-    """Each job with its identity (log id, seq, tag, key), all its events taken in."""
-    known: tuple[str, int] | None = None
-    tag = key = None
-    job = JobTimeline()
-    for batch in batches:
-        columns = [_longs(batch, name) for name in ("seq", "kind", "ts", "due")]
-        words = [_words(batch, name) for name in ("log_id", "who", "reason")]
-        texts = [batch.column(name).to_pylist() for name in ("lease", "detail")]
-        for seq, kind, ts, due, log_id, who, reason, lease, detail in zip(
-            *columns, *words, *texts, strict=True
-        ):
-            if known is None or seq != known[1] or log_id != known[0]:
-                if known is not None and job.is_known:
-                    yield known[0], known[1], tag, key, job
-                known, tag, key = (log_id, seq), None, None
-                job = JobTimeline()
-            if kind == APPENDED:
-                key, tag = lease, detail
-                job.append(ts, due)
-            else:
-                job.take(kind, ts, due, who or None, lease, reason or None, detail)
-    if known is not None and job.is_known:
-        yield known[0], known[1], tag, key, job
+        Unless the chunk is the last one, the job at its end may go on in the next: it is taken in
+        so far when it is long, and otherwise left.
 
+        Returns:
+            The rows that were left.
+        """
+        is_long = np.diff(chunk.starts) >= LONG_ROWS_MIN
+        if self._long is not None and self._long.identity == chunk.identity(0):
+            is_long[0] = True
+        for job in np.flatnonzero(is_long).tolist():
+            self._follow_long(chunk, job)
+        if len(self._long_rows) >= LONG_JOBS_PER_BATCH:
+            yield self._long_rows.batch()
+            self._long_rows = JobRows()
+        by_column = ~is_long
+        if not is_last:
+            by_column[-1] = False
+        if by_column.any():
+            yield _by_column(chunk.of_jobs(by_column), self._end, self._topics)
+        is_left = not is_last and not is_long[-1]
+        return chunk.rows.slice(chunk.starts[-2] if is_left else chunk.rows.num_rows)
 
-def _longs(batch: pa.RecordBatch, name: str) -> list[int]:
-    """A BIGINT column without nulls as a list; much faster than value by value."""
-    column = batch.column(name)
-    values = memoryview(column.buffers()[1]).cast("B").cast("q")
-    return values[column.offset : column.offset + len(column)].tolist()
+    def _follow_long(self, chunk: _Chunk, job: int) -> None:
+        identity = chunk.identity(job)
+        if self._long is None or self._long.identity != identity:
+            self._close_long()
+            self._long = _LongJob(identity)
+        first, end = chunk.starts[job : job + 2].tolist()
+        self._long.take(chunk.rows.slice(first, end - first))
 
-
-def _words(batch: pa.RecordBatch, name: str) -> list[str | None]:
-    """A text column with few distinct values as a list; each value is decoded once."""
-    column = batch.column(name).dictionary_encode()
-    distinct = [*column.dictionary.to_pylist(), None]
-    return [distinct[i] for i in column.indices.fill_null(len(distinct) - 1).to_pylist()]
-
-
-class JobRows:
-    """Rows of jobs with their attempts, gathered into one batch."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
-        self._steps: list[Any] = []
-        self._attempts: list[Any] = []
-        self._step_counts: list[int] = []
-        self._attempt_counts: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(
-        self,
-        log_id: str,
-        topic: str | None,
-        seq: int,
-        tag: str | None,
-        key: str | None,
-        job: JobTimeline,
-    ) -> None:
-        """Take in a job that is closed."""
-        attempts = job.attempts
-        first_claim = attempts[0].claimed_at if attempts else 0
-        ready = job.first_ready_at or (attempts[0].ready_at if attempts else 0)
-        finished = job.finished_at
-        self._rows.append(
-            (
-                topic,
-                seq,
-                tag,
-                key,
-                job.appended_at or None,
-                ready or None,
-                first_claim or None,
-                finished or None,
-                job.state,
-                len(attempts),
-                job.deliveries,
-                max(first_claim - ready, 0) if first_claim and ready else None,
-                max(finished - ready, 0) if finished and ready else None,
-                job.run_ms,
-                job.wasted_ms,
-                job.last_reason,
-                job.last_error,
-                job.last_worker,
-                job.variant,
-                job.began_at // MS_PER_DAY,
+    def _close_long(self) -> None:
+        """It has no more rows."""
+        if self._long is not None and self._long.job.is_known:
+            log_id, seq = self._long.identity
+            self._long.job.close(self._end)
+            self._long_rows.add(
                 log_id,
+                self._topics.get(log_id),
+                seq,
+                self._long.tag,
+                self._long.key,
+                self._long.job,
             )
-        )
-        self._steps += job.steps
-        self._step_counts.append(len(job.steps))
-        self._attempts += attempts
-        self._attempt_counts.append(len(attempts))
+        self._long = None
 
-    def batch(self) -> pa.RecordBatch:
-        """All rows so far, as Spark expects them."""
-        schema = JOBS.arrow()
-        columns = dict(
-            zip((n for n in JOBS.names if n != "steps"), zip(*self._rows, strict=True), strict=True)
-        )
-        arrays = []
-        fields = []
-        for field in schema:
-            if field.name == "steps":
-                array = _lists(self._steps, self._step_counts, field.type.value_type, _step_columns)
+
+class _LongJob:
+    """One job, followed row by row.
+
+    Attributes:
+        identity: Log id and seq.
+    """
+
+    def __init__(self, identity: tuple[str, int]) -> None:
+        self.identity = identity
+        self.tag: str | None = None
+        self.key: str | None = None
+        self.job = JobTimeline()
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Take in its next rows."""
+        names = ("kind", "ts", "due", "who", "lease", "reason", "detail")
+        for kind, ts, due, who, lease, reason, detail in zip(
+            *(rows.column(name).to_pylist() for name in names), strict=True
+        ):
+            if kind == APPENDED:
+                self.key, self.tag = lease, detail
+                self.job.append(ts, due)
             else:
-                array = _array(columns[field.name], field.type)
-            arrays.append(array)
-            fields.append(field)
-        leases = _lists(self._attempts, self._attempt_counts, attempt_type(), _attempt_columns)
-        fields.append(pa.field("leases", leases.type))
-        return pa.RecordBatch.from_arrays([*arrays, leases], schema=pa.schema(fields))
+                self.job.take(kind, ts, due, who or None, lease, reason or None, detail)
 
 
-def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(kind)
-    return pa.array(values, kind)
+class _Chunk:
+    """Some rows, with where each job begins.
+
+    Attributes:
+        rows: One batch.
+        log_ids: Distinct ones.
+        log: Of each row, a place in `log_ids`.
+        seq: Of each row.
+        starts: The first row of each job, and the number of rows at the end.
+    """
+
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+        (self.rows,) = table.to_batches()
+        log = _encoded(self.rows.column("log_id"))
+        self.log_ids = log.dictionary
+        self.log: Longs = log.indices.to_numpy().astype(np.int64)
+        self.seq: Longs = self.rows.column("seq").to_numpy()
+        is_first = np.ones(len(self.seq), np.bool_)
+        is_first[1:] = (self.seq[1:] != self.seq[:-1]) | (self.log[1:] != self.log[:-1])
+        self.starts: Longs = np.append(np.flatnonzero(is_first), len(self.seq))
+
+    def identity(self, job: int) -> tuple[str, int]:
+        """Log id and seq of a job."""
+        row = self.starts[job]
+        return self.log_ids[self.log[row]].as_py(), int(self.seq[row])
+
+    def of_jobs(self, which: Flags) -> _Chunk:
+        """The same with only some jobs."""
+        if which.all():
+            return self
+        return _Chunk([self.rows.filter(pa.array(np.repeat(which, np.diff(self.starts))))])
 
 
-def _lists(
-    items: list[Any],
-    counts: list[int],
-    kind: pa.DataType,
-    columns: Callable[[list[Any]], list[Any]],
-) -> pa.Array:
-    """A column of lists of structs."""
-    arrays = [
-        _array(values, field.type) for values, field in zip(columns(items), kind, strict=True)
+def _by_column(chunk: _Chunk, end: int, topics: Mapping[str, str]) -> pa.RecordBatch:
+    """The rows of all jobs of a chunk."""
+    batch = chunk.rows
+    workers, who = _codes(batch.column("who"), {})
+    words, reason = _codes(batch.column("reason"), {word: n for n, word in enumerate(WORDS)})
+    has_detail = batch.column("detail").is_valid().to_numpy(zero_copy_only=False)
+    kind, ts, due = (batch.column(name).to_numpy() for name in ("kind", "ts", "due"))
+    jobs = JobColumns(Rows(kind, ts, due, who, reason, has_detail, chunk.starts))
+    jobs.follow(end)
+    firsts = chunk.starts[:-1]
+    names = pa.array([topics.get(log_id) for log_id in chunk.log_ids.to_pylist()], pa.string())
+    texts = Texts(
+        chunk.log_ids,
+        names,
+        chunk.log[firsts],
+        chunk.seq[firsts],
+        workers,
+        words,
+        *(_plain(batch.column(name)) for name in ("lease", "detail")),
+    )
+    return batch_of(jobs, chunk.starts, texts)
+
+
+def _codes(column: pa.Array, known: dict[str, int]) -> tuple[pa.Array, Codes]:
+    """A text column with few distinct values as codes; an empty text is none.
+
+    Args:
+        known: Texts that have codes, in order.
+    """
+    encoded = _encoded(column)
+    codes = dict(known)
+    of_dictionary = [
+        codes.setdefault(text, len(codes)) if text else NONE
+        for text in encoded.dictionary.to_pylist()
     ]
-    structs = pa.StructArray.from_arrays(arrays, fields=list(kind))
-    offsets = pa.array(accumulate(counts, initial=0), pa.int32())
-    return pa.ListArray.from_arrays(offsets, structs, type=pa.list_(pa.field("element", kind)))
+    places = encoded.indices.fill_null(len(of_dictionary)).to_numpy()
+    return pa.array(codes, pa.string()), np.array([*of_dictionary, NONE], np.int32)[places]
 
 
-def _step_columns(steps: list[Any]) -> list[Any]:
-    return [*zip(*steps, strict=True)] if steps else [[], [], [], []]
+def _encoded(column: pa.Array) -> pa.DictionaryArray:
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 
 
-def _attempt_columns(attempts: list[Any]) -> list[Any]:
-    """In the order of `ATTEMPT_FIELDS`."""
-    rows = []
-    for (
-        lease, attempt, worker, ready, claimed, ended, outcome, reason, error, extensions,
-        deadline, overrun,
-    ) in attempts:  # fmt: skip
-        rows.append(
-            (
-                lease,
-                attempt,
-                worker,
-                ready or None,
-                claimed,
-                ended or None,
-                outcome,
-                reason,
-                error,
-                extensions,
-                deadline or None,
-                max(claimed - ready, 0) if ready else None,
-                ended - claimed if ended else None,
-                overrun if ended else None,
-            )
-        )
-    return [*zip(*rows, strict=True)] if rows else [[] for _ in ATTEMPT_FIELDS]
+def _plain(column: pa.Array) -> pa.Array:
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
