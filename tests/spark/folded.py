@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
-from logqueue.pipeline.rows.history_batches import ATTEMPT_FIELDS, folder
+from logqueue.pipeline.rows.history_batches import folder
+from logqueue.pipeline.rows.job_batches import ATTEMPT_FIELDS
 
 ATTEMPT_DDL = "STRUCT<" + ", ".join(f"{c.name}:{c.type}" for c in ATTEMPT_FIELDS) + ">"
 HISTORY_DDL = JOBS.ddl + f", `leases` ARRAY<{ATTEMPT_DDL}>"

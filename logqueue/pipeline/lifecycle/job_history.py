@@ -57,10 +57,10 @@ def variant_of(activities: Sequence[str]) -> str:
     Args:
         activities: Of its steps, without those in `NOT_IN_VARIANTS`.
     """
-    told = list(activities)
-    if len(told) > VARIANT_STEPS_MAX:
-        told[VARIANT_STEPS_MAX:] = [f"({len(told) - VARIANT_STEPS_MAX} more)"]
-    return ">".join(told) or NOTHING_YET
+    names = list(activities)
+    if len(names) > VARIANT_STEPS_MAX:
+        names[VARIANT_STEPS_MAX:] = [f"({len(names) - VARIANT_STEPS_MAX} more)"]
+    return ">".join(names) or NOTHING_YET
 
 
 class Attempt(NamedTuple):

@@ -42,7 +42,7 @@ _ATTEMPT = attempt_type()
 
 
 class Texts(NamedTuple):
-    """What the codes and rows of `JobColumns` stand for.
+    """The texts behind the codes and rows of `JobColumns`.
 
     Attributes:
         log_ids, topics: By log.
@@ -128,11 +128,11 @@ def _steps(
         _coded(jobs.step_state[there], texts.words),
         _coded(jobs.step_worker[there], texts.workers),
     ]
-    is_told = ~np.isin(activity, _PASSED_OVER)
-    told = activity[is_told].astype(np.uint8)
-    told_ends = _counts_before(is_told)[ends].astype(np.int32)
+    is_named = ~np.isin(activity, _PASSED_OVER)
+    named = activity[is_named].astype(np.uint8)
+    named_ends = _counts_before(is_named)[ends].astype(np.int32)
     sequences = pa.Array.from_buffers(
-        pa.binary(), len(known), [None, pa.py_buffer(told_ends), pa.py_buffer(told)]
+        pa.binary(), len(known), [None, pa.py_buffer(named_ends), pa.py_buffer(named)]
     ).dictionary_encode()
     texts_of = [variant_of([WORDS[n] for n in text]) for text in sequences.dictionary.to_pylist()]
     variants = pa.DictionaryArray.from_arrays(sequences.indices, pa.array(texts_of, pa.string()))

@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
-from logqueue.pipeline.rows.history_batches import ATTEMPT_FIELDS, folder
+from logqueue.pipeline.rows.history_batches import folder
+from logqueue.pipeline.rows.job_batches import ATTEMPT_FIELDS
 
 STAGING = "_staging"
 WRITTEN_DDL = "name STRING, day DATE, rows BIGINT"
