@@ -36,7 +36,7 @@ class FoldRow(NamedTuple):
 
 
 def batch(rows: Sequence[FoldRow], dictionaries: bool = False) -> pa.RecordBatch:
-    columns = [*zip(*rows, strict=True)] if rows else [[] for _ in FOLD_SCHEMA]
+    columns: list[Any] = [*zip(*rows, strict=True)] if rows else [()] * len(FOLD_SCHEMA)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, FOLD_SCHEMA, strict=True)]
     if dictionaries:
         arrays = [a.dictionary_encode() if a.type == pa.string() else a for a in arrays]
