@@ -252,7 +252,7 @@ ASKS: dict[str, set[str]] = {
     "logqueue.server.storage.log_replay": {"Checkpointed"},
     # Whether a segment begins with a whole checkpoint; whether the log ends with a clean one.
     "logqueue.segments.self_contained": {"Checkpointed"},
-    "logqueue.pipeline.engines.spark.formats.wal_source": {"Checkpointed"},
+    "logqueue.pipeline.stores.wal_store": {"Checkpointed"},
     # The faster form of the one event that carries most records.
     "logqueue.segments.fast_decode": {"RecordsAppended"},
     # Decisions know the events they have just made.

@@ -137,6 +137,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "testing": (*API, *WORKER, "extras", "replica", "server.*", "wal", "wal.testing"),
     "pipeline": (*CLIENT, *SEGMENTS, "extras", "replica", "vendored"),
     "pipeline.rows": (*CLIENT, *SEGMENTS, "extras", "pipeline", "replica"),
+    "pipeline.stores": (*CLIENT, *SEGMENTS, "extras", "pipeline", "pipeline.rows", "replica"),
     "pipeline.engines": ("pipeline",),
     "pipeline.engines.duckdb": (
         *CLIENT,
@@ -145,6 +146,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "pipeline",
         "pipeline.engines",
         "pipeline.rows",
+        "pipeline.stores",
         "replica",
     ),
     "pipeline.engines.spark": (
@@ -153,6 +155,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "extras",
         "pipeline",
         "pipeline.rows",
+        "pipeline.stores",
         "replica",
     ),
     "spark": ("pipeline", "pipeline.engines.spark"),

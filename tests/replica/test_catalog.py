@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from logqueue.pipeline.engines.spark.audit.fetching import directories_of
-from logqueue.pipeline.engines.spark.formats.log_files import LogFiles
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import silent
+from logqueue.pipeline.stores.log_files import LogFiles
 from logqueue.replica.catalog import ReplicaSegments, SegmentCollected
 from logqueue.replica.chunk import chunk_key
 from logqueue.replica.collecting import segment_keys

@@ -11,17 +11,14 @@ import pytest
 
 from logqueue.client import Client
 from logqueue.pipeline.engines.spark.formats.inputs import Input
-from logqueue.pipeline.engines.spark.formats.live_source import (
-    LiveSegments,
-    LogQueueSource,
-    PagesTask,
-)
+from logqueue.pipeline.engines.spark.formats.live_source import LogQueueSource
 from logqueue.pipeline.engines.spark.formats.resolving import resolve
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.offsets import DataLossError
 from logqueue.pipeline.reading.planning import SegmentTask
 from logqueue.pipeline.rows.fetching import SegmentGone, read_task
+from logqueue.pipeline.stores.live_store import LiveSegments, PagesTask
 from logqueue.segments.plan import SegmentRead
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
@@ -156,7 +153,7 @@ def test_what_can_not_be_read_is_refused_with_a_sentence(
         batch(live(running, topics="brief", transport="segments")).partitions()
     with pytest.raises(PipelineError, match=r"there is no topic 'absent' in http"):
         batch(live(running, topics="absent")).partitions()
-    monkeypatch.setattr("logqueue.pipeline.engines.spark.formats.live_source.Client", _impatient)
+    monkeypatch.setattr("logqueue.pipeline.stores.live_store.Client", _impatient)
     with pytest.raises(PipelineError, match=r"option url: http://127.0.0.1:9 cannot be reached"):
         batch({"url": "http://127.0.0.1:9", "topics": "a"}).partitions()
 

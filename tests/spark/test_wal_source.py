@@ -28,16 +28,13 @@ from logqueue.pipeline.engines.spark.audit.fetching import directories_of
 from logqueue.pipeline.engines.spark.formats.inputs import Input
 from logqueue.pipeline.engines.spark.formats.readers import PushingReader
 from logqueue.pipeline.engines.spark.formats.resolving import resolve
-from logqueue.pipeline.engines.spark.formats.wal_source import (
-    LEASES_SETTLED_MS,
-    LogQueueWalSource,
-    WalStore,
-)
+from logqueue.pipeline.engines.spark.formats.wal_source import LogQueueWalSource
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import silent
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.offsets import DataLossError
 from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
+from logqueue.pipeline.stores.wal_store import LEASES_SETTLED_MS, WalStore
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
 from tests.spark.crafted import CraftedLog
@@ -225,7 +222,7 @@ def test_the_end_of_job_events_waits_for_both_logs(
 
         def end_at(now_ms: int) -> int:
             monkeypatch.setattr(
-                "logqueue.pipeline.engines.spark.formats.wal_source.time.time",
+                "logqueue.pipeline.stores.wal_store.time.time",
                 lambda: now_ms / 1000,
             )
             return store.snapshot().available_events(settled=True).next

@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from zlib import crc32
 
-from logqueue.pipeline.engines.spark.formats.log_files import ReplicaFiles, named_places
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import Note
 from logqueue.pipeline.reading.options import listed_names
 from logqueue.pipeline.rows.fetching import SegmentGone
+from logqueue.pipeline.stores.log_files import ReplicaFiles, named_places
 from logqueue.replica.opening import is_store_url
 from logqueue.segments.catalog import LOGS
 from wal import segment_path

@@ -1,7 +1,7 @@
 """The readers that Spark calls, the same for files and for a server.
 
 Owns: Spark's side of planning and reading: batches, filters that Spark hands over, micro-batches
-and their bounds. Must not know: where the log is and how it is fetched; that is a `Store`.
+and their bounds. Must not know: where the log is and how it is fetched; that is a `stores.Store`.
 
 Spark makes a reader on the driver's host, asks it for partitions, and pickles it to the executors
 with them. So a store opens nothing before it is asked, and a task carries all that it needs.
@@ -9,9 +9,9 @@ with them. So a store opens nothing before it is asked, and a task carries all t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -33,12 +33,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from logqueue.pipeline.reading.available import (
-    AvailableEvents,
-    AvailableRange,
-    Range,
-    require_topics,
-)
 from logqueue.pipeline.reading.offset_planner import (
     EventsOffsetPlanner,
     Limit,
@@ -47,6 +41,7 @@ from logqueue.pipeline.reading.offset_planner import (
 )
 from logqueue.pipeline.reading.options import Reading, require_batch, require_stream
 from logqueue.pipeline.reading.pushdown import Pushdown
+from logqueue.pipeline.stores.store import Snapshot, Store, batch_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,51 +62,6 @@ def ddl(reading: Reading) -> str:
     if reading.events == "leases":
         return EVENTS_DDL
     return RECORDS_DDL.format(data="BINARY" if reading.data == "binary" else "STRING")
-
-
-class Snapshot(Protocol):
-    """What a store holds at one moment."""
-
-    where: str
-    """The store, for people."""
-
-    def available(self) -> Mapping[str, AvailableRange]:
-        """The topics that are asked for and that exist, by name."""
-
-    def older(self) -> Sequence[AvailableRange]:
-        """Instances of these topics that were deleted and recreated since."""
-
-    def available_events(self, *, settled: bool) -> AvailableEvents:
-        """The job events of all topics.
-
-        Args:
-            settled: Leave out the newest of which one log may still lack something.
-        """
-
-    def seq_at(self, topic: AvailableRange, at_ms: int) -> int:
-        """The first seq taken in at a time or later; one behind the highest when there is none."""
-
-    def tasks(self, ranges: Sequence[Range], pushdown: Pushdown) -> list[Any]:
-        """The ranges as work for executors, each of about the bytes that are asked for."""
-
-
-class Store(Protocol):
-    """Where the log is. Picklable."""
-
-    def snapshot(self) -> Snapshot:
-        """What is there now.
-
-        Raises:
-            PipelineError: There is no log, or it cannot be reached.
-        """
-
-    def read(self, task: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a task.
-
-        Raises:
-            DataLossError: They are gone.
-            PipelineError: They cannot be read.
-        """
 
 
 class TaskPartition(InputPartition):
@@ -148,16 +98,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the batch; its ends are fixed here."""
-        snapshot = self.store.snapshot()
-        if self.reading.events == "leases":
-            available = snapshot.available_events(settled=False)
-            ranges = EventsOffsetPlanner(self.reading).batch(available)
-        else:
-            topics = snapshot.available()
-            require_topics(self.reading.selection.names, topics, snapshot.where)
-            planner = RecordsOffsetPlanner(self.reading)
-            ranges = planner.batch(topics, snapshot.seq_at, snapshot.older())
-        return _partitions(snapshot.tasks(self.pushdown.of_ranges(ranges), self.pushdown))
+        return _partitions(batch_tasks(self.store, self.reading, self.pushdown))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""

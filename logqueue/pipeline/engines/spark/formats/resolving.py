@@ -9,12 +9,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from logqueue.pipeline.engines.spark.formats.readers import Store
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.offset_planner import EventsOffsetPlanner, RecordsOffsetPlanner
 from logqueue.pipeline.reading.offsets import Place, RecordsOffset
 from logqueue.pipeline.reading.options import EARLIEST, LATEST, Reading
+from logqueue.pipeline.stores.store import Store
 
 
 def resolve(at: str | int = "latest", **options: str) -> str:
@@ -61,11 +61,11 @@ def _resolved(at: str | int, given: Mapping[str, str]) -> dict[str, Any]:
 
 def _store(is_live: bool, given: Mapping[str, str]) -> tuple[Store, Reading]:
     if is_live:
-        from logqueue.pipeline.engines.spark.formats.live_source import LiveStore
+        from logqueue.pipeline.stores.live_store import LiveStore
 
         asked = options.live(given)
         return LiveStore(asked), asked.reading
-    from logqueue.pipeline.engines.spark.formats.wal_source import WalStore
+    from logqueue.pipeline.stores.wal_store import WalStore
 
     files = options.offline(given)
     return WalStore(files), files.reading

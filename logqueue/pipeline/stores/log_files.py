@@ -1,7 +1,7 @@
-"""Where `logqueue-wal` finds a log: in directories, in a replica, or in both together.
+"""Where the files of a log are: in directories, in a replica, or in both together.
 
-Owns: the places that the option `path` names, and what errors say. Must not know: Spark, what is
-read.
+Owns: the places that the option `path` names, and what errors say. Must not know: engines, what
+is read.
 """
 
 from __future__ import annotations

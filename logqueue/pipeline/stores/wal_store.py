@@ -1,0 +1,117 @@
+"""The segments in directories and replicas as a store: what is there, and the rows of a task.
+
+Owns: files as a store, and which job events of a log that is being written are certain. Must not
+know: engines, HTTP, where the files are, how indexes become tasks.
+
+A server may be writing there. What it has not written whole yet is not there yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from logqueue.events import Checkpointed, decode
+from logqueue.pipeline.reading.options import OfflineOptions, Selection
+from logqueue.pipeline.reading.planning import SegmentTask, Survey
+from logqueue.pipeline.rows.fetching import read_task
+from logqueue.pipeline.rows.snapshots import LogSnapshot
+from logqueue.pipeline.stores.log_files import LogFiles
+from logqueue.segments.catalog import Catalog
+from logqueue.segments.index import SegmentIndex
+from logqueue.segments.payloads import payloads
+from logqueue.segments.plan import TopicRead
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STOP_FRAMES_MAX = 1000
+"""Frames of the last checkpoint, each of a thousand topics, that are looked through for its end."""
+
+LEASES_SETTLED_MS = 2000
+"""How long ago the last event must be for both logs to be complete: a server hands the leases log
+to the system every 100 ms."""
+
+
+class WalStore:
+    """The segments in some directories. Picklable; keeps nothing open."""
+
+    def __init__(self, given: OfflineOptions) -> None:
+        self.given = given
+        self._files = LogFiles(given.paths)
+
+    def snapshot(self) -> LogSnapshot:
+        """What is there now.
+
+        Raises:
+            PipelineError: There is no log, or one that is damaged or cannot be read.
+        """
+        catalog = self._files.catalog()
+        return LogSnapshot(
+            self._survey(catalog, self.given.reading.selection),
+            self.given.reading,
+            ", ".join(self.given.paths),
+            self,
+            _settled_end(catalog, self._files),
+        )
+
+    def read(self, task: SegmentTask) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        return read_task(task, self, self.given.reading)
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def fetch(self, log: str, segment: int, length: int) -> bytes:
+        """The first bytes of a segment.
+
+        Raises:
+            SegmentGone: It is not there.
+            PipelineError: It cannot be read.
+        """
+        return self._files.fetch(log, segment, length)
+
+    def survey(self, selection: Selection) -> Survey:
+        """A fresh snapshot of the log."""
+        return self._survey(self._files.catalog(), selection)
+
+    def live(self, topic: TopicRead) -> Iterator[pa.RecordBatch]:
+        """Nothing: files are all there is."""
+        return iter(())
+
+    def _survey(self, catalog: Catalog, selection: Selection) -> Survey:
+        return Survey(catalog.jobs_indexes, catalog.leases_indexes, selection)
+
+
+def _settled_end(catalog: Catalog, files: LogFiles) -> int | None:
+    """First order of which one of the logs may still lack something; None when there is none.
+
+    Lease events reach their file a moment after the job events that came with them. So, of a log
+    that is being written to, only what both logs have passed is certain.
+    """
+    ends = [_end(indexes) for indexes in (catalog.jobs_indexes, catalog.leases_indexes)]
+    newest = max((at for _, at in ends), default=0)
+    if not 0 <= time.time() * 1000 - newest < LEASES_SETTLED_MS or _is_stopped(catalog, files):
+        return None
+    return min(order for order, _ in ends) + 1
+
+
+def _is_stopped(catalog: Catalog, files: LogFiles) -> bool:
+    """Whether the jobs log ends as an orderly stop leaves it: with a segment of nothing but a
+    checkpoint that says so."""
+    if not catalog.jobs:
+        return True
+    file = catalog.jobs[-1]
+    index = file.index
+    if index.topics or index.last_frame - index.first_frame >= STOP_FRAMES_MAX:
+        return False
+    data = files.fetch("jobs", file.segment, index.bytes)
+    frames = [*payloads(data, file.path, length=index.bytes, checksum=index.crc32)]
+    events = decode(frames[-1][1]).events if frames else []
+    return any(isinstance(event, Checkpointed) and event.clean for event in events)
+
+
+def _end(indexes: list[SegmentIndex]) -> tuple[int, int]:
+    """The last order of a log and the time of its last event."""
+    last = [index for index in indexes if index.last_frame >= index.first_frame]
+    return (last[-1].last_order, last[-1].last_at) if last else (0, 0)
