@@ -205,3 +205,30 @@ def test_a_variant_does_not_grow_for_ever() -> None:
 def test_what_a_hold_said_twice_changes() -> None:
     job = told_of(("claimed", 200, 900, "a"), ("held", 300), ("held", 400), ("unheld", 500))
     assert (job.variant, job.deliveries, job.state) == ("claimed>held>unheld", 0, "ready")
+
+
+def test_a_day_is_few_files_however_many_tasks_fold_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Files by table and day, of their size; not one for each task, table and day."""
+    day = 86_400_000
+    told = Told(
+        [
+            {"topic": "t", "log_id": "l", "seq": 1 + seq, "ts": START + seq * day // 100}
+            for seq in range(600)
+        ],
+        [
+            {"topic": "t", "log_id": "l", "lseq": seq, "ts": START + seq * day // 100 + 1,
+             "event": "claimed", "job_seq": 1 + seq, "worker": "w", "lease_id": f"{seq}"}
+            for seq in range(600)
+        ],
+    )  # fmt: skip
+    before = lifecycle.ROWS_PER_TASK
+    lifecycle.ROWS_PER_TASK = 200
+    try:
+        done = lifecycle.run_lifecycle(spark, told, str(tmp_path))
+    finally:
+        lifecycle.ROWS_PER_TASK = before
+    assert done["rows"] == {"jobs": 600, "attempts": 600}
+    for kind in (tables.JOBS, tables.ATTEMPTS):
+        days = [*(tmp_path / kind.name).iterdir()]
+        assert 6 <= len(days) <= 7
+        assert [len([*found.iterdir()]) for found in days] == [1] * len(days)

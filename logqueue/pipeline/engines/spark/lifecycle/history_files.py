@@ -1,12 +1,13 @@
 """The tables `jobs` and `attempts` as Parquet files by day: written by tasks, put in place at once.
 
-Owns: names of files and directories, the staging directory, what a task writes. Must not know: what
-the rows say. `write_folded` and `write_kept` run in executors, so pyarrow is imported at the top;
-the directory must be one that the driver and all executors see.
+Owns: names of files and directories, the staging directory, how rows get to the task that writes
+their day. Must not know: what the rows say, how large files are (`file_sizes`). Tasks run in
+executors, so pyarrow is imported at the top; the directory must be one that the driver and all
+executors see.
 
-    to/jobs/date=2026-01-31/part-00003.parquet     made from records and events
-    to/jobs/date=2026-01-31/kept-00000.parquet     taken over from the run before
-    to/_staging/...                                the same, until all of it is written
+    to/jobs/date=2026-01-31/part-00003-41-000.parquet     made from records and events
+    to/jobs/date=2026-01-31/kept-00000-77-000.parquet     taken over from the run before
+    to/_staging/...                                       the same, until all of it is written
 """
 
 from __future__ import annotations
@@ -15,19 +16,36 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
+from logqueue.pipeline.rows.file_sizes import DayFile, DayKey, Gathering, SizedFiles
 from logqueue.pipeline.rows.history_batches import folder
 from logqueue.pipeline.rows.job_batches import ATTEMPT_FIELDS
 
-STAGING = "_staging"
-WRITTEN_DDL = "name STRING, day DATE, rows BIGINT"
-"""What a task tells: the table, the day, and how many rows of it are in the file."""
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+STAGING: Final = "_staging"
+PACKS_DDL: Final = "name STRING, day DATE, pack BINARY"
+"""Rows of a table and day on their way to who writes them, as an Arrow stream."""
+PACK_COLUMNS: Final = ["name", "day", "pack"]
+PACK_ROWS: Final = 50_000
+PACK_BYTES: Final = 4 << 20
+WRITTEN_DDL: Final = "name STRING, day DATE, rows BIGINT, path STRING, bytes BIGINT"
+"""What a task tells of a file: the table, the day, and what is in it."""
+WRITTEN_COLUMNS: Final = ["name", "day", "rows", "path", "bytes"]
+
+DAY_PARTITIONS: Final = 512
+"""Days are spread over that many; those with little are put together again."""
+ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+ADVISORY: Final = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+ADVISORY_BYTES: Final = 192 << 20
+"""Of packs for a task: about what gives a file of the size they should have."""
 
 Batches = Iterable[pa.RecordBatch]
 Task = Callable[[Batches], Iterator[pa.RecordBatch]]
@@ -55,64 +73,128 @@ def attempts_in(folded: pa.RecordBatch) -> pa.Table:
     return pa.table([columns[name] for name in ATTEMPTS.names], ATTEMPTS.arrow())
 
 
-class _Files:
-    """Rows of one task, gathered by table and day; a file for each of these."""
+class Packing:
+    """Rows of one task, packed by table and day, to travel to the task that writes that day.
 
-    def __init__(self, to: str, prefix: str) -> None:
-        self._to = to
-        self._prefix = prefix
-        self._parts: dict[tuple[str, date], list[pa.Table]] = {}
+    A pack is opaque to Spark: a few MB of columns are one value of one row, so that a shuffle by
+    day costs next to nothing.
+    """
 
-    def add(self, kind: TableKind, rows: pa.Table) -> None:
-        """Take in rows."""
+    def __init__(self) -> None:
+        self._gathering = Gathering(PACK_ROWS, PACK_BYTES)
+
+    def add(self, kind: TableKind, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Take in rows; gives the packs that are full."""
         days = rows["date"].unique().to_pylist()
         for day in days:
             part = rows if len(days) == 1 else rows.filter(pc.equal(rows["date"], day))
-            self._parts.setdefault((kind.name, day), []).append(part.drop_columns(["date"]))
+            for full in self._gathering.add(DayKey(kind.name, day), part.drop_columns(["date"])):
+                yield _packed(*full)
 
-    def write(self) -> Iterator[pa.RecordBatch]:
-        """Write all files; each appears whole, and a repeated task writes the same ones."""
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left."""
+        for part in self._gathering.rest():
+            yield _packed(*part)
+
+
+def _packed(key: DayKey, rows: pa.Table) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows)
+    columns = [[key.name], [key.day], [sink.getvalue().to_pybytes()]]
+    return pa.RecordBatch.from_arrays([pa.array(values) for values in columns], PACK_COLUMNS)
+
+
+def pack_folded(end: int, topics: dict[str, str]) -> Task:
+    """The task that folds sorted rows into both tables; see `history_batches.folder`."""
+    fold = folder(end, topics)
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
+        packing = Packing()
+        for folded in fold(batches):
+            yield from packing.add(JOBS, jobs_in(folded))
+            yield from packing.add(ATTEMPTS, attempts_in(folded))
+        yield from packing.rest()
+
+    return task
+
+
+def pack_kept(kind: TableKind) -> Task:
+    """The task that takes over rows of a table as they are."""
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
+        packing = Packing()
+        for batch in batches:
+            if batch.num_rows:
+                rows = pa.Table.from_batches([batch]).cast(kind.arrow())
+                yield from packing.add(kind, rows)
+        yield from packing.rest()
+
+    return task
+
+
+def write_packs(to: str, prefix: str) -> Task:
+    """The task that writes packs into files by day.
+
+    Each try names its files for itself, and only those of the try that succeeded are reported.
+    """
+
+    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
         attempt = context.taskAttemptId() if context is not None else 0
-        for (name, day), parts in sorted(self._parts.items()):
-            there = os.path.join(self._to, STAGING, name, f"date={day.isoformat()}")
-            os.makedirs(there, exist_ok=True)
-            path = os.path.join(there, f"{self._prefix}-{number:05}.parquet")
-            rows = pa.concat_tables(parts)
-            pq.write_table(rows, f"{path}.{attempt}", compression="zstd", store_schema=False)
-            os.replace(f"{path}.{attempt}", path)
-            counts = [pa.array([name]), pa.array([day]), pa.array([rows.num_rows])]
-            yield pa.RecordBatch.from_arrays(counts, ["name", "day", "rows"])
 
+        def path(key: DayKey, place: int) -> str:
+            name = f"{prefix}-{number:05}-{attempt}-{place:03}.parquet"
+            return os.path.join(to, STAGING, key.name, f"date={key.day.isoformat()}", name)
 
-def write_folded(to: str, end: int, topics: dict[str, str]) -> Task:
-    """The task that folds sorted rows and writes both tables; see `history_batches.folder`."""
-    fold = folder(end, topics)
-
-    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
-        files = _Files(to, "part")
-        for folded in fold(batches):
-            files.add(JOBS, jobs_in(folded))
-            files.add(ATTEMPTS, attempts_in(folded))
-        return files.write()
+        files = SizedFiles(path)
+        try:
+            for key, rows in _unpacked(batches):
+                yield from map(_told, files.add(key, rows))
+            yield from map(_told, files.rest())
+        finally:
+            files.abandon()
 
     return task
 
 
-def write_kept(to: str, kind: TableKind) -> Task:
-    """The task that writes rows of a table as they are."""
+def _unpacked(batches: Batches) -> Iterator[tuple[DayKey, pa.Table]]:
+    for batch in batches:
+        names, days, packs = batch.columns
+        for place, pack in enumerate(packs):
+            with pa.ipc.open_stream(pack.as_buffer()) as reader:
+                yield DayKey(names[place].as_py(), days[place].as_py()), reader.read_all()
 
-    def task(batches: Batches) -> Iterator[pa.RecordBatch]:
-        files = _Files(to, "kept")
-        for batch in batches:
-            if batch.num_rows:
-                files.add(kind, pa.Table.from_batches([batch]).cast(kind.arrow()))
-        return files.write()
 
-    return task
+def _told(file: DayFile) -> pa.RecordBatch:
+    values = (file.key.name, file.key.day, file.rows, file.path, file.bytes)
+    return pa.RecordBatch.from_arrays([pa.array([value]) for value in values], WRITTEN_COLUMNS)
+
+
+def write_by_day(packs: DataFrame, to: str, prefix: str) -> list[Row]:
+    """Bring the packs of a day together and stage its files; gives what the tasks tell, a row for
+    each file (see `WRITTEN_DDL`).
+
+    Where Spark plans as it goes, a day of many packs is written by several tasks, and days of few
+    by one; elsewhere a day is one task.
+    """
+    by_day = packs.hint("rebalance", DAY_PARTITIONS, "name", "day")
+    conf = packs.sparkSession.conf
+    if conf.get(ADAPTIVE, "true") != "true":
+        by_day = packs.repartition("name", "day")
+    before = conf.get(ADVISORY, None)
+    conf.set(ADVISORY, str(ADVISORY_BYTES))
+    try:
+        return by_day.mapInArrow(write_packs(to, prefix), WRITTEN_DDL).collect()
+    finally:
+        if before is None:
+            conf.unset(ADVISORY)
+        else:
+            conf.set(ADVISORY, before)
 
 
 # -- on the driver ---------------------------------------------------------------------------------
@@ -124,15 +206,21 @@ def clear_staging(to: str) -> None:
     os.makedirs(os.path.join(to, STAGING), exist_ok=True)
 
 
-def put_in_place(to: str, days: Sequence[date] | None) -> None:
+def put_in_place(to: str, days: Sequence[date] | None, written: Sequence[Row]) -> None:
     """Let what was staged take the place of both tables, or of some of their days.
 
     Args:
         to: The directory.
         days: These days only; None for all.
+        written: What the tasks reported; other files were left by tries that failed.
     """
     staged = os.path.join(to, STAGING)
+    named = {row["path"] for row in written}
     for kind in (JOBS, ATTEMPTS):
+        for parent, _, names in os.walk(os.path.join(staged, kind.name)):
+            for path in (os.path.join(parent, name) for name in names):
+                if path not in named:
+                    os.unlink(path)
         whole = os.path.join(to, kind.name)
         if days is None:
             shutil.rmtree(whole, ignore_errors=True)

@@ -251,7 +251,7 @@ def _write_all(
     note("replaying the events of every job", 0.2)
     written = _write_folded(records, events, span, to)
     Span.forget(to)
-    files.put_in_place(to, None)
+    files.put_in_place(to, None, written)
     return _counts(written)
 
 
@@ -260,9 +260,9 @@ def _write_folded(records: DataFrame, events: DataFrame, span: Span, to: str) ->
     from logqueue.pipeline.engines.spark.lifecycle import history_files as files
 
     topics = {queue.log_id: queue.topic for queue in span.queues}
-    task = files.write_folded(to, span.end, topics)
     rows = _sorted_rows(records, events, span)
-    return rows.mapInArrow(task, files.WRITTEN_DDL).collect()
+    packs = rows.mapInArrow(files.pack_folded(span.end, topics), files.PACKS_DDL)
+    return files.write_by_day(packs, to, "part")
 
 
 def _renew(
@@ -297,14 +297,15 @@ def _renew(
         gone = old[tables.JOBS].join(touched, _KEYS, "left_semi").select("date").distinct()
         days = sorted({row["day"] for row in written} | {row["date"] for row in gone.collect()})
         note(f"writing {len(days)} days", 0.7)
+        staged = [*written]
         for kind, rows in old.items():
             seq = "seq" if kind is tables.JOBS else "job_seq"
             others = touched.withColumnRenamed("seq", seq)
             kept = rows.where(F.col("date").isin(days)).join(others, ["log_id", seq], "left_anti")
-            task = files.write_kept(to, kind)
-            kept.select(*kind.names).mapInArrow(task, files.WRITTEN_DDL).collect()
+            packs = kept.select(*kind.names).mapInArrow(files.pack_kept(kind), files.PACKS_DDL)
+            staged += files.write_by_day(packs, to, "kept")
         Span.forget(to)
-        files.put_in_place(to, days)
+        files.put_in_place(to, days, staged)
         return _counts(written)
     finally:
         touched.unpersist()
