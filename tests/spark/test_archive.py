@@ -13,6 +13,7 @@ import pytest
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.engines.spark.archive.job import COLUMNS, read_archive, run_archive
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.storage.opening import open_tree
 from tests.spark.sinking import Target
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def test_an_archive_from_first_to_last(spark: SparkSession, target: Target, tmp_
         client.append("log", [{"m": n} for n in range(200, 230)], create=True)
 
     def end(text: str, share: float | None) -> None:
-        if len(manifests.epochs(root, "records-0002")) == 2:
+        if len(manifests.epochs(open_tree(str(root)), "records-0002")) == 2:
             raise KeyboardInterrupt
-        if manifests.epochs(root, "records-0002") and said[-1] is not None:
+        if manifests.epochs(open_tree(str(root)), "records-0002") and said[-1] is not None:
             said.append(None)
             with target.client() as client:
                 client.append("log", [{"m": n} for n in range(230, 240)], create=True)
@@ -91,7 +92,7 @@ def test_an_archive_from_first_to_last(spark: SparkSession, target: Target, tmp_
 def test_what_can_not_be_archived(spark: SparkSession, target: Target, tmp_path: Path) -> None:
     root = tmp_path / "archive"
     source = {"url": target.url}
-    with manifests.Lock(root, "archive"), pytest.raises(PipelineError, match="is working on"):
+    with open_tree(str(root)).lock("archive"), pytest.raises(PipelineError, match="is working on"):
         run_archive(spark, source, str(root))
     cases: list[tuple[dict[str, Any], str]] = [
         ({"once": False}, "needs every_s"),

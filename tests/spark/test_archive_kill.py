@@ -18,6 +18,7 @@ import pytest
 
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.engines.spark.archive.archive_sink import sha256_of
+from logqueue.pipeline.storage.opening import open_tree
 from tests.effort import scaled
 from tests.spark.sinking import Target
 
@@ -51,8 +52,8 @@ def target(tmp_path: Path) -> Iterator[Target]:
 
 def archived(root: Path) -> int:
     """How many epochs have a manifest."""
-    ids = manifests.archive_ids(root, "records")
-    return sum(len(manifests.epochs(root, archive)) for archive in ids)
+    ids = manifests.archive_ids(open_tree(str(root)), "records")
+    return sum(len(manifests.epochs(open_tree(str(root)), archive)) for archive in ids)
 
 
 def test_random_kills(target: Target, tmp_path: Path) -> None:
@@ -68,15 +69,15 @@ def test_random_kills(target: Target, tmp_path: Path) -> None:
         if kill == 0:
             shutil.rmtree(root / "_checkpoint")
     found: dict[str, list[int]] = {"a": [], "b": []}
-    for entry in manifests.live_entries(root, "records"):
+    for entry in manifests.live_entries(open_tree(str(root)), "records"):
         path = root / entry.path
-        assert (path.stat().st_size, sha256_of(path)) == (entry.bytes, entry.sha256)
+        assert (path.stat().st_size, sha256_of(str(path))) == (entry.bytes, entry.sha256)
         seqs = pq.read_table(path, partitioning=None).column("seq").to_pylist()
         assert (seqs[0], seqs[-1], len(seqs)) == (entry.first, entry.last, entry.rows)
         found[entry.topic] += seqs
     assert found == {topic: [*range(1, RECORDS // 2 + 1)] for topic in found}
-    assert manifests.holes(root, "records") == []
-    assert len(manifests.archive_ids(root, "records")) == 2
+    assert manifests.holes(open_tree(str(root)), "records") == []
+    assert len(manifests.archive_ids(open_tree(str(root)), "records")) == 2
 
 
 def _run(url: str, root: Path, epochs: int | None, output: Path) -> None:

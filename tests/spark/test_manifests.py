@@ -26,6 +26,7 @@ from logqueue.pipeline.engines.spark.archive.compaction import KEPT_S, run_compa
 from logqueue.pipeline.engines.spark.archive.delta import sync
 from logqueue.pipeline.engines.spark.archive.job import resume
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.storage.opening import open_tree
 
 LOG = "ab12-3"
 DAY_MS = 86_400_000
@@ -53,18 +54,19 @@ class Archive:
 
     def __init__(self, root: Path, table: Table = "records") -> None:
         self.root = root
+        self.tree = open_tree(str(root))
         self.table: Table = table
-        manifests.begin(root)
+        manifests.begin(self.tree)
 
     def write(self, *batches: pa.RecordBatch) -> list[FileWritten]:
         """What a task does."""
-        part = ArchiveWriter(self.root, self.table, "records-0001").write(iter(batches))
+        part = ArchiveWriter(self.tree, self.table, "records-0001").write(iter(batches))
         return [*part.files]
 
     def epoch(self, number: int, *batches: pa.RecordBatch, archive: str = "") -> manifests.Manifest:
         """A whole micro-batch, in one task."""
         name = archive or f"{self.table}-0001"
-        return settle(self.root, self.table, name, number, self.write(*batches))
+        return settle(self.tree, self.table, name, number, self.write(*batches))
 
     def seqs(self) -> list[int]:
         """What a reader that follows the manifests gets."""
@@ -93,7 +95,7 @@ def test_a_file_is_named_by_its_range_and_is_what_the_manifest_says(archive: Arc
     assert (archive.root / second.path).stat().st_size == second.bytes
     again = archive.write(rows([1]), rows([2, 3]))
     assert again[0].entry == second, "the same rows make the same bytes"
-    assert manifests.load(manifests.manifest_path(archive.root, "records-0001", 0)) == manifest
+    assert manifests.load(archive.tree, "records-0001", 0) == manifest
 
 
 def test_a_long_name_fits_into_a_path(archive: Archive) -> None:
@@ -118,7 +120,7 @@ def test_a_repeat_is_held_against_the_manifest(archive: Archive) -> None:
     first = archive.epoch(0, rows([1, 2, 3, 4]))
     assert archive.epoch(0, rows([1, 2, 3, 4])) == first
     halves = archive.write(rows([3, 4])) + archive.write(rows([1, 2]))
-    assert settle(archive.root, "records", "records-0001", 0, halves) == first
+    assert settle(archive.tree, "records", "records-0001", 0, halves) == first
     for wrong in (rows([1, 2, 3]), rows([1, 2, 3, 4], log_id="ab12-9")):
         with pytest.raises(PipelineError, match="was archived with other rows"):
             archive.epoch(0, wrong)
@@ -135,10 +137,10 @@ def test_what_does_not_follow_is_refused(archive: Archive) -> None:
         archive.epoch(1, rows([4, 4]))
     with pytest.raises(PipelineError, match="gave seq 4 of topic orders twice"):
         twice = archive.write(rows([3, 4])) + archive.write(rows([4, 5]))
-        settle(archive.root, "records", "records-0001", 1, twice)
+        settle(archive.tree, "records", "records-0001", 1, twice)
     with pytest.raises(PipelineError, match="a task gave no answer"):
-        ArchiveWriter(archive.root, "records", "records-0001").commit([None], 1)
-    ArchiveWriter(archive.root, "records", "records-0001").commit([PartArchived(())], 1)
+        ArchiveWriter(archive.tree, "records", "records-0001").commit([None], 1)
+    ArchiveWriter(archive.tree, "records", "records-0001").commit([PartArchived(())], 1)
     assert archive.seqs() == [1, 2]
 
 
@@ -147,9 +149,9 @@ def test_holes_are_declared(archive: Archive) -> None:
     archive.epoch(0, rows([5, 6]))
     archive.epoch(1, rows([1], topic="other", log_id="ab12-4"))
     parts = archive.write(rows([10, 12])) + archive.write(rows([20]))
-    settle(archive.root, "records", "records-0001", 2, parts)
+    settle(archive.tree, "records", "records-0001", 2, parts)
     archive.epoch(3, rows([21]))
-    holes = [(hole.first, hole.last) for hole in manifests.holes(archive.root, "records")]
+    holes = [(hole.first, hole.last) for hole in manifests.holes(archive.tree, "records")]
     assert holes == [(1, 4), (7, 9), (11, 11), (13, 19)]
 
 
@@ -158,14 +160,14 @@ def test_ends_are_noted_and_can_be_made_anew(archive: Archive) -> None:
     archive.epoch(0, rows([1, 2]), rows([5], topic="b", log_id="ab12-4"))
     archive.epoch(1, rows([1], log_id="ab12-8"))
     noted = archive.root / "_manifest" / "records.ends.json"
-    before = manifests.ends(archive.root, "records", ("records-0001", 2))
+    before = manifests.ends(archive.tree, "records", ("records-0001", 2))
     noted.unlink()
-    assert manifests.ends(archive.root, "records", ("records-0001", 2)) == before
-    assert manifests.ends(archive.root, "records", ("records-0001", 1)).keys() == {
+    assert manifests.ends(archive.tree, "records", ("records-0001", 2)) == before
+    assert manifests.ends(archive.tree, "records", ("records-0001", 1)).keys() == {
         ("orders", LOG),
         ("b", "ab12-4"),
     }
-    told = json.loads(manifests.restart_offsets(archive.root, "records") or "")
+    told = json.loads(manifests.restart_offsets(archive.tree, "records") or "")
     assert told["topics"] == {
         "b": {"log": "ab12-4", "next": 6},
         "orders": {"log": "ab12-8", "next": 2},
@@ -174,15 +176,15 @@ def test_ends_are_noted_and_can_be_made_anew(archive: Archive) -> None:
 
 def test_where_to_go_on(archive: Archive) -> None:
     """With a checkpoint Spark knows; a lost one is made up for by the manifests."""
-    assert resume(archive.root, "records") == ("records-0001", None)
+    assert resume(archive.tree, "records") == ("records-0001", None)
     archive.epoch(0, rows([1]))
     started = '{"v":1,"topics":{"orders":{"log":"ab12-3","next":2}}}'
-    assert resume(archive.root, "records") == ("records-0002", started)
+    assert resume(archive.tree, "records") == ("records-0002", started)
     offsets = archive.root / "_checkpoint" / "records-0002" / "offsets"
     offsets.mkdir(parents=True)
-    assert resume(archive.root, "records") == ("records-0002", started)
+    assert resume(archive.tree, "records") == ("records-0002", started)
     (offsets / "0").touch()
-    assert resume(archive.root, "records") == ("records-0002", None)
+    assert resume(archive.tree, "records") == ("records-0002", None)
     archive.epoch(0, rows([2]), archive="records-0002")
     assert archive.seqs() == [1, 2]
 
@@ -191,32 +193,31 @@ def test_lease_events_share_orders(tmp_path: Path) -> None:
     """Files of both logs interleave; ends and the restart are orders of the whole log."""
     archive = Archive(tmp_path / "archive", "lease_events")
     parts = archive.write(rows([1, 1, 5], place="lseq")) + archive.write(rows([3, 9], place="lseq"))
-    settle(archive.root, "lease_events", "lease_events-0001", 0, parts)
+    settle(archive.tree, "lease_events", "lease_events-0001", 0, parts)
     assert sorted(archive.seqs()) == [1, 1, 3, 5, 9]
-    assert manifests.holes(archive.root, "lease_events") == []
+    assert manifests.holes(archive.tree, "lease_events") == []
     with pytest.raises(PipelineError, match="archived up to 9"):
         archive.epoch(1, rows([8], place="lseq"))
     told = '{"v":1,"log":"ab12","next":10}'
-    assert manifests.restart_offsets(archive.root, "lease_events") == told
+    assert manifests.restart_offsets(archive.tree, "lease_events") == told
 
 
 def test_one_process_at_a_time(archive: Archive) -> None:
     """The other is named; a lock file whose holder is gone blocks no run."""
     hold = (
-        "import sys; from pathlib import Path\n"
-        "from logqueue.pipeline.archive.manifests import Lock\n"
-        "with Lock(Path(sys.argv[1]), 'archive'): print('held', flush=True); sys.stdin.read()"
+        "import sys; from logqueue.pipeline.storage.opening import open_tree\n"
+        "with open_tree(sys.argv[1]).lock('archive'): print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", hold, str(archive.root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline() == b"held\n"
         with pytest.raises(PipelineError, match=f"process {other.pid} on .* is working on"):
-            manifests.Lock(archive.root, "archive").__enter__()
-        with manifests.Lock(archive.root, "compact"):
+            archive.tree.lock("archive").__enter__()
+        with archive.tree.lock("compact"):
             pass
         other.kill()
     assert (archive.root / "_lock-archive").read_text().startswith(f"process {other.pid} ")
-    with manifests.Lock(archive.root, "archive"):
+    with archive.tree.lock("archive"):
         assert f"process {os.getpid()} " in (archive.root / "_lock-archive").read_text()
 
 
@@ -224,10 +225,9 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     cases: list[tuple[Any, str]] = [
-        (lambda: manifests.begin(tmp_path / "full"), "not empty"),
+        (lambda: manifests.begin(open_tree(str(tmp_path / "full"))), "not empty"),
         (lambda: manifests.archive_files(str(tmp_path), "records"), "holds no archive"),
         (lambda: manifests.archive_files(str(tmp_path), "jobs"), "no table 'jobs'"),
-        (lambda: manifests.local_root("s3://bucket/a"), "not a directory"),
         (lambda: run_compact(str(tmp_path)), "holds no archive"),
     ]
     for call, message in cases:
@@ -235,7 +235,7 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
             call()
     archive = Archive(tmp_path / "archive")
     archive.epoch(0, rows([1]))
-    path = manifests.manifest_path(archive.root, "records-0001", 0)
+    path = archive.root / manifests.manifest_name("records-0001", 0)
     whole = path.read_bytes()
     for damaged in (whole[:-9], whole.replace(b'"v": 1', b'"v": 2')):
         path.write_bytes(damaged)
@@ -257,7 +257,7 @@ def test_compaction(archive: Archive) -> None:
     assert sorted(archive.seqs()) == [1, 2, 3, 5, 6, 7]
     assert len(manifests.archive_files(str(archive.root), "records")) == 3
     assert all(Path(path).exists() for path in before)
-    assert [hole.first for hole in manifests.holes(archive.root, "records")] == [4]
+    assert [hole.first for hole in manifests.holes(archive.tree, "records")] == [4]
     assert run_compact(str(archive.root))["tables"]["records"]["made"] == 0
     later = max(path.stat().st_mtime for path in archive.root.rglob("*")) + KEPT_S + 1
     told = run_compact(str(archive.root), now_s=lambda: later)
@@ -275,7 +275,7 @@ def test_compaction_in_parts(archive: Archive) -> None:
     odd = rows([7]).append_column("more", pa.array([1]))
     archive.epoch(6, odd)
     archive.epoch(7, rows([8], day=1))
-    size = manifests.live_entries(archive.root, "records")[0].bytes
+    size = manifests.live_entries(archive.tree, "records")[0].bytes
     told = run_compact(str(archive.root), target_bytes=round(size * 3.5))
     assert told["tables"]["records"]["merged"] == 6 and told["tables"]["records"]["made"] == 2
     assert sorted(archive.seqs()) == [*range(1, 9)]
@@ -288,7 +288,7 @@ def test_a_damaged_file_is_not_merged(archive: Archive) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(PipelineError, match="damaged: its manifest has another sha256"):
         run_compact(str(archive.root))
-    assert manifests.epochs(archive.root, "records-compact") == []
+    assert manifests.epochs(archive.tree, "records-compact") == []
 
 
 # -- delta ----------------------------------------------------------------------------------------
@@ -307,8 +307,8 @@ def test_a_delta_table_holds_what_the_manifests_say(archive: Archive) -> None:
     pytest.importorskip("deltalake")
     from deltalake import DeltaTable
 
-    assert sync(archive.root, "records") == 0
-    writer = ArchiveWriter(archive.root, "records", "records-0001", delta=True)
+    assert sync(archive.tree, "records") == 0
+    writer = ArchiveWriter(archive.tree, "records", "records-0001", delta=True)
     for epoch, (day, seqs) in enumerate([(0, [1, 2]), (0, [3]), (1, [4])]):
         for _ in range(2):
             part = writer.write(iter([rows(seqs, topic="a:b", day=day)]))
@@ -318,11 +318,89 @@ def test_a_delta_table_holds_what_the_manifests_say(archive: Archive) -> None:
     assert (table.version(), table.transaction_version("records-0001")) == (2, 2)
     archive.epoch(3, rows([5], topic="a:b", day=1))
     assert delta_seqs(archive.root) == [1, 2, 3, 4], "a crash between manifest and Delta"
-    assert sync(archive.root, "records") == 1
-    assert sync(archive.root, "records") == 0
+    assert sync(archive.tree, "records") == 1
+    assert sync(archive.tree, "records") == 0
     assert run_compact(str(archive.root))["tables"]["records"]["made"] == 1
     later = max(path.stat().st_mtime for path in archive.root.rglob("*")) + KEPT_S + 1
     assert run_compact(str(archive.root), now_s=lambda: later)["tables"]["records"]["deleted"] == 2
     assert delta_seqs(archive.root) == [1, 2, 3, 4, 5]
     stats = DeltaTable(str(archive.root / "records")).get_add_actions(flatten=True)
     assert sum(pa.table(stats).column("num_records").to_pylist()) == 5
+
+
+# -- places and versions --------------------------------------------------------------------------
+
+
+def test_an_archive_in_an_object_store(tmp_path: Path) -> None:
+    """The same layout, merged and cleaned up alike."""
+    tree = open_tree(f"memory://{tmp_path.name}-{os.getpid()}/archive")
+    manifests.begin(tree)
+    manifests.begin(tree)
+    for epoch, day in enumerate((0, 0, 1)):
+        part = ArchiveWriter(tree, "records", "records-0001").write(
+            iter([rows([epoch + 1], day=day)])
+        )
+        for _ in range(2):
+            settle(tree, "records", "records-0001", epoch, part.files)
+    assert resume(tree, "records")[0] == "records-0002", "there is no checkpoint to go on from"
+    assert run_compact(tree.url)["tables"]["records"]["merged"] == 2
+    files = manifests.archive_files(tree.url, "records")
+    assert all(file.startswith(f"{tree.url}/records/topic=orders/") for file in files)
+    found = [
+        pq.read_table(tree.source(entry.path)).column("seq").to_pylist()
+        for entry in manifests.live_entries(tree, "records")
+    ]
+    assert sorted(found) == [[1, 2], [3]]
+
+
+def test_a_manifest_names_only_files_that_are_there(archive: Archive) -> None:
+    """Executors may have written them to a disk of their own."""
+    written = archive.write(rows([1]), rows([2], topic="b", log_id="ab12-4"))
+    (archive.root / written[0].entry.path).unlink()
+    with pytest.raises(PipelineError, match="1 of 2 files that tasks have written are not in"):
+        settle(archive.tree, "records", "records-0001", 0, written)
+    assert manifests.epochs(archive.tree, "records-0001") == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"v": 2, "tables": {}}, "the layout has version 2, and this logqueue knows up to 1"),
+        ({"v": 1, "tables": {"records": 2}}, "table records has version 2"),
+        ({"v": 1, "tables": {"records": 1, "news": 1}}, "table news has version 1"),
+        ({"v": 1}, "does not say what the archive holds"),
+    ],
+)
+def test_an_archive_of_a_later_version_is_refused(
+    archive: Archive, schema: dict[str, Any], says: str
+) -> None:
+    (archive.root / "_schema.json").write_text(json.dumps(schema))
+    for call in (archive.seqs, lambda: manifests.begin(archive.tree)):
+        with pytest.raises(PipelineError, match=says):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("ftp://host/a", "not a place this command knows: use a directory, s3://"),
+        ("s3:/bucket/a", "not a place this command knows"),
+        ("s3:bucket", "is not a URL"),
+        ("s3://", "the bucket is missing"),
+        ("file://host/a", "names another host"),
+        ("hdfs://host/a", "reached by Spark alone"),
+        ("", "not a place for files"),
+    ],
+)
+def test_places_that_are_none(place: str, says: str, tmp_path: Path) -> None:
+    """Never a directory named `s3:`."""
+    before = os.listdir()
+    with pytest.raises(PipelineError, match=says):
+        open_tree(place)
+    assert os.listdir() == before
+
+
+def test_the_ways_to_write_a_directory(tmp_path: Path) -> None:
+    for text in (f"{tmp_path}/a:b", f"file:{tmp_path}/a:b", f"file://{tmp_path}/a:b"):
+        assert open_tree(text).url == f"{tmp_path}/a:b"
+    assert open_tree("a:b").url == os.path.abspath("a:b")

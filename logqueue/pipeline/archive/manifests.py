@@ -1,7 +1,7 @@
 """The layout of an archive, and the manifests that say which files count.
 
-Owns: paths below the root, what a manifest holds, its writing and reading, where each topic ends,
-the lock of a writer. Must not know: pyspark, how rows become files, Delta.
+Owns: names below the root, what a manifest holds, its writing and reading, where each topic ends.
+Must not know: pyspark, how rows become files, what kind of place the root is, Delta.
 
     <root>/_schema.json                              versions of the tables
     <root>/_manifest/<table>-<n>/<epoch>.json        one per micro-batch, 10 digits; n counts
@@ -9,29 +9,24 @@ the lock of a writer. Must not know: pyspark, how rows become files, Delta.
     <root>/_manifest/<table>-compact/<n>.json        files that supersede others
     <root>/_manifest/<table>.ends.json               where each topic ends; rebuilt from the
                                                      manifests when it does not fit them
-    <root>/_checkpoint/<table>-<n>/                  of Spark
+    <root>/_checkpoint/<table>-<n>/                  of Spark; in directories only
     <root>/<table>/topic=<t>/date=<yyyy-mm-dd>/<first>-<last>-<log_id>.parquet
 
 Tables are `records`, whose places are seqs, and `lease_events`, whose places are orders of the log.
 First and last are 20 digits; the date is that of the first record in UTC; the log_id tells a topic
 from one that had its name before. Only what a manifest names counts: a file without one is left
 over from a task that was tried again, and no reader here ever looks for it. Manifests are never
-changed. Roots are local or mounted directories.
+changed. Roots are directories or URLs of object stores (`storage.opening`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -39,6 +34,8 @@ import msgspec
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading.offsets import EventsOffset, Place, RecordsOffset
+from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.tree import FileTree
 
 Table = Literal["records", "lease_events"]
 TABLES: Final[tuple[Table, ...]] = ("records", "lease_events")
@@ -48,8 +45,9 @@ PLACE_COLUMNS: Final[Mapping[str, str]] = {"records": "seq", "lease_events": "ls
 VERSION: Final = 1
 TOPIC_CHARS_MAX: Final = 180
 """Longer names are cut in paths and get a digest: a directory's name has 255 bytes at most."""
-
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+://")
+SCHEMA_FILE: Final = "_schema.json"
+SCHEMA_VERSIONS: Final[Mapping[str, int]] = {"records": 1, "lease_events": 1}
+"""Of the columns of each table: raised when a reader of before would misread a file."""
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,22 +121,6 @@ _read_ends = msgspec.json.Decoder(_Ends).decode
 # -- paths ----------------------------------------------------------------------------------------
 
 
-def local_root(text: str) -> Path:
-    """The root of an archive as a path.
-
-    Raises:
-        PipelineError: It is a URL of something that is not a directory here.
-    """
-    text = text.removeprefix("file://") if text.startswith("file://") else text
-    if _SCHEME.match(text):
-        raise PipelineError(
-            f"{text} is not a directory: archives need a local or mounted one. For an object "
-            "store, archive to a directory and copy it there; files that are in a manifest never "
-            "change"
-        )
-    return Path(text).absolute()
-
-
 def require_table(table: str) -> Table:
     """A table's name.
 
@@ -171,15 +153,10 @@ def file_path(table: Table, topic: str, log_id: str, first: int, last: int, min_
     return f"{table}/{topic_folder(topic)}/date={date_of(min_ts)}/{name}"
 
 
-def archive_ids(root: Path, table: Table) -> list[str]:
+def archive_ids(root: FileTree, table: Table) -> list[str]:
     """The ids under which a table was archived, oldest first."""
-    found = {
-        path.name
-        for parent in ("_manifest", "_checkpoint")
-        for path in (root / parent).glob(f"{table}-[0-9]*")
-        if path.name.removeprefix(f"{table}-").isdigit() and path.is_dir()
-    }
-    return sorted(found)
+    found = {*root.folders("_manifest/"), *root.folders("_checkpoint/")}
+    return sorted(name for name in found if re.fullmatch(rf"{table}-[0-9]+", name))
 
 
 def compaction_id(table: Table) -> str:
@@ -187,60 +164,91 @@ def compaction_id(table: Table) -> str:
     return f"{table}-compact"
 
 
-def manifest_path(root: Path, archive: str, epoch: int) -> Path:
-    """The path of the manifest of an epoch."""
-    return root / "_manifest" / archive / f"{epoch:010d}.json"
+def manifest_name(archive: str, epoch: int) -> str:
+    """The name of the manifest of an epoch."""
+    return f"_manifest/{archive}/{epoch:010d}.json"
 
 
 # -- reading --------------------------------------------------------------------------------------
 
 
-def load(path: Path) -> Manifest:
-    """Read one manifest.
+def load(root: FileTree, archive: str, epoch: int) -> Manifest:
+    """Read the manifest of an epoch.
 
     Raises:
-        PipelineError: It is none, or one of a later version.
+        PipelineError: There is none, or it is one of a later version.
     """
+    name = manifest_name(archive, epoch)
     try:
-        manifest = _read_manifest(path.read_bytes())
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        content = root.read(name)
+        manifest = _read_manifest(content)
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PipelineError(
-            f"manifest {path} cannot be read: {error}; restore it from a backup"
+            f"manifest {root.path(name)} cannot be read: {error}; restore it from a backup"
         ) from error
     if manifest.v > VERSION:
-        raise PipelineError(f"manifest {path} is of a later version: use a newer logqueue")
+        raise PipelineError(
+            f"manifest {root.path(name)} is of a later version: use a newer logqueue"
+        )
     return manifest
 
 
-def epochs(root: Path, archive: str) -> list[int]:
+def is_settled(root: FileTree, archive: str, epoch: int) -> bool:
+    """Whether an epoch has a manifest."""
+    return root.info(manifest_name(archive, epoch)) is not None
+
+
+def epochs(root: FileTree, archive: str) -> list[int]:
     """The epochs that have a manifest, ascending."""
-    folder = root / "_manifest" / archive
-    return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
+    names = (file.name.rpartition("/")[2] for file in root.files(f"_manifest/{archive}/"))
+    return sorted(int(name[:-5]) for name in names if re.fullmatch(r"[0-9]+[.]json", name))
 
 
-def manifests(root: Path, table: Table) -> Iterator[Manifest]:
+def manifests(root: FileTree, table: Table) -> Iterator[Manifest]:
     """The manifests of all epochs of a table, oldest first; compactions come last.
 
     A compaction that ends in between is seen whole or not at all.
     """
     for archive in [*archive_ids(root, table), compaction_id(table)]:
         for epoch in epochs(root, archive):
-            yield load(manifest_path(root, archive, epoch))
+            yield load(root, archive, epoch)
 
 
-def require_archive(root: Path) -> None:
-    """Refuse a directory that holds no archive.
+def require_archive(root: FileTree) -> None:
+    """Refuse a place that holds no archive, or one that this version would misread.
 
     Raises:
-        PipelineError: It holds none.
+        PipelineError: It holds none, or was written by a later version.
     """
-    if not (root / "_schema.json").is_file():
+    try:
+        content = root.read(SCHEMA_FILE)
+    except FileNotFoundError:
         raise PipelineError(
-            f"{root} holds no archive: make one with logqueue pipeline archive --to {root}"
-        )
+            f"{root.url} holds no archive: make one with logqueue pipeline archive --to {root.url}"
+        ) from None
+    _require_schema(root, content)
 
 
-def live_entries(root: Path, table: Table) -> list[FileEntry]:
+def _require_schema(root: FileTree, content: bytes) -> None:
+    name = root.path(SCHEMA_FILE)
+    try:
+        schema: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
+        found = {"the layout": (int(schema["v"]), VERSION)}
+        for table, version in dict(schema["tables"]).items():
+            found[f"table {table}"] = (int(version), SCHEMA_VERSIONS.get(table, 0))
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
+        raise PipelineError(
+            f"{name} does not say what the archive holds ({error}): restore it from a backup"
+        ) from error
+    for what, (version, known) in found.items():
+        if version > known:
+            raise PipelineError(
+                f"{name}: {what} has version {version}, and this logqueue knows up to {known}: use "
+                "a newer logqueue"
+            )
+
+
+def live_entries(root: FileTree, table: Table) -> list[FileEntry]:
     """The files that count, in the order in which they were archived."""
     require_archive(root)
     found: dict[str, FileEntry] = {}
@@ -255,22 +263,22 @@ def archive_files(root: str, table: str) -> list[str]:
     """The Parquet files of a table, from its manifests: what any reader of Parquet may read.
 
     Args:
-        root: Of the archive.
+        root: Of the archive; URLs come back for the URL of an object store.
         table: `records` or `lease_events`.
 
     Raises:
         PipelineError: There is no such archive or table, or a manifest is damaged.
     """
-    place = local_root(root)
-    return [str(place / entry.path) for entry in live_entries(place, require_table(table))]
+    tree = open_tree(root)
+    return [tree.path(entry.path) for entry in live_entries(tree, require_table(table))]
 
 
-def holes(root: Path, table: Table) -> list[Hole]:
+def holes(root: FileTree, table: Table) -> list[Hole]:
     """All ranges of seqs without a record, by topic and seq."""
     return sorted(hole for manifest in manifests(root, table) for hole in manifest.holes)
 
 
-def ends(root: Path, table: Table, before: tuple[str, int] | None = None) -> Ends:
+def ends(root: FileTree, table: Table, before: tuple[str, int] | None = None) -> Ends:
     """Where each topic ends.
 
     Args:
@@ -286,7 +294,7 @@ def ends(root: Path, table: Table, before: tuple[str, int] | None = None) -> End
         for epoch in epochs(root, archive):
             if before is not None and (archive, epoch) >= before:
                 return found
-            advance(found, load(manifest_path(root, archive, epoch)).files)
+            advance(found, load(root, archive, epoch).files)
     return found
 
 
@@ -297,7 +305,7 @@ def advance(known: Ends, files: Iterable[FileEntry]) -> None:
         known[key] = max(known.pop(key, 0), entry.last)
 
 
-def restart_offsets(root: Path, table: Table) -> str | None:
+def restart_offsets(root: FileTree, table: Table) -> str | None:
     """Where a stream without a checkpoint continues, as its offset; None when nothing is archived.
 
     Topics that have no rows in the archive begin at their earliest. Of `lease_events` all topics
@@ -327,131 +335,47 @@ def encode(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
-def create(root: Path, manifest: Manifest) -> bool:
-    """Write a manifest unless there is one; false when there was.
+def create(root: FileTree, manifest: Manifest) -> bool:
+    """Write a manifest unless there is another one; false when there is.
 
-    It is written completely or not at all, and is on disk when this returns.
+    It is written completely or not at all, and is durable when this returns.
     """
-    path = manifest_path(root, manifest.archive, manifest.epoch)
-    make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    write_synced(temporary, encode(manifest))
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    sync_folder(path.parent)
-    return True
+    return root.create(manifest_name(manifest.archive, manifest.epoch), encode(manifest))
 
 
-def note_ends(root: Path, table: Table, archive: str, epoch: int, known: Ends) -> None:
+def note_ends(root: FileTree, table: Table, archive: str, epoch: int, known: Ends) -> None:
     """Keep where topics end as of an epoch, for the next one."""
     noted = _Ends(
         archive, epoch, [(topic, log_id, last) for (topic, log_id), last in known.items()]
     )
-    path = root / "_manifest" / f"{table}.ends.json"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(msgspec.json.encode(noted))
-    temporary.replace(path)
+    root.replace(_ends_name(table), msgspec.json.encode(noted))
 
 
-def _noted_ends(root: Path, table: Table) -> _Ends | None:
+def _ends_name(table: Table) -> str:
+    return f"_manifest/{table}.ends.json"
+
+
+def _noted_ends(root: FileTree, table: Table) -> _Ends | None:
     try:
-        return _read_ends((root / "_manifest" / f"{table}.ends.json").read_bytes())
+        return _read_ends(root.read(_ends_name(table)))
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
-def begin(root: Path) -> None:
-    """Make an archive's directory unless it is one.
+def begin(root: FileTree) -> None:
+    """Make an archive unless there is one.
 
     Raises:
-        PipelineError: It holds something else, or cannot be made.
+        PipelineError: There is something else, or one of a later version, or it cannot be made.
     """
-    path = root / "_schema.json"
     try:
-        if path.exists():
-            return
-        if root.exists() and any(not child.name.startswith("_lock") for child in root.iterdir()):
-            raise PipelineError(
-                f"{root} is not an archive, and not empty: give a new directory to archive to"
-            )
-        make_folder(root)
-        temporary = root / f"._schema.json.{os.getpid()}.tmp"
-        write_synced(temporary, b'{"v":1,"tables":{"records":1,"lease_events":1}}\n')
-        temporary.replace(path)
-        sync_folder(root)
-    except OSError as error:
-        raise PipelineError(f"an archive cannot be made in {root}: {error.strerror}") from error
-
-
-def make_folder(folder: Path) -> None:
-    """Make a directory and those above it, on the disk when this returns."""
-    if folder.is_dir():
+        _require_schema(root, root.read(SCHEMA_FILE))
         return
-    make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a file, on the disk when this returns."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Put a directory's names onto the disk."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-class Lock:
-    """That only one process does a kind of work on an archive. Use it as a context manager.
-
-    The system releases it when its holder ends, however it ends: a lock file left over
-    blocks no other process.
-    """
-
-    def __init__(self, root: Path, work: Literal["archive", "compact"]) -> None:
-        self._path = root / f"_lock-{work}"
-        self._work = work
-        self._number: int | None = None
-
-    def __enter__(self) -> Self:
-        """Take it.
-
-        Raises:
-            PipelineError: Another process holds it; the message names that.
-        """
-        make_folder(self._path.parent)
-        number = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.read(number, 1000).decode("utf-8", "replace").strip() or "another process"
-            os.close(number)
-            raise PipelineError(
-                f"{holder} is working on {self._path.parent} ({self._work}): wait for it, or end it"
-            ) from error
-        os.ftruncate(number, 0)
-        os.write(number, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-        self._number = number
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._number is not None:
-            os.close(self._number)
-            self._number = None
+    except FileNotFoundError:
+        pass
+    if next(root.files(), None) is not None:
+        raise PipelineError(
+            f"{root.url} is not an archive, and not empty: give a new directory to archive to"
+        )
+    content = msgspec.json.encode({"v": VERSION, "tables": SCHEMA_VERSIONS}) + b"\n"
+    root.create(SCHEMA_FILE, content)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from logqueue.pipeline.archive import manifests as kept
 from logqueue.pipeline.audit.findings import Finding, Rule
 from logqueue.pipeline.progress import Note
+from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.tree import FileTree
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
 
@@ -34,7 +35,7 @@ def findings(root: str, covers: Callable[[str], bool], note: Note) -> Iterator[F
         covers: Whether a topic is part of the audit.
         note: Called with the progress.
     """
-    place = kept.local_root(root)
+    place = open_tree(root)
     for table in kept.TABLES:
         entries = [e for e in kept.live_entries(place, table) if covers(e.topic)]
         for count, entry in enumerate(entries):
@@ -57,27 +58,27 @@ def findings(root: str, covers: Callable[[str], bool], note: Note) -> Iterator[F
 def holes(root: str) -> dict[str, Ranges]:
     """Seqs that an archive says it has no record of, by log_id."""
     found: dict[str, Ranges] = {}
-    for hole in kept.holes(kept.local_root(root), "records"):
+    for hole in kept.holes(open_tree(root), "records"):
         ranges = found.setdefault(hole.log_id, [])
         seq_ranges.add(ranges, hole.first, hole.last)
     return found
 
 
-def _difference(root: Path, entry: kept.FileEntry, column: str) -> str | None:
+def _difference(root: FileTree, entry: kept.FileEntry, column: str) -> str | None:
     """In what a file is not what its manifest says; None when it is."""
     import pyarrow.parquet as pq
     from pyarrow import ArrowException
 
-    path = root / entry.path
     digest = hashlib.sha256()
     size = 0
     try:
-        with path.open("rb") as file:
+        source = root.source(entry.path)
+        with open(source, "rb") if isinstance(source, str) else source as file:
             while part := file.read(_READ_BYTES):
                 digest.update(part)
                 size += len(part)
     except OSError as error:
-        return f"the file cannot be read: {error.strerror}"
+        return f"the file cannot be read: {error.strerror or 'it is missing'}"
     if size != entry.bytes or digest.hexdigest() != entry.sha256:
         return (
             f"the file has {size} bytes with another checksum than the manifest's {entry.bytes}"
@@ -85,7 +86,7 @@ def _difference(root: Path, entry: kept.FileEntry, column: str) -> str | None:
             else "the file has another checksum than its manifest says"
         )
     try:
-        file_rows = pq.ParquetFile(path)
+        file_rows = pq.ParquetFile(root.source(entry.path))
         found = file_rows.metadata.num_rows
         places = file_rows.read([column]).column(column)
     except (ArrowException, OSError, KeyError) as error:
@@ -97,8 +98,8 @@ def _difference(root: Path, entry: kept.FileEntry, column: str) -> str | None:
     return None
 
 
-def _joints(root: Path, entries: list[kept.FileEntry]) -> Iterator[Finding]:
-    known = holes(str(root))
+def _joints(root: FileTree, entries: list[kept.FileEntry]) -> Iterator[Finding]:
+    known = holes(root.url)
     by_log: dict[tuple[str, str], list[kept.FileEntry]] = {}
     for entry in entries:
         by_log.setdefault((entry.topic, entry.log_id), []).append(entry)

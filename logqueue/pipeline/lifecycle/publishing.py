@@ -38,7 +38,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.storage.directory_tree import SHARED, make_directory, sync_directory
+from logqueue.pipeline.storage.checking import require_files, unwritable
+from logqueue.pipeline.storage.directory_tree import make_directory, sync_directory
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
@@ -228,7 +229,7 @@ class Staging:
                 fill(draft)
                 size = os.stat(draft).st_size
             except OSError as error:
-                raise _unwritable(self.tree.path(path), error) from error
+                raise unwritable(self.tree.path(path), error) from error
             self.tree.add(draft, path)
         return TableFile(path=path, name=name, rows=rows, bytes=size)
 
@@ -249,15 +250,6 @@ class Staging:
         """The name of a file below its version; no other version has a file of that name, so a
         reader that has listed the files of one version never opens those of another."""
         return f"{table}/date={day.isoformat()}/{part}-{self.run}.parquet"
-
-
-def _unwritable(path: str, error: OSError) -> PipelineError:
-    import socket
-
-    reason = error.strerror or error
-    return PipelineError(
-        f"{path} cannot be written on {socket.gethostname()} ({reason}): give {SHARED}"
-    )
 
 
 # -- publishing: on the driver --------------------------------------------------------------------
@@ -298,7 +290,7 @@ class Target:
                 run has published meanwhile. Readers see the version before then.
         """
         staged, kept = [*files], [*keep]
-        _require_whole(self.tree, [*staged, *kept])
+        require_files(self.tree, [*staged, *kept])
         version = Published(
             version=1 if self.before is None else self.before.version + 1,
             run=self.staging.run,
@@ -351,37 +343,6 @@ def opened_target(to: str | FileTree, work: str = "lifecycle") -> Iterator[Targe
         target.clean_up()
 
 
-def _require_whole(tree: FileTree, files: Sequence[TableFile]) -> None:
-    """Look at every file before it counts.
-
-    Raises:
-        PipelineError: One is missing or has another size.
-    """
-    if tree.directory is None and len(files) > 1:
-        found = {info.name: info.bytes for info in tree.files(_common_folder(files))}
-    else:
-        infos = (tree.info(file.path) for file in files)
-        found = {info.name: info.bytes for info in infos if info is not None}
-    missing = [file.path for file in files if file.path not in found]
-    if missing:
-        raise PipelineError(
-            f"{len(missing)} of {len(files)} files that tasks have written are not in {tree.url} "
-            f"on the machine of the driver, so nothing was published; the first is {missing[0]}. "
-            f"Executors write to disks of their own: give {SHARED}"
-        )
-    for file in files:
-        if found[file.path] != file.bytes:
-            raise PipelineError(
-                f"{tree.path(file.path)} has {found[file.path]} bytes and was written with "
-                f"{file.bytes}, so nothing was published: is {tree.url} full, or another "
-                "directory on other machines?"
-            )
-
-
-def _common_folder(files: Sequence[TableFile]) -> str:
-    return f"{os.path.commonpath([os.path.dirname(file.path) for file in files])}/"
-
-
 def _placed(
     directory: str, version: Published, staged: Sequence[TableFile], kept: Sequence[TableFile]
 ) -> list[TableFile]:
@@ -402,7 +363,7 @@ def _placed(
         for folder, _, _ in os.walk(root):
             sync_directory(folder)
     except OSError as error:
-        raise _unwritable(root, error) from error
+        raise unwritable(root, error) from error
     return placed
 
 

@@ -98,6 +98,11 @@ class BucketTree:
                 if not found.key.rpartition("/")[2].startswith("_lock"):
                     yield FileInfo(found.key, found.bytes, found.modified_ms)
 
+    def folders(self, prefix: str = "") -> list[str]:
+        """See FileTree."""
+        rests = (file.name[len(prefix) :] for file in self.files(prefix))
+        return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
+
     def create(self, name: str, data: bytes) -> bool:
         """See FileTree."""
         with _reported():

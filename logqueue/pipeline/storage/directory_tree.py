@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import Self
 
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.storage.checking import unwritable
 from logqueue.pipeline.storage.tree import FileInfo
-
-SHARED = "a directory that the driver and all executors share, or the URL of an object store"
 
 
 class DirectoryTree:
@@ -73,17 +72,23 @@ class DirectoryTree:
 
     def files(self, prefix: str = "") -> Iterator[FileInfo]:
         """See FileTree."""
-        found = []
         for folder, _, names in os.walk(self.path(prefix)):
             for name in names:
                 path = os.path.join(folder, name)
-                if name.startswith((".", "_lock")) or os.path.islink(path):
+                if name.startswith("_lock") or os.path.islink(path):
                     continue
                 with suppress(FileNotFoundError):
                     state = os.stat(path)
                     below = os.path.relpath(path, self._root).replace(os.sep, "/")
-                    found.append(FileInfo(below, state.st_size, state.st_mtime_ns // 1_000_000))
-        yield from sorted(found)
+                    yield FileInfo(below, state.st_size, state.st_mtime_ns // 1_000_000)
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """See FileTree."""
+        try:
+            with os.scandir(self.path(prefix)) as found:
+                return sorted(entry.name for entry in found if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def create(self, name: str, data: bytes) -> bool:
         """See FileTree."""
@@ -158,10 +163,7 @@ class DirectoryTree:
         try:
             yield
         except OSError as error:
-            raise PipelineError(
-                f"{path} cannot be written on {socket.gethostname()} ({error.strerror}): give "
-                f"{SHARED}"
-            ) from error
+            raise unwritable(path, error) from error
 
 
 class DirectoryTreeLock:

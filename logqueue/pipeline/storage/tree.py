@@ -63,8 +63,12 @@ class FileTree(Protocol):
         ...
 
     def files(self, prefix: str = "") -> Iterator[FileInfo]:
-        """All files whose names begin with a prefix, by name; the prefix is empty or ends in `/`.
-        Locks and files that are being written are not among them."""
+        """All files whose names begin with a prefix, empty or ending in `/`, in any order. Files
+        that are being written are among them, under names with a dot before; locks are not."""
+        ...
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """The names between a prefix, empty or ending in `/`, and the next `/`, in order."""
         ...
 
     def create(self, name: str, data: bytes) -> bool:

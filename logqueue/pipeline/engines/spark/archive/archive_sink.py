@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -28,6 +26,9 @@ from logqueue.errors import quoted
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.archive.manifests import PLACE_COLUMNS, FileEntry, Hole, Manifest, Table
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.storage.checking import require_files, unwritable
+from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -104,14 +105,14 @@ def archive_writer(
     for name in (*_NEEDED, PLACE_COLUMNS[table]):
         if name not in columns:
             raise PipelineError(f"column {name} is missing: table {table} needs it")
-    root = manifests.local_root(given["path"])
+    root = open_tree(given["path"])
     return ArchiveWriter(root, table, archive, given.get("delta", "false").lower() == "true")
 
 
 class ArchiveWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of one query into one table."""
 
-    def __init__(self, root: Path, table: Table, archive: str, delta: bool = False) -> None:
+    def __init__(self, root: FileTree, table: Table, archive: str, delta: bool = False) -> None:
         self._root = root
         self._table: Table = table
         self._archive = archive
@@ -157,7 +158,9 @@ class _Gathered:
     bytes: int = 0
 
 
-def _files(root: Path, table: Table, batches: Iterable[pa.RecordBatch]) -> Iterator[FileWritten]:
+def _files(
+    root: FileTree, table: Table, batches: Iterable[pa.RecordBatch]
+) -> Iterator[FileWritten]:
     """Write the rows of a partition, a file for each topic, or more when there are very many."""
     gathered: dict[tuple[str, str], _Gathered] = {}
     for batch in batches:
@@ -185,7 +188,7 @@ def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.Recor
         yield (topic, log_id), rows
 
 
-def write_rows(root: Path, table: Table, rows: pa.Table, suffix: str = "") -> FileWritten:
+def write_rows(root: FileTree, table: Table, rows: pa.Table, suffix: str = "") -> FileWritten:
     """Write one file of rows of one topic, in the order of their places, and put it in its place.
 
     Args:
@@ -237,52 +240,56 @@ def _runs(places: pa.ChunkedArray, table: Table, rows: pa.Table) -> tuple[tuple[
     )
 
 
-def _put(root: Path, path: str, rows: pa.Table) -> tuple[str, int, str]:
-    """Write a file beside its place and rename it; returns its path, bytes and sha256.
+def _put(root: FileTree, name: str, rows: pa.Table) -> tuple[str, int, str]:
+    """Write a file beside its place and put it there; returns its name, bytes and sha256.
 
     A file that is there already is never written over, as a manifest may name it: when it differs
     (it was written by another version, say), this one gets a name of its own.
     """
-    target = root / path
-    manifests.make_folder(target.parent)
-    temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        pq.write_table(
-            rows,
-            temporary,
-            compression="zstd",
-            row_group_size=ROW_GROUP_ROWS,
-            coerce_timestamps="us",
-        )
-        digest = sha256_of(temporary)
-        size = temporary.stat().st_size
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        if target.exists() and sha256_of(target) != digest:
-            path = path.removesuffix(".parquet") + f"-{digest[:12]}.parquet"
-            target = root / path
+    with root.scratch(name) as draft:
+        try:
+            pq.write_table(
+                rows,
+                draft,
+                compression="zstd",
+                row_group_size=ROW_GROUP_ROWS,
+                coerce_timestamps="us",
+            )
+        except OSError as error:
+            raise unwritable(root.path(name), error) from error
+        digest = sha256_of(draft)
+        size = os.stat(draft).st_size
+        if root.info(name) is not None and digest_of(root, name) != digest:
+            name = name.removesuffix(".parquet") + f"-{digest[:12]}.parquet"
         # The time of an equal file left over is renewed, so that it is not deleted now.
-        temporary.replace(target)
-        manifests.sync_folder(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path, size, digest
+        root.add(draft, name)
+    return name, size, digest
 
 
-def sha256_of(path: Path) -> str:
-    """The digest of a file, in hex."""
+def sha256_of(path: str) -> str:
+    """The digest of a file of this machine, in hex."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         while part := file.read(DIGEST_PART_BYTES):
             digest.update(part)
     return digest.hexdigest()
+
+
+def digest_of(root: FileTree, name: str) -> str | None:
+    """The digest of a file, in hex; None when it is not there."""
+    if root.directory is not None:
+        return sha256_of(root.path(name)) if root.info(name) is not None else None
+    try:
+        return hashlib.sha256(root.read(name)).hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 # -- on the driver --------------------------------------------------------------------------------
 
 
 def settle(
-    root: Path, table: Table, archive: str, epoch: int, written: Iterable[FileWritten]
+    root: FileTree, table: Table, archive: str, epoch: int, written: Iterable[FileWritten]
 ) -> Manifest:
     """Write the manifest of an epoch, or find that it is written already.
 
@@ -292,20 +299,20 @@ def settle(
     """
     files = sorted(written, key=lambda file: (file.entry.topic, file.entry.log_id, file.runs))
     entries = [file.entry for file in files]
-    path = manifests.manifest_path(root, archive, epoch)
-    if path.exists():
-        return _repeated(root, manifests.load(path), entries)
-    if epoch and not manifests.manifest_path(root, archive, epoch - 1).exists():
+    if manifests.is_settled(root, archive, epoch):
+        return _repeated(root, manifests.load(root, archive, epoch), entries)
+    if epoch and not manifests.is_settled(root, archive, epoch - 1):
         raise PipelineError(
             f"epoch {epoch} of archive {archive} does not follow: epoch {epoch - 1} has no "
-            f"manifest. Is {root} the directory that this checkpoint belongs to? If so restore its "
+            f"manifest. Is {root.url} the place that this checkpoint belongs to? If so restore its "
             "manifests; or delete the checkpoint, and the archive continues after what it holds"
         )
+    require_files(root, entries)
     known = manifests.ends(root, table, (archive, epoch))
     found = [*_holes(files, known, table)]
     manifest = Manifest(table=table, archive=archive, epoch=epoch, files=entries, holes=found)
     if not manifests.create(root, manifest):
-        return _repeated(root, manifests.load(path), entries)
+        return _repeated(root, manifests.load(root, archive, epoch), entries)
     manifests.advance(known, entries)
     manifests.note_ends(root, table, archive, epoch, known)
     return manifest
@@ -345,7 +352,7 @@ def _behind(topic: str, first: int, end: int) -> PipelineError:
     )
 
 
-def _repeated(root: Path, manifest: Manifest, entries: list[FileEntry]) -> Manifest:
+def _repeated(root: FileTree, manifest: Manifest, entries: list[FileEntry]) -> Manifest:
     """Hold a repeat against the manifest: the same files, or the same rows in others."""
     if manifest.files == entries or _same_rows(root, manifest.files, entries):
         return manifest
@@ -356,7 +363,7 @@ def _repeated(root: Path, manifest: Manifest, entries: list[FileEntry]) -> Manif
     )
 
 
-def _same_rows(root: Path, known: list[FileEntry], entries: list[FileEntry]) -> bool:
+def _same_rows(root: FileTree, known: list[FileEntry], entries: list[FileEntry]) -> bool:
     """Whether two lists of files hold the same rows, topic by topic."""
     before, after = _grouped(known), _grouped(entries)
     if before.keys() != after.keys():
@@ -371,7 +378,7 @@ def _grouped(entries: list[FileEntry]) -> dict[tuple[str, str], list[FileEntry]]
     return found
 
 
-def _rows(root: Path, entries: list[FileEntry]) -> Any:
-    tables = [pq.read_table(root / entry.path, partitioning=None) for entry in entries]
+def _rows(root: FileTree, entries: list[FileEntry]) -> Any:
+    tables = [pq.read_table(root.source(entry.path), partitioning=None) for entry in entries]
     place = "seq" if "seq" in tables[0].column_names else "lseq"
     return pa.concat_tables(tables, promote_options="default").sort_by(place).combine_chunks()

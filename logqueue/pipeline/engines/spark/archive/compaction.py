@@ -9,8 +9,7 @@ old ones or the new ones. The old files stay for a day, for readers that began b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,9 +17,11 @@ import pyarrow.parquet as pq
 
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.archive.manifests import TABLES, FileEntry, Manifest, Table
-from logqueue.pipeline.engines.spark.archive.archive_sink import sha256_of, write_rows
+from logqueue.pipeline.engines.spark.archive.archive_sink import digest_of, write_rows
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.tree import FileTree
 
 TARGET_BYTES: Final = 64 << 20
 """Files of half this size and more are left as they are."""
@@ -53,14 +54,14 @@ def run_compact(
         PipelineError: There is no archive, another compaction runs, or a file is not what its
             manifest says.
     """
-    place = manifests.local_root(root)
+    place = open_tree(root)
     manifests.require_archive(place)
     tables: dict[str, dict[str, int]] = {}
-    with manifests.Lock(place, "compact"):
+    with place.lock("compact"):
         for done, table in enumerate(TABLES):
             note(f"compacting {table}", done / len(TABLES))
             merged, made = _merge(place, table, target_bytes)
-            if (place / table / "_delta_log").is_dir():
+            if next(place.files(f"{table}/_delta_log/"), None) is not None:
                 from logqueue.pipeline.engines.spark.archive.delta import sync
 
                 sync(place, table)
@@ -72,17 +73,17 @@ def run_compact(
                 "bytes_deleted": freed,
             }
         note("compacted", 1.0)
-    return {"job": "compact", "archive": str(place), "tables": tables}
+    return {"job": "compact", "archive": place.url, "tables": tables}
 
 
-def _merge(root: Path, table: Table, target: int) -> tuple[int, int]:
+def _merge(root: FileTree, table: Table, target: int) -> tuple[int, int]:
     """Merge what can be merged, as one manifest; returns how many files went and came."""
     archive = manifests.compaction_id(table)
     number = (manifests.epochs(root, archive) or [-1])[-1] + 1
     made: list[FileEntry] = []
     gone: list[str] = []
     for group in _groups(root, table, target):
-        tables = [pq.read_table(root / entry.path, partitioning=None) for entry in group]
+        tables = [pq.read_table(root.source(entry.path), partitioning=None) for entry in group]
         rows = pa.concat_tables(tables)
         made.append(write_rows(root, table, rows, f"-c{number}").entry)
         gone += [entry.path for entry in group]
@@ -92,12 +93,12 @@ def _merge(root: Path, table: Table, target: int) -> tuple[int, int]:
         )
         if not manifests.create(root, manifest):
             raise PipelineError(
-                f"another compaction of {root} has ended just now: nothing was changed"
+                f"another compaction of {root.url} has ended just now: nothing was changed"
             )
     return len(gone), len(made)
 
 
-def _groups(root: Path, table: Table, target: int) -> Iterator[list[FileEntry]]:
+def _groups(root: FileTree, table: Table, target: int) -> Iterator[list[FileEntry]]:
     """Neighbouring small files of one topic and day that go into one."""
     entries = manifests.live_entries(root, table)
     latest = max((_day(entry) for entry in entries), default="")
@@ -109,8 +110,8 @@ def _groups(root: Path, table: Table, target: int) -> Iterator[list[FileEntry]]:
         group: list[FileEntry] = []
         shape: Any = None
         for entry in small:
-            _require_whole(root / entry.path, entry)
-            schema = pq.read_schema(root / entry.path)
+            _require_whole(root, entry)
+            schema = pq.read_schema(root.source(entry.path))
             is_full = sum(known.bytes for known in group) + entry.bytes > target
             if group and (is_full or not schema.equals(shape)):
                 if len(group) > 1:
@@ -127,47 +128,39 @@ def _day(entry: FileEntry) -> str:
     return entry.path.split("/")[-2]
 
 
-def _require_whole(path: Path, entry: FileEntry) -> None:
+def _require_whole(root: FileTree, entry: FileEntry) -> None:
     """Refuse a file that is not the one its manifest names.
 
     Raises:
         PipelineError: It is missing or damaged.
     """
-    if not path.exists() or sha256_of(path) != entry.sha256:
+    digest = digest_of(root, entry.path)
+    if digest != entry.sha256:
         raise PipelineError(
-            f"{path} is {'damaged' if path.exists() else 'missing'}: its manifest has another "
-            "sha256. Nothing was merged; restore the file from a backup"
+            f"{root.path(entry.path)} is {'damaged' if digest else 'missing'}: its manifest has "
+            "another sha256. Nothing was merged; restore the file from a backup"
         )
 
 
-def _collect(root: Path, table: Table, before_s: float) -> tuple[int, int]:
+def _collect(root: FileTree, table: Table, before_s: float) -> tuple[int, int]:
     """Delete files that no reader needs; returns how many, and their bytes.
 
     Those are files in no manifest, and files that were superseded, that long ago each.
     """
     named: set[str] = set()
-    superseded: dict[str, float] = {}
+    superseded: dict[str, int] = {}
     for manifest in manifests.manifests(root, table):
         named.update(entry.path for entry in manifest.files)
-        path = manifests.manifest_path(root, manifest.archive, manifest.epoch)
-        superseded.update(dict.fromkeys(manifest.supersedes, path.stat().st_mtime))
-    deleted = freed = 0
-    for path in [*_data_files(root / table)]:
-        name = path.relative_to(root).as_posix()
-        if name in named and name not in superseded:
-            continue
-        state = path.stat()
-        if max(state.st_mtime, superseded.get(name, 0)) < before_s:
-            path.unlink()
-            deleted += 1
-            freed += state.st_size
-    return deleted, freed
-
-
-def _data_files(folder: Path) -> Sequence[Path]:
-    """All Parquet files below, temporary ones too, but nothing of Delta's."""
-    return [
-        path
-        for path in folder.glob("topic=*/date=*/*")
-        if path.name.endswith((".parquet", ".tmp")) and path.is_file()
+        if manifest.supersedes:
+            written = root.info(manifests.manifest_name(manifest.archive, manifest.epoch))
+            at = written.modified_ms if written is not None else 0
+            superseded.update(dict.fromkeys(manifest.supersedes, at))
+    gone = [
+        file
+        for file in root.files(f"{table}/")
+        if file.name.startswith(f"{table}/topic=")
+        and (file.name not in named or file.name in superseded)
+        and max(file.modified_ms, superseded.get(file.name, 0)) < before_s * 1000
     ]
+    root.remove(file.name for file in gone)
+    return len(gone), sum(file.bytes for file in gone)

@@ -14,12 +14,12 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.archive.manifests import PLACE_COLUMNS, FileEntry, Table
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.storage.tree import FileTree
 
 INSTALL: Final = "a Delta table needs another package: pip install 'logqueue[delta]'"
 
@@ -34,7 +34,7 @@ def require_deltalake() -> None:
         raise PipelineError(INSTALL)
 
 
-def sync(root: Path, table: Table) -> int:
+def sync(root: FileTree, table: Table) -> int:
     """Bring the Delta table up to what the manifests say; returns how many commits that took.
 
     Call it as often as you like: what is in it is in it once.
@@ -46,7 +46,7 @@ def sync(root: Path, table: Table) -> int:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    place = str(root / table)
+    place = root.path(table)
     try:
         if not DeltaTable.is_deltatable(place):
             return _begin(root, table, place)
@@ -58,7 +58,7 @@ def sync(root: Path, table: Table) -> int:
         ) from error
 
 
-def _begin(root: Path, table: Table, place: str) -> int:
+def _begin(root: FileTree, table: Table, place: str) -> int:
     from deltalake.transaction import create_table_with_add_actions
 
     entries = manifests.live_entries(root, table)
@@ -75,7 +75,7 @@ def _begin(root: Path, table: Table, place: str) -> int:
     return 1
 
 
-def _go_on(root: Path, table: Table, delta: Any) -> int:
+def _go_on(root: FileTree, table: Table, delta: Any) -> int:
     compacted = manifests.compaction_id(table)
     latest = _latest(root, table)
     if latest.get(compacted, -1) > _version(delta, compacted):
@@ -88,7 +88,7 @@ def _go_on(root: Path, table: Table, delta: Any) -> int:
         known = _version(delta, archive)
         for epoch in manifests.epochs(root, archive):
             if epoch > known:
-                manifest = manifests.load(manifests.manifest_path(root, archive, epoch))
+                manifest = manifests.load(root, archive, epoch)
                 _commit(root, table, delta, manifest.files, "append", {archive: epoch})
                 commits += 1
     return commits
@@ -99,7 +99,7 @@ def _version(delta: Any, archive: str) -> int:
     return -1 if version is None else version
 
 
-def _latest(root: Path, table: Table) -> dict[str, int]:
+def _latest(root: FileTree, table: Table) -> dict[str, int]:
     """The last epoch of each archive id, compactions counted in."""
     ids = [*manifests.archive_ids(root, table), manifests.compaction_id(table)]
     found = {archive: manifests.epochs(root, archive) for archive in ids}
@@ -107,7 +107,7 @@ def _latest(root: Path, table: Table) -> dict[str, int]:
 
 
 def _commit(
-    root: Path,
+    root: FileTree,
     table: Table,
     delta: Any,
     entries: Sequence[FileEntry],
@@ -130,15 +130,15 @@ def _properties(versions: dict[str, int]) -> Any:
     return CommitProperties(app_transactions=transactions)
 
 
-def _schema(root: Path, entries: Sequence[FileEntry]) -> Any:
+def _schema(root: FileTree, entries: Sequence[FileEntry]) -> Any:
     import pyarrow.parquet as pq
     from deltalake import Schema
 
-    schema = pq.read_schema(root / entries[-1].path)
+    schema = pq.read_schema(root.source(entries[-1].path))
     return Schema.from_arrow(schema.remove_metadata())
 
 
-def _actions(root: Path, table: Table, entries: Sequence[FileEntry]) -> list[Any]:
+def _actions(root: FileTree, table: Table, entries: Sequence[FileEntry]) -> list[Any]:
     from deltalake.transaction import AddAction
 
     place = PLACE_COLUMNS[table]

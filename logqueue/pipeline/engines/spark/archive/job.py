@@ -8,16 +8,19 @@ Lease events are archived first, so that every record that an event refers to is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.archive.manifests import FileEntry, Table
+from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.errors import PipelineError, as_pipeline_error
 from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +59,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
 tidied, and a file is a function of its range alone."""
 
 VARIANT_COLUMN: Final = "data_variant"
+VARIANT_MARK: Final = "_variant"
 EVENTS_OPTION: Final[Mapping[str, str]] = {"records": "data", "lease_events": "leases"}
 POLL_S: Final = 1
 
@@ -74,25 +78,17 @@ def read_archive(spark: SparkSession, root: str, table: str) -> DataFrame:
     Raises:
         PipelineError: There is no such archive or table, or a manifest is damaged.
     """
-    name = manifests.require_table(table)
-    files = manifests.archive_files(root, name)
+    name, tree = manifests.require_table(table), open_tree(root)
+    files = [entry.path for entry in manifests.live_entries(tree, name)]
     columns = dict(COLUMNS[name])
-    if name == "records" and _has_variant(manifests.local_root(root)):
+    if name == "records" and tree.info(VARIANT_MARK) is not None:
         columns[VARIANT_COLUMN] = "VARIANT"
-    schema = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-    reader = spark.read.schema(schema)
-    # Paths are of this file system, whatever else the session takes them for.
-    places = [f"file:{file}" for file in files]
-    rows = reader.parquet(*places) if places else spark.createDataFrame([], schema)
+    rows = read_files(spark, tree, files, columns)
     if name == "records":
         shown = [*columns]
         shown.insert(shown.index("log_id"), "CAST(NULL AS STRING) AS segment")
         rows = rows.selectExpr(*shown)
     return rows
-
-
-def _has_variant(root: Path) -> bool:
-    return (root / "_variant").exists()
 
 
 def run_archive(
@@ -145,20 +141,21 @@ def run_archive(
         raise PipelineError("a Delta table of an archive holds no VARIANT: leave out one of both")
     if topics and pattern:
         raise PipelineError("give topics or a pattern, not both")
-    root = manifests.local_root(to)
+    root = open_tree(to)
     named = [manifests.require_table(table) for table in tables]
     if delta:
         from logqueue.pipeline.engines.spark.archive.delta import require_deltalake
 
         require_deltalake()
-    with manifests.Lock(root, "archive"):
+    with root.lock("archive"), _checkpoints(root) as checkpoints:
         manifests.begin(root)
         if variant:
-            (root / "_variant").touch()
+            root.replace(VARIANT_MARK, b"")
         spark.dataSource.register(ArchiveSink)
         what = {"topics": ",".join(topics)} if topics else {"topicPattern": pattern or ".*"}
         streams = [
-            _Stream(root, table, {**source, **what}, max_records, variant, delta) for table in named
+            _Stream(root, checkpoints, table, {**source, **what}, max_records, variant, delta)
+            for table in named
         ]
         before = {stream.table: _extent(root, stream.table) for stream in streams}
         try:
@@ -174,14 +171,19 @@ def run_archive(
         summary = {
             stream.table: _added(root, stream.table, before[stream.table]) for stream in streams
         }
-    return {"job": "archive", "to": str(root), "tables": summary}
+    return {"job": "archive", "to": root.url, "tables": summary}
 
 
 @dataclass(frozen=True)
 class _Stream:
-    """One of the streams of an archive."""
+    """One of the streams of an archive.
 
-    root: Path
+    Attributes:
+        checkpoints: Directory of the checkpoints of all streams.
+    """
+
+    root: FileTree
+    checkpoints: str
     table: Table
     source: Mapping[str, str]
     max_records: int | None
@@ -205,17 +207,28 @@ class _Stream:
         writer = (
             rows.selectExpr(*shown)
             .writeStream.format("logqueue-archive")
-            .option("path", str(self.root))
+            .option("path", self.root.url)
             .option("table", self.table)
             .option("archive", archive)
             .option("delta", "true" if self.delta else "false")
-            .option("checkpointLocation", f"file:{self.root / '_checkpoint' / archive}")
+            .option("checkpointLocation", f"file:{self.checkpoints}/{archive}")
             .outputMode("append")
         )
         return writer.trigger(**trigger).start()
 
 
-def resume(root: Path, table: Table) -> tuple[str, str | None]:
+@contextmanager
+def _checkpoints(root: FileTree) -> Iterator[str]:
+    """The directory for Spark's checkpoints: in the archive; while the run lasts where that is in
+    an object store, as each run then goes on from the manifests."""
+    if root.directory is not None:
+        yield root.path("_checkpoint")
+        return
+    with TemporaryDirectory(prefix="logqueue-checkpoint-") as folder:
+        yield folder
+
+
+def resume(root: FileTree, table: Table) -> tuple[str, str | None]:
     """The archive id to go on with, and the offsets to start with when Spark knows of none.
 
     A checkpoint that is gone is not missed: the manifests tell where each topic ends. The next id
@@ -223,8 +236,8 @@ def resume(root: Path, table: Table) -> tuple[str, str | None]:
     """
     ids = manifests.archive_ids(root, table)
     latest = ids[-1] if ids else f"{table}-0001"
-    offsets = root / "_checkpoint" / latest / "offsets"
-    if offsets.is_dir() and any(path.name.isdigit() for path in offsets.iterdir()):
+    offsets = root.files(f"_checkpoint/{latest}/offsets/")
+    if any(file.name.rpartition("/")[2].isdigit() for file in offsets):
         return latest, None
     if manifests.epochs(root, latest):
         number = int(latest.removeprefix(f"{table}-")) + 1
@@ -277,7 +290,7 @@ def _progress(stream: _Stream, query: StreamingQuery) -> str:
 # -- summary of a run -----------------------------------------------------------------------------
 
 
-def _extent(root: Path, table: Table) -> dict[str, int]:
+def _extent(root: FileTree, table: Table) -> dict[str, int]:
     """How many epochs each archive id has."""
     return {
         archive: len(manifests.epochs(root, archive))
@@ -285,13 +298,13 @@ def _extent(root: Path, table: Table) -> dict[str, int]:
     }
 
 
-def _added(root: Path, table: Table, before: Mapping[str, int]) -> dict[str, Any]:
+def _added(root: FileTree, table: Table, before: Mapping[str, int]) -> dict[str, Any]:
     files: list[FileEntry] = []
     epochs: list[str] = []
     for archive in manifests.archive_ids(root, table):
         for epoch in manifests.epochs(root, archive)[before.get(archive, 0) :]:
             epochs.append(f"{archive}/{epoch}")
-            files += manifests.load(manifests.manifest_path(root, archive, epoch)).files
+            files += manifests.load(root, archive, epoch).files
     ranges: dict[str, dict[str, int]] = {}
     for entry in files:
         known = ranges.setdefault(entry.topic, {"first": entry.first, "last": entry.last})
