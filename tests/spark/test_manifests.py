@@ -386,7 +386,7 @@ def test_an_archive_of_a_later_version_is_refused(
         ("ftp://host/a", "not a place this command knows: use a directory, s3://"),
         ("s3:/bucket/a", "not a place this command knows"),
         ("s3:bucket", "is not a URL"),
-        ("s3://", "the bucket is missing"),
+        ("s3://", "not a place in an object store: use s3://BUCKET"),
         ("file://host/a", "names another host"),
         ("hdfs://host/a", "reached by Spark alone"),
         ("", "not a place for files"),

@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from logqueue.errors import quoted
 from logqueue.extras import MissingExtra
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.storage.tree import FileInfo
@@ -51,9 +52,17 @@ class BucketTree:
         Raises:
             PipelineError: It is invalid, or a package is missing.
         """
-        self._url = url.rstrip("/")
-        with _reported():
-            self._store()
+        self._url = url.rstrip("/") if not url.endswith("://") else url
+        try:
+            with _reported():
+                self._store()
+        except BadReplicaUrl as error:
+            raise PipelineError(
+                f"{quoted(url)} is not a place in an object store: use s3://BUCKET/PREFIX, "
+                "gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, of letters, digits and '._-=+' "
+                "between single slashes; region, endpoint and credentials come from environment "
+                "variables"
+            ) from error
 
     def _store(self) -> ObjectStore:
         return _store_of(self._url, os.getpid())
@@ -260,5 +269,5 @@ def _reported() -> Iterator[None]:
         yield
     except ObjectMissing as error:
         raise FileNotFoundError(str(error)) from error
-    except (BadReplicaUrl, MissingExtra, StoreError) as error:
+    except (MissingExtra, StoreError) as error:
         raise PipelineError(str(error)) from error

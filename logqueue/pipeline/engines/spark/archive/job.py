@@ -219,8 +219,8 @@ class _Stream:
 
 @contextmanager
 def _checkpoints(root: FileTree) -> Iterator[str]:
-    """The directory for Spark's checkpoints: in the archive; while the run lasts where that is in
-    an object store, as each run then goes on from the manifests."""
+    """The directory for Spark's checkpoints. In an object store there is none: each run gets a
+    directory of its own, and continues from the manifests."""
     if root.directory is not None:
         yield root.path("_checkpoint")
         return
