@@ -331,6 +331,16 @@ def committed_members(producer: str, epoch: int, reply: cmd.CommitResult) -> dic
     return {"producer": producer, "epoch": epoch, "status": status, "topics": topics}
 
 
+def aborted_members(producer: str, epoch: int, reply: cmd.AbortResult) -> dict[str, Any]:
+    """What aborting an epoch came to."""
+    return {
+        "producer": producer,
+        "epoch": epoch,
+        "status": "committed" if reply.is_committed else "aborted",
+        "staged_bytes": reply.staged_bytes,
+    }
+
+
 def producer_members(producer: ProducerState) -> dict[str, Any]:
     """A producer as `GET /v0/producers/:producer` shows it."""
     return {

@@ -469,6 +469,7 @@ class AsyncClient(AwaitedCalls):
 
     stage = calling(producer_calls.stage)
     commit = calling(producer_calls.commit)
+    abort = calling(producer_calls.abort)
     producer = calling(producer_calls.producer)
 
     seq_at = calling(log_calls.seq_at)

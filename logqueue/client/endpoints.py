@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from logqueue.client.calls import Endpoint
 from logqueue.shapes import (
+    Aborted,
     Acked,
     Appended,
     BackgroundList,
@@ -86,6 +87,7 @@ DROP_DEAD_LETTERS = Endpoint("POST", "/v0/topics/*/drop", BackgroundReply)
 GET_PRODUCER = Endpoint("GET", "/v0/producers/*", Producer)
 STAGE_CHUNK = Endpoint("POST", "/v0/producers/*/epochs/*/stage", Staged)
 COMMIT_EPOCH = Endpoint("POST", "/v0/producers/*/epochs/*/commit", Committed)
+ABORT_EPOCH = Endpoint("POST", "/v0/producers/*/epochs/*/abort", Aborted)
 LIST_ROUTERS = Endpoint("GET", "/v0/routers", RouterPage)
 PUT_ROUTER = Endpoint("PUT", "/v0/routers/*", Router)
 GET_ROUTER = Endpoint("GET", "/v0/routers/*", Router)

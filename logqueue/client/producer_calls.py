@@ -1,4 +1,4 @@
-"""Calls about transactional appends: stage chunks, commit an epoch, read a producer's state.
+"""Calls about transactional appends: stage chunks, commit or abort an epoch, look at a producer.
 
 Owns: their parameters and what they mean. Must not know: how a call is made.
 """
@@ -12,8 +12,8 @@ import msgspec
 
 from logqueue.client.appending import CHUNK_MAX, check_records, new_record
 from logqueue.client.calls import Call, call, given
-from logqueue.client.endpoints import COMMIT_EPOCH, GET_PRODUCER, STAGE_CHUNK
-from logqueue.shapes import Committed, Producer, Staged
+from logqueue.client.endpoints import ABORT_EPOCH, COMMIT_EPOCH, GET_PRODUCER, STAGE_CHUNK
+from logqueue.shapes import Aborted, Committed, Producer, Staged
 
 
 class EpochPart(msgspec.Struct, frozen=True):
@@ -92,6 +92,17 @@ def commit(
     """
     body = given(parts=[*parts], content=content)
     return call(COMMIT_EPOCH, producer, str(epoch), body=body)
+
+
+def abort(producer: str, epoch: int) -> Call[Aborted]:
+    """Discard everything that is staged for an epoch and earlier ones, so that its room is free.
+
+    An epoch that was committed stays; the status says so. Doing it again is fine.
+
+    Raises:
+        EpochConflict: An epoch before this one is due, so nothing can be staged for it.
+    """
+    return call(ABORT_EPOCH, producer, str(epoch))
 
 
 def producer(producer: str) -> Call[Producer]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from logqueue.core.results import AbortResult as AbortResult
 from logqueue.core.results import AppendResult as AppendResult
 from logqueue.core.results import CancelResult as CancelResult
 from logqueue.core.results import ChangeResult as ChangeResult
@@ -520,6 +521,13 @@ class CommitEpoch(Command[CommitResult], frozen=True):
     epoch: int
     parts: tuple[StagedAttempt, ...]
     content: str = ""
+
+
+class AbortEpoch(Command[AbortResult], frozen=True):
+    """Discard what is staged for an epoch, and for those before it. Committed ones stay."""
+
+    producer: str
+    epoch: int
 
 
 class ExpireStaged(Command[Done], frozen=True):

@@ -262,6 +262,18 @@ class CommitResult(NamedTuple):
     ranges: tuple[tuple[str, int, int], ...]
 
 
+class AbortResult(NamedTuple):
+    """Result of AbortEpoch.
+
+    Attributes:
+        is_committed: The epoch was committed before, so nothing of it is discarded.
+        staged_bytes: What the producer still has staged.
+    """
+
+    is_committed: bool
+    staged_bytes: int
+
+
 class CancelResult(NamedTuple):
     """Result of CancelJob and CancelKey.
 

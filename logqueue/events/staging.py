@@ -117,10 +117,11 @@ class EpochCommitted(Event, frozen=True, array_like=True, tag=42):
 
 
 class StagedDropped(Event, frozen=True, array_like=True, tag=43):
-    """What a producer had staged was not committed in time. `topic` is 0.
+    """What a producer had staged was aborted, or not committed in time. `topic` is 0.
 
     Attributes:
         forget: The producer's last epoch is forgotten, too.
+        last: Of epochs up to this one; of all when None.
     """
 
     log: ClassVar[int] = JOBS
@@ -130,6 +131,7 @@ class StagedDropped(Event, frozen=True, array_like=True, tag=43):
 
     producer: str
     forget: bool = False
+    last: int | None = None
 
     def visit_topics(self, to: TopicVisitor) -> None:
         """See `Event.visit_topics`."""

@@ -37,6 +37,7 @@ from logqueue.shapes.operations import (
     ReplicaWriterAddress,
 )
 from logqueue.shapes.producers import (
+    Aborted,
     Committed,
     CommittedRange,
     Producer,
@@ -166,6 +167,7 @@ from logqueue.shapes.values import (
 )
 
 __all__ = [
+    "Aborted",
     "Acked",
     "Appended",
     "ArchiveUse",

@@ -48,6 +48,21 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     performance: Performance = {}
 
 
+class Aborted(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to aborting an epoch.
+
+    Attributes:
+        status: `committed` when the epoch was committed before; then nothing is discarded.
+        staged_bytes: What the producer still has staged, in later epochs.
+    """
+
+    producer: str
+    epoch: int
+    status: Literal["aborted", "committed"]
+    staged_bytes: int
+    performance: Performance = {}
+
+
 class StagedEpochs(msgspec.Struct, frozen=True, kw_only=True):
     """What waits for a commit.
 

@@ -397,6 +397,11 @@ PRODUCER_CASES = [
         {"parts": [{"chunks": 2, "rows": 5, "partition": 3, "attempt": "a"}], "content": "x1"},
         lambda r: r.topics[0].last_seq == 5,
     ),
+    Case(
+        "POST", "/v0/producers/p/epochs/4/abort", lambda c: c.abort("p", 4),
+        {"producer": "p", "epoch": 4, "status": "aborted", "staged_bytes": 3},
+        check=lambda r: (r.status, r.staged_bytes) == ("aborted", 3),
+    ),
     Case("GET", "/v0/producers/p", lambda c: c.producer("p"),
          {"producer": "p", "last_epoch": 4, "staged": {"epochs": [5], "bytes": 7}},
          check=lambda r: (r.last_epoch, r.staged.epochs) == (4, [5])),

@@ -109,6 +109,51 @@ def test_losing_tries_are_let_go(world: World, writer: Writer) -> None:
     assert world.state.producers["p"].staged_bytes == 0
 
 
+def test_an_aborted_epoch_frees_its_room_at_once(world: World, writer: Writer) -> None:
+    def abort(epoch: int) -> cmd.AbortResult:
+        reply: cmd.AbortResult = world.run(cmd.AbortEpoch("p", epoch))
+        return reply
+
+    assert abort(3) == cmd.AbortResult(False, 0), "an unknown producer has nothing staged"
+    assert "p" not in world.state.producers
+    writer.stage(0, [1])
+    writer.commit(0, (0, "a", 1, 1))
+    for end in ("none", "restart", "kill"):
+        writer.stage(1, [2, 3])
+        writer.stage(1, [4], partition=1)
+        assert world.state.staged_bytes and world.state.staged_chunks == 2
+        assert abort(1) == cmd.AbortResult(False, 0)
+        assert (world.state.staged_bytes, world.state.staged_chunks) == (0, 0)
+        if end != "none":
+            getattr(world, end)()
+        # A process that dies may not have written that yet: it is done by asking again.
+        if end == "kill":
+            assert abort(1) == cmd.AbortResult(False, 0)
+        assert (world.state.staged_bytes, world.state.staged_chunks) == (0, 0)
+        with refusal("missing"):
+            writer.commit(1, (0, "a", 1, 2), (1, "a", 1, 1))
+        assert abort(1) == cmd.AbortResult(False, 0), "again is fine"
+    assert abort(0) == cmd.AbortResult(True, 0), "what was committed stays"
+    with refusal("gap"):
+        abort(2)
+    # The same names may come with other content afterwards, also for readers of the log.
+    writer.stage(1, [5, 6])
+    assert writer.commit(1, (0, "a", 1, 2)).ranges == (("t", 2, 3),)
+    world.kill()
+    assert world.values("t") == [1, 5, 6]
+
+
+def test_an_abort_leaves_epochs_after_it(world: World, writer: Writer) -> None:
+    for epoch in (4, 5, 6):
+        writer.stage(epoch, [epoch])
+    size = world.state.staged_bytes
+    assert world.run(cmd.AbortEpoch("p", 5)) == cmd.AbortResult(False, size // 3)
+    world.restart()
+    assert (world.state.staged_bytes, world.state.staged_chunks) == (size // 3, 1)
+    writer.commit(6, (0, "a", 1, 1))
+    assert world.values("t") == [6]
+
+
 def test_an_epoch_may_write_to_several_topics_or_none(world: World, writer: Writer) -> None:
     writer.stage(0, [1], topic="a")
     writer.stage(0, [2], topic="b", number=1)

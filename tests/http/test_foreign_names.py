@@ -175,6 +175,7 @@ MORE_BODIES: dict[str, list[Json]] = {
     "delete_records": [{"before_seq": 99}],
     "purge_jobs": [{"states": ["ready", "in_flight", "held", "delayed"]}],
     "commit_epoch": [{"parts": []}, {"parts": [{"chunks": 1, "rows": 1}]}],
+    "abort_epoch": [{}],
     "put_topic": [{"type": "queue", "archive": "mine.full"}, {"type": "log"}],
     "ensure_topic": [{"type": "queue", "dead_letter": None, "archive": None}],
 }

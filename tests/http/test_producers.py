@@ -102,6 +102,27 @@ def test_an_epoch_becomes_visible_all_at_once(writer: Writer) -> None:
     assert writer.values() == [1, 2, 3]
 
 
+def test_an_abort_frees_what_was_staged(writer: Writer) -> None:
+    def abort(epoch: object) -> httpx.Response:
+        return writer.api.send("POST", f"{writer.path}/epochs/{epoch}/abort")
+
+    head = {"producer": writer.producer}
+    aborted = {**head, "epoch": 7, "status": "aborted", "staged_bytes": 0}
+    assert untimed(abort(7)) == aborted
+    refused(writer.state(), 404, "not_found", {"producer": writer.producer})
+    ok(writer.stage(7, [1, 2]))
+    assert untimed(abort(7)) == aborted
+    assert ok(writer.state())["staged"] == {"epochs": [], "bytes": 0}
+    conflict = refused(writer.commit(7, (0, "", 1, 2)), 409, "epoch_conflict")
+    assert conflict["reason"] == "missing"
+    ok(writer.stage(7, [3]))
+    ok(writer.commit(7, (0, "", 1, 1)))
+    assert untimed(abort(7)) == {**aborted, "status": "committed"}
+    assert refused(abort(9), 409, "epoch_conflict")["reason"] == "gap"
+    refused(abort("x"), 400, "invalid_request")
+    assert writer.values() == [3]
+
+
 def test_repeats(writer: Writer) -> None:
     """A chunk that was staged before, an epoch without records, an epoch before the last."""
     assert ok(writer.stage(0, [1]))["status"] == "staged"
@@ -317,7 +338,7 @@ def test_router_names_are_fine(api: Api, topic: str) -> None:
         ("/epochs/0/commit", "PUT", 405, "method_not_allowed"),
         ("/epochs/0", "GET", 404, "not_found"),
         ("/epochs", "GET", 404, "not_found"),
-        ("/epochs/0/abort", "POST", 404, "not_found"),
+        ("/epochs/0/undo", "POST", 404, "not_found"),
         ("/epochs/0/stage/", "POST", 404, "not_found"),
         ("/epochs//stage", "POST", 404, "not_found"),
     ],

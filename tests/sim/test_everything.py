@@ -258,6 +258,11 @@ class Everything:
                 parts = (*parts, cmd.StagedAttempt(partition, attempt, 1, len(wishes)))
             self.epoch = (number, parts, contents)
             return
+        if self.rng.random() < 0.2:
+            # Its records never come, whatever ends the server meanwhile.
+            self.world.run(cmd.AbortEpoch("p", number))
+            self.epoch = (number, (), [])
+            return
         self.unsure |= set(contents)
         self.world.run(cmd.CommitEpoch("p", number, parts))
         self.promised |= set(contents)

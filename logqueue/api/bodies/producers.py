@@ -156,6 +156,16 @@ def commit_command(
     return cmd.CommitEpoch(producer, number, tuple(parts), content=decoded.content)
 
 
+def abort_command(producer: str, epoch: str) -> cmd.AbortEpoch:
+    """The command that aborts an epoch.
+
+    Raises:
+        InvalidRequest: The name or the epoch is malformed.
+    """
+    require_router_name(producer)
+    return cmd.AbortEpoch(producer, read_epoch(epoch))
+
+
 def _require_attempt(where: str, attempt: str) -> None:
     if len(attempt.encode()) > ATTEMPT_BYTES_MAX:
         raise InvalidRequest(f"`{where}` is over {ATTEMPT_BYTES_MAX} bytes")

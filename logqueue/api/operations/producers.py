@@ -96,4 +96,26 @@ OPERATIONS = (
         },
         errors=(BatchTooLarge, RecordTooLarge, EpochConflict, TopicFull),
     ),
+    Operation(
+        name="abort_epoch",
+        method="POST",
+        pattern=EPOCH + "/abort",
+        scope=Scope.WRITE,
+        command=cmd.AbortEpoch,
+        group="producers",
+        summary="Abort an epoch",
+        doc="abort",
+        text="Discards everything that is staged for the epoch and earlier ones, so that its room "
+        "is free at once. An epoch that was committed stays, and the reply says `committed`. All "
+        "topics that were staged for must be within the prefixes of the key.",
+        reply=shapes.Aborted,
+        example={
+            "producer": "etl",
+            "epoch": 8,
+            "status": "aborted",
+            "staged_bytes": 0,
+            "performance": {"server_total_ms": 0.31},
+        },
+        errors=(EpochConflict,),
+    ),
 )

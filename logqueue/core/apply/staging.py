@@ -73,7 +73,8 @@ def _staged_dropped(state: State, event: ev.StagedDropped, segment: int) -> None
     producer = state.producers.get(event.producer)
     if producer is not None:
         with _counted(state, producer):
-            producer.unstage(max(producer.staged, default=0))
+            last = max(producer.staged, default=0) if event.last is None else event.last
+            producer.unstage(last)
         if event.forget:
             del state.producers[event.producer]
 

@@ -97,6 +97,7 @@ _DECIDE = dict(
         _row(cmd.Forward, routers.forward),
         _row(cmd.StageChunk, staging.stage),
         _row(cmd.CommitEpoch, staging.commit),
+        _row(cmd.AbortEpoch, staging.abort),
         _row(cmd.ExpireStaged, staging.expire),
         _row(cmd.ClaimJobs, claim),
         _row(cmd.AckJobs, queues.ack),

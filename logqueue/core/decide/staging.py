@@ -286,6 +286,26 @@ def _repeated(producer: ProducerState, command: cmd.CommitEpoch) -> Decision[cmd
     return Decision([], cmd.CommitResult(False, ranges))
 
 
+def abort(state: State, command: cmd.AbortEpoch, now: int) -> Decision[cmd.AbortResult]:
+    """Discard an epoch that was not committed, so that its room is free at once."""
+    producer = state.producers.get(command.producer)
+    if producer is None:
+        return Decision([], cmd.AbortResult(False, 0))
+    if _is_committed(producer, command.epoch):
+        return Decision([], cmd.AbortResult(True, producer.staged_bytes))
+    gone = [
+        chunk
+        for epoch, chunks in producer.staged.items()
+        for chunk in chunks.values()
+        if epoch <= command.epoch
+    ]
+    if not gone:
+        return Decision([], cmd.AbortResult(False, producer.staged_bytes))
+    rest = producer.staged_bytes - sum(len(chunk.block) for chunk in gone)
+    dropped = ev.StagedDropped(now, 0, producer.name, last=command.epoch)
+    return Decision([dropped], cmd.AbortResult(False, rest))
+
+
 def expire(state: State, command: cmd.ExpireStaged, now: int) -> Decision[cmd.Done]:
     """Discard chunks that were never committed, and producers that were silent for long."""
     events: list[ev.Event] = []

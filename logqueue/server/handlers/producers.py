@@ -1,4 +1,4 @@
-"""Handlers of the producer routes: stage, commit, look. Transactional appends."""
+"""Handlers of the producer routes: stage, commit, abort, look. Transactional appends."""
 
 from __future__ import annotations
 
@@ -54,6 +54,18 @@ class ProducerRoutes:
         pending = dispatcher.submit(command, _committed, (request, command))
         return _wait_for_epoch(dispatcher.engine, request.name, pending)
 
+    @serves("abort_epoch")
+    def abort(self, request: HttpRequest) -> PendingReply:
+        """`POST /v0/producers/:producer/epochs/:n/abort`: discard what is staged for an epoch."""
+        dispatcher = self._service.require_serving()
+        command = producer_bodies.abort_command(request.name, request.item)
+        state = dispatcher.engine.state
+        producer = state.producers.get(command.producer)
+        if producer is not None:
+            _require_allowed(request, _touched(state, producer, command.epoch))
+        pending = dispatcher.submit(command, _aborted, (request, command))
+        return _wait_for_epoch(dispatcher.engine, request.name, pending)
+
     @serves("get_producer")
     def get(self, request: HttpRequest) -> PendingReply:
         """`GET /v0/producers/:producer`: the last committed epoch, and what waits for a commit."""
@@ -77,6 +89,13 @@ def _committed(
 ) -> Reply:
     request, command = context
     return reply_with(request, replies.committed_members(command.producer, command.epoch, result))
+
+
+def _aborted(
+    context: tuple[HttpRequest, cmd.AbortEpoch], result: cmd.AbortResult, spent: Spent
+) -> Reply:
+    request, command = context
+    return reply_with(request, replies.aborted_members(command.producer, command.epoch, result))
 
 
 def _shown(request: HttpRequest, members: dict[str, Any] | None, spent: Spent) -> Reply:
