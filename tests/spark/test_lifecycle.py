@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
 from logqueue.pipeline.engines.spark.lifecycle.history_range import read_span
-from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.errors import PipelineError, message_of
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.job_history import EVENTS, JobTimeline
+from logqueue.pipeline.lifecycle.publishing import opened_target
 from logqueue.pipeline.lifecycle.span import Span
 from tests.spark.folded import fold
 from tests.spark.histories import Row, Told
@@ -84,16 +86,14 @@ def test_going_on_from_the_last_run_gives_what_a_whole_run_gives(
     early = times[-len(times) // 3]
     first = lifecycle.run_lifecycle(spark, as_of(told, early), parts)
     assert first["rows"]["jobs"] > 0
-    old_days = {p.name for p in (tmp_path / "parts" / "jobs").iterdir()}
-    unchanged = tmp_path / "parts" / "jobs" / "date=2001-01-01"
-    unchanged.mkdir()
+    old_files = set((tmp_path / "parts" / "jobs").rglob("*.parquet"))
     with pytest.raises(PipelineError, match="leaves a hole behind the last run"):
         lifecycle.run_lifecycle(spark, told, parts, since=str(END))
     last = lifecycle.run_lifecycle(spark, told, parts, since="last")
     complete = lifecycle.run_lifecycle(spark, told, whole)
     assert last["range"] == complete["range"]
     assert 0 < last["rows"]["jobs"] < complete["rows"]["jobs"]
-    assert unchanged.is_dir() and old_days
+    assert old_files - set((tmp_path / "parts" / "jobs").rglob("*.parquet"))
     assert not (tmp_path / "parts" / "_staging").exists()
     for kind in (tables.JOBS, tables.ATTEMPTS):
         frames = [lifecycle.read_table(spark, folder, kind) for folder in (whole, parts)]
@@ -104,6 +104,36 @@ def test_going_on_from_the_last_run_gives_what_a_whole_run_gives(
         == (complete["range"]["end"])
     )
     assert Span.read(whole) == Span.read(parts)
+
+
+def test_directories_are_local_whatever_the_session_takes_paths_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As where `fs.defaultFS` is HDFS; and names mean themselves, not patterns."""
+    played = plays(2)
+    told = Told([r for p in played for r in p.records], [e for p in played for e in p.events])
+    to = str(tmp_path / "a [b] {c,d}*? %20")
+    spark.conf.set("fs.defaultFS", "viewfs://nowhere/")
+    try:
+        rows = lifecycle.run_lifecycle(spark, told, to)["rows"]
+        assert lifecycle.read_table(spark, to, tables.JOBS).count() == rows["jobs"] > 0
+        again = lifecycle.run_lifecycle(spark, told, f"file://{to}", since="last")
+        assert again["output"] == to
+    finally:
+        spark.conf.unset("fs.defaultFS")
+    assert pq.read_table(Path(to) / "jobs").num_rows == rows["jobs"]
+
+
+def test_a_place_that_tasks_cannot_write_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """And what was there stays."""
+    played = plays(1)
+    told = Told(played[0].records, played[0].events)
+    with opened_target(str(tmp_path)) as target, pytest.raises(Exception) as failed:
+        (tmp_path / "_staging").write_text("in the way")
+        span = read_span(told.records(spark, "none"), told.events(spark))
+        lifecycle._write_folded(told.records(spark, "none"), told.events(spark), span, target)
+    assert "cannot be written on" in message_of(failed.value)
+    assert "executors share" in message_of(failed.value)
 
 
 def test_nothing_to_read_is_refused(spark: SparkSession, tmp_path: Path) -> None:

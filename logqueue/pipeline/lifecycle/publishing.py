@@ -33,6 +33,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -142,13 +143,23 @@ def table_files(to: str, table: str) -> list[str]:
     Raises:
         PipelineError: Nothing was published there.
     """
+    tree, found = require_published(to)
+    return [tree.path(file.path) for file in found.of(table)]
+
+
+def require_published(to: str) -> tuple[FileTree, Published]:
+    """The newest version at a place, and the place.
+
+    Raises:
+        PipelineError: Nothing was published there.
+    """
     tree = open_tree(to)
     found = published(tree)
     if found is None:
         raise PipelineError(
-            f"{tree.url} holds no finished tables; run `logqueue pipeline lifecycle` first"
+            f"{tree.url} holds no finished tables of jobs; run `logqueue pipeline lifecycle` first"
         )
-    return [tree.path(file.path) for file in found.of(table)]
+    return tree, found
 
 
 def _numbers(tree: FileTree) -> list[int]:
@@ -210,6 +221,45 @@ class Staging:
     tree: FileTree
     run: str
 
+    @contextmanager
+    def drafts(self) -> Iterator[str]:
+        """A directory of this machine to write files in, for `take`.
+
+        Raises:
+            PipelineError: It cannot be made here.
+        """
+        if self.tree.directory is None:
+            with TemporaryDirectory(prefix="logqueue-staging-") as folder:
+                yield folder
+            return
+        # An attempt that lost against another of the same task writes to a place of its own.
+        folder = self.tree.path(f"{STAGING}{self.run}/drafts-{uuid.uuid4().hex[:12]}")
+        try:
+            make_directory(folder)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def take(self, draft: str, name: str, rows: int = -1) -> TableFile:
+        """Stage a finished file of `drafts`.
+
+        Args:
+            name: Below the version.
+            rows: In it, where it is a table.
+
+        Raises:
+            PipelineError: It cannot be put there.
+        """
+        # In an object store, where nothing can be moved, it stays there.
+        parent = VERSIONS if self.tree.directory is None else STAGING
+        path = f"{parent}{self.run}/{uuid.uuid4().hex[:12]}/{name.rpartition('/')[2]}"
+        size = os.stat(draft).st_size
+        self.tree.add(draft, path)
+        return TableFile(path=path, name=name, rows=rows, bytes=size)
+
     def put(self, name: str, fill: Callable[[str], None], rows: int = -1) -> TableFile:
         """Let a function write a file at a path of this machine, and stage it.
 
@@ -220,18 +270,13 @@ class Staging:
         Raises:
             PipelineError: It cannot be written here.
         """
-        # An attempt that lost against another of the same task writes to a name of its own.
-        # In an object store, where nothing can be moved, it stays there.
-        parent = VERSIONS if self.tree.directory is None else STAGING
-        path = f"{parent}{self.run}/{uuid.uuid4().hex[:12]}/{name.rpartition('/')[2]}"
-        with self.tree.scratch(path) as draft:
+        with self.drafts() as folder:
+            draft = os.path.join(folder, name.rpartition("/")[2])
             try:
                 fill(draft)
-                size = os.stat(draft).st_size
             except OSError as error:
-                raise unwritable(self.tree.path(path), error) from error
-            self.tree.add(draft, path)
-        return TableFile(path=path, name=name, rows=rows, bytes=size)
+                raise unwritable(self.tree.path(name), error) from error
+            return self.take(draft, name, rows)
 
     def write(self, table: str, day: date, rows: pa.Table, part: str = "part-00000") -> TableFile:
         """Stage rows of one day of a table as one Parquet file.

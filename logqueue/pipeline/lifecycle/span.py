@@ -10,13 +10,16 @@ rows.
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.lifecycle.publishing import Published, TableFile, Target, published
+from logqueue.pipeline.storage.opening import open_tree
 
+TABLES = ("jobs", "attempts")
 RANGE_FILE = "_range.json"
 """Spark and pyarrow pass over names that begin with an underscore."""
 
@@ -62,41 +65,54 @@ class Span:
         """The same with an earlier beginning."""
         return replace(self, start=min(start, self.start) if start else self.start)
 
-    def write(self, folder: str) -> None:
-        """Write it to a directory, for readers of the tables there."""
-        text = json.dumps({"v": 1, **self.description(), "span": asdict(self)}, indent=1)
-        part = os.path.join(folder, RANGE_FILE + ".part")
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.replace(part, os.path.join(folder, RANGE_FILE))
+    def facts(self) -> dict[str, Any]:
+        """As the tables made from it state it."""
+        return {"v": 1, **self.description(), "span": asdict(self)}
 
     @classmethod
-    def read(cls, folder: str) -> Span | None:
-        """The range noted in a directory; None when there is none.
+    def of(cls, version: Published) -> Span:
+        """The range that a version of tables states.
 
         Raises:
             PipelineError: It does not read.
         """
-        path = os.path.join(folder, RANGE_FILE)
         try:
-            with open(path, encoding="utf-8") as file:
-                description = json.load(file)["span"]
+            description = dict(version.facts["span"])
             queues = tuple(QueueSpan(**queue) for queue in description.pop("queues"))
             return cls(**description, queues=queues)
-        except FileNotFoundError:
-            return None
         except (ValueError, TypeError, KeyError) as error:
             raise PipelineError(
-                f"{path} does not read ({error}); remove the directory and run again"
+                f"the range of version {version.version} of the tables does not read ({error}); "
+                "remove the directory and run again"
             ) from error
 
-    @staticmethod
-    def forget(folder: str) -> None:
-        """Nothing in a directory is to be trusted until a range is noted again."""
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, RANGE_FILE)
-        if os.path.exists(path):
-            os.remove(path)
+    @classmethod
+    def read(cls, folder: str) -> Span | None:
+        """The range of the tables at a place; None when there are none.
+
+        Raises:
+            PipelineError: It does not read.
+        """
+        version = published(open_tree(folder))
+        return None if version is None else cls.of(version)
+
+
+def publish_tables(
+    target: Target, span: Span, files: Iterable[TableFile], keep: Iterable[TableFile] = ()
+) -> None:
+    """Publish staged files of `jobs` and `attempts` with the range that they are made from.
+
+    Args:
+        keep: Files of the version before that are in this one, too.
+    """
+    text = json.dumps(span.facts(), indent=1) + "\n"
+
+    def fill(path: str) -> None:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    noted = target.staging.put(RANGE_FILE, fill)
+    target.publish([*files, noted], tables=TABLES, keep=keep, facts=span.facts())
 
 
 def moment_text(at: int) -> str:

@@ -42,19 +42,19 @@ def read_files(
     Args:
         files: Names in the tree.
         columns: Names and types as Spark says them; what a file lacks is null.
-        days: The day of each file, where that is the column `date` and not in the files.
+        days: The day of each file, where that is the column `date` and not in the files; they are
+            all files of a table in one version then.
     """
     schema = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
     if not files:
         return spark.createDataFrame([], schema)
     if tree.directory is None:
         return _fetched(spark, tree, files, columns, days or {})
-    reader = spark.read.schema(schema)
+    places = [local_path(tree.path(file)) for file in files]
     if days is not None:
-        # Below it, directories are named by the day.
-        folder = files[0].rpartition("/date=")[0]
-        reader = reader.option("basePath", local_path(tree.path(folder)))
-    rows = reader.parquet(*(local_path(tree.path(file)) for file in files))
+        # Directories are named by the day; in the folder of a version are the files of it alone.
+        places = [local_path(tree.path(files[0].rpartition("/date=")[0]))]
+    rows = spark.read.schema(schema).parquet(*places)
     return rows.select(*(f"`{column}`" for column in columns))
 
 

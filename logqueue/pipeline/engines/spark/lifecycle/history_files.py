@@ -1,44 +1,37 @@
-"""The tables `jobs` and `attempts` as Parquet files by day: written by tasks, put in place at once.
+"""The tables `jobs` and `attempts` as staged files by day, written by tasks of Spark.
 
-Owns: names of files and directories, the staging directory, how rows get to the task that writes
-their day. Must not know: what the rows say, how large files are (`file_sizes`). Tasks run in
-executors, so pyarrow is imported at the top; the directory must be one that the driver and all
-executors see.
-
-    to/jobs/date=2026-01-31/part-00003-41-000.parquet     made from records and events
-    to/jobs/date=2026-01-31/kept-00000-77-000.parquet     taken over from the run before
-    to/_staging/...                                       the same, until all of it is written
+Owns: how rows get to the task that writes their day. Must not know: what the rows say, how large
+files are (`file_sizes`), how they are published. Tasks run in executors, so pyarrow is imported at
+the top.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logqueue.pipeline.lifecycle.publishing import Staging, TableFile
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
-from logqueue.pipeline.rows.file_sizes import DayFile, DayKey, Gathering, SizedFiles
+from logqueue.pipeline.rows.file_sizes import DayKey, Gathering
 from logqueue.pipeline.rows.history_batches import folder
 from logqueue.pipeline.rows.job_batches import ATTEMPT_FIELDS
+from logqueue.pipeline.rows.staged_files import stage_by_day
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
-STAGING: Final = "_staging"
 PACKS_DDL: Final = "name STRING, day DATE, pack BINARY"
 """Rows of a table and day on their way to who writes them, as an Arrow stream."""
 PACK_COLUMNS: Final = ["name", "day", "pack"]
 PACK_ROWS: Final = 50_000
 PACK_BYTES: Final = 4 << 20
-WRITTEN_DDL: Final = "name STRING, day DATE, rows BIGINT, path STRING, bytes BIGINT"
-"""What a task tells of a file: the table, the day, and what is in it."""
-WRITTEN_COLUMNS: Final = ["name", "day", "rows", "path", "bytes"]
+WRITTEN_DDL: Final = "path STRING, name STRING, rows BIGINT, bytes BIGINT"
+"""What a task reports of a file; see `TableFile`."""
 
 DAY_PARTITIONS: Final = 512
 """Days are spread over that many; those with little are put together again."""
@@ -46,6 +39,10 @@ ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 ADVISORY: Final = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 ADVISORY_BYTES: Final = 192 << 20
 """Of packs for a task: about what gives a file of the size they should have."""
+
+_WRITTEN = pa.schema(
+    [("path", pa.string()), ("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())]
+)
 
 Batches = Iterable[pa.RecordBatch]
 Task = Callable[[Batches], Iterator[pa.RecordBatch]]
@@ -134,7 +131,7 @@ def pack_kept(kind: TableKind) -> Task:
     return task
 
 
-def write_packs(to: str, prefix: str) -> Task:
+def write_packs(staging: Staging, prefix: str) -> Task:
     """The task that writes packs into files by day.
 
     Each try names its files for itself, and only those of the try that succeeded are reported.
@@ -145,19 +142,8 @@ def write_packs(to: str, prefix: str) -> Task:
 
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
-        attempt = context.taskAttemptId() if context is not None else 0
-
-        def path(key: DayKey, place: int) -> str:
-            name = f"{prefix}-{number:05}-{attempt}-{place:03}.parquet"
-            return os.path.join(to, STAGING, key.name, f"date={key.day.isoformat()}", name)
-
-        files = SizedFiles(path)
-        try:
-            for key, rows in _unpacked(batches):
-                yield from map(_told, files.add(key, rows))
-            yield from map(_told, files.rest())
-        finally:
-            files.abandon()
+        for file in stage_by_day(_unpacked(batches), staging, f"{prefix}-{number:05}"):
+            yield pa.RecordBatch.from_pylist([msgspec.structs.asdict(file)], _WRITTEN)
 
     return task
 
@@ -170,14 +156,8 @@ def _unpacked(batches: Batches) -> Iterator[tuple[DayKey, pa.Table]]:
                 yield DayKey(names[place].as_py(), days[place].as_py()), reader.read_all()
 
 
-def _told(file: DayFile) -> pa.RecordBatch:
-    values = (file.key.name, file.key.day, file.rows, file.path, file.bytes)
-    return pa.RecordBatch.from_arrays([pa.array([value]) for value in values], WRITTEN_COLUMNS)
-
-
-def write_by_day(packs: DataFrame, to: str, prefix: str) -> list[Row]:
-    """Bring the packs of a day together and stage its files; gives what the tasks tell, a row for
-    each file (see `WRITTEN_DDL`).
+def write_by_day(packs: DataFrame, staging: Staging, prefix: str) -> list[TableFile]:
+    """Bring the packs of a day together and stage its files.
 
     Where Spark plans as it goes, a day of many packs is written by several tasks, and days of few
     by one; elsewhere a day is one task.
@@ -189,46 +169,10 @@ def write_by_day(packs: DataFrame, to: str, prefix: str) -> list[Row]:
     before = conf.get(ADVISORY, None)
     conf.set(ADVISORY, str(ADVISORY_BYTES))
     try:
-        return by_day.mapInArrow(write_packs(to, prefix), WRITTEN_DDL).collect()
+        rows = by_day.mapInArrow(write_packs(staging, prefix), WRITTEN_DDL).collect()
+        return [TableFile(**row.asDict()) for row in rows]
     finally:
         if before is None:
             conf.unset(ADVISORY)
         else:
             conf.set(ADVISORY, before)
-
-
-# -- on the driver ---------------------------------------------------------------------------------
-
-
-def clear_staging(to: str) -> None:
-    """Nothing is left of a run that did not finish."""
-    shutil.rmtree(os.path.join(to, STAGING), ignore_errors=True)
-    os.makedirs(os.path.join(to, STAGING), exist_ok=True)
-
-
-def put_in_place(to: str, days: Sequence[date] | None, written: Sequence[Row]) -> None:
-    """Let what was staged take the place of both tables, or of some of their days.
-
-    Args:
-        to: The directory.
-        days: These days only; None for all.
-        written: What the tasks reported; other files were left by tries that failed.
-    """
-    staged = os.path.join(to, STAGING)
-    named = {row["path"] for row in written}
-    for kind in (JOBS, ATTEMPTS):
-        for parent, _, names in os.walk(os.path.join(staged, kind.name)):
-            for path in (os.path.join(parent, name) for name in names):
-                if path not in named:
-                    os.unlink(path)
-        whole = os.path.join(to, kind.name)
-        if days is None:
-            shutil.rmtree(whole, ignore_errors=True)
-        os.makedirs(whole, exist_ok=True)
-        new = os.path.join(staged, kind.name)
-        there = set(os.listdir(new)) if os.path.isdir(new) else set()
-        for name in there.union(f"date={day.isoformat()}" for day in days or ()):
-            shutil.rmtree(os.path.join(whole, name), ignore_errors=True)
-            if name in there:
-                os.replace(os.path.join(new, name), os.path.join(whole, name))
-    shutil.rmtree(staged, ignore_errors=True)

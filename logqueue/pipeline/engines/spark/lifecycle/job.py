@@ -9,20 +9,28 @@ in Python, in Arrow batches. Both tables are partitioned by the day a job was ap
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource, read_span
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS, OPEN_STATES, TRIMMED
-from logqueue.pipeline.lifecycle.span import RANGE_FILE, Span, moment_text
+from logqueue.pipeline.lifecycle.publishing import (
+    Published,
+    TableFile,
+    Target,
+    opened_target,
+    require_published,
+)
+from logqueue.pipeline.lifecycle.span import Span, moment_text, publish_tables
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.options import parse_time
+from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 LAST = "last"
 """As `since`: what has come since the last run."""
@@ -177,20 +185,22 @@ def run_lifecycle(
     Raises:
         PipelineError: There is nothing to read, or no run before this to go on from.
     """
-    records, events = input.records(spark, data="none"), input.events(spark)
-    note("scanning the input", 0.0)
-    span = read_span(records, events, None if end is None else parse_time(end, "end"))
-    if not span.end:
-        raise PipelineError("there is neither a record nor an event to read; check the topics")
-    if since is not None:
-        before = _run_before(to, span)
-        threshold = _threshold(before, since)
-        note("finding the jobs that changed", 0.1)
-        written = _renew(spark, records, events, span, before, to, threshold, note)
-        span = span.since(before.start)
-    else:
-        written = _write_all(records, events, span, to, note)
-    span.write(to)
+    with opened_target(to) as target:
+        records, events = input.records(spark, data="none"), input.events(spark)
+        note("scanning the input", 0.0)
+        span = read_span(records, events, None if end is None else parse_time(end, "end"))
+        if not span.end:
+            raise PipelineError("there is neither a record nor an event to read; check the topics")
+        if since is not None:
+            before = _run_before(target, span)
+            threshold = _threshold(before, since)
+            note("finding the jobs that changed", 0.1)
+            written = _renew(spark, records, events, span, before, target, threshold, note)
+        else:
+            note("replaying the events of every job", 0.2)
+            files = _write_folded(records, events, span, target)
+            publish_tables(target, span, files)
+            written = _counts(files)
     note("done", 1.0)
     return {
         "job": "lifecycle",
@@ -202,7 +212,7 @@ def run_lifecycle(
             "events": sum(queue.events for queue in span.queues),
         },
         "rows": written,
-        "output": to,
+        "output": target.tree.url,
     }
 
 
@@ -212,18 +222,24 @@ def read_table(spark: SparkSession, folder: str, kind: tables.TableKind) -> Data
     Raises:
         PipelineError: The last run there did not finish, or there was none.
     """
-    if not os.path.exists(os.path.join(folder, RANGE_FILE)):
-        raise PipelineError(
-            f"{folder} holds no finished tables of jobs; run `logqueue pipeline lifecycle` first"
-        )
-    path = os.path.join(folder, kind.name)
-    return spark.read.schema(kind.ddl).parquet(path).select(*kind.names)
+    return _rows_of(spark, *require_published(folder), kind)
 
 
-def _run_before(to: str, span: Span) -> Span:
-    before = Span.read(to)
+def _rows_of(
+    spark: SparkSession, tree: FileTree, version: Published, kind: tables.TableKind
+) -> DataFrame:
+    files = version.of(kind.name)
+    columns = {column.name: column.type for column in kind.columns}
+    days = {file.path: file.day for file in files if file.day is not None}
+    return read_files(spark, tree, [file.path for file in files], columns, days)
+
+
+def _run_before(target: Target, span: Span) -> Span:
+    before = None if target.before is None else Span.of(target.before)
     if before is None:
-        raise PipelineError(f"{to} holds no finished run to go on from; run once without `since`")
+        raise PipelineError(
+            f"{target.tree.url} holds no finished run to go on from; run once without `since`"
+        )
     if span.end < before.end:
         raise PipelineError(
             f"the history ends at {moment_text(span.end)}, before the last run did "
@@ -242,27 +258,16 @@ def _threshold(before: Span, since: str) -> int:
     return threshold
 
 
-def _write_all(
-    records: DataFrame, events: DataFrame, span: Span, to: str, note: Note
-) -> dict[str, int]:
-    from logqueue.pipeline.engines.spark.lifecycle import history_files as files
-
-    files.clear_staging(to)
-    note("replaying the events of every job", 0.2)
-    written = _write_folded(records, events, span, to)
-    Span.forget(to)
-    files.put_in_place(to, None, written)
-    return _counts(written)
-
-
-def _write_folded(records: DataFrame, events: DataFrame, span: Span, to: str) -> list[Row]:
-    """Fold and stage; gives what the tasks tell."""
+def _write_folded(
+    records: DataFrame, events: DataFrame, span: Span, target: Target
+) -> list[TableFile]:
+    """Fold and stage."""
     from logqueue.pipeline.engines.spark.lifecycle import history_files as files
 
     topics = {queue.log_id: queue.topic for queue in span.queues}
     rows = _sorted_rows(records, events, span)
     packs = rows.mapInArrow(files.pack_folded(span.end, topics), files.PACKS_DDL)
-    return files.write_by_day(packs, to, "part")
+    return files.write_by_day(packs, target.staging, "part")
 
 
 def _renew(
@@ -271,7 +276,7 @@ def _renew(
     events: DataFrame,
     span: Span,
     before: Span,
-    to: str,
+    target: Target,
     threshold: int,
     note: Note,
 ) -> dict[str, int]:
@@ -280,10 +285,13 @@ def _renew(
 
     from logqueue.pipeline.engines.spark.lifecycle import history_files as files
 
-    old = {kind: read_table(spark, to, kind) for kind in (tables.JOBS, tables.ATTEMPTS)}
+    assert target.before is not None
+    old = {
+        kind: _rows_of(spark, target.tree, target.before, kind)
+        for kind in (tables.JOBS, tables.ATTEMPTS)
+    }
     touched = _touched(records, events, span, before, old, threshold).persist()
     try:
-        files.clear_staging(to)
         note("replaying the events of the changed jobs", 0.3)
         floors = F.col("event") == "trimmed"
         its_events = events.where(~floors).withColumnRenamed("job_seq", "seq")
@@ -292,10 +300,10 @@ def _renew(
             records.join(touched, _KEYS, "left_semi").select(*records.columns),
             again.select(*events.columns).unionAll(events.where(floors)),
             span,
-            to,
+            target,
         )
         gone = old[tables.JOBS].join(touched, _KEYS, "left_semi").select("date").distinct()
-        days = sorted({row["day"] for row in written} | {row["date"] for row in gone.collect()})
+        days = sorted({f.day for f in written if f.day} | {row["date"] for row in gone.collect()})
         note(f"writing {len(days)} days", 0.7)
         staged = [*written]
         for kind, rows in old.items():
@@ -303,9 +311,9 @@ def _renew(
             others = touched.withColumnRenamed("seq", seq)
             kept = rows.where(F.col("date").isin(days)).join(others, ["log_id", seq], "left_anti")
             packs = kept.select(*kind.names).mapInArrow(files.pack_kept(kind), files.PACKS_DDL)
-            staged += files.write_by_day(packs, to, "kept")
-        Span.forget(to)
-        files.put_in_place(to, days, staged)
+            staged += files.write_by_day(packs, target.staging, "kept")
+        keep = [file for file in target.before.files if file.day and file.day not in days]
+        publish_tables(target, span.since(before.start), staged, keep)
         return _counts(written)
     finally:
         touched.unpersist()
@@ -338,9 +346,9 @@ def _touched(
     )  # fmt: skip
 
 
-def _counts(written: list[Row]) -> dict[str, int]:
-    """Rows of both tables, by what the tasks tell."""
+def _counts(written: list[TableFile]) -> dict[str, int]:
+    """Rows of both tables."""
     counts = {tables.JOBS.name: 0, tables.ATTEMPTS.name: 0}
-    for row in written:
-        counts[row["name"]] += row["rows"]
+    for file in written:
+        counts[file.table] += file.rows
     return counts
