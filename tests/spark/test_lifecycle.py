@@ -127,7 +127,7 @@ def test_directories_are_local_whatever_the_session_takes_paths_for(
 def test_a_place_that_tasks_cannot_write_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     """And what was there stays."""
     played = plays(1)
-    told = Told(played[0].records, played[0].events)
+    told = Told([*played[0].records], [*played[0].events])
     with opened_target(str(tmp_path)) as target, pytest.raises(Exception) as failed:
         (tmp_path / "_staging").write_text("in the way")
         span = read_span(told.records(spark, "none"), told.events(spark))
