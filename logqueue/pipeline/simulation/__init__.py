@@ -1,0 +1,1 @@
+"""What would have been: a queue replayed with other workers, load or limits."""
