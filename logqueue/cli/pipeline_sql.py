@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import exits, output
@@ -22,7 +23,7 @@ from logqueue.cli.pipeline_jobs import directories, input_of
 from logqueue.cli.pipeline_runs import chosen_engine, progress, session, stopped_by_sigterm
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from logqueue.pipeline.reading.place import InputPlace
 
@@ -43,14 +44,10 @@ def sql(arguments: argparse.Namespace) -> int:
     ):
         register(spark, source, arguments.tables)
         note("querying", None)
-        found = spark.sql(arguments.query)
-        columns = found.columns
-        are_numbers = [kind in NUMBERS for _, kind in found.dtypes]
         limit = arguments.limit or LIMIT
         # One more than is shown tells whether there are more.
-        rows = [tuple(row) for row in found.limit(limit + 1).collect()]
-    shown = list(islice(rows, limit))
-    _print(arguments, columns, are_numbers, shown)
+        columns, are_numbers, rows = answer(spark, arguments.query, limit + 1)
+    _print(arguments, columns, are_numbers, rows[:limit])
     if len(rows) > limit:
         output.say(f"only the first {limit:,} rows; --limit shows more")
     return exits.OK
@@ -66,24 +63,46 @@ def register(spark: SparkSession, source: InputPlace, folders: list[str]) -> Non
         NothingThere: One holds no table.
     """
     from logqueue.pipeline.engines.spark.formats.inputs import Input
+    from logqueue.pipeline.engines.spark.formats.stored_files import read_stored
+    from logqueue.pipeline.lifecycle.stored_tables import tables_at
 
     tables = Input.at(source)
     tables.records(spark).createOrReplaceTempView("records")
     tables.events(spark).createOrReplaceTempView("lease_events")
     for folder in folders:
-        found = dict(_tables(spark, Path(folder)))
+        found = tables_at(folder)
         if not found:
             raise NothingThere(f"{folder} holds no table in Parquet")
-        for name, table in found.items():
-            table.createOrReplaceTempView(name)
+        for table in found:
+            read_stored(spark, table).createOrReplaceTempView(table.name)
 
 
-def _tables(spark: SparkSession, folder: Path) -> Iterator[tuple[str, DataFrame]]:
-    for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if entry.name.startswith(("_", ".")):
-            continue
-        if entry.suffix == ".parquet" or (entry.is_dir() and next(entry.rglob("*.parquet"), None)):
-            yield entry.stem, spark.read.parquet(str(entry))
+def answer(
+    spark: SparkSession, query: str, limit: int
+) -> tuple[list[str], list[bool], list[tuple[Any, ...]]]:
+    """The rows of a query: names of columns, whether each holds numbers, and rows; times are UTC,
+    with or without their zone."""
+    found = spark.sql(query)
+    are_numbers = [kind in NUMBERS for _, kind in found.dtypes]
+    with _in_utc():
+        return found.columns, are_numbers, [tuple(row) for row in found.limit(limit).collect()]
+
+
+@contextmanager
+def _in_utc() -> Iterator[None]:
+    """Spark gives times without a zone, in that of this process: UTC meanwhile, as in the session.
+    In any other, hours that are skipped or come twice would be shifted."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
+        time.tzset()
 
 
 def _print(
@@ -122,8 +141,8 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, datetime):
-        # Sessions run in UTC, but rows come with this machine's time and no zone.
-        return value.astimezone(UTC).isoformat(timespec="milliseconds")
+        utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return utc.isoformat(timespec="milliseconds")
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).decode("utf-8", "backslashreplace")
     if hasattr(value, "asDict"):  # a struct, which is a tuple too

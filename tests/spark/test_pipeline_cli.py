@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 
 from logqueue.cli import main, pipeline_jobs, pipeline_runs
 from logqueue.cli.pipeline_runs import noted_sigterm
+from logqueue.cli.pipeline_sql import _plain, answer
 from logqueue.client import Client
 from logqueue.pipeline.engines.spark.archive import job
 from logqueue.shapes import Record
@@ -193,6 +195,28 @@ def test_a_query_in_a_session_that_is_open_leaves_it_open(
     assert out == "" and err.startswith("logqueue pipeline: [UNRESOLVED_COLUMN")
     assert len(err.splitlines()) == 1
     assert spark.range(3).count() == 3
+
+
+@pytest.mark.spark
+def test_a_query_shifts_no_time_whatever_the_zone_of_the_machine(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hours around the ends of daylight saving time, with and without a zone."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    texts = ("2026-03-08 02:30:00", "2026-11-01 05:30:00", "2026-11-01 06:30:00")
+    columns = ", ".join(
+        f"timestamp'{text}' AS a{n}, timestamp_ntz'{text}' AS b{n}" for n, text in enumerate(texts)
+    )
+    try:
+        _, _, rows = answer(spark, f"select {columns}", 2)
+        shown = [_plain(value) for value in rows[0]]
+        assert (os.environ["TZ"], time.tzname[0]) == ("America/New_York", "EST")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    wanted = [f"{text.replace(' ', 'T')}.000+00:00" for text in texts for _ in range(2)]
+    assert shown == wanted
 
 
 @pytest.mark.spark

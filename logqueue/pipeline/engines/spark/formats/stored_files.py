@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.lifecycle.stored_tables import StoredTable
+from logqueue.pipeline.lifecycle.tables import BY_NAME
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
@@ -56,6 +59,23 @@ def read_files(
         places = [local_path(tree.path(files[0].rpartition("/date=")[0]))]
     rows = spark.read.schema(schema).parquet(*places)
     return rows.select(*(f"`{column}`" for column in columns))
+
+
+def read_stored(spark: SparkSession, table: StoredTable) -> DataFrame:
+    """A table in Parquet, in the columns that its files have."""
+    known = BY_NAME.get(table.name)
+    if known is not None and (table.tree.directory is None or not table.files):
+        columns = {column.name: column.type for column in known.columns}
+        days = {file.path: file.day for file in table.files if file.day is not None}
+        return read_files(spark, table.tree, [file.path for file in table.files], columns, days)
+    if table.tree.directory is None:
+        raise PipelineError(
+            f"table {table.name} in {table.tree.url} is not one of the pipeline's: copy it to a "
+            "directory, or query it with --engine duckdb"
+        )
+    first = table.files[0]
+    whole = first.path.removesuffix(first.name) + first.name.partition("/")[0]
+    return spark.read.parquet(local_path(table.tree.path(whole)))
 
 
 def _fetched(
