@@ -35,7 +35,7 @@ class StoredTable:
 
         Args:
             scratch: A directory for copies, where the place is not a directory of this machine;
-                whoever made it deletes it.
+                the caller deletes it.
 
         Raises:
             PipelineError: A file cannot be fetched.

@@ -21,7 +21,7 @@ def local_copies(tree: FileTree, names: Mapping[str, str], folder: str) -> list[
 
     Args:
         names: By name in the tree, the name below the directory.
-        folder: The directory; whoever made it deletes it.
+        folder: The directory; the caller deletes it.
 
     Returns:
         Their paths, in order.
