@@ -41,6 +41,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
     return zipfile.Path(path)
 
 
+DATA = ("/pages/ui/", "/vendored/files/", "/page/assets/")
+"""Folders with files that are not Python."""
+
+
 def names(wheel: zipfile.Path) -> set[str]:
     """Every file in the wheel."""
     return {name for name in wheel.root.namelist() if not name.endswith("/")}
@@ -57,7 +61,7 @@ def test_it_holds_every_module_and_nothing_else(wheel: zipfile.Path) -> None:
         path.removeprefix(REGISTRATION)
         for path in project_files()
         if path.startswith(("wal/", "logqueue/"))
-        and (path.endswith((".py", "/py.typed")) or "/pages/ui/" in path)
+        and (path.endswith((".py", "/py.typed")) or any(part in path for part in DATA))
     }
     assert {"wal/py.typed", "logqueue/py.typed", "logqueue/errors.py"} <= expected
     held = {name for name in names(wheel) if ".dist-info/" not in name}

@@ -13,8 +13,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from logqueue.pipeline.lifecycle.tables import BY_NAME, REPORTS
+from logqueue.pipeline.lifecycle import report_tables
+from logqueue.pipeline.lifecycle.tables import REPORTS
 
+KINDS = {
+    kind.name: kind
+    for kind in (
+        *REPORTS,
+        report_tables.REPORT_LATENCY_BY_TAG,
+        report_tables.REPORT_TAGS,
+        report_tables.REPORT_WORKERS_BY_TAG,
+        report_tables.REPORT_FAILURES_OVER_TIME,
+        report_tables.REPORT_HEATMAP,
+    )
+}
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 Tables = dict[str, pa.Table]
 Rows = list[dict[str, Any]]
@@ -22,10 +34,10 @@ Rows = list[dict[str, Any]]
 
 def tables(**rows: Rows) -> Tables:
     """All tables of a report, those named with these rows, the others empty."""
-    assert rows.keys() <= BY_NAME.keys()
+    assert rows.keys() <= KINDS.keys()
     return {
-        kind.name: pa.Table.from_pylist(rows.get(kind.name, []), schema=kind.arrow())
-        for kind in REPORTS
+        name: pa.Table.from_pylist(rows.get(name, []), schema=kind.arrow())
+        for name, kind in KINDS.items()
     }
 
 
@@ -37,14 +49,16 @@ def busy_week(
     workers: int = 6,
     reasons: Sequence[str] = ("TimeoutError: no answer in 30 s", "ValueError: no such mailbox"),
     sla: bool = True,
+    tags: Sequence[str] = ("welcome", "invoice", "digest"),
 ) -> Tables:
     """A week in the life of some queues: a day's rhythm, one bad afternoon, one slow worker."""
-    made: dict[str, Rows] = {kind.name: [] for kind in REPORTS}
+    made: dict[str, Rows] = {name: [] for name in KINDS}
     for place, topic in enumerate(topics):
         chance = random.Random(f"{topic}{place}")
         _flow(made, topic, 1 / (place + 1), buckets, minutes, chance)
         _hands(made, topic, workers, buckets, minutes, chance)
         _fates(made, topic, list(reasons), 1 / (place + 1), chance)
+        _tags(made, topic, tags, workers, chance)
         if sla:
             _promises(made, topic, chance)
     return tables(**made)
@@ -140,6 +154,47 @@ def _hands(
         | {"open": n == 0, "why": "extended,long" if n else "expired"}
         for n in range(3)
     ]
+
+
+def _tags(
+    made: dict[str, Rows], topic: str, tags: Sequence[str], workers: int, chance: random.Random
+) -> None:
+    """What belongs to tags, and histograms, of the flow that is there."""
+    flow = [row for row in made["report_throughput"] if row["topic"] == topic]
+    for part, tag in enumerate(tags, 2):
+        row = {"topic": topic, "tag": tag}
+        for at in (*flow, None):
+            one = at or {
+                name: sum(other[name] for other in flow)
+                for name in ("appended", "claimed", "acked", "released", "expired")
+            }
+            bucket = {"bucket": at and at["bucket"]}
+            failures = (one["released"] + one["expired"]) // part
+            made["report_tags"].append(
+                row
+                | bucket
+                | {"appended": one["appended"] // part, "acks": one["acked"] // part}
+                | {"claims": one["claimed"] // part, "failures": failures}
+                | {"run_ms": one["claimed"] // part * 2400}
+            )
+            for metric, usual in (("wait", 400.0), ("run", 2400.0)):
+                values = _percentiles(usual * part * chance.uniform(0.9, 1.1), one["acked"] // part)
+                made["report_latency_by_tag"].append(row | bucket | {"metric": metric} | values)
+        for worker in range(workers):
+            name = f"host-{worker // 4 + 1}/worker-{worker}"
+            made["report_workers_by_tag"].append(
+                row
+                | {"worker": name, "claims": 500, "acks": 480, "failures": 20, "run_ms": 9_600}
+                | {"p50_run": 2000, "p95_run": 7000}
+            )
+    for at in flow:
+        for metric, usual in (("wait", 120.0), ("run", 2400.0)):
+            for n in range(-3, 6):
+                low = int(usual * 2**n)
+                made["report_heatmap"].append(
+                    {"topic": topic, "bucket": at["bucket"], "metric": metric, "from_ms": low}
+                    | {"to_ms": low * 2, "n": int(at["acked"] / (1 + n * n))}
+                )
 
 
 def _fates(

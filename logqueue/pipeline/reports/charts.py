@@ -48,19 +48,25 @@ class Axis:
         ticks: From the highest value to ticks from zero.
         may_be_logarithmic: Use a logarithmic axis where values differ a hundredfold or more.
         zero_is_nothing: Nothing but zeros is nothing to draw.
+        is_duration: Values are ms rather than counts.
     """
 
     show: Callable[[float | None], str]
     ticks: Callable[[float], list[Tick]]
     may_be_logarithmic: bool = False
     zero_is_nothing: bool = True
+    is_duration: bool = False
 
 
 COUNTS = Axis(numbers.count, numbers.linear_ticks)
 DURATIONS = Axis(
-    numbers.duration, numbers.duration_ticks, may_be_logarithmic=True, zero_is_nothing=False
+    numbers.duration,
+    numbers.duration_ticks,
+    may_be_logarithmic=True,
+    zero_is_nothing=False,
+    is_duration=True,
 )
-AGES = Axis(numbers.duration, numbers.duration_ticks)
+AGES = Axis(numbers.duration, numbers.duration_ticks, is_duration=True)
 
 
 @dataclass
@@ -101,6 +107,7 @@ class Chart:
         note: str = "",
         empty: str = "",
         is_wide: bool = False,
+        name: str = "",
     ) -> str:
         """Lines, stairs, areas and stacks over time.
 
@@ -110,11 +117,12 @@ class Chart:
             note: A sentence below the chart.
             empty: Said instead of the chart when no line has a value but zero.
             is_wide: Take the whole width where charts are side by side.
+            name: Of the chart in the page's data; "" when the script leaves it as it is.
         """
         drawn = [_drawn(lines, n) for n in range(len(lines))]
         seen = [v for values in drawn for v in values if v is not None]
         if not seen or (axis.zero_is_nothing and not any(seen)):
-            return self._empty(empty)
+            return self._empty(empty, name)
         low = min((v for v in seen if v > 0), default=0.0)
         is_log = axis.may_be_logarithmic and max(seen) >= 100 * max(low, 1)
         ticks = (
@@ -139,6 +147,7 @@ class Chart:
             legend=_legend(lines),
             note=note,
             kind="time wide" if is_wide else "time",
+            name=name,
             behind=table(
                 [
                     f"from (UTC), {numbers.span(self.steps.width)} each",
@@ -159,6 +168,7 @@ class Chart:
         show: Callable[[float | None], str] = numbers.count,
         note: str = "",
         empty: str = "",
+        name: str = "",
     ) -> str:
         """A strip per row, darker where a value is higher, against 1 or the highest there is.
 
@@ -167,9 +177,10 @@ class Chart:
             show: Writes one value.
             note: A sentence below the chart.
             empty: Said instead when there are no rows.
+            name: Of the chart in the page's data; "" when the script leaves it as it is.
         """
         if not rows:
-            return self._empty(empty)
+            return self._empty(empty, name)
         tall, across = 10.0, WIDTH / self.steps.count
         top = max(1.0, max((v for _, values in rows for v in values if v is not None), default=1.0))
         paths: dict[int, list[str]] = {}
@@ -197,6 +208,7 @@ class Chart:
             legend=f'<ul class="legend">{keys}</ul>',
             note=note,
             kind="heat",
+            name=name,
             tall=tall * len(rows),
             behind=table(
                 ["from (UTC)", *(f"#{name}" for name, _ in rows)],
@@ -208,9 +220,10 @@ class Chart:
             ),
         )
 
-    def _empty(self, why: str) -> str:
+    def _empty(self, why: str, name: str = "") -> str:
+        mark = f' data-chart="{name}"' if name else ""
         return (
-            f'<figure class="chart"><figcaption><b>{self.title}</b></figcaption>'
+            f'<figure class="chart"{mark}><figcaption><b>{self.title}</b></figcaption>'
             f'<p class="empty">{why}</p></figure>'
         )
 
@@ -226,6 +239,7 @@ class Chart:
         behind: str,
         kind: str = "time",
         tall: float = HEIGHT,
+        name: str = "",
     ) -> str:
         number = self.ids.next()
         steps = self.steps
@@ -235,16 +249,17 @@ class Chart:
             for words, at, _ in labels
         )
         under, marks = _below(steps)
-        name = (f"{plain(self.topic)}: " if self.topic else "") + text(self.title)
+        title = (f"{plain(self.topic)}: " if self.topic else "") + text(self.title)
         height = f' style="height:{18 * len(labels)}px"' if kind == "heat" else ""
+        mark = f' data-chart="{name}"' if name else ""
         size = f'viewBox="0 0 {WIDTH} {_at(tall)}" preserveAspectRatio="none"'
         upright = "".join(f'<path class="grid" d="M{_at(x)} 0V{_at(tall)}"/>' for x in marks)
         return (
-            f'<figure class="chart {kind}" data-steps="{steps.count}">'
+            f'<figure class="chart {kind}" data-steps="{steps.count}"{mark}>'
             f"<figcaption><b>{self.title}</b> <span>{text(unit)}</span></figcaption>{legend}"
             f'<div class="plot"{height}><div class="left" aria-hidden="true">{left}</div>'
             f'<svg {size} role="img" '
-            f'aria-labelledby="{number}t {number}d"><title id="{number}t">{name}</title>'
+            f'aria-labelledby="{number}t {number}d"><title id="{number}t">{title}</title>'
             f'<desc id="{number}d">{plain(spoken, 2000)}</desc>{upright}{shapes}</svg>'
             f'<div class="below" aria-hidden="true">{under}</div></div>'
             + (f'<p class="note">{note}</p>' if note else "")

@@ -1,4 +1,4 @@
-"""The report as one HTML file that any browser can open: no network, no script needed.
+"""The report as one HTML file that any browser can open: no network needed, and no script.
 
 Owns: the page as a whole, its summary, writing it. Must not know: Spark, how charts are drawn.
 
@@ -11,16 +11,26 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from logqueue.pipeline.archive.atomic_file import write_text
 from logqueue.pipeline.reports import charts
-from logqueue.pipeline.reports.page import failures, numbers, throughput, workers
+from logqueue.pipeline.reports.page import (
+    assets,
+    comparison,
+    embedded,
+    failures,
+    numbers,
+    throughput,
+    what_if,
+    workers,
+)
+from logqueue.pipeline.reports.page.controls import CONTROLS, checked_address, checked_zone
+from logqueue.pipeline.reports.page.explained import explained
 from logqueue.pipeline.reports.page.figures import SUMMED, Figures
-from logqueue.pipeline.reports.page.markup import foreign, plain, table, text
-from logqueue.pipeline.reports.page.style import CSS, SCRIPT
+from logqueue.pipeline.reports.page.markup import UTC_MARK, foreign, plain, table, when
 from logqueue.pipeline.reports.page.view import PageView, Section, number
 
 if TYPE_CHECKING:
@@ -42,6 +52,8 @@ def write_page(
     bucket_ms: int | None = None,
     about: Sequence[str] = (),
     topics_drawn: int = TOPICS_DRAWN,
+    zone: str = "UTC",
+    dashboard: str = "",
 ) -> str:
     """Write the report page.
 
@@ -54,13 +66,18 @@ def write_page(
             open. Without a time zone it is UTC. The time axis covers it even where nothing was.
         bucket_ms: Width of a bucket in milliseconds; by default the smallest distance between two.
         about: Lines below the title: where the numbers come from.
-        topics_drawn: How many topics get charts of their own, those with the most jobs.
+        topics_drawn: How many topics get charts of their own where no script runs, those with
+            the most jobs.
+        zone: The IANA time zone that the script shows times in at first, such as Europe/Berlin.
+        dashboard: Address of the server, such as http://127.0.0.1:4000: numbers of jobs link to
+            their pages on its dashboard. "" for no links.
 
     Returns:
         The path of the file.
 
     Raises:
         OSError: The file cannot be written.
+        PipelineError: There is no such time zone, or the address is not one of HTTP.
     """
     content = page(
         tables,
@@ -69,6 +86,8 @@ def write_page(
         bucket_ms=bucket_ms,
         about=about,
         topics_drawn=topics_drawn,
+        zone=zone,
+        dashboard=dashboard,
     )
     write_text(to, content)
     return to
@@ -82,54 +101,71 @@ def page(
     bucket_ms: int | None = None,
     about: Sequence[str] = (),
     topics_drawn: int = TOPICS_DRAWN,
+    zone: str = "UTC",
+    dashboard: str = "",
 ) -> str:
     """The report page as text; the arguments are those of `write_page`."""
     start, end = (None if at is None else _ms(at) for at in range)
     figures = Figures(tables, start=start, end=end, bucket=bucket_ms)
     topics = _topics(figures)
-    view = PageView(figures, topics, topics[:topics_drawn])
-    sections = [
-        throughput.backing_up(view),
-        throughput.slower(view),
-        throughput.promises(view),
-        failures.dying(view),
-        workers.workers(view),
-        workers.capacity(view),
-        failures.paths(view),
-    ]
-    steps = figures.steps
+    zone, dashboard = checked_zone(zone), checked_address(dashboard)
+    names = embedded.names_of(figures, topics)
+    view = PageView(figures, topics, topics[:topics_drawn], dashboard, names)
+    sections = [made for make in _SECTIONS if (made := make(view)) is not None]
+    data = embedded.script_text(embedded.data_of(figures, topics, names, zone))
+    span = f"{when(figures.start)} to {when(figures.end)} {UTC_MARK}"
     lines = [
-        f"{numbers.moment(steps.start if start is None else start)} to "
-        f"{numbers.moment(steps.end if end is None else end)} UTC, "
-        f"in buckets of {numbers.span(steps.bucket)}",
-        *about,
+        f"{span}, in buckets of {numbers.span(figures.steps.bucket)}",
+        *(foreign(line, 600) for line in about),
     ]
-    paragraphs = "".join(f"<p>{foreign(line, 600)}</p>" for line in lines)
+    paragraphs = "".join(f"<p>{line}</p>" for line in lines)
     return (
         f'{_head(title)}<body><header class="top"><h1>{foreign(title, 200)}</h1>'
-        f'<div class="about">{paragraphs}</div>{_summary(view)}</header>{_menu(view, sections)}'
+        f'<div class="about">{paragraphs}</div>{_summary(view)}{explained(view)}</header>'
+        f"{_menu(sections)}{CONTROLS}"
         f"<main>{_overview(view)}{''.join(section.html() for section in sections)}</main>"
-        f"<footer>{_FOOTER}</footer><script>{SCRIPT}</script></body></html>\n"
+        f'<footer>{_FOOTER}</footer><script type="application/json" id="data">{data}</script>'
+        f"<script>{assets.library()}</script><script>{assets.script()}</script></body></html>\n"
     )
 
 
+_SECTIONS: Sequence[Callable[[PageView], Section | None]] = (
+    throughput.backing_up,
+    throughput.slower,
+    throughput.promises,
+    failures.dying,
+    workers.workers,
+    workers.capacity,
+    comparison.comparison,
+    what_if.what_if,
+    failures.paths,
+)
+"""In the order of the page; one that has nothing to say is None."""
+
 _FOOTER = (
-    "<p>Made by logqueue from its logs. All times are UTC and come from the log. “Open” is open at "
-    "the end of the range. Percentiles count what ended in an ack.</p>"
+    f"<p>Made by logqueue from its logs. All times come from the log and are shown in {UTC_MARK}. "
+    "“Open” is open at the end of the range.</p>"
 )
 
 
 def _head(title: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     # Even a text that slipped through as markup could load nothing and run nothing.
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    scripts = " ".join(_digest(one) for one in (assets.library(), assets.script()))
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src-elem {_digest(assets.style())}; "
+        "style-src-attr 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    )
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{plain(title)}</title>'
-        f"<style>{CSS}</style></head>"
+        f"<style>{assets.style()}</style></head>"
     )
+
+
+def _digest(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 def _topics(figures: Figures) -> list[str]:
@@ -203,19 +239,9 @@ def _worst(view: PageView, metric: str) -> tuple[str, str]:
     )
 
 
-def _menu(view: PageView, sections: Sequence[Section]) -> str:
+def _menu(sections: Sequence[Section]) -> str:
     links = "".join(f'<a href="#{section.anchor}">{section.menu}</a>' for section in sections)
-    chooser = ""
-    if not view.is_one:
-        options = "".join(
-            f'<option value="{text(topic)}">{plain(topic, 60)}</option>' for topic in view.drawn
-        )
-        chooser = (
-            '<label hidden>Topic <select><option value="*">all</option>'
-            + options
-            + "</select></label>"
-        )
-    return f'<nav aria-label="Questions"><div class="in">{links}{chooser}</div></nav>'
+    return f'<nav aria-label="Questions"><div class="in">{links}</div></nav>'
 
 
 def _overview(view: PageView) -> str:
@@ -247,12 +273,12 @@ def _overview(view: PageView) -> str:
 
     made = table(
         ["topic", "appended", "jobs", "#done", "#dead", "#open", "#p95 wait", "#p95 run"],
-        (cells(topic) for topic in view.topics[:TOPICS_LISTED]),
+        (view.marked(cells(topic), topic=topic) for topic in view.topics[:TOPICS_LISTED]),
         "overview",
         view.cut(len(view.topics), TOPICS_LISTED, "topics, those with the most jobs first"),
     )
     return (
-        '<section id="topics" data-topic="*" aria-label="Topics"><div class="panel">'
+        '<section id="topics" aria-label="Topics"><div class="panel">'
         f"<h3>Topics</h3>{made}</div></section>"
     )
 

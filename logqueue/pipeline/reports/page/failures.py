@@ -11,7 +11,8 @@ from typing import Any
 from logqueue.pipeline.reports import charts
 from logqueue.pipeline.reports.page import numbers
 from logqueue.pipeline.reports.page.figures import HIGHEST, SUMMED
-from logqueue.pipeline.reports.page.markup import foreign, table, text
+from logqueue.pipeline.reports.page.markup import foreign, table, text, when
+from logqueue.pipeline.reports.page.series import FAILURES
 from logqueue.pipeline.reports.page.view import (
     BAD,
     GOOD,
@@ -74,7 +75,7 @@ def dying(view: PageView) -> Section:
         "Failures",
         _WHY,
         answer,
-        body + _failures(view) + view.grid(panels) + f'<div class="after">{_poison(view)}</div>',
+        body + _over_time(view) + _failures(view) + view.grid(panels) + _poison(view),
     )
 
 
@@ -129,18 +130,28 @@ def _by_topic(view: PageView, found: dict[str, Counts]) -> str:
     return table(
         ["topic", "#jobs", "#done", "#open", "dead", "#ended otherwise"],
         (
-            [
-                foreign(topic, 60),
-                numbers.count(sum(counts.values())),
-                numbers.count(counts.get("acked", 0)),
-                numbers.count(total(counts, OPEN)),
-                charts.bar(total(counts, DEAD), top, numbers.count(total(counts, DEAD)), "b"),
-                numbers.count(_parts(counts)[-1][2]),
-            ]
+            view.marked(
+                [
+                    foreign(topic, 60),
+                    numbers.count(sum(counts.values())),
+                    numbers.count(counts.get("acked", 0)),
+                    numbers.count(total(counts, OPEN)),
+                    charts.bar(total(counts, DEAD), top, numbers.count(total(counts, DEAD)), "b"),
+                    numbers.count(_parts(counts)[-1][2]),
+                ],
+                topic=topic,
+            )
             for topic, counts in rows
         ),
         "by-topic",
     )
+
+
+def _over_time(view: PageView) -> str:
+    made = view.for_all_then_each(
+        view.draw(FAILURES), lambda topic: view.draw(FAILURES, topic), lambda topic: ""
+    )
+    return f'<div class="over-time">{made}</div>'
 
 
 def _failures(view: PageView) -> str:
@@ -163,15 +174,18 @@ def _failures(view: PageView) -> str:
             "#for example job",
         ],
         (
-            [
-                foreign(row["topic"], 60),
-                _outcome(row["outcome"]),
-                foreign(row["reason"]),
-                charts.bar(number(row, "n"), top, numbers.count(row["n"]), "b"),
-                numbers.count(row["jobs"]),
-                numbers.moment(row["last_at"]),
-                "" if row["sample_seq"] is None else str(row["sample_seq"]),
-            ]
+            view.marked(
+                [
+                    foreign(row["topic"], 60),
+                    _outcome(row["outcome"]),
+                    foreign(row["reason"]),
+                    charts.bar(number(row, "n"), top, numbers.count(row["n"]), "b"),
+                    numbers.count(row["jobs"]),
+                    when(row["last_at"]),
+                    view.job(row["topic"], row["sample_seq"]),
+                ],
+                topic=row["topic"],
+            )
             for row in rows
         ),
         caption=view.cut(
@@ -245,21 +259,26 @@ def _poison(view: PageView) -> str:
     made = table(
         ["topic", "key or tag", "failures", "#jobs", "#acks", "for example"],
         (
-            [
-                foreign(row["topic"], 60),
-                f'<span class="soft">{text(row["kind"])}</span> {foreign(row["value"], 80)}',
-                charts.bar(number(row, "failures"), top, numbers.count(row["failures"]), "b"),
-                numbers.count(row["jobs"]),
-                numbers.count(row["acks"]),
-                foreign(row["sample_error"], 160),
-            ]
+            view.marked(
+                [
+                    foreign(row["topic"], 60),
+                    f'<span class="soft">{text(row["kind"])}</span> {foreign(row["value"], 80)}',
+                    charts.bar(number(row, "failures"), top, numbers.count(row["failures"]), "b"),
+                    numbers.count(row["jobs"]),
+                    numbers.count(row["acks"]),
+                    foreign(row["sample_error"], 160),
+                ],
+                topic=row["topic"],
+                **({"tag": row["value"]} if row["kind"] == "tag" else {}),
+            )
             for row in rows
         ),
         caption=view.cut(
             view.figures.count("report_poison"), MOST_ROWS, "keys and tags, the worst first"
         ),
     )
-    return panel("Keys and tags that fail again and again", made)
+    made = panel("Keys and tags that fail again and again", made)
+    return f'<div class="after">{made}</div>'
 
 
 _LOOKS = {

@@ -8,6 +8,7 @@ All work over many rows is Arrow's; what comes out is small: a value per topic a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from logqueue.pipeline.reports.page.steps import Steps, Values, steps_over
@@ -21,6 +22,9 @@ Rows = list[dict[str, Any]]
 SUMMED = "sum"
 HIGHEST = "max"
 LOWEST = "min"
+USUAL = "approximate_median"
+NULL = "\x00"
+"""A null in the key of a series."""
 
 
 class Figures:
@@ -45,7 +49,40 @@ class Figures:
         for made in self._tables.values():
             if "bucket" in made.column_names:
                 times.update(t for t in pc.unique(made["bucket"]).to_pylist() if t is not None)
+        self._times = times, bucket, start, end
         self.steps: Steps = steps_over(times, bucket=bucket, start=start, end=end)
+
+    def in_steps(self, most: int) -> Figures:
+        """The same tables on a time axis of up to so many steps."""
+        times, bucket, start, end = self._times
+        other = copy(self)
+        other.steps = steps_over(times, bucket=bucket, start=start, end=end, most=most)
+        return other
+
+    @property
+    def start(self) -> int:
+        """Where the range begins, ms since the epoch."""
+        given = self._times[2]
+        return self.steps.start if given is None else given
+
+    @property
+    def end(self) -> int:
+        """Where the range ends."""
+        given = self._times[3]
+        return self.steps.end if given is None else given
+
+    def between(
+        self, name: str, period: tuple[int, int], by: Sequence[str], how: Mapping[str, str]
+    ) -> dict[Key, dict[str, Any]]:
+        """As `totals`, of the buckets that begin in a stretch of time; `USUAL` is the median."""
+        import pyarrow.compute as pc
+
+        made = self._of(name, None)
+        if made is None:
+            return {}
+        at = made["bucket"]
+        made = made.filter(pc.and_(pc.greater_equal(at, period[0]), pc.less(at, period[1])))
+        return _grouped(made, by, how)
 
     def has(self, name: str) -> bool:
         """Whether a table is there and has rows."""
@@ -86,16 +123,7 @@ class Figures:
         made = self._of(name, None)
         if made is None:
             return {}
-        if not by:
-            values = {column: _reduced(made[column], kind) for column, kind in how.items()}
-            return {(): values}
-        grouped = made.group_by(list(by)).aggregate(list(how.items()))
-        return {
-            tuple(str(row[column]) for column in by): {
-                column: row[f"{column}_{kind}"] for column, kind in how.items()
-            }
-            for row in grouped.to_pylist()
-        }
+        return _grouped(made, by, how)
 
     def over_time(
         self, name: str, by: Sequence[str], how: Mapping[str, str]
@@ -150,7 +178,7 @@ class Figures:
             place = row["#"]
             if not 0 <= place < steps.count:
                 continue
-            key = tuple(str(row[column]) for column in by)
+            key = tuple(NULL if row[column] is None else str(row[column]) for column in by)
             series = found.get(key)
             if series is None:
                 series = found[key] = {
@@ -175,11 +203,16 @@ class Figures:
         return made if made.num_rows else None
 
 
-def _reduced(column: pa.ChunkedArray, kind: str) -> Any:
-    import pyarrow.compute as pc
-
-    reduce = {SUMMED: pc.sum, HIGHEST: pc.max, LOWEST: pc.min}[kind]
-    return reduce(column).as_py()
+def _grouped(
+    made: pa.Table, by: Sequence[str], how: Mapping[str, str]
+) -> dict[Key, dict[str, Any]]:
+    grouped = made.group_by(list(by)).aggregate(list(how.items()))
+    return {
+        tuple(str(row[column]) for column in by): {
+            column: row[f"{column}_{kind}"] for column, kind in how.items()
+        }
+        for row in grouped.to_pylist()
+    }
 
 
 def _in_milliseconds(made: pa.Table) -> pa.Table:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from logqueue.pipeline.reports.page import numbers
 
 LONGEST = 300
 _UNPRINTABLE = re.compile(
@@ -40,25 +43,62 @@ def plain(value: object, longest: int = 120) -> str:
     return text(whole if len(whole) <= longest else whole[:longest] + "…")
 
 
+def clean(value: object, longest: int = 200) -> str:
+    """A text from the log as data of the page's script, which shows it as text only."""
+    whole = _UNPRINTABLE.sub("\ufffd", str(value))
+    return whole if len(whole) <= longest else whole[:longest] + "…"
+
+
+def when(milliseconds: float | None) -> str:
+    """A time in UTC, which the page's script shows in the time zone that is chosen."""
+    if milliseconds is None:
+        return numbers.NOTHING
+    shown = numbers.moment(milliseconds)
+    return f'<time data-ms="{milliseconds:.0f}">{shown}</time>'
+
+
+UTC_MARK = '<span class="zone">UTC</span>'
+"""Where the page names its time zone."""
+
+
+class Row(NamedTuple):
+    """Cells of a table, and whose they are.
+
+    Attributes:
+        cells: HTML.
+        of: `topic`, `worker` and `tag` as numbers; -1 for one that cannot be chosen.
+    """
+
+    cells: Sequence[str]
+    of: Mapping[str, int]
+
+
 def table(
-    columns: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "", caption: str = ""
+    columns: Iterable[str], rows: Iterable[Sequence[str] | Row], kind: str = "", caption: str = ""
 ) -> str:
     """A table of ready cells. A column whose name begins with # holds numbers."""
     names = list(columns)
     classes = [' class="n"' if name.startswith("#") else "" for name in names]
     head = "".join(
-        f'<th scope="col"{mark}>{text(name.removeprefix("#"))}</th>'
+        f'<th scope="col"{mark}>{_heading(name.removeprefix("#"))}</th>'
         for name, mark in zip(names, classes, strict=True)
     )
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(row, classes, strict=True))
-        + "</tr>"
-        for row in rows
-    )
+    body = "".join(_row(row, classes) for row in rows)
     note = f"<caption>{caption}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="table">'
         f'<table class="{kind}">{note}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         "</div>"
     )
+
+
+def _heading(name: str) -> str:
+    before, mark, after = name.partition("UTC")
+    return text(before) + UTC_MARK + text(after) if mark else text(name)
+
+
+def _row(row: Sequence[str] | Row, classes: Sequence[str]) -> str:
+    cells, of = row if isinstance(row, Row) else (row, {})
+    marks = "".join(f' data-{kind}="{place}"' for kind, place in of.items())
+    made = "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(cells, classes, strict=True))
+    return f"<tr{marks}>{made}</tr>"

@@ -19,6 +19,11 @@ MOST_STEPS = 120
 Values = list[float | None]
 
 
+def known(values: Iterable[float | None]) -> list[float]:
+    """The values that are there."""
+    return [value for value in values if value is not None]
+
+
 @dataclass(frozen=True)
 class Steps:
     """Equal steps of time from `start` on.

@@ -9,10 +9,11 @@ from statistics import median
 from typing import Any
 
 from logqueue.pipeline.reports import charts
-from logqueue.pipeline.reports.charts import Line
 from logqueue.pipeline.reports.page import numbers
+from logqueue.pipeline.reports.page.breakdown import heatmaps, tag_tables
 from logqueue.pipeline.reports.page.figures import HIGHEST, SUMMED
-from logqueue.pipeline.reports.page.markup import foreign, table, text
+from logqueue.pipeline.reports.page.markup import foreign, table, text, when
+from logqueue.pipeline.reports.page.series import AGE, ALL, DEPTH, FLOW, RUN, WAIT, ChartKind
 from logqueue.pipeline.reports.page.steps import Values
 from logqueue.pipeline.reports.page.view import (
     BAD,
@@ -27,92 +28,43 @@ from logqueue.pipeline.reports.page.view import (
     panel,
 )
 
-FLOWS = ("appended", "acked", "dead", "dropped", "released", "expired")
-OUT = ("acked", "dead", "dropped")
 SLOWER = 1.5
 """How many times longer counts as slower."""
 FEWEST_PER_HALF = 3
 MOST_ROWS = 20
-Series = dict[str, Values]
 
 
 def backing_up(view: PageView) -> Section:
     """Throughput, depth and the age of the oldest job."""
-    figures = view.figures
-    of_depth = dict.fromkeys(("ready", "delayed", "in_flight", "held", "oldest_age_ms"), HIGHEST)
-    flows = figures.over_time("report_throughput", ["topic"], dict.fromkeys(FLOWS, SUMMED))
-    depths = figures.over_time("report_backlog", ["topic"], of_depth)
-    flow = figures.over_time("report_throughput", [], dict.fromkeys(FLOWS, SUMMED)).get((), {})
-    added = dict.fromkeys(("ready", "delayed", "in_flight", "held"), SUMMED)
-    depth = figures.over_time_for_all(
-        "report_backlog", {**added, "oldest_age_ms": HIGHEST}, of_depth
-    )
 
     def charts_of(topic: str) -> str:
-        return _flow_charts(view, flows.get((topic,), {}), depths.get((topic,), {}), topic)
+        return view.grid([view.draw(kind, topic) for kind in (FLOW, DEPTH, AGE)])
 
     def remark(topic: str) -> str:
-        waiting = known(depths.get((topic,), {}).get("ready", []))
+        waiting = known(_ready(view, topic))
         return f"{numbers.count(waiting[-1])} ready at the end" if waiting else ""
 
-    body = view.for_all_then_each(_flow_charts(view, flow, depth, ""), charts_of, remark)
-    answer = _backlog_answer(view, flow, depth)
-    return Section("backlog", "Backlog", "Is it backing up?", answer, body)
+    body = view.for_all_then_each(charts_of(ALL), charts_of, remark)
+    return Section("backlog", "Backlog", "Is it backing up?", _backlog_answer(view), body)
 
 
-def _flow_charts(view: PageView, flow: Series, depth: Series, topic: str) -> str:
-    nothing: Values = [None] * view.figures.steps.count
-    lines = [
-        Line("in: appended", flow.get("appended", nothing), "a", "area"),
-        Line("out: ended", _plus(flow, OUT), "b", "stairs"),
-    ]
-    back = _plus(flow, ("released", "expired"))
-    if any(known(back)):
-        lines.append(Line("came back: handed back or expired", back, "e", "stairs"))
-    through = view.chart("In and out", view.per_step("jobs"), topic).over_time(
-        lines,
-        charts.COUNTS,
-        note=view.gathered("holds the sum"),
-        empty="No job came in, ended or came back in this time.",
-        is_wide=True,
-    )
-    stacks = [Line("ready", depth.get("ready", nothing), "a", "stack")]
-    for name, column, look in (("in flight", "in_flight", "b"), ("held", "held", "d")):
-        if column == "in_flight" or any(known(depth.get(column, []))):
-            stacks.append(Line(name, depth.get(column, nothing), look, "stack"))
-    deep = view.chart("Backlog", "jobs at the end of a bucket", topic).over_time(
-        stacks,
-        charts.COUNTS,
-        note=view.gathered("shows the highest"),
-        empty="Whenever a bucket ended, no job was waiting, in flight or held.",
-    )
-    old = view.chart("Age of the oldest ready job", "at the end of a bucket", topic).over_time(
-        [Line("oldest", depth.get("oldest_age_ms", nothing), "d", "stairs")],
-        charts.AGES,
-        note=view.gathered("shows the highest"),
-        empty="Whenever a bucket ended, no job was waiting.",
-    )
-    return view.grid([through, deep, old])
+def _ready(view: PageView, topic: str = ALL) -> Values:
+    return next((line.values for line in view.lines(DEPTH, topic) if line.name == "ready"), [])
 
 
-def _plus(flow: Series, names: tuple[str, ...]) -> Values:
-    return [
-        sum(known(at)) for at in zip(*(flow[name] for name in names if name in flow), strict=True)
-    ]
-
-
-def _backlog_answer(view: PageView, flow: Series, depth: Series) -> str:
-    ready = known(depth.get("ready", []))
+def _backlog_answer(view: PageView) -> str:
+    ready = known(_ready(view))
     if not ready:
         return flag(NEITHER, "Not known") + " There are no events of queues in this range."
-    came = sum(known(flow.get("appended", [])))
-    went = sum(known(_plus(flow, OUT)))
+    flow = view.lines(FLOW)
+    came, went = (sum(known(line.values)) for line in flow[:2]) if flow else (0.0, 0.0)
     flows = f"{many(came, 'job')} came in, {numbers.count(went)} ended."
     peak = max(ready)
-    when = view.figures.steps.names()[depth["ready"].index(peak)]
+    steps = view.figures.steps
+    peak_at = when(steps.start + steps.width * _ready(view).index(peak))
     last = _last_backlog(view)
     if not last[0]:
-        deepest = f" At most {numbers.count(peak)} were ready, at {when}." if peak else ""
+        deepest = f" At most {numbers.count(peak)} were ready, at {peak_at}." if peak else ""
         return flag(GOOD, "No") + f" {flows} Nothing waits at the end.{deepest}"
     waits = (
         f"<b>{many(last[0], 'job')}</b> waited at the end, the oldest for "
@@ -121,7 +73,7 @@ def _backlog_answer(view: PageView, flow: Series, depth: Series) -> str:
     half = ready[: len(ready) // 2]
     if half and last[0] > max(half):
         return flag(BAD, "Yes") + f" {waits} {flows} It was never so high in the first half."
-    most = f" The most was {numbers.count(peak)}, at {when}." if peak > last[0] else ""
+    most = f" The most was {numbers.count(peak)}, at {peak_at}." if peak > last[0] else ""
     return flag(NEITHER, "Not growing") + f" {waits} {flows}{most}"
 
 
@@ -134,54 +86,35 @@ def _last_backlog(view: PageView) -> tuple[float, float]:
     return number(totals[last], "ready"), number(totals[last], "oldest_age_ms")
 
 
-PERCENTILES = ("p50", "p95", "p99")
-_METRICS = {
-    "wait": ("Waiting", "from ready to the first claim", "No job was claimed in this time."),
-    "run": ("Running", "from claim to ack", "No run ended in an ack in this time."),
-}
+_METRICS = {"wait": WAIT, "run": RUN}
 
 
 def slower(view: PageView) -> Section:
     """How long jobs wait and run, over time and per topic."""
-    found = view.figures.over_time(
-        "report_latency", ["topic", "metric"], dict.fromkeys(PERCENTILES, HIGHEST)
-    )
 
     def charts_of(topic: str) -> str:
-        made = [
-            _latency_chart(view, found.get((topic, metric), {}), topic, words)
-            for metric, words in _METRICS.items()
-        ]
-        return view.grid(made)
+        return view.grid([view.draw(kind, topic) for kind in _METRICS.values()])
 
     def remark(topic: str) -> str:
-        highest = known(found.get((topic, "run"), {}).get("p95", []))
+        highest = known(_p95(view, RUN, topic))
         return f"p95 of running at most {numbers.duration(max(highest))}" if highest else ""
 
-    tables = _latency_tables(view)
-    body = view.for_all_then_each(tables or charts_of(""), charts_of, remark)
-    if view.is_one and tables:
-        body = charts_of(view.topics[0]) + f'<div class="after">{tables}</div>'
-    return Section("speed", "Speed", "Is it slower, and why?", _slower_answer(view, found), body)
+    body = view.for_all_then_each(charts_of(ALL), charts_of, remark)
+    tables = f'<div class="after">{_latency_tables(view)}</div>'
+    heat = f'<div class="after">{view.grid(heatmaps(view))}</div>'
+    more = heat + tables + tag_tables(view)
+    return Section("speed", "Speed", "Is it slower, and why?", _slower_answer(view), body + more)
 
 
-def _latency_chart(view: PageView, series: Series, topic: str, words: tuple[str, str, str]) -> str:
-    title, unit, empty = words
-    nothing: Values = [None] * view.figures.steps.count
-    looks = zip(PERCENTILES, ("a", "b", "e"), strict=True)
-    return view.chart(title, unit, topic).over_time(
-        [Line(name, series.get(name, nothing), look) for name, look in looks],
-        charts.DURATIONS,
-        note=view.gathered("shows the highest"),
-        empty=empty,
-    )
+def _p95(view: PageView, kind: ChartKind, topic: str) -> Values:
+    return next((line.values for line in view.lines(kind, topic) if line.name == "p95"), [])
 
 
-def _slower_answer(view: PageView, found: dict[tuple[str, ...], Series]) -> str:
+def _slower_answer(view: PageView) -> str:
     worst: tuple[float, str, str, float, float] | None = None
     for topic in view.topics:
-        for metric in _METRICS:
-            halves = _halves(found.get((topic, metric), {}).get("p95", []))
+        for metric, kind in _METRICS.items():
+            halves = _halves(_p95(view, kind, topic))
             if halves and (worst is None or halves[1] / halves[0] > worst[0]):
                 worst = (halves[1] / halves[0], topic, metric, *halves)
     if worst is None:
@@ -219,7 +152,7 @@ def _latency_tables(view: PageView) -> str:
     """Percentiles over the whole range, the slowest topics first."""
     rows = view.figures.whole_range("report_latency")
     tables = []
-    names = {**{metric: words[:2] for metric, words in _METRICS.items()}, "e2e": _WHOLE}
+    names = {name: (kind.title, kind.unit) for name, kind in _METRICS.items()} | {"e2e": _WHOLE}
     for metric, (title, unit) in names.items():
         mine = [row for row in rows if row["metric"] == metric and row["n"]]
         mine.sort(key=lambda row: (-number(row, "p95"), row["topic"]))
@@ -229,14 +162,17 @@ def _latency_tables(view: PageView) -> str:
         made = table(
             ["topic", "#jobs", "#p50", "p95", "#p99", "#max"],
             (
-                [
-                    foreign(row["topic"], 60),
-                    numbers.count(row["n"]),
-                    numbers.duration(row["p50"]),
-                    charts.bar(number(row, "p95"), top, numbers.duration(row["p95"])),
-                    numbers.duration(row["p99"]),
-                    numbers.duration(row["max"]),
-                ]
+                view.marked(
+                    [
+                        foreign(row["topic"], 60),
+                        numbers.count(row["n"]),
+                        numbers.duration(row["p50"]),
+                        charts.bar(number(row, "p95"), top, numbers.duration(row["p95"])),
+                        numbers.duration(row["p99"]),
+                        numbers.duration(row["max"]),
+                    ],
+                    topic=row["topic"],
+                )
                 for row in mine[:MOST_ROWS]
             ),
             caption=view.cut(len(mine), MOST_ROWS, "topics, the slowest first"),
@@ -290,14 +226,17 @@ def _limits_panel(view: PageView, limits: list[dict[str, Any]]) -> str:
     made = table(
         ["topic", "rule", "#limit", "#kept", "breaches", "#worst"],
         (
-            [
-                foreign(row["topic"], 60),
-                text(row["rule"]),
-                numbers.duration(row["limit_ms"]),
-                numbers.share(row["kept_share"]),
-                charts.bar(number(row, "breaches"), top, numbers.count(row["breaches"]), "b"),
-                numbers.duration(row["worst_ms"]),
-            ]
+            view.marked(
+                [
+                    foreign(row["topic"], 60),
+                    text(row["rule"]),
+                    numbers.duration(row["limit_ms"]),
+                    numbers.share(row["kept_share"]),
+                    charts.bar(number(row, "breaches"), top, numbers.count(row["breaches"]), "b"),
+                    numbers.duration(row["worst_ms"]),
+                ],
+                topic=row["topic"],
+            )
             for row in limits[:MOST_ROWS]
         ),
         caption=view.cut(len(limits), MOST_ROWS, "limits, the worst kept first"),
@@ -312,14 +251,17 @@ def _breaches_panel(view: PageView, breaches: int) -> str:
     made = table(
         ["topic", "rule", "#job", "#took", "#limit", "#passed at (UTC)"],
         (
-            [
-                foreign(row["topic"], 60),
-                text(row["rule"]),
-                str(row["seq"]),
-                numbers.duration(row["value_ms"]),
-                numbers.duration(row["limit_ms"]),
-                numbers.moment(row["at"]),
-            ]
+            view.marked(
+                [
+                    foreign(row["topic"], 60),
+                    text(row["rule"]),
+                    view.job(row["topic"], row["seq"]),
+                    numbers.duration(row["value_ms"]),
+                    numbers.duration(row["limit_ms"]),
+                    when(row["at"]),
+                ],
+                topic=row["topic"],
+            )
             for row in worst
         ),
         caption=view.cut(breaches, MOST_ROWS, "breaches, the longest first"),

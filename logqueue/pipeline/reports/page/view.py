@@ -5,14 +5,17 @@ Owns: the section, which topics are drawn, a part per topic. Must not know: any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
-from logqueue.pipeline.reports.charts import Chart, Numbering
+from logqueue.pipeline.reports.charts import Chart, Line, Numbering
 from logqueue.pipeline.reports.page import numbers
 from logqueue.pipeline.reports.page.figures import Figures
-from logqueue.pipeline.reports.page.markup import foreign, text
+from logqueue.pipeline.reports.page.markup import Row, foreign, text
+from logqueue.pipeline.reports.page.series import ALL, ChartKind, LinesByTopic
+from logqueue.pipeline.reports.page.steps import known as known
 
 GOOD, BAD, NEITHER = "good", "bad", "none"
 
@@ -52,13 +55,18 @@ class PageView:
         figures: The numbers.
         topics: All topics, the busiest first.
         drawn: Those that get charts of their own.
+        dashboard: The address of the server whose dashboard shows jobs; "" without one.
+        names: Topics, workers and tags that the page can be filtered by: places by name.
         ids: Numbers the drawings.
     """
 
     figures: Figures
     topics: Sequence[str]
     drawn: Sequence[str]
+    dashboard: str = ""
+    names: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ids: Numbering = field(default_factory=Numbering)
+    _lines: dict[str, LinesByTopic] = field(default_factory=dict)
 
     @property
     def is_one(self) -> bool:
@@ -69,17 +77,46 @@ class PageView:
         """A chart on the page's time axis."""
         return Chart(self.ids, self.figures.steps, title, unit, topic)
 
+    def lines(self, kind: ChartKind, topic: str = ALL) -> list[Line]:
+        """The lines of a chart of one topic, or of all."""
+        if kind.name not in self._lines:
+            self._lines[kind.name] = kind.lines(self.figures, self.topics)
+        return self._lines[kind.name].get(topic, [])
+
+    def draw(self, kind: ChartKind, topic: str = ALL) -> str:
+        """A chart over time of one topic, or of all."""
+        steps = self.figures.steps
+        note = kind.note
+        if steps.is_gathered:
+            wide, narrow = numbers.span(steps.width), numbers.span(steps.bucket)
+            note += f" Each step of {wide} {kind.gathered} of its buckets of {narrow}."
+        chart = self.chart(kind.title, kind.unit.format(step=numbers.span(steps.width)), topic)
+        return chart.over_time(
+            self.lines(kind, topic),
+            kind.axis,
+            note=note.strip(),
+            empty=kind.empty,
+            is_wide=kind.is_wide,
+            # The script redraws the charts of all topics, for whatever is chosen.
+            name=kind.name if topic == ALL or self.is_one else "",
+        )
+
+    def job(self, topic: object, seq: object) -> str:
+        """The number of a job, as a link to its page on the dashboard where there is one."""
+        if seq is None:
+            return ""
+        if not self.dashboard:
+            return text(seq)
+        path = f"/ui/queues/{quote(str(topic), safe='', errors='replace')}/jobs/{seq}"
+        return f'<a href="{text(self.dashboard + path)}" rel="noreferrer">{text(seq)}</a>'
+
+    def marked(self, cells: Sequence[str], **of: object) -> Row:
+        """A row that belongs to a `topic`, `worker` or `tag`, for the page's filters."""
+        return Row(cells, {kind: self.names.get(kind, {}).get(str(of[kind]), -1) for kind in of})
+
     def per_step(self, what: str) -> str:
         """The unit of something counted in each step."""
         return f"{what} per {numbers.span(self.figures.steps.width)}"
-
-    def gathered(self, note: str) -> str:
-        """A note on how buckets were gathered, when they were."""
-        steps = self.figures.steps
-        if not steps.is_gathered:
-            return ""
-        wide, narrow = numbers.span(steps.width), numbers.span(steps.bucket)
-        return f"Each step of {wide} {note} of its buckets of {narrow}."
 
     def grid(self, parts: Sequence[str]) -> str:
         """Charts side by side where there is room."""
@@ -103,7 +140,7 @@ class PageView:
         if self.is_one:
             return "".join(make(topic) for topic in self.drawn) or for_all
         parts = "".join(
-            f'<details class="topic" data-topic="{text(topic)}"><summary>{foreign(topic, 80)} '
+            f'<details class="topic"><summary>{foreign(topic, 80)} '
             f"<span>{note(topic)}</span></summary>{make(topic)}</details>"
             for topic in self.drawn
         )
@@ -114,7 +151,7 @@ class PageView:
             if left
             else ""
         )
-        return f'<div data-topic="*">{for_all}</div><div class="topics">{parts}{more}</div>'
+        return f'<div>{for_all}</div><div class="topics">{parts}{more}</div>'
 
 
 def panel(heading: str, content: str, note: str = "") -> str:
@@ -126,11 +163,6 @@ def panel(heading: str, content: str, note: str = "") -> str:
 def flag(kind: str, words: str) -> str:
     """A verdict in one or two words."""
     return f'<span class="flag {kind}">{words}</span>'
-
-
-def known(values: Sequence[float | None]) -> list[float]:
-    """The values that are there."""
-    return [value for value in values if value is not None]
 
 
 def many(number: float | None, one: str, more: str = "") -> str:

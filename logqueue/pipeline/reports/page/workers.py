@@ -11,10 +11,10 @@ from statistics import median
 from typing import Any
 
 from logqueue.pipeline.reports import charts
-from logqueue.pipeline.reports.charts import Line
 from logqueue.pipeline.reports.page import numbers
-from logqueue.pipeline.reports.page.figures import HIGHEST, LOWEST, SUMMED
+from logqueue.pipeline.reports.page.figures import SUMMED
 from logqueue.pipeline.reports.page.markup import foreign, table, text
+from logqueue.pipeline.reports.page.series import ALL, WORKERS
 from logqueue.pipeline.reports.page.steps import Values
 from logqueue.pipeline.reports.page.view import (
     BAD,
@@ -54,15 +54,19 @@ def workers(view: PageView) -> Section:
     made = table(
         ["worker", "topic", "#claims", "#acks", "#failures", "p95 of a run", "#jobs in hand"],
         (
-            [
-                foreign(row["worker"], 60),
-                foreign(row["topic"], 60),
-                numbers.count(row["claims"]),
-                numbers.count(row["acks"]),
-                numbers.count(row["failures"]),
-                charts.bar(number(row, "p95_run"), top, numbers.duration(row["p95_run"])),
-                numbers.count(row["utilisation"]),
-            ]
+            view.marked(
+                [
+                    foreign(row["worker"], 60),
+                    foreign(row["topic"], 60),
+                    numbers.count(row["claims"]),
+                    numbers.count(row["acks"]),
+                    numbers.count(row["failures"]),
+                    charts.bar(number(row, "p95_run"), top, numbers.duration(row["p95_run"])),
+                    numbers.count(row["utilisation"]),
+                ],
+                topic=row["topic"],
+                worker=row["worker"],
+            )
             for row in rows[:MOST_ROWS]
         ),
         caption=view.cut(len(rows), MOST_ROWS, "workers, the slowest first"),
@@ -123,7 +127,7 @@ def _strips(view: PageView) -> str:
     shown = sorted((name, hands) for _, name, hands in strips[:MOST_STRIPS])
     chart = view.chart("How busy workers were", f"jobs in hand, mean of {numbers.span(width)}")
     note = view.cut(len(strips), MOST_STRIPS, "workers, the busiest")
-    return f'<div data-topic="*" class="strips">{chart.heat(shown, note=note, empty=_IDLE)}</div>'
+    return f'<div class="strips">{chart.heat(shown, note=note, empty=_IDLE)}</div>'
 
 
 _IDLE = "No worker had a job in hand in any bucket."
@@ -143,15 +147,19 @@ def _stuck(view: PageView) -> str:
     made = table(
         ["topic", "#job", "worker", "held", "#extended", "still held", "why"],
         (
-            [
-                foreign(row["topic"], 60),
-                str(row["job_seq"]),
-                foreign(row["worker"], 60),
-                charts.bar(number(row, "held_ms"), top, numbers.duration(row["held_ms"]), "b"),
-                numbers.count(row["extensions"]),
-                "yes" if row["open"] else "no",
-                text(row["why"]),
-            ]
+            view.marked(
+                [
+                    foreign(row["topic"], 60),
+                    view.job(row["topic"], row["job_seq"]),
+                    foreign(row["worker"], 60),
+                    charts.bar(number(row, "held_ms"), top, numbers.duration(row["held_ms"]), "b"),
+                    numbers.count(row["extensions"]),
+                    "yes" if row["open"] else "no",
+                    text(row["why"]),
+                ],
+                topic=row["topic"],
+                worker=row["worker"],
+            )
             for row in rows
         ),
         caption=view.cut(there_are, MOST_ROWS, "leases, those still held first"),
@@ -162,48 +170,20 @@ def _stuck(view: PageView) -> str:
 
 def capacity(view: PageView) -> Section:
     """Workers needed against workers seen, over time and by day of the week."""
-    figures = view.figures
-    how = {"needed_workers": HIGHEST, "seen_workers": LOWEST}
-    by_topic = figures.over_time("report_capacity", ["topic"], how)
 
     def chart_of(topic: str) -> str:
-        return _capacity_chart(view, by_topic.get((topic,), {}), topic)
+        return view.draw(WORKERS, topic)
 
     def remark(topic: str) -> str:
-        needed = known(by_topic.get((topic,), {}).get("needed_workers", []))
-        return f"at most {numbers.count(math.ceil(max(needed)))} needed" if needed else ""
+        needed = [known(line.values) for line in view.lines(WORKERS, topic)[:1]]
+        most = max(needed[0], default=None) if needed else None
+        return f"at most {numbers.count(math.ceil(most))} needed" if most is not None else ""
 
-    needed = figures.over_time_for_all(
-        "report_capacity", {"needed_workers": SUMMED}, {"needed_workers": HIGHEST}
-    )
-    seen = figures.distinct_over_time("report_workers", "worker")
-    for_all = _capacity_chart(view, {**needed, "seen_workers": seen}, "")
-    body = view.for_all_then_each(for_all, chart_of, remark)
+    body = view.for_all_then_each(chart_of(ALL), chart_of, remark)
     week = _week(view)
     answer = _capacity_answer(week)
     question = "How many workers will Monday need?"
     return Section("capacity", "Capacity", question, answer, _week_panel(week) + body)
-
-
-def _capacity_chart(view: PageView, series: dict[str, Values], topic: str) -> str:
-    nothing: Values = [None] * view.figures.steps.count
-    steps = view.figures.steps
-    note = "Needed: jobs in hand that keep up with arrivals, which is arrival rate times mean run."
-    if steps.is_gathered:
-        note += (
-            f" Each step of {numbers.span(steps.width)} shows the most that was needed and the "
-            f"fewest that were seen in its buckets of {numbers.span(steps.bucket)}."
-        )
-    return view.chart("Workers", "needed and seen", topic).over_time(
-        [
-            Line("needed", series.get("needed_workers", nothing), "b", "stairs"),
-            Line("seen with a lease", series.get("seen_workers", nothing), "c", "area"),
-        ],
-        charts.COUNTS,
-        note=note,
-        empty="No jobs came in and no worker was active, so no capacity was needed.",
-        is_wide=True,
-    )
 
 
 Week = dict[int, tuple[float, float, int]]
