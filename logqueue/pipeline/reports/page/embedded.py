@@ -40,7 +40,7 @@ def names_of(figures: Figures, topics: Sequence[str]) -> Names:
     for kind, table in (("worker", "report_workers"), ("tag", "report_tags")):
         claims: dict[str, float] = {}
         for row in figures.whole_range(table):
-            # A job without a tag is no job of a tag called None.
+            # Jobs without a tag are not jobs of a tag with the name None.
             if row[kind] is not None:
                 claims[row[kind]] = claims.get(row[kind], 0) + (row["claims"] or 0)
         ordered = sorted(claims, key=lambda name: (-claims[name], name))

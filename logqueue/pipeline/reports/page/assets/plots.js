@@ -114,7 +114,10 @@ function optionsOf(width, extra) {
       setSelect: [(plot) => {
         const {left, width: wide} = plot.select;
         if (wide < 4) return;
-        const edges = [left, left + wide].map((at) => plot.posToVal(at, 'x') * SECOND);
+        const edges = [left, left + wide].map((at) => {
+          const step = Math.round((plot.posToVal(at, 'x') * SECOND - data.start) / data.width);
+          return data.start + step * data.width;
+        });
         plot.setSelect({left: 0, top: 0, width: 0, height: 0}, false);
         setRange(edges);
       }],
