@@ -78,6 +78,9 @@ class TopicPart(msgspec.Struct, omit_defaults=True):
         moved_bytes: Of their data and meta.
         moved_first_ts, moved_last_ts: When these were appended; 0 without any.
         events: Rows of job events that this segment tells; 0 for topics that are not queues.
+        events_first_ts, events_last_ts: Lowest and highest time of these; 0 without any, and in
+            indexes of early versions.
+        floors: How many of them are of the kind "trimmed".
     """
 
     topic: int
@@ -94,6 +97,9 @@ class TopicPart(msgspec.Struct, omit_defaults=True):
     moved_first_ts: int = 0
     moved_last_ts: int = 0
     events: int = 0
+    events_first_ts: int = 0
+    events_last_ts: int = 0
+    floors: int = 0
 
 
 class Reference(msgspec.Struct, omit_defaults=True):
@@ -305,6 +311,9 @@ class IndexBuilder(ev.RecordVisitor):
                 ranges=list(part.ranges),
                 moved=list(part.moved),
                 events=events,
+                events_first_ts=part.events_first_ts if events else 0,
+                events_last_ts=part.events_last_ts if events else 0,
+                floors=part.floors if events else 0,
             )
             if compact.rows or compact.moved or compact.events:
                 parts.append(compact)
@@ -345,9 +354,15 @@ class IndexBuilder(ev.RecordVisitor):
                 event.visit_records(self)
             else:
                 event.visit_topics(self.known)
-            rows = count_rows(event, self.log, self.known)
+            rows, floors = count_rows(event, self.log, self.known)
             if rows:
-                self._part(event.topic).events += rows
+                part = self._part(event.topic)
+                part.events += rows
+                part.floors += floors
+                if event.at > part.events_last_ts:
+                    part.events_last_ts = event.at
+                if event.at < part.events_first_ts or not part.events_first_ts:
+                    part.events_first_ts = event.at
 
     def _note_time(self, at: int) -> None:
         times = self._times

@@ -55,15 +55,19 @@ class JobTransition(NamedTuple):
     detail: str | None = None
 
 
-def count_rows(event: ev.Event, log: str, known: KnownTopics) -> int:
-    """How many rows an event makes if its topic is a queue; moves the floors that are known."""
+def count_rows(event: ev.Event, log: str, known: KnownTopics) -> tuple[int, int]:
+    """How many rows an event makes if its topic is a queue, and how many of them are floors; moves
+    the floors that are known."""
     if log != _log_of_jobs(event):
-        return 0
-    rows = 0
+        return 0, 0
+    rows = floors = 0
     for change in event.job_changes():
-        if change.kind != TRIMMED or _raises(known, event.topic, change):
+        if change.kind != TRIMMED:
             rows += len(change.seqs)
-    return rows
+        elif _raises(known, event.topic, change):
+            rows += 1
+            floors += 1
+    return rows, floors
 
 
 def rows_of(event: ev.Event, order: int, log: str, known: KnownTopics) -> Iterator[JobTransition]:

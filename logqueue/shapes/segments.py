@@ -42,6 +42,8 @@ class SegmentTopic(msgspec.Struct, frozen=True, kw_only=True):
             only where no earlier segment has them. Seqs in between may be gone.
         moved_rows, moved_bytes, moved_first_ts, moved_last_ts: The same of these.
         events: What the segment tells of the lives of its jobs, in rows.
+        events_first_ts, events_last_ts: When that was; 0 without any, or where it is not known.
+        floors: How many of these rows are of the kind "trimmed".
     """
 
     topic: int
@@ -58,6 +60,9 @@ class SegmentTopic(msgspec.Struct, frozen=True, kw_only=True):
     moved_first_ts: int = 0
     moved_last_ts: int = 0
     events: int = 0
+    events_first_ts: int = 0
+    events_last_ts: int = 0
+    floors: int = 0
 
 
 class SegmentTopicFacts(msgspec.Struct, frozen=True, kw_only=True):

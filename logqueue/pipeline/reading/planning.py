@@ -21,7 +21,7 @@ from logqueue.pipeline.reading.options import Reading, Selection
 from logqueue.pipeline.reading.pushdown import Pushdown
 from logqueue.segments import ranges as rg
 from logqueue.segments.index import SegmentIndex, TopicPart
-from logqueue.segments.known import TopicFacts
+from logqueue.segments.known import KnownTopics, TopicFacts
 from logqueue.segments.payloads import UNCHECKED
 from logqueue.segments.plan import (
     SegmentRead,
@@ -75,6 +75,11 @@ class Survey:
         self._seen = _seen_in(jobs)
         self._breaks = _breaks(jobs)
         self._instances: list[AvailableRange] | None = None
+
+    @property
+    def known(self) -> KnownTopics:
+        """All topics that the segments tell of, as they are at the end."""
+        return self._known
 
     @property
     def numbers(self) -> list[int]:

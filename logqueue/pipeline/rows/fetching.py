@@ -52,8 +52,13 @@ class Segments(Protocol):
         """The live records of what a read was to take, got in another way; perhaps none."""
 
 
-def read_task(task: SegmentTask, segments: Segments, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """The rows of a task.
+def read_task(
+    task: SegmentTask,
+    segments: Segments,
+    reading: Reading,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task; `columns` are those to make, None for all.
 
     Raises:
         DataLossError: Something is gone, and losses are not accepted.
@@ -64,9 +69,9 @@ def read_task(task: SegmentTask, segments: Segments, reading: Reading) -> Iterat
         try:
             data, sources = _fetch(read, segments)
         except SegmentGone:
-            yield from _once_more(read, segments, reading, losses)
+            yield from _once_more(read, segments, reading, losses, columns)
             continue
-        yield from rows(read, data, sources, reading)
+        yield from rows(read, data, sources, reading, columns)
 
 
 def _fetch(read: SegmentRead, segments: Segments) -> tuple[bytes, dict[int, bytes]]:
@@ -94,10 +99,11 @@ def rows(
 
     try:
         if reading.events == "leases":
-            for batch in event_batches(data, read):
-                within = _within(batch, reading)
+            is_bounded = (reading.start.at_ms, reading.end.at_ms) != (None, None)
+            for batch in event_batches(data, read, columns=None if is_bounded else columns):
+                within = _within(batch, reading) if is_bounded else batch
                 if within.num_rows:
-                    yield within
+                    yield within if columns is None else within.select(_in_order(within, columns))
         else:
             yield from record_batches(
                 data, read, sources.__getitem__, data_as=reading.data, columns=columns
@@ -109,6 +115,11 @@ def rows(
         ) from error
     except NotText as error:
         raise PipelineError(str(error)) from error
+
+
+def _in_order(batch: pa.RecordBatch, columns: Sequence[str]) -> list[str]:
+    """Some columns of a batch, in its order."""
+    return [name for name in batch.schema.names if name in columns]
 
 
 def first_from(read: SegmentRead, segments: Segments, reading: Reading, at_ms: int) -> int | None:
@@ -147,13 +158,17 @@ def _within(batch: pa.RecordBatch, reading: Reading) -> pa.RecordBatch:
 
 
 def _once_more(
-    read: SegmentRead, segments: Segments, reading: Reading, losses: LossPolicy
+    read: SegmentRead,
+    segments: Segments,
+    reading: Reading,
+    losses: LossPolicy,
+    columns: Sequence[str] | None,
 ) -> Iterator[pa.RecordBatch]:
     """A read whose segment was not there."""
     names = tuple(sorted({topic.name for topic in read.topics}))
     survey = segments.survey(Selection(names=names))
     if reading.events == "leases":
-        yield from _events_once_more(read, segments, reading, losses)
+        yield from _events_once_more(read, segments, reading, losses, columns)
         return
     wanted: dict[int, rg.Ranges] = {}
     for topic in read.topics:
@@ -170,20 +185,25 @@ def _once_more(
                     f"{_shown(topic)} of topic '{topic.name}' are gone: segment {replanned.name} "
                     "was dropped while it was read"
                 )
-                yield from segments.live(topic)
+                for batch in segments.live(topic):
+                    yield batch if columns is None else batch.select(_in_order(batch, columns))
             continue
-        yield from rows(replanned, data, sources, reading)
+        yield from rows(replanned, data, sources, reading, columns)
 
 
 def _events_once_more(
-    read: SegmentRead, segments: Segments, reading: Reading, losses: LossPolicy
+    read: SegmentRead,
+    segments: Segments,
+    reading: Reading,
+    losses: LossPolicy,
+    columns: Sequence[str] | None,
 ) -> Iterator[pa.RecordBatch]:
     try:
         data = segments.fetch(read.log, read.segment, read.bytes)
     except SegmentGone:
         losses.report(f"the job events of segment {read.name} are gone")
         return
-    yield from rows(read, data, {}, reading)
+    yield from rows(read, data, {}, reading, columns)
 
 
 def _shown(topic: TopicRead) -> str:

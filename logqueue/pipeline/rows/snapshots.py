@@ -42,6 +42,21 @@ class LogSnapshot:
         self._settled_end = settled_end
         self._available: dict[str, AvailableRange] | None = None
 
+    @property
+    def survey(self) -> Survey:
+        """What the indexes say."""
+        return self._survey
+
+    def read_as(self, reading: Reading, segments: Segments) -> LogSnapshot:
+        """The same moment for other options, which select the same topics."""
+        return LogSnapshot(self._survey, reading, self.where, segments, self._settled_end)
+
+    @property
+    def settled_end(self) -> int | None:
+        """First order of which one of the logs may still lack something; None when there is
+        none."""
+        return self._settled_end
+
     def available(self) -> Mapping[str, AvailableRange]:
         """The topics that are asked for and that exist, by name."""
         if self._available is None:

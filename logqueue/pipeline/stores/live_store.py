@@ -100,14 +100,32 @@ class LiveStore:
         with self._client() as client:
             return _take_snapshot(self, client)
 
-    def read(self, task: SegmentTask | PagesTask) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, over one connection."""
+    def snapshot_with(self, records: LiveStore) -> tuple[LiveSnapshot, LiveSnapshot]:
+        """One moment for both tables: of records as another store reads them, and of job events.
+
+        Raises:
+            PipelineError: The server refuses, or cannot be reached.
+        """
+        with self._client() as client:
+            events = _take_snapshot(self, client)
+            assert events.log is not None
+            log = events.log.read_as(records.given.reading, _Reopening(records))
+            paged = _paged(client, records.given.reading.selection, log.available())
+            return LiveSnapshot(records, log, paged), events
+
+    def read(
+        self, task: SegmentTask | PagesTask, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, over one connection; `columns` are those to make, None for all."""
         with self._client() as client:
             segments = LiveSegments(client, self.given)
             if isinstance(task, PagesTask):
-                yield from segments.pages(task, LossPolicy(self.given.reading.fail_on_data_loss))
+                losses = LossPolicy(self.given.reading.fail_on_data_loss)
+                for batch in segments.pages(task, losses):
+                    names = batch.schema.names if columns is None else columns
+                    yield batch.select([name for name in batch.schema.names if name in names])
             else:
-                yield from read_task(task, segments, self.given.reading)
+                yield from read_task(task, segments, self.given.reading, columns)
 
     @contextmanager
     def _client(self) -> Iterator[Client]:
@@ -271,6 +289,11 @@ class LiveSnapshot:
         self._store = store
         self._log = log
         self._paged = paged
+
+    @property
+    def log(self) -> LogSnapshot | None:
+        """What the segments say; None where the key may not see them."""
+        return self._log
 
     def available(self) -> Mapping[str, AvailableRange]:
         """The topics that are asked for and that exist, by name."""

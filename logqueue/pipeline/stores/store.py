@@ -58,8 +58,8 @@ class Store(Protocol):
             PipelineError: There is no log, or it cannot be reached.
         """
 
-    def read(self, task: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a task.
+    def read(self, task: Any, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of a task; `columns` are those to make, None for all.
 
         Raises:
             DataLossError: They are gone.
@@ -67,10 +67,18 @@ class Store(Protocol):
         """
 
 
-def batch_tasks(store: Store, reading: Reading, pushdown: Pushdown | None = None) -> list[Any]:
+def batch_tasks(
+    snapshot: Snapshot,
+    reading: Reading,
+    pushdown: Pushdown | None = None,
+    *,
+    settled: bool = False,
+) -> list[Any]:
     """The tasks of a batch; its ends are fixed here.
 
     Args:
+        snapshot: What is there, taken with the same options.
+        settled: Leave out the newest job events of which one log may still lack something.
         pushdown: What narrows the read further than its options; None for the options alone.
 
     Raises:
@@ -78,9 +86,8 @@ def batch_tasks(store: Store, reading: Reading, pushdown: Pushdown | None = None
         DataLossError: What was asked for by number is gone.
     """
     narrowed = pushdown if pushdown is not None else Pushdown.of(reading)
-    snapshot = store.snapshot()
     if reading.events == "leases":
-        ranges = EventsOffsetPlanner(reading).batch(snapshot.available_events(settled=False))
+        ranges = EventsOffsetPlanner(reading).batch(snapshot.available_events(settled=settled))
     else:
         topics = snapshot.available()
         require_topics(reading.selection.names, topics, snapshot.where)

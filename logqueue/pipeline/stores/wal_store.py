@@ -9,7 +9,7 @@ A server may be writing there. What it has not written whole yet is not there ye
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from logqueue.events import Checkpointed, decode
@@ -32,6 +32,9 @@ STOP_FRAMES_MAX = 1000
 LEASES_SETTLED_MS = 2000
 """How long ago the last event must be for both logs to be complete: a server hands the leases log
 to the system every 100 ms."""
+
+LEASES_WRITTEN_S = 0.25
+"""After so long, what had happened is in the leases log, too."""
 
 
 class WalStore:
@@ -56,9 +59,32 @@ class WalStore:
             _settled_end(catalog, self._files),
         )
 
-    def read(self, task: SegmentTask) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
-        return read_task(task, self, self.given.reading)
+    def snapshot_with(self, records: WalStore) -> tuple[LogSnapshot, LogSnapshot]:
+        """One moment for both tables: of records as another store reads them, and of job events.
+
+        A server hands the leases log to the system a moment after the jobs log. So of a log that is
+        being written, the leases log is looked at once more, and what it has beyond the jobs log is
+        left out: both end at the same transaction.
+
+        Raises:
+            PipelineError: There is no log, or one that is damaged or cannot be read.
+        """
+        catalog = self._files.catalog()
+        end: int | None = None
+        if _settled_end(catalog, self._files) is not None:
+            end = _end(catalog.jobs_indexes)[0] + 1
+            time.sleep(LEASES_WRITTEN_S)
+            catalog = catalog._replace(leases=self._files.catalog().leases)
+        survey = self._survey(catalog, self.given.reading.selection)
+        where = ", ".join(self.given.paths)
+        events = LogSnapshot(survey, self.given.reading, where, self, end)
+        return events.read_as(records.given.reading, records), events
+
+    def read(
+        self, task: SegmentTask, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a task; `columns` are those to make, None for all."""
+        return read_task(task, self, self.given.reading, columns)
 
     # -- segments --------------------------------------------------------------------------------
 

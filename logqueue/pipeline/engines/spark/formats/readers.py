@@ -98,7 +98,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the batch; its ends are fixed here."""
-        return _partitions(batch_tasks(self.store, self.reading, self.pushdown))
+        snapshot = self.store.snapshot()
+        return _partitions(batch_tasks(snapshot, self.reading, self.pushdown))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
