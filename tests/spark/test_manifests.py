@@ -321,6 +321,15 @@ def test_a_delta_table_holds_what_the_manifests_say(archive: Archive) -> None:
     assert sync(archive.tree, "records") == 1
     assert sync(archive.tree, "records") == 0
     assert run_compact(str(archive.root))["tables"]["records"]["made"] == 1
+    files = sorted((archive.root / "records" / "_delta_log").glob("*.json"))
+    changes = [json.loads(line) for line in files[-1].read_text().splitlines()]
+    flags = {
+        kind: [change[kind]["dataChange"] for change in changes if kind in change]
+        for kind in ("add", "remove")
+    }
+    assert flags == {"add": [False], "remove": [False, False]}, "a merge changes no data"
+    first = [json.loads(line) for line in files[0].read_text().splitlines()]
+    assert [change["add"]["dataChange"] for change in first if "add" in change] == [True]
     later = max(path.stat().st_mtime for path in archive.root.rglob("*")) + KEPT_S + 1
     assert run_compact(str(archive.root), now_s=lambda: later)["tables"]["records"]["deleted"] == 2
     assert delta_seqs(archive.root) == [1, 2, 3, 4, 5]

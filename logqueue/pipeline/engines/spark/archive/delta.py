@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 from logqueue.pipeline.archive import manifests
-from logqueue.pipeline.archive.manifests import PLACE_COLUMNS, FileEntry, Table
+from logqueue.pipeline.archive.manifests import PLACE_COLUMNS, FileEntry, Manifest, Table
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.storage.tree import FileTree
 
@@ -43,6 +44,11 @@ def sync(root: FileTree, table: Table) -> int:
         PipelineError: The package is missing, or the table is damaged.
     """
     require_deltalake()
+    if root.directory is None:
+        raise PipelineError(
+            f"a Delta table is kept beside archives in directories only, not in {root.url}: leave "
+            "out delta"
+        )
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -67,7 +73,7 @@ def _begin(root: FileTree, table: Table, place: str) -> int:
     create_table_with_add_actions(
         place,
         _schema(root, entries),
-        _actions(root, table, entries),
+        _actions(table, entries, is_new=True),
         mode="error",
         name=table,
         commit_properties=_properties(_latest(root, table)),
@@ -76,20 +82,13 @@ def _begin(root: FileTree, table: Table, place: str) -> int:
 
 
 def _go_on(root: FileTree, table: Table, delta: Any) -> int:
-    compacted = manifests.compaction_id(table)
-    latest = _latest(root, table)
-    if latest.get(compacted, -1) > _version(delta, compacted):
-        # Files were replaced: commit the new list of the table's files.
-        entries = manifests.live_entries(root, table)
-        _commit(root, table, delta, entries, "overwrite", latest)
-        return 1
     commits = 0
-    for archive in manifests.archive_ids(root, table):
+    # Epochs first: a compaction may have put other files in place of theirs.
+    for archive in [*manifests.archive_ids(root, table), manifests.compaction_id(table)]:
         known = _version(delta, archive)
         for epoch in manifests.epochs(root, archive):
             if epoch > known:
-                manifest = manifests.load(root, archive, epoch)
-                _commit(root, table, delta, manifest.files, "append", {archive: epoch})
+                _commit(table, delta, manifests.load(root, archive, epoch))
                 commits += 1
     return commits
 
@@ -106,20 +105,20 @@ def _latest(root: FileTree, table: Table) -> dict[str, int]:
     return {archive: epochs[-1] for archive, epochs in found.items() if epochs}
 
 
-def _commit(
-    root: FileTree,
-    table: Table,
-    delta: Any,
-    entries: Sequence[FileEntry],
-    mode: str,
-    versions: dict[str, int],
-) -> None:
+def _commit(table: Table, delta: Any, manifest: Manifest) -> None:
+    """Take in an epoch; of a compaction the log says that it changes no data, so that those who
+    follow the table's changes pass over it."""
+    from deltalake.transaction import RemoveAction
+
+    now_ms = time.time_ns() // 1_000_000
+    is_new = not manifest.supersedes
+    gone = [RemoveAction(_path(table, path), False, now_ms) for path in manifest.supersedes]
     delta.create_write_transaction(
-        _actions(root, table, entries),
-        mode=mode,
+        [*_actions(table, manifest.files, is_new=is_new), *gone],
+        mode="append",
         schema=delta.schema(),
         partition_by=[],
-        commit_properties=_properties(versions),
+        commit_properties=_properties({manifest.archive: manifest.epoch}),
     )
 
 
@@ -138,7 +137,7 @@ def _schema(root: FileTree, entries: Sequence[FileEntry]) -> Any:
     return Schema.from_arrow(schema.remove_metadata())
 
 
-def _actions(root: FileTree, table: Table, entries: Sequence[FileEntry]) -> list[Any]:
+def _actions(table: Table, entries: Sequence[FileEntry], *, is_new: bool) -> list[Any]:
     from deltalake.transaction import AddAction
 
     place = PLACE_COLUMNS[table]
@@ -150,7 +149,11 @@ def _actions(root: FileTree, table: Table, entries: Sequence[FileEntry]) -> list
             "maxValues": {place: entry.last},
             "nullCount": {place: 0},
         }
-        # In the log paths are URLs; the package escapes them itself.
-        path = entry.path.removeprefix(f"{table}/")
-        actions.append(AddAction(path, entry.bytes, {}, entry.max_ts, True, json.dumps(stats)))
+        path = _path(table, entry.path)
+        actions.append(AddAction(path, entry.bytes, {}, entry.max_ts, is_new, json.dumps(stats)))
     return actions
+
+
+def _path(table: Table, path: str) -> str:
+    """A file as the package takes it. In the log paths are URLs; it escapes them itself."""
+    return path.removeprefix(f"{table}/")
