@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from logqueue.pipeline.engines.spark.copies import slices as cutting
 from logqueue.pipeline.engines.spark.copies.backfill import run_backfill
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.writing.progress_records import WriteMemory, digest
 from logqueue.shapes import Record
 from tests.spark.sinking import Target
 
@@ -167,7 +169,10 @@ def test_csv_and_parquet_and_what_a_record_is_made_of(
     spark: SparkSession, target: Target, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.csv").write_text("id,name\n1,one\n2,\n")
-    run_backfill(spark, str(tmp_path / "rows.csv"), "csv", target.url, "csv", "load-4")
+    done = run_backfill(
+        spark, str(tmp_path / "rows.csv"), "csv", target.url, "csv", "load-4", slices=6
+    )
+    assert (done["epochs"], done["written"]) == ([0, 5], 2), "most of them are empty"
     assert counted(target.values("csv")) == counted(
         [{"id": "1", "name": "one"}, {"id": "2", "name": None}]
     )
@@ -201,9 +206,105 @@ def test_refusals_say_what_to_do(spark: SparkSession, target: Target, source: Pa
         ({"map_sql": "n AS data, who AS whom"}, "column whom is not a field of records"),
         ({"order_by": "when"}, "cannot be ordered by when"),
         ({"source": str(source / "nowhere")}, "(?i)path does not exist"),
-        ({"url": "nonsense"}, "url or token"),
+        ({"url": "nonsense"}, "url is 'nonsense'"),
     ):
         with pytest.raises(PipelineError, match=says):
             load(**changes)
     with target.client() as client:
         assert "refused" not in [topic.topic for topic in client.topics()]
+
+
+def test_slices_are_cut_by_bytes(
+    spark: SparkSession, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of 1 KB to 1 MB, some of them exactly alike: no slice stages much more than it may,
+    and what a run that died has staged is discarded first."""
+    monkeypatch.setattr(cutting, "SLICE_BYTES", 2 << 20)
+    sizes = [1_000] * 60 + [10_000] * 30 + [100_000] * 20 + [1_000_000] * 4
+    rows = [{"n": n, "text": "x" * size} for n, size in enumerate(sizes)]
+    rows += [{"n": -1, "text": "y" * 50_000}] * 130
+    (tmp_path / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with target.client() as client:
+        left = client.stage("sized:spark", 0, "sized", ["left over"] * 9).staged_bytes
+    reached: list[int] = []
+
+    def staged(text: str, share: float | None) -> None:
+        if not text.startswith("slice"):
+            return
+        with target.client() as client:
+            producer = client.producer("sized:spark")
+            reached.append(producer.last_epoch if producer.last_epoch is not None else -1)
+            assert producer.staged.bytes == 0, "each slice begins with nothing staged"
+
+    summary = run_backfill(spark, str(tmp_path), "json", target.url, "sized", "sized", note=staged)
+    assert left and reached == [*range(-1, summary["slices"] - 1)]
+    # 6.4 MB that differ and 6.5 MB that are alike, in slices of 2 MiB.
+    assert summary["slices"] == 4 + 4
+    with target.client() as client:
+        records = [record for record in client.read("sized") if isinstance(record, Record)]
+    assert counted([record.data for record in records]) == counted(rows)
+    by_slice = Counter[int]()
+    for record in records:
+        by_slice[record.ts] += len(record.data["text"])
+    assert max(by_slice.values()) < 5 << 20
+
+
+def test_the_source_is_read_as_often_for_many_slices_as_for_few(
+    spark: SparkSession, target: Target, source: Path
+) -> None:
+    reads = []
+    for name, slices in (("few", 2), ("many", 12)):
+        seen = spark.sparkContext.accumulator(0)
+
+        def mark(n: int, seen: Any = seen) -> int:
+            seen.add(1)
+            return n
+
+        spark.udf.register(f"mark_{name}", mark, "long")
+        done = run_backfill(
+            spark, str(source), "json", target.url, name, name,
+            map_sql=f"CAST(mark_{name}(n) AS STRING) AS data", slices=slices,
+        )  # fmt: skip
+        assert done["written"] == ROWS == len(target.values(name))
+        reads.append(seen.value / ROWS)
+    assert reads[0] == reads[1] <= 3
+
+
+def test_loads_of_the_version_before_are_done_or_refused(
+    spark: SparkSession, target: Target, source: Path
+) -> None:
+    def load(name: str) -> dict[str, Any]:
+        return run_backfill(spark, str(source), "json", target.url, name, name, slices=3)
+
+    total = cutting.SliceCut(
+        cutting.ordered(
+            spark.read.json(str(source)).selectExpr("to_json(struct(*)) AS data"), None
+        ),
+        3,
+        is_hashed=True,
+    )
+    for name, epochs in (("whole", 3), ("half", 1)):
+        content = digest(["json", name, None, None, 3, total.fingerprint])
+        with target.client() as client:
+            WriteMemory(client, f"{name}:spark>backfill", content).note(0)
+            for epoch in range(epochs):
+                client.commit(f"{name}:spark", epoch, [])
+    assert load("whole")["written"] == 0
+    with pytest.raises(PipelineError, match=r"earlier version .* 1 of its 3 slices"):
+        load("half")
+
+
+def test_a_slice_that_can_not_be_staged_is_refused_at_once(
+    spark: SparkSession, target: Target, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutting, "SLICE_BYTES_MAX", 1000)
+    with pytest.raises(PipelineError, match=r"slices is 2: each would have .* staged at once"):
+        run_backfill(spark, str(source), "json", target.url, "large", "large", slices=2)
+
+
+def test_bounds_give_slices_as_many_bytes() -> None:
+    sample = [(n, 1 if n < 900 else 100) for n in range(1000)]
+    bounds = [*cutting._bounds(sample, 10)]
+    assert len(bounds) == 9 and bounds == sorted(bounds)
+    assert bounds[0] >= 900, "the first 900 have less than a tenth of all bytes"
+    assert [*cutting._bounds([(1, 50)], 3)] == [] and [*cutting._bounds([], 3)] == []

@@ -314,3 +314,19 @@ def test_plain_rows_and_refusals(spark: SparkSession, target: Target) -> None:
     with pytest.raises(Exception, match="PipelineError") as refusal:
         target.write(numbers(spark, 3).selectExpr("data AS other"), "plain", writeId="c")
     assert message_of(refusal.value).startswith("column other is unknown")
+
+
+@pytest.mark.spark
+def test_a_write_that_fails_leaves_nothing_staged(spark: SparkSession, target: Target) -> None:
+    """Its room is free at once; and an abort after a commit takes nothing away."""
+    rows = numbers(spark, 50, 1).selectExpr(
+        "CASE WHEN data LIKE '%49%' THEN 'not JSON' ELSE data END AS data"
+    )
+    with pytest.raises(Exception, match="PipelineError"):
+        target.write(rows, "failed", writeId="failed", chunkRecords=5)
+    with target.client() as client:
+        assert client.producer("failed:spark").staged.bytes == 0
+    target.write(numbers(spark, 50, 1), "failed", writeId="failed", chunkRecords=5)
+    given = {"url": target.url, "topic": "failed", "writeId": "failed"}
+    batch_writer(given, StructType([StructField("data", StringType())]), False).abort([])
+    assert len(target.values("failed")) == 50

@@ -110,8 +110,8 @@ def test_no_server(target: Target) -> None:
 
 def test_patience_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has no room is asked again for as long as was said, then that is reported."""
-    place = sink._Place("w:spark", 1, 4, "a")
-    monkeypatch.setattr(sink._Place, "here", lambda producer, epoch: place)
+    place = sink.EpochPlace("w:spark", 1, 4, "a")
+    monkeypatch.setattr(sink.EpochPlace, "here", lambda producer, epoch: place)
     with ServerProcess(tmp_path / "data", MAX_TOTAL_BYTES="2000") as server:
         options = {"url": server.url, "topic": "t", "writeId": "w", "patienceSeconds": "2"}
         writer = BatchWriter(read_options(options, is_stream=False), {"data": 0})

@@ -1,14 +1,13 @@
 """Bulk loads: files into a topic, each row once, whatever breaks on the way.
 
-Owns: what rows become records, how they are cut into slices, and which slice is next. Must not
-know: how rows reach the server; that is the sink's part.
+Owns: which rows become records, what tells one load from another, and which slice is next. Must not
+know: how rows are cut and written (`slices`).
 
 A load is cut into slices, and each is one epoch of a producer named after the write id: it becomes
 visible at once, and the server remembers the last. A run that was interrupted continues after it.
 For that to be right, the cut must be the same each time, on any cluster, so it follows from the
-rows alone: they are ordered by a column, or else by a hash of themselves, and the bounds between
-slices are taken from a sample that is chosen by hash, too. The server also remembers a digest of
-all rows and settings, and refuses to go on with others (see `write_memory`).
+rows alone. The server also remembers a digest of all rows and settings, and refuses to go on with
+others (see `progress_records`).
 """
 
 from __future__ import annotations
@@ -17,27 +16,32 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.client import Client
-from logqueue.errors import (
-    LogqueueError,
-    NotFound,
-    quoted,
+from logqueue.errors import LogqueueError, quoted
+from logqueue.pipeline.engines.spark.copies.slices import (
+    SLICE_ROWS,
+    SLICES_MAX,
+    SliceCut,
+    last_epoch,
+    ordered,
+    write_slices,
 )
 from logqueue.pipeline.errors import PipelineError, as_pipeline_error
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.writing.progress_records import WriteMemory, digest
-from logqueue.pipeline.writing.sink_options import COLUMNS, producer_of
+from logqueue.pipeline.writing.sink_options import (
+    COLUMNS,
+    producer_of,
+    read_columns,
+    read_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 FORMATS: Final = ("parquet", "json", "csv")
-SLICE_ROWS: Final = 250_000
-SLICES_MAX: Final = 10_000
-SAMPLE_PER_SLICE: Final = 100
 VIEW: Final = "input"
-_ORDER: Final = "_order"
-_HASH: Final = "_hash"
+CUT: Final = 2
+"""Version of the cut: loads that were begun with another one are not continued."""
 _STATEMENT: Final = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 
 
@@ -70,7 +74,8 @@ def run_backfill(
         write_id: A name for this load; the same name again resumes it, or does nothing.
         token: The key to call with.
         map_sql: A SELECT over the view `input`, or the list of one.
-        slices: How many epochs; by the number of rows when None, about 250 000 in each.
+        slices: How many epochs; when None as many as make about 250 000 rows or 256 MiB each,
+            whichever is less. Very many rows that are exactly alike get more of their own.
         order_by: Column that rows are written in the order of; by a hash when None.
         note: Called at each step.
 
@@ -91,18 +96,30 @@ def run_backfill(
     from pyspark.errors import PySparkException
 
     try:
-        rows = _ordered(_records(_read(spark, source, format), map_sql), order_by)
-        load = _Load(spark, rows, slices, note)
-        settings = [format, to_topic, map_sql, order_by, load.slices, load.fingerprint]
+        rows = ordered(_records(_read(spark, source, format), map_sql), order_by)
+        note("reading", None)
+        cut = SliceCut(rows, slices, is_hashed=order_by is None)
+        settings = [format, to_topic, map_sql, order_by]
+        given = {"url": url, "topic": to_topic, "writeId": write_id}
+        options = read_options(given | ({} if token is None else {"token": token}), is_stream=False)
+        columns = read_columns([kind for kind in rows.dtypes if kind[0] in cut.columns], options)
         with Client(url, token) as client:
-            memory = WriteMemory(client, f"{producer}>backfill", digest(settings))
-            memory.note(0)
-            done = _last_epoch(client, producer)
-        summary = {"job": "backfill", "write_id": write_id, "producer": producer}
-        options = {"url": url, "topic": to_topic, "writeId": write_id}
-        if token is not None:
-            options["token"] = token
-        return {**summary, "to_topic": to_topic, **load.write(options, done)}
+            done = _done(client, producer, cut, settings, slices)
+        written = 0
+        if done + 1 < cut.slices:
+            parts = cut.sliced(spark, done)
+            written = write_slices(parts, options, columns, cut.slices, done, note)
+        return {
+            "job": "backfill",
+            "write_id": write_id,
+            "producer": producer,
+            "to_topic": to_topic,
+            "rows": cut.count,
+            "slices": cut.slices,
+            "written": written,
+            "already": cut.count - written,
+            "epochs": [done + 1, cut.slices - 1] if done + 1 < cut.slices else None,
+        }
     except (PySparkException, Py4JError) as error:
         raise as_pipeline_error(error) from error
     except LogqueueError as error:
@@ -111,13 +128,36 @@ def run_backfill(
         raise PipelineError(f"url or token: {error}") from error
 
 
-def _last_epoch(client: Client, producer: str) -> int:
-    """The last slice that is in the topic; -1 when none is."""
+def _done(
+    client: Client, producer: str, cut: SliceCut, settings: list[str | None], slices: int | None
+) -> int:
+    """The last slice that is in the topic; -1 when none is.
+
+    Raises:
+        PipelineError: The write id belongs to other rows or settings, or to a load that an earlier
+            version has begun and not completed.
+    """
+    name = f"{producer}>backfill"
     try:
-        last = client.producer(producer).last_epoch
-    except NotFound:
-        return -1
-    return -1 if last is None else last
+        content = digest([CUT, *settings, cut.slices, cut.fingerprint])
+        WriteMemory(client, name, content).note(0)
+    except PipelineError as conflict:
+        before = slices or max(-(-cut.count // SLICE_ROWS), 1)
+        try:
+            content = digest([*settings, before, cut.fingerprint])
+            WriteMemory(client, name, content).note(0)
+        except PipelineError:
+            raise conflict from None
+        done = last_epoch(client, producer)
+        if done + 1 < before:
+            raise PipelineError(
+                f"an earlier version of logqueue has begun this load, and {done + 1} of its "
+                f"{before} slices are in the topic; this version cuts rows into other slices, so "
+                "nothing was written. Complete it with that version, or delete what it has "
+                "written and choose another write id"
+            ) from conflict
+        return cut.slices - 1
+    return last_epoch(client, producer)
 
 
 def _read(spark: SparkSession, source: str, format: str) -> DataFrame:
@@ -166,105 +206,3 @@ def _mapped(rows: DataFrame, map_sql: str) -> DataFrame:
             f"view {VIEW}, which has the columns {', '.join(rows.columns)}"
         ) from error
     return mapped
-
-
-def _ordered(rows: DataFrame, order_by: str | None) -> DataFrame:
-    """Rows with what they are ordered by; rows that are alike in that fall into one slice."""
-    from pyspark.sql import functions as F
-
-    hashed = F.xxhash64(*rows.columns)
-    if order_by is None:
-        return rows.withColumn(_HASH, hashed).withColumn(_ORDER, F.struct(_HASH))
-    if order_by not in rows.columns:
-        raise PipelineError(
-            f"rows cannot be ordered by {order_by}: they have {', '.join(rows.columns)}"
-        )
-    order = F.struct(F.col(order_by).alias("_first"), F.col(_HASH))
-    return rows.withColumn(_HASH, hashed).withColumn(_ORDER, order)
-
-
-class _Load:
-    """Rows that are cut into slices.
-
-    Attributes:
-        slices: How many.
-        fingerprint: What tells these rows from any others, whatever their order.
-    """
-
-    def __init__(
-        self, spark: SparkSession, rows: DataFrame, slices: int | None, note: Note
-    ) -> None:
-        from pyspark.sql import functions as F
-
-        self.spark = spark
-        self.note = note
-        note("reading", None)
-        total = rows.select(
-            F.count(F.lit(1)).alias("rows"),
-            F.bit_xor(_HASH).alias("xor"),
-            F.sum(F.col(_HASH).bitwiseAND(F.lit((1 << 31) - 1))).alias("sum"),
-        ).collect()[0]
-        self.count: int = total["rows"]
-        self.columns = [name for name in rows.columns if name not in (_HASH, _ORDER)]
-        self.slices = slices or max(-(-self.count // SLICE_ROWS), 1)
-        self.fingerprint = [self.columns, self.count, total["xor"], total["sum"]]
-        self.rows = self._cut(rows)
-
-    def _cut(self, rows: DataFrame) -> DataFrame:
-        """Rows with the number of their slice."""
-        from pyspark.sql import functions as F
-
-        if self.slices == 1:
-            return rows.withColumn("_slice", F.lit(0))
-        every = max(self.count // (self.slices * SAMPLE_PER_SLICE), 1)
-        # Which rows are looked at follows from the rows themselves, so the bounds do, too.
-        sample = rows.where(F.pmod(F.xxhash64(F.lit(1), F.col(_HASH)), F.lit(every)) == 0)
-        kind = rows.schema[_ORDER].dataType
-        found = [row[_ORDER] for row in sample.select(_ORDER).orderBy(_ORDER).collect()]
-        bounds = [
-            found[len(found) * place // self.slices] for place in range(1, self.slices) if found
-        ]
-        table = self.spark.createDataFrame(
-            [(place, bound) for place, bound in enumerate(bounds, 1)], _bounds_schema(kind)
-        )
-        listed = table.agg(F.sort_array(F.collect_list("bound")).alias("_bounds"))
-        order = F.col(_ORDER)
-        place = F.size(F.filter("_bounds", lambda bound: bound <= order))
-        return rows.crossJoin(F.broadcast(listed)).withColumn("_slice", place).drop("_bounds")
-
-    def write(self, options: dict[str, str], done: int) -> dict[str, Any]:
-        """Write the slices behind `done`, one after the other."""
-        from pyspark.sql import functions as F
-
-        todo = range(done + 1, self.slices)
-        kept = self.rows.persist() if len(todo) > 1 else self.rows
-        try:
-            sizes = {
-                row["_slice"]: row["n"]
-                for row in kept.groupBy("_slice").agg(F.count(F.lit(1)).alias("n")).collect()
-            }
-            for number in todo:
-                self.note(f"slice {number + 1} of {self.slices}", number / self.slices)
-                self._write_slice(kept.where(F.col("_slice") == number), options, number)
-        finally:
-            if len(todo) > 1:
-                kept.unpersist()
-        written = sum(sizes.get(number, 0) for number in todo)
-        return {
-            "rows": self.count,
-            "slices": self.slices,
-            "written": written,
-            "already": self.count - written,
-            "epochs": [todo[0], todo[-1]] if todo else None,
-        }
-
-    def _write_slice(self, rows: DataFrame, options: dict[str, str], number: int) -> None:
-        ordered = rows.repartitionByRange(_ORDER).sortWithinPartitions(_ORDER)
-        writer = ordered.select(*self.columns).write.format("logqueue").mode("append")
-        writer.options(**options, epoch=str(number)).save()
-
-
-def _bounds_schema(kind: Any) -> StructType:
-    from pyspark.sql.types import IntegerType, StructField, StructType
-
-    return StructType([StructField("place", IntegerType()), StructField("bound", kind)])

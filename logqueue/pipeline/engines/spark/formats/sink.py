@@ -12,8 +12,8 @@ transactional (default)
     commit is answered `already` when the digest is the same, and refused when it is not. So a
     task that is tried again, an answer that is lost, a driver that dies before or after its commit
     and a shuffle that redistributes rows never double or lose a row. The server remembers producers
-    for 30 days of silence, and staged chunks for an hour; they have 2 GiB in all, so much larger
-    batches are written in several.
+    for 30 days of silence, and staged chunks for an hour, or until the write fails; they have 2 GiB
+    in all, so much larger batches are written in several.
 keyed
     For queues. Column `key` tells jobs apart: while a job with the key *waits* (ready or delayed),
     a row with the same key makes no second one (`onConflict` keep, replace or reject). So each key
@@ -132,8 +132,8 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
         """Write one partition. Runs in an executor."""
         assert self._options.producer is not None and self._options.epoch is not None
-        place = _Place.here(self._options.producer, self._options.epoch)
-        return _write(self._options, self._columns, place, iterator)
+        place = EpochPlace.here(self._options.producer, self._options.epoch)
+        return write_part(self._options, self._columns, place, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all of it visible. Runs on the driver when every task has succeeded.
@@ -143,13 +143,13 @@ class BatchWriter(DataSourceArrowWriter):
         """
         assert self._options.producer is not None and self._options.epoch is not None
         if self._options.delivery == "transactional":
-            _commit(self._options, self._options.producer, self._options.epoch, messages)
+            commit_parts(self._options, self._options.producer, self._options.epoch, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: Spark also calls this when a commit was applied and its answer lost.
-
-        Staged chunks are discarded by the next commit, or after an hour.
-        """
+        """Discard what was staged. Runs on the driver when a task or the commit has failed."""
+        if self._options.delivery == "transactional":
+            assert self._options.producer is not None and self._options.epoch is not None
+            discard(self._options, self._options.producer, self._options.epoch)
 
 
 class LogqueueStreamWriter(DataSourceStreamArrowWriter):
@@ -162,8 +162,8 @@ class LogqueueStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
         """Write one partition of a micro-batch. Runs in an executor."""
         producer = self._options.producer or f"spark:{_property(QUERY_PROPERTY)}"
-        place = _Place.here(producer, int(_property(EPOCH_PROPERTY)))
-        return _write(self._options, self._columns, place, iterator)
+        place = EpochPlace.here(producer, int(_property(EPOCH_PROPERTY)))
+        return write_part(self._options, self._columns, place, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make a micro-batch visible. Runs on the driver, in another process than the last one.
@@ -174,20 +174,20 @@ class LogqueueStreamWriter(DataSourceStreamArrowWriter):
         """
         if self._options.delivery == "transactional":
             assert self._options.producer is not None
-            _commit(self._options, self._options.producer, batchId, messages)
+            commit_parts(self._options, self._options.producer, batchId, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: Spark also calls this when a commit was applied and its answer lost.
-
-        Staged chunks are discarded by the next commit, or after an hour.
-        """
+        """Discard what was staged. Runs on the driver when a task or the commit has failed."""
+        if self._options.delivery == "transactional":
+            assert self._options.producer is not None
+            discard(self._options, self._options.producer, batchId)
 
 
 # -- in a task ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class EpochPlace:
     """Which try of which partition of which epoch a task is."""
 
     producer: str
@@ -196,7 +196,7 @@ class _Place:
     attempt: str
 
     @classmethod
-    def here(cls, producer: str, epoch: int) -> _Place:
+    def here(cls, producer: str, epoch: int) -> EpochPlace:
         """That of the running task."""
         context = TaskContext.get()
         if context is None:
@@ -217,16 +217,21 @@ def _property(name: str) -> str:
     return str(value)
 
 
-def _write(
+def write_part(
     options: SinkOptions,
     columns: Mapping[str, int],
-    place: _Place,
+    place: EpochPlace,
     batches: Iterator[pa.RecordBatch],
 ) -> PartWritten:
+    """Write the rows of one partition, in a task.
+
+    Raises:
+        PipelineError: A row is not a record, or the server refuses one.
+    """
     chunks = Chunks(options, columns, place.partition)
     send = _stage if options.delivery == "transactional" else _append
     count = 0
-    with _client(options) as client:
+    with client_of(options) as client:
         for chunk in _each(chunks, batches):
             send(client, place, count, chunk)
             count += 1
@@ -240,15 +245,21 @@ def _each(chunks: Chunks, batches: Iterator[pa.RecordBatch]) -> Iterator[BodyChu
     yield from chunks.rest()
 
 
-def _client(options: SinkOptions) -> Client:
-    patience = Backoff(attempts=None, total_s=float(options.retry_s))
+def client_of(options: SinkOptions, *, retry_s: float | None = None) -> Client:
+    """A client of the server, which waits as long as the options say for a server that is busy.
+
+    Raises:
+        PipelineError: The URL or the key is malformed.
+    """
+    total_s = float(options.retry_s) if retry_s is None else retry_s
+    patience = Backoff(attempts=None, total_s=total_s)
     try:
         return Client(options.url, options.key(), timeout_s=CALL_TIMEOUT_S, backoff=patience)
     except ValueError as error:
         raise PipelineError(f"option url or token: {error}") from error
 
 
-def _stage(client: Client, place: _Place, number: int, chunk: BodyChunk) -> None:
+def _stage(client: Client, place: EpochPlace, number: int, chunk: BodyChunk) -> None:
     head = b'{"topic":%s,"partition":%d,"attempt":"%s","chunk":%d,"records":[' % (
         msgspec.json.encode(chunk.topic),
         place.partition,
@@ -260,7 +271,7 @@ def _stage(client: Client, place: _Place, number: int, chunk: BodyChunk) -> None
     _send(client, call, Staged, place, number, chunk)
 
 
-def _append(client: Client, place: _Place, number: int, chunk: BodyChunk) -> None:
+def _append(client: Client, place: EpochPlace, number: int, chunk: BodyChunk) -> None:
     records = b",".join(chunk.records)
     # The content is part of the key: after a shuffle other rows may come in the same place, and
     # they must not be taken for a repeat.
@@ -277,7 +288,7 @@ def _send(
     client: Client,
     call: CallRequest,
     shape: type[Any],
-    place: _Place,
+    place: EpochPlace,
     number: int,
     chunk: BodyChunk,
 ) -> None:
@@ -292,9 +303,25 @@ def _send(
 # -- on the driver --------------------------------------------------------------------------------
 
 
-def _commit(
+def discard(options: SinkOptions, producer: str, epoch: int) -> None:
+    """Have the server discard what is staged for an epoch, so that others can use the room.
+
+    Spark also aborts a write whose commit was applied and whose answer was lost: the server
+    discards nothing of an epoch that was committed. Where that fails, the chunks are discarded by
+    the next commit, or after an hour; and what a task that is still running stages afterwards.
+    """
+    with suppress(LogqueueError, PipelineError), client_of(options, retry_s=0.0) as client:
+        client.abort(producer, epoch)
+
+
+def commit_parts(
     options: SinkOptions, producer: str, epoch: int, messages: list[WriterCommitMessage | None]
 ) -> Committed:
+    """Commit an epoch: what tasks report to have staged, on the driver.
+
+    Raises:
+        PipelineError: A task has not reported, or the server refuses the commit.
+    """
     sums: dict[str, Sum] = {}
     parts = []
     for message in messages:
@@ -306,7 +333,7 @@ def _commit(
             )
         for topic, part in message.sums.items():
             sums.setdefault(topic, Sum()).add(part)
-    with _client(options) as client:
+    with client_of(options) as client:
         try:
             done = client.commit(producer, epoch, parts, content=digest_of(sums))
         except LogqueueError as error:
