@@ -45,21 +45,27 @@ _OF_LEASES_LOG = (CLAIMED, EXTENDED, RELEASED)
 
 VARIANT_STEPS_MAX = 40
 """A variant tells no more steps than this."""
+STEPS_MAX = 1000
+"""A job has no more steps than this: the first ones and, behind those that are cut, the last one.
+The variant counts all of them, and `attempts` has every lease. Jobs that are folded by column have
+far fewer (`history_batches.LONG_ROWS_MIN`)."""
 NOTHING_YET = "waiting"
 """The variant of a job to which nothing has happened."""
 
 NOT_IN_VARIANTS = frozenset({"appended", "ready"})
 
 
-def variant_of(activities: Sequence[str]) -> str:
+def variant_of(activities: Sequence[str], cut: int = 0) -> str:
     """What happened to a job, in one line.
 
     Args:
         activities: Of its steps, without those in `NOT_IN_VARIANTS`.
+        cut: How many more there were, see `STEPS_MAX`.
     """
     names = list(activities)
-    if len(names) > VARIANT_STEPS_MAX:
-        names[VARIANT_STEPS_MAX:] = [f"({len(names) - VARIANT_STEPS_MAX} more)"]
+    total = len(names) + cut
+    if total > VARIANT_STEPS_MAX:
+        names[VARIANT_STEPS_MAX:] = [f"({total - VARIANT_STEPS_MAX} more)"]
     return ">".join(names) or NOTHING_YET
 
 
@@ -100,15 +106,17 @@ class JobTimeline:
         state: As in the table `jobs`.
         deliveries: As the server counts them.
         attempts: Leases that have ended, oldest first; after `close` the open one, too.
-        steps: What happened, oldest first; nothing that came after the end.
+        steps: What happened, oldest first; nothing that came after the end. Of very many, some are
+            cut before the last (`STEPS_MAX`).
+        steps_cut: How many.
         run_ms, wasted_ms: Time under leases, and the part that did not end in an ack.
     """
 
     __slots__ = (
-        "_deadline", "_extensions", "_last_at", "_lease", "_lease_deadline", "_leased_at",
+        "_cut_of_variant", "_deadline", "_extensions", "_last_at", "_lease", "_lease_deadline", "_leased_at",
         "_ready_at", "_waited_from", "_was_ready", "_worker", "appended_at",
         "attempts", "began_at", "deliveries", "finished_at", "first_ready_at", "last_error",
-        "last_reason", "last_worker", "run_ms", "state", "steps", "wasted_ms",
+        "last_reason", "last_worker", "run_ms", "state", "steps", "steps_cut", "wasted_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -120,11 +128,13 @@ class JobTimeline:
         self.deliveries = 0
         self.attempts: list[Attempt] = []
         self.steps: list[Step] = []
+        self.steps_cut = 0
         self.run_ms = 0
         self.wasted_ms = 0
         self.last_error: str | None = None
         self.last_reason: str | None = None
         self.last_worker: str | None = None
+        self._cut_of_variant = 0
         self._last_at = 0
         self._was_ready = False
         self._ready_at = 0
@@ -144,7 +154,8 @@ class JobTimeline:
     @property
     def variant(self) -> str:
         """What happened, in one line."""
-        return variant_of([step[0] for step in self.steps if step[0] not in NOT_IN_VARIANTS])
+        names = [step.activity for step in self.steps if step.activity not in NOT_IN_VARIANTS]
+        return variant_of(names, self._cut_of_variant)
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -221,7 +232,7 @@ class JobTimeline:
         if self.state == "delayed" and self._ready_at <= now:
             self.state = "ready"
             self._was_ready = True
-            self.steps.append(Step("ready", self._ready_at, "ready", None))
+            self._note_step(Step("ready", self._ready_at, "ready", None))
 
     def _wait(self, activity: str, ts: int, due: int, worker: str | None = None) -> None:
         if due > ts:
@@ -231,7 +242,7 @@ class JobTimeline:
         if not self._was_ready:
             self.first_ready_at = self._ready_at
             self._was_ready = self.state == "ready"
-        self.steps.append(Step(activity, ts, self.state, worker))
+        self._note_step(Step(activity, ts, self.state, worker))
 
     def _claim(self, ts: int, deadline: int, worker: str | None, lease: str | None) -> None:
         if self._leased_at:
@@ -245,7 +256,7 @@ class JobTimeline:
         self.last_worker = worker
         if not self.finished_at:
             self.state = "in_flight"
-            self.steps.append(Step("claimed", ts, "in_flight", worker))
+            self._note_step(Step("claimed", ts, "in_flight", worker))
 
     def _lose(self, ts: int) -> None:
         """The lease had ended before `ts`, in a way that is not in the log."""
@@ -300,21 +311,21 @@ class JobTimeline:
             elif detail is not None:
                 self.last_error = detail
             self.state = "held"
-            self.steps.append(Step("held", ts, "held", None))
+            self._note_step(Step("held", ts, "held", None))
         elif event == UNHELD:
             if not self.finished_at:
                 self.deliveries = 0
                 self._wait("unheld", ts, due)
         elif self.state == "held":
             # It got other content, and waits on for an operator.
-            self.steps.append(Step("replaced", ts, "held", None))
+            self._note_step(Step("replaced", ts, "held", None))
         elif not self.finished_at and not self._leased_at:
             self._replace(ts, due)
 
     def _replace(self, ts: int, due: int) -> None:
         if self.state == "ready" and due <= ts:
             # It keeps its place among those that wait.
-            self.steps.append(Step("replaced", ts, "ready", None))
+            self._note_step(Step("replaced", ts, "ready", None))
             return
         self._wait("replaced", ts, due)
 
@@ -340,7 +351,15 @@ class JobTimeline:
     def _end(self, activity: str, state: str, ts: int, worker: str | None) -> None:
         if not self.finished_at:
             self.state, self.finished_at = state, ts
-            self.steps.append(Step(activity, ts, state, worker or None))
+            self._note_step(Step(activity, ts, state, worker or None))
+
+    def _note_step(self, step: Step) -> None:
+        if len(self.steps) < STEPS_MAX:
+            self.steps.append(step)
+            return
+        self.steps_cut += 1
+        self._cut_of_variant += self.steps[-1].activity not in NOT_IN_VARIANTS
+        self.steps[-1] = step
 
     def _note_attempt(
         self, ended_at: int, outcome: str, reason: str | None, error: str | None
