@@ -113,8 +113,8 @@ class JobTimeline:
     """
 
     __slots__ = (
-        "_cut_of_variant", "_deadline", "_extensions", "_last_at", "_lease", "_lease_deadline", "_leased_at",
-        "_ready_at", "_waited_from", "_was_ready", "_worker", "appended_at",
+        "_cut_of_variant", "_deadline", "_extensions", "_last_at", "_lease", "_lease_deadline",
+        "_leased_at", "_ready_at", "_waited_from", "_was_ready", "_worker", "appended_at",
         "attempts", "began_at", "deliveries", "finished_at", "first_ready_at", "last_error",
         "last_reason", "last_worker", "run_ms", "state", "steps", "steps_cut", "wasted_ms",
     )  # fmt: skip

@@ -130,8 +130,8 @@ JOBS = TableKind(
         "variant STRING: what happened to it, as in `claimed>expired>claimed>acked`; `waiting` for "
         "nothing yet",
         f"steps ARRAY<{STEP}>: the same with times, and the state of the job after each step; with "
-        "`appended` first, and `ready` where a delay ended; of more than 1000, the first 999 and the "
-        "last (`variant` counts all)",
+        "`appended` first, and `ready` where a delay ended; of more than 1000, the first 999 and "
+        "the last (`variant` counts all)",
         "date DATE: day it was appended; the table is partitioned by it",
         LOG_ID,
     ),
