@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from logqueue import events as ev
+from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.engines.duckdb.input import LocalInput
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle.job_history import EVENTS
@@ -19,6 +22,7 @@ from logqueue.pipeline.lifecycle.span import QueueSpan, Span
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.rows.fold_rows import ROWS_SCHEMA
 from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
+from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.stores.log_files import LogFiles
 from logqueue.segments.catalog import Catalog
 from tests.spark.crafted import CraftedLog, appended
@@ -205,3 +209,57 @@ def test_errors_of_a_process_are_raised_here(history: Path) -> None:
 
 def _fail(number: int) -> float:
     return 1 / number
+
+
+def _archive(history: Path, root: Path) -> None:
+    """An archive of all rows, as the archive job writes it: a file per topic."""
+    tree = open_tree(str(root))
+    manifests.begin(tree)
+    local = _input(history)
+    for table in manifests.TABLES:
+        batches = local.records() if table == "records" else local.events()
+        rows = pa.Table.from_batches(batches)
+        files = []
+        for log_id in sorted(set(rows.column("log_id").to_pylist())):
+            part = rows.filter(pc.equal(rows.column("log_id"), log_id))
+            places = part.column(manifests.PLACE_COLUMNS[table]).to_pylist()
+            times = [_ms(row) for row in part.select(["ts"]).to_pylist()]
+            topic, first, last = part.column("topic")[0].as_py(), min(places), max(places)
+            path = manifests.file_path(table, topic, log_id, first, last, min(times))
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            kept = part.drop_columns(["segment"]) if table == "records" else part
+            pq.write_table(kept, root / path)
+            size = (root / path).stat().st_size
+            files.append(
+                manifests.FileEntry(
+                    path=path, topic=topic, log_id=log_id, first=first, last=last,
+                    rows=len(part), bytes=size, sha256="", min_ts=min(times), max_ts=max(times),
+                )
+            )  # fmt: skip
+        manifest = manifests.Manifest(table=table, archive=f"{table}-1", epoch=0, files=files)
+        manifests.create(tree, manifest)
+
+
+def test_an_archive_gives_the_same_rows_and_the_same_span(history: Path, tmp_path: Path) -> None:
+    _archive(history, tmp_path / "archive")
+    archive = LocalInput(InputPlace(archive=str(tmp_path / "archive")))
+    log = _input(history)
+    by_seq = sorted(_rows(log.records()), key=lambda row: (row["log_id"], row["seq"]))
+    assert _rows(archive.records()) == [{**row, "segment": None} for row in by_seq]
+    assert _rows(archive.events(["job_seq", "event"])) == [
+        {"event": row["event"], "job_seq": row["job_seq"]} for row in _rows(log.events())
+    ]
+    span = archive.span()
+    middle = (span.start + span.end) // 2
+    for end in (None, middle):
+        found, expected = archive.span(end), log.span(end)
+        assert (found.start, found.end) == (expected.start, expected.end)
+        assert found.queues[0] == expected.queues[0]
+
+    def ordered(local: LocalInput) -> Rows:
+        rows = _rows(local.rows(span))
+        return sorted(rows, key=lambda row: (row["seq"], row["lseq"], row["kind"]))
+
+    assert ordered(archive) == ordered(log)
+    only = LocalInput(InputPlace(archive=str(tmp_path / "archive"), pattern="wait.*"))
+    assert {row["topic"] for row in _rows(only.records(["topic"]))} == {"waiting"}

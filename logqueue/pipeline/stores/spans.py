@@ -86,6 +86,12 @@ def add_records(found: Extents, batches: Iterable[pa.RecordBatch], end: int | No
         found.setdefault(log_id, Extent()).add(extent)
 
 
+def add_events(found: Extents, batches: Iterable[pa.RecordBatch], end: int | None) -> None:
+    """Take in job events of which no index tells."""
+    for log_id, extent in _counted_events(batches, end):
+        found.setdefault(log_id, Extent()).add(extent)
+
+
 def event_extents(
     survey: Survey, reads: Sequence[SegmentRead], rows_of: ReadRows, end: int | None = None
 ) -> Extents:

@@ -1,118 +1,24 @@
 """What a job reads on this machine: records, job events and the rows of the fold, without Spark.
 
-Owns: one look at a log, a server or an archive, and its content in parts that worker processes
-decode. Must not know: any job, DuckDB.
-
-Both tables are of one moment: what comes to the log later is in neither. A part is pickled to the
-process that reads it; the server's key travels with it, and is not shown.
+Owns: the same tables and rows from a log, a server or an archive, decoded in worker processes where
+there is much. Must not know: any job, DuckDB, how any of these is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from logqueue.pipeline.engines.duckdb.archive_input import ArchiveContent
+from logqueue.pipeline.engines.duckdb.log_input import LogContent
+from logqueue.pipeline.engines.duckdb.parts import FloorPart, FoldPart, InputPart
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
-from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle.span import Span
-from logqueue.pipeline.reading import options
-from logqueue.pipeline.reading.options import Reading
 from logqueue.pipeline.reading.place import InputPlace
-from logqueue.pipeline.reading.planning import SegmentTask, weight
-from logqueue.pipeline.stores import spans
-from logqueue.pipeline.stores.store import Store, batch_tasks
-from logqueue.segments.plan import SegmentRead
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PAGES_BYTES = 16 << 20
-"""What reading by pages is taken to be worth: it is the server that has the work."""
-
-
-@dataclass(frozen=True)
-class InputPart:
-    """A part of a table.
-
-    Attributes:
-        size: Bytes to read for it.
-    """
-
-    size: int
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Its rows in the columns of the table; `columns` are those to make, None for all."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class SegmentPart(InputPart):
-    """Rows of a log's segments, or of pages of a server."""
-
-    store: Store
-    task: Any
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """See `InputPart`."""
-        return self.store.read(self.task, columns)
-
-
-@dataclass(frozen=True)
-class FoldPart:
-    """A part of the rows of the fold, in the columns of `fold_rows.ROWS_SCHEMA`; not sorted.
-
-    Attributes:
-        table: "records" or "lease_events".
-        part: What it is made of.
-        queues: The log ids of queues.
-        end: Of the range, ms since the epoch.
-    """
-
-    table: str
-    part: InputPart
-    queues: frozenset[str]
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Bytes to read for it."""
-        return self.part.size
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
-        from logqueue.pipeline.rows import fold_rows
-
-        is_records = self.table == "records"
-        make = fold_rows.of_records if is_records else fold_rows.of_events
-        for batch in self.part.batches(
-            fold_rows.RECORD_COLUMNS if is_records else fold_rows.EVENT_COLUMNS
-        ):
-            rows = make(batch, self.queues, self.end)
-            if rows.num_rows:
-                yield rows
-
-
-@dataclass(frozen=True)
-class FloorPart:
-    """The rows of the fold about jobs below floors; see `fold_rows.of_floors`."""
-
-    parts: tuple[InputPart, ...]
-    first_seqs: dict[str, int]
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Bytes to read for it."""
-        return sum(part.size for part in self.parts)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
-        from logqueue.pipeline.rows import fold_rows
-
-        events = (batch for part in self.parts for batch in part.batches(fold_rows.FLOOR_COLUMNS))
-        return fold_rows.of_floors(events, self.first_seqs, self.end)
 
 
 class LocalInput:
@@ -210,112 +116,10 @@ class LocalInput:
             yield from part.batches()
 
     @cached_property
-    def _content(self) -> _LogContent | Any:
+    def _content(self) -> LogContent | ArchiveContent:
         if self.place.archive is not None:
-            raise PipelineError("an archive cannot be read on DuckDB yet")
-        return _LogContent(self.place, self._pool)
-
-
-class _LogContent:
-    """What a log or a server holds, at one moment."""
-
-    def __init__(self, place: InputPlace, pool: WorkerPool) -> None:
-        self._place = place
-        self._pool = pool
-        self._tasks: dict[str, list[InputPart]] = {}
-        self._records, self._records_reading = self._store(data="none")
-        self._events, self._events_reading = self._store(events="leases")
-        self._snapshots = self._events.snapshot_with(self._records)
-
-    def _store(self, **further: str) -> tuple[Any, Reading]:
-        given = {**self._place.source_options(), **further}
-        if self._place.url is not None:
-            from logqueue.pipeline.stores.live_store import LiveStore
-
-            live = options.live(given)
-            return LiveStore(live), live.reading
-        from logqueue.pipeline.stores.wal_store import WalStore
-
-        files = options.offline(given)
-        return WalStore(files), files.reading
-
-    def span(self, end: int | None) -> Span:
-        """See `LocalInput`."""
-        _, snapshot = self._snapshots
-        log = getattr(snapshot, "log", snapshot)
-        survey = log.survey
-        records = spans.record_extents(
-            survey, _reads(self.record_parts("none")), self._reader(self._records), end
-        )
-        for part in self.record_parts("none"):
-            if isinstance(part, SegmentPart) and not isinstance(part.task, SegmentTask):
-                spans.add_records(records, part.batches(spans.RECORD_COLUMNS), end)
-        events = spans.event_extents(
-            survey, _reads(self.event_parts()), self._reader(self._events), end
-        )
-        return spans.span_of(records, events, spans.topics_named(survey), end)
-
-    def _reader(self, store: Store) -> Callable[[Sequence[SegmentRead]], Iterator[pa.RecordBatch]]:
-        is_events = store is self._events
-        columns = spans.EVENT_COLUMNS if is_events else spans.RECORD_COLUMNS
-
-        def rows(reads: Sequence[SegmentRead]) -> Iterator[pa.RecordBatch]:
-            for read in reads:
-                yield from store.read(SegmentTask((read,)), columns)
-
-        return rows
-
-    def record_parts(self, data: str) -> list[InputPart]:
-        """See `LocalInput`."""
-        if data not in self._tasks:
-            snapshot, _ = self._snapshots
-            store, reading = self._store(data=data)
-            self._tasks[data] = _parts(store, batch_tasks(snapshot, reading))
-        return self._tasks[data]
-
-    def event_parts(self) -> list[InputPart]:
-        """See `LocalInput`."""
-        if "leases" not in self._tasks:
-            _, snapshot = self._snapshots
-            tasks = batch_tasks(snapshot, self._events_reading, settled=True)
-            self._tasks["leases"] = _parts(self._events, tasks)
-        return self._tasks["leases"]
-
-    def floor_parts(self, log_ids: frozenset[str]) -> Iterator[InputPart]:
-        """Parts of job events that may tell of floors of some topics."""
-        _, snapshot = self._snapshots
-        survey = getattr(snapshot, "log", snapshot).survey
-        with_floors = {
-            index.segment
-            for index in survey.jobs
-            for part in index.topics
-            if part.log_id in log_ids and (part.floors or not part.events_first_ts)
-        }
-        for part in self.event_parts():
-            assert isinstance(part, SegmentPart)
-            if any(read.log == "jobs" and read.segment in with_floors for read in part.task.reads):
-                yield part
-
-
-def _parts(store: Store, tasks: Sequence[Any]) -> list[InputPart]:
-    """A part per segment: what is smaller does not lose time at the end."""
-    found: list[InputPart] = []
-    for task in tasks:
-        if isinstance(task, SegmentTask):
-            found += [SegmentPart(weight(read), store, SegmentTask((read,))) for read in task.reads]
-        else:
-            found.append(SegmentPart(PAGES_BYTES, store, task))
-    return found
-
-
-def _reads(parts: Sequence[InputPart]) -> list[SegmentRead]:
-    """Reads of segments; of what comes by pages the log does not tell."""
-    return [
-        read
-        for part in parts
-        if isinstance(part, SegmentPart) and isinstance(part.task, SegmentTask)
-        for read in part.task.reads
-    ]
+            return ArchiveContent(self.place)
+        return LogContent(self.place)
 
 
 def _encoded(part: InputPart, columns: Sequence[str] | None) -> bytes | None:
