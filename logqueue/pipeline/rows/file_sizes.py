@@ -17,6 +17,7 @@ from datetime import date
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 FILE_BYTES: Final = 64 << 20
@@ -33,6 +34,14 @@ class DayKey(NamedTuple):
 
     name: str
     day: date
+
+
+def by_day(name: str, rows: pa.Table) -> Iterator[tuple[DayKey, pa.Table]]:
+    """Rows of a table by their days, without the column `date`."""
+    days = rows["date"].unique().to_pylist()
+    for day in days:
+        its = rows if len(days) == 1 else rows.filter(pc.equal(rows["date"], day))
+        yield DayKey(name, day), its.drop_columns(["date"])
 
 
 class DayFile(NamedTuple):

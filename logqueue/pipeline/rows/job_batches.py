@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from logqueue.pipeline.lifecycle.job_history import (
     NOT_IN_VARIANTS,
@@ -39,6 +40,28 @@ def attempt_type() -> pa.DataType:
 
 
 _ATTEMPT = attempt_type()
+
+
+def jobs_in(folded: pa.RecordBatch) -> pa.Table:
+    """The rows of `jobs` in a batch of the fold."""
+    return pa.Table.from_batches([folded]).select(list(JOBS.names))
+
+
+def attempts_in(folded: pa.RecordBatch) -> pa.Table:
+    """The rows of `attempts` in a batch of the fold."""
+    leases = folded.column("leases")
+    jobs = folded.select(["topic", "seq", "tag", "key", "date", "log_id"])
+    columns = dict(
+        zip(
+            ("topic", "job_seq", "tag", "key", "date", "log_id"),
+            jobs.take(pc.list_parent_indices(leases)).columns,
+            strict=True,
+        )
+    )
+    parts = leases.flatten()
+    for place, field in enumerate(ATTEMPT_FIELDS):
+        columns[field.name] = parts.field(place)
+    return pa.table([columns[name] for name in ATTEMPTS.names], ATTEMPTS.arrow())
 
 
 class Texts(NamedTuple):

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logqueue.pipeline.lifecycle.publishing import Staging, TableFile
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
-from logqueue.pipeline.rows.file_sizes import DayKey, Gathering
+from logqueue.pipeline.rows.file_sizes import DayKey, Gathering, by_day
 from logqueue.pipeline.rows.history_batches import folder
-from logqueue.pipeline.rows.job_batches import ATTEMPT_FIELDS
+from logqueue.pipeline.rows.job_batches import attempts_in, jobs_in
 from logqueue.pipeline.rows.staged_files import stage_by_day
 
 if TYPE_CHECKING:
@@ -48,28 +47,6 @@ Batches = Iterable[pa.RecordBatch]
 Task = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
-def jobs_in(folded: pa.RecordBatch) -> pa.Table:
-    """The rows of `jobs` in a batch of the fold."""
-    return pa.Table.from_batches([folded]).select(list(JOBS.names))
-
-
-def attempts_in(folded: pa.RecordBatch) -> pa.Table:
-    """The rows of `attempts` in a batch of the fold."""
-    leases = folded.column("leases")
-    jobs = folded.select(["topic", "seq", "tag", "key", "date", "log_id"])
-    columns = dict(
-        zip(
-            ("topic", "job_seq", "tag", "key", "date", "log_id"),
-            jobs.take(pc.list_parent_indices(leases)).columns,
-            strict=True,
-        )
-    )
-    parts = leases.flatten()
-    for place, field in enumerate(ATTEMPT_FIELDS):
-        columns[field.name] = parts.field(place)
-    return pa.table([columns[name] for name in ATTEMPTS.names], ATTEMPTS.arrow())
-
-
 class Packing:
     """Rows of one task, packed by table and day, to travel to the task that writes that day.
 
@@ -82,10 +59,8 @@ class Packing:
 
     def add(self, kind: TableKind, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Take in rows; gives the packs that are full."""
-        days = rows["date"].unique().to_pylist()
-        for day in days:
-            part = rows if len(days) == 1 else rows.filter(pc.equal(rows["date"], day))
-            for full in self._gathering.add(DayKey(kind.name, day), part.drop_columns(["date"])):
+        for key, its in by_day(kind.name, rows):
+            for full in self._gathering.add(key, its):
                 yield _packed(*full)
 
     def rest(self) -> Iterator[pa.RecordBatch]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from logqueue.pipeline.engines.choosing import SPARK
 from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource, read_span
-from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.lifecycle import runs, tables
 from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS, OPEN_STATES, TRIMMED
 from logqueue.pipeline.lifecycle.publishing import (
     Published,
@@ -24,16 +24,13 @@ from logqueue.pipeline.lifecycle.publishing import (
     opened_target,
     require_published,
 )
-from logqueue.pipeline.lifecycle.span import Span, moment_text, publish_tables
+from logqueue.pipeline.lifecycle.span import Span, publish_tables
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.options import parse_time
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-LAST = "last"
-"""As `since`: what has come since the last run."""
 
 ROWS_PER_TASK = 200_000
 """Records and events that one task folds: some tens of MB, a second or two."""
@@ -189,11 +186,11 @@ def run_lifecycle(
         records, events = input.records(spark, data="none"), input.events(spark)
         note("scanning the input", 0.0)
         span = read_span(records, events, None if end is None else parse_time(end, "end"))
-        if not span.end:
-            raise PipelineError("there is neither a record nor an event to read; check the topics")
+        runs.require_history(span)
+        threshold = None
         if since is not None:
-            before = _run_before(target, span)
-            threshold = _threshold(before, since)
+            before = None if target.before is None else Span.of(target.before)
+            before, threshold = runs.going_on(since, span, before, target.tree.url)
             note("finding the jobs that changed", 0.1)
             written = _renew(spark, records, events, span, before, target, threshold, note)
         else:
@@ -202,18 +199,7 @@ def run_lifecycle(
             publish_tables(target, span, files)
             written = _counts(files)
     note("done", 1.0)
-    return {
-        "job": "lifecycle",
-        "range": span.description(),
-        "since": moment_text(threshold) if since is not None else None,
-        "topics": sorted({queue.topic for queue in span.queues}),
-        "read": {
-            "records": sum(queue.records for queue in span.queues),
-            "events": sum(queue.events for queue in span.queues),
-        },
-        "rows": written,
-        "output": target.tree.url,
-    }
+    return runs.summary(SPARK, span, threshold, written, target.tree.url)
 
 
 def read_table(spark: SparkSession, folder: str, kind: tables.TableKind) -> DataFrame:
@@ -232,30 +218,6 @@ def _rows_of(
     columns = {column.name: column.type for column in kind.columns}
     days = {file.path: file.day for file in files if file.day is not None}
     return read_files(spark, tree, [file.path for file in files], columns, days)
-
-
-def _run_before(target: Target, span: Span) -> Span:
-    before = None if target.before is None else Span.of(target.before)
-    if before is None:
-        raise PipelineError(
-            f"{target.tree.url} holds no finished run to go on from; run once without `since`"
-        )
-    if span.end < before.end:
-        raise PipelineError(
-            f"the history ends at {moment_text(span.end)}, before the last run did "
-            f"({moment_text(before.end)}); run once without `since`"
-        )
-    return before
-
-
-def _threshold(before: Span, since: str) -> int:
-    threshold = before.end if since == LAST else parse_time(since, "since")
-    if threshold > before.end:
-        raise PipelineError(
-            f"since {moment_text(threshold)} leaves a hole behind the last run, which ended at "
-            f"{moment_text(before.end)}; give that time, an earlier one, or `last`"
-        )
-    return threshold
 
 
 def _write_folded(

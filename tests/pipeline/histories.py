@@ -1,0 +1,98 @@
+"""Histories in memory, as the lifecycle job on this machine reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS
+from logqueue.pipeline.lifecycle.publishing import table_files
+from logqueue.pipeline.lifecycle.span import QueueSpan, Span
+from logqueue.pipeline.lifecycle.table_kind import TableKind
+from logqueue.pipeline.rows.history_batches import FOLD_SCHEMA
+from tests.spark.histories import Row
+
+
+@dataclass
+class History:
+    """Records and events, with times in ms since the epoch; columns that they lack are null."""
+
+    record_rows: Sequence[Row]
+    event_rows: Sequence[Row]
+    batch_rows: int = 100
+
+    def span(self, end: int | None) -> Span:
+        """See `lifecycle.History`: topics with events are queues."""
+        counts: dict[str, list[Any]] = {}
+        for rows, seq, place in ((self.record_rows, "seq", 0), (self.event_rows, "job_seq", 1)):
+            for row in rows:
+                if end is None or row["ts"] <= end:
+                    its = counts.setdefault(row["log_id"], [row["topic"], [], [], 0, []])
+                    its[1 + place].append(row[seq])
+                    its[3] += row.get("event") == "trimmed"
+                    its[4].append(row["ts"])
+        times = [ts for its in counts.values() for ts in its[4]]
+        queues = [
+            QueueSpan(log_id, topic, min(seqs, default=0), len(seqs), len(jobs), floors)
+            for log_id, (topic, seqs, jobs, floors, _) in counts.items()
+            if jobs
+        ]
+        queues.sort(key=lambda queue: (queue.topic, queue.log_id))
+        last = max(times, default=0) if end is None else end
+        return Span(min(times, default=0), last, tuple(queues), len(counts) - len(queues))
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """See `lifecycle.History`."""
+        rows = [self._record(row) for row in self.record_rows]
+        rows += [self._event(row) for row in self.event_rows]
+        for first in range(0, len(rows), self.batch_rows):
+            columns = zip(*rows[first : first + self.batch_rows], strict=True)
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, FOLD_SCHEMA, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=FOLD_SCHEMA)
+
+    @staticmethod
+    def _record(row: Row) -> tuple[Any, ...]:
+        due = row.get("not_before") or 0
+        texts = (None, row.get("key"), None, row.get("tag"))
+        return row["log_id"], row["seq"], -1, APPENDED, row["ts"], due, *texts
+
+    @staticmethod
+    def _event(row: Row) -> tuple[Any, ...]:
+        due = row.get("deadline") or row.get("ready_at") or 0
+        texts = (row.get(name) for name in ("worker", "lease_id", "reason", "detail"))
+        kind = EVENTS.index(row["event"])
+        return row["log_id"], row["job_seq"], row["lseq"], kind, row["ts"], due, *texts
+
+    def as_of(self, until: int) -> History:
+        """As it was at some time."""
+        records = [row for row in self.record_rows if row["ts"] <= until]
+        return History(records, [row for row in self.event_rows if row["ts"] <= until])
+
+
+def table_rows(to: str, kind: TableKind) -> list[dict[str, Any]]:
+    """The rows of a published table in order, with times as ms since the epoch."""
+    rows: list[dict[str, Any]] = []
+    for path in table_files(to, kind.name):
+        day = ds.partitioning(pa.schema([("date", pa.date32())]), flavor="hive").parse(path)
+        found = pq.ParquetFile(path).read().to_pylist()
+        assert not any("date" in row for row in found), "the day is in the path alone"
+        rows += [{**row, "date": ds.get_partition_keys(day)["date"]} for row in found]
+    keys = ("log_id", "seq" if "seq" in kind.names else "job_seq", "claimed_at")
+    rows = [plain({name: row[name] for name in kind.names}) for row in rows]
+    return sorted(rows, key=lambda row: [str(row.get(key)) for key in keys])
+
+
+def plain(value: Any) -> Any:
+    """A value with times as ms since the epoch, and steps as tuples."""
+    if hasattr(value, "timestamp"):
+        return round(value.timestamp() * 1000)
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [tuple(plain(part) for part in step.values()) for step in value]
+    return value
