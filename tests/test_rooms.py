@@ -154,6 +154,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *SEGMENTS,
         "extras",
         "pipeline",
+        "pipeline.engines",
         "pipeline.rows",
         "pipeline.stores",
         "replica",

@@ -14,8 +14,25 @@ from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS
 from logqueue.pipeline.lifecycle.publishing import table_files
 from logqueue.pipeline.lifecycle.span import QueueSpan, Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
-from logqueue.pipeline.rows.history_batches import FOLD_SCHEMA
+from logqueue.pipeline.rows.fold_rows import ROWS_SCHEMA
 from tests.spark.histories import Row
+
+BATCH_ROWS = 100
+
+
+@dataclass
+class HistoryPart:
+    """Rows of the fold, as tuples."""
+
+    rows: Sequence[tuple[Any, ...]]
+    size: int = 1
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """See `folding.RowPart`."""
+        for first in range(0, len(self.rows), BATCH_ROWS):
+            columns = zip(*self.rows[first : first + BATCH_ROWS], strict=True)
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, ROWS_SCHEMA, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=ROWS_SCHEMA)
 
 
 @dataclass
@@ -24,7 +41,6 @@ class History:
 
     record_rows: Sequence[Row]
     event_rows: Sequence[Row]
-    batch_rows: int = 100
 
     def span(self, end: int | None) -> Span:
         """See `lifecycle.History`: topics with events are queues."""
@@ -46,14 +62,14 @@ class History:
         last = max(times, default=0) if end is None else end
         return Span(min(times, default=0), last, tuple(queues), len(counts) - len(queues))
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
+    def fold_parts(self, span: Span) -> Sequence[HistoryPart]:
         """See `lifecycle.History`."""
+        logs = {queue.log_id for queue in span.queues}
         rows = [self._record(row) for row in self.record_rows]
         rows += [self._event(row) for row in self.event_rows]
-        for first in range(0, len(rows), self.batch_rows):
-            columns = zip(*rows[first : first + self.batch_rows], strict=True)
-            arrays = [pa.array(c, f.type) for c, f in zip(columns, FOLD_SCHEMA, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=FOLD_SCHEMA)
+        kept = [row for row in rows if row[0] in logs and row[4] <= span.end]
+        half = len(kept) // 2
+        return HistoryPart(kept[:half]), HistoryPart(kept[half:])
 
     @staticmethod
     def _record(row: Row) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from logqueue.pipeline.engines.duckdb import lifecycle
 from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import publishing, tables
+from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.rows import shuffle
 from logqueue.pipeline.storage.opening import open_tree
-from tests.pipeline.histories import History, table_rows
+from tests.pipeline.histories import History, HistoryPart, table_rows
 from tests.spark.reference import START, plays
 
 END = START + 260_000_000
@@ -161,24 +162,28 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
-    class Breaks(History):
-        def rows(self) -> Iterator[pa.RecordBatch]:
-            yield from super().rows()
+    class Breaks(HistoryPart):
+        def batches(self) -> Iterator[pa.RecordBatch]:
+            yield from super().batches()
             raise PipelineError("the server is gone")
+
+    class Broken(History):
+        def fold_parts(self, span: Span) -> Sequence[HistoryPart]:
+            return [Breaks(part.rows) for part in super().fold_parts(span)]
 
     all_of_it = history(10)
     run_lifecycle(all_of_it, str(tmp_path))
     before = tables_of(str(tmp_path))
     with pytest.raises(PipelineError, match="the server is gone"):
-        run_lifecycle(Breaks([], all_of_it.event_rows), str(tmp_path))
+        run_lifecycle(Broken([], all_of_it.event_rows), str(tmp_path))
     assert tables_of(str(tmp_path)) == before
     assert not [path for path in tmp_path.glob("_staging/**/*") if path.is_file()]
 
 
 def test_progress_rises_to_its_end(tmp_path: Path) -> None:
-    noted: list[float] = []
+    noted: list[float | None] = []
     run_lifecycle(history(10), str(tmp_path), note=lambda _, share: noted.append(share))
-    assert noted == sorted(noted) and noted[-1] == 1.0
+    assert noted[-1] == 1.0 and noted == sorted(share or 0.0 for share in noted)
 
 
 def _version(to: Path) -> publishing.Published:

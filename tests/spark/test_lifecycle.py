@@ -1,4 +1,4 @@
-"""The lifecycle job on Spark makes the tables that it makes on DuckDB, where their rows are tested."""
+"""The lifecycle job on Spark makes the tables that it makes on DuckDB, where rows are tested."""
 
 from __future__ import annotations
 

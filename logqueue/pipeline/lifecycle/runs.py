@@ -1,4 +1,4 @@
-"""A run of the lifecycle job, whichever engine it runs on: what it goes on from, what it reports.
+"""A run of the lifecycle job, whichever engine it runs on: what it continues, what it reports.
 
 Owns: the meaning of `since`, the summary. Must not know: engines, files.
 """
@@ -26,8 +26,8 @@ def require_history(span: Span) -> None:
         raise PipelineError("there is neither a record nor an event to read; check the topics")
 
 
-def going_on(since: str, span: Span, before: Span | None, to: str) -> tuple[Span, int]:
-    """What a run goes on from, and since when jobs must have changed to be followed again.
+def continued(since: str, span: Span, before: Span | None, to: str) -> tuple[Span, int]:
+    """What a run continues, and since when jobs must have changed to be followed again.
 
     Args:
         since: `LAST`, or a time.
@@ -64,7 +64,7 @@ def summary(
 
     Args:
         engine: That it ran on.
-        threshold: See `going_on`; None for all jobs.
+        threshold: See `continued`; None for all jobs.
         rows: Written, by table.
         to: Where both tables are.
     """

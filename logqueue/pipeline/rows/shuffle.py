@@ -11,7 +11,8 @@ and so are the files that are made of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from logqueue.pipeline.lifecycle.job_history import TRIMMED
-from logqueue.pipeline.rows.history_batches import FOLD_SCHEMA
+from logqueue.pipeline.rows.fold_rows import ROWS_SCHEMA
 from logqueue.pipeline.rows.job_columns import Longs
 
 RUN_ROWS = 500_000
@@ -29,13 +30,6 @@ RUN_BYTES = 256 << 20
 SEQS_PER_BUCKET = 4096
 GROUP_ROWS_MIN = 131_072
 """Neighbouring buckets are read together until there are as many rows."""
-
-_WORD = pa.dictionary(pa.int32(), pa.string())
-_CODED = frozenset({"log_id", "who", "reason"})
-ROW_SCHEMA = pa.schema(
-    [pa.field(f.name, _WORD if f.name in _CODED else f.type) for f in FOLD_SCHEMA]
-)
-"""As `FOLD_SCHEMA`; texts with few distinct values are dictionaries."""
 
 
 class RunPart(NamedTuple):
@@ -87,121 +81,118 @@ def sorted_rows(rows: pa.RecordBatch, floors: Mapping[str, Floors]) -> pa.Record
     return rows.take(pa.array(np.lexsort((kind, lseq, seq, log))))
 
 
-class Shuffle:
-    """Takes rows in, gives them back by groups of jobs.
+class Piece(NamedTuple):
+    """The rows of a bucket that are in one run."""
+
+    log_id: str
+    bucket: int
+    rows: int
+    part: RunPart | pa.RecordBatch
+
+
+class Shuffled(NamedTuple):
+    """Rows in runs, and rows of floors."""
+
+    pieces: list[Piece]
+    floors: list[pa.RecordBatch]
+
+
+def shuffle(
+    batches: Iterable[pa.RecordBatch], folder: str, name: str, *, spills_all: bool
+) -> Shuffled:
+    """Put rows into the order of buckets, run by run.
 
     Args:
-        folder: Where runs are written; what fits into one run stays in memory.
-        first_seqs: Of the logs whose rows count, the lowest seq of a record.
-        end: Of the range, ms since the epoch; later rows do not count.
+        batches: Rows in the columns of `ROWS_SCHEMA`, in any order. With `trimmed`, `seq` is the
+            floor: it is about this job and all before it.
+        folder: Where runs are written.
+        name: Begins the names of their files.
+        spills_all: Whether to write all; otherwise, rows that make one run stay in memory.
     """
+    made = Shuffled([], [])
+    pending: list[pa.RecordBatch] = []
+    rows = size = runs = 0
 
-    def __init__(self, folder: str, first_seqs: Mapping[str, int], end: int) -> None:
-        self._folder = folder
-        self._first_seqs = first_seqs
-        self._codes = {log_id: code for code, log_id in enumerate(sorted(first_seqs))}
-        self._logs = pa.array(sorted(first_seqs), pa.string())
-        self._end = end
-        self._pending: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-        self._floors: list[pa.RecordBatch] = []
-        self._buckets: dict[int, Group] = {}
-        self._runs = 0
+    def end_run(writes: bool) -> None:
+        nonlocal pending, rows, size, runs
+        path = os.path.join(folder, f"{name}-{runs:05}.arrow") if writes else None
+        made.pieces.extend(_run(pending, path))
+        pending, rows, size, runs = [], 0, 0, runs + 1
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take in rows in the columns of `FOLD_SCHEMA`, in any order. With `trimmed`, `seq` is the
-        floor: it is about this job and all before it."""
-        rows = self._counted(batch)
-        is_floor = rows.column("kind").to_numpy() == TRIMMED
+    for batch in batches:
+        is_floor = batch.column("kind").to_numpy() == TRIMMED
         if is_floor.any():
-            self._floors.append(rows.filter(pa.array(is_floor)))
-            rows = rows.filter(pa.array(~is_floor))
-        if rows.num_rows:
-            self._pending.append(rows)
-            self._rows += rows.num_rows
-            self._bytes += rows.nbytes
-            if self._rows >= RUN_ROWS or self._bytes >= RUN_BYTES:
-                self._end_run(is_only=False)
+            made.floors.append(batch.filter(pa.array(is_floor)))
+            batch = batch.filter(pa.array(~is_floor))
+        if batch.num_rows:
+            pending.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows >= RUN_ROWS or size >= RUN_BYTES:
+                end_run(writes=True)
+    if pending:
+        end_run(writes=spills_all or runs > 0)
+    return made
 
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether no run was written."""
-        return not self._runs
 
-    def groups(self) -> list[Group]:
-        """All rows are there: give them by groups, neighbours next to each other."""
-        self._end_run(is_only=not self._runs)
-        groups: list[Group] = []
-        for _, bucket in sorted(self._buckets.items()):
-            if not groups or groups[-1].rows >= GROUP_ROWS_MIN:
-                groups.append(Group())
-            groups[-1].rows += bucket.rows
-            groups[-1].parts += bucket.parts
-        return groups
-
-    def floors(self) -> dict[str, Floors]:
-        """The floors of logs of which there are records, by log id."""
-        if not self._floors:
-            return {}
-        rows = _one_batch(self._floors)
-        logs = rows.column("log_id").indices.to_numpy()
-        found = {}
-        for log_id, code in self._codes.items():
-            its = np.flatnonzero(logs == code)
-            if len(its) and self._first_seqs[log_id]:
-                found[log_id] = _floors(rows.take(pa.array(its)), self._first_seqs[log_id])
-        return found
-
-    def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that count, in the columns of `ROW_SCHEMA`."""
-        column = batch.column("log_id")
-        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        codes = np.array([self._codes.get(n, -1) for n in encoded.dictionary.to_pylist()], np.int32)
-        logs = codes[encoded.indices.to_numpy()]
-        columns = []
-        for wanted in ROW_SCHEMA:
-            given = batch.column(wanted.name)
-            if wanted.name == "log_id":
-                given = pa.DictionaryArray.from_arrays(pa.array(logs), self._logs, safe=False)
-            elif wanted.type == _WORD and not pa.types.is_dictionary(given.type):
-                given = given.dictionary_encode()
-            columns.append(given if given.type == wanted.type else given.cast(wanted.type))
-        counts = (logs >= 0) & (batch.column("ts").to_numpy() <= self._end)
-        rows = pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)
-        return rows if counts.all() else rows.filter(pa.array(counts))
-
-    def _end_run(self, is_only: bool) -> None:
-        """Order the rows so far by buckets, and write them unless they are all there is."""
-        if not self._pending:
-            return
-        rows = _one_batch(self._pending)
-        self._pending, self._rows, self._bytes = [], 0, 0
-        log, seq = rows.column("log_id").indices.to_numpy(), rows.column("seq").to_numpy()
-        bucket = (log.astype(np.int64) << 40) + seq // SEQS_PER_BUCKET
-        if (bucket[1:] < bucket[:-1]).any():
-            order = np.argsort(bucket, kind="stable")
-            rows, bucket = rows.take(pa.array(order)), bucket[order]
-        starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-        ends = np.append(starts[1:], len(bucket))
-        parts: Iterator[RunPart | pa.RecordBatch] = (
-            rows.slice(first, end - first)
-            for first, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        )
-        if not is_only:
-            parts = self._written(parts)
-        numbers = bucket[starts].tolist()
-        for number, part, count in zip(numbers, parts, (ends - starts).tolist(), strict=True):
-            its = self._buckets.setdefault(number, Group())
-            its.rows += count
-            its.parts.append(part)
-
-    def _written(self, parts: Iterator[RunPart | pa.RecordBatch]) -> Iterator[RunPart]:
-        path = os.path.join(self._folder, f"run-{self._runs:05}.arrow")
-        self._runs += 1
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, ROW_SCHEMA) as run:
-            for number, part in enumerate(parts):
+def _run(batches: Sequence[pa.RecordBatch], path: str | None) -> Iterator[Piece]:
+    """One run: in a file, or in memory without one."""
+    rows = _one_batch(batches)
+    logs = rows.column("log_id")
+    seq = rows.column("seq").to_numpy()
+    bucket = (logs.indices.to_numpy().astype(np.int64) << 40) + seq // SEQS_PER_BUCKET
+    if (bucket[1:] < bucket[:-1]).any():
+        order = np.argsort(bucket, kind="stable")
+        rows, bucket = rows.take(pa.array(order)), bucket[order]
+    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+    counts = np.diff(starts, append=len(bucket))
+    log_ids = logs.dictionary.to_pylist()
+    with ExitStack() as stack:
+        run = None
+        if path is not None:
+            file = stack.enter_context(pa.OSFile(path, "wb"))
+            run = stack.enter_context(pa.ipc.new_file(file, rows.schema))
+        for number, (first, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
+            part = rows.slice(first, count)
+            if run is not None:
                 run.write_batch(part)
-                yield RunPart(path, number)
+            log, bucket_of_log = divmod(int(bucket[first]), 1 << 40)
+            place = part if path is None else RunPart(path, number)
+            yield Piece(log_ids[log], bucket_of_log, count, place)
+
+
+def grouped(pieces: Iterable[Piece]) -> list[Group]:
+    """All rows by groups, neighbours next to each other."""
+    groups: list[Group] = []
+    before: tuple[str, int] | None = None
+    for piece in sorted(pieces, key=lambda piece: piece[:2]):
+        if not groups or (groups[-1].rows >= GROUP_ROWS_MIN and piece[:2] != before):
+            groups.append(Group())
+        before = piece[:2]
+        groups[-1].rows += piece.rows
+        groups[-1].parts.append(piece.part)
+    return groups
+
+
+def floors_of(
+    batches: Sequence[pa.RecordBatch], first_seqs: Mapping[str, int]
+) -> dict[str, Floors]:
+    """The floors of some logs by log id.
+
+    Args:
+        batches: Rows of floors.
+        first_seqs: Of each log, the lowest seq of a record.
+    """
+    if not batches:
+        return {}
+    rows = _one_batch(batches)
+    logs = rows.column("log_id")
+    found = {}
+    for code, log_id in enumerate(logs.dictionary.to_pylist()):
+        its = np.flatnonzero(logs.indices.to_numpy() == code)
+        if len(its) and log_id in first_seqs:
+            found[log_id] = _floors(rows.take(pa.array(its)), first_seqs[log_id])
+    return found
 
 
 def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -254,8 +245,8 @@ def _trimmed(rows: pa.RecordBatch, floors: Mapping[str, Floors]) -> pa.RecordBat
         }
         made.append(
             pa.RecordBatch.from_arrays(
-                [columns.get(f.name, pa.nulls(count, f.type)) for f in ROW_SCHEMA],
-                schema=ROW_SCHEMA,
+                [columns.get(f.name, pa.nulls(count, f.type)) for f in ROWS_SCHEMA],
+                schema=ROWS_SCHEMA,
             )
         )
     return _one_batch(made) if made else None

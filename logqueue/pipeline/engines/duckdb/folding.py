@@ -1,7 +1,7 @@
 """What a worker process does for the lifecycle job: folds rows of neighbouring jobs into files.
 
-Owns: rows of both tables from groups of jobs, written as they come; which jobs a run follows again
-that goes on from another. Must not know: where rows come from, when files become a version.
+Owns: rows of both tables from groups of jobs, written as they come; which jobs a run that continues
+another follows again. Must not know: where rows come from, when files become a version.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from logqueue.pipeline.rows.file_sizes import DayKey, by_day
 from logqueue.pipeline.rows.history_batches import folder
 from logqueue.pipeline.rows.job_batches import attempts_in, jobs_in
 from logqueue.pipeline.rows.job_columns import Flags, Longs
-from logqueue.pipeline.rows.shuffle import Floors, Group, sorted_rows
+from logqueue.pipeline.rows.shuffle import Floors, Group, Shuffled, shuffle, sorted_rows
 from logqueue.pipeline.rows.staged_files import stage_by_day
 
 
@@ -68,7 +68,7 @@ def _by_log(log_ids: pa.Array) -> Iterator[tuple[str, Flags]]:
 
 
 @dataclass(frozen=True)
-class Renewal:
+class ChangedJobs:
     """Which jobs are followed again.
 
     Attributes:
@@ -95,13 +95,41 @@ class Renewal:
 # -- tasks: they run in worker processes -----------------------------------------------------------
 
 
+class RowPart(Protocol):
+    """Some rows of records and events; can be pickled.
+
+    Attributes:
+        size: Bytes to read for it.
+    """
+
+    @property
+    def size(self) -> int: ...
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Rows as `shuffle` takes them."""
+        ...
+
+
+class ShuffleTask(NamedTuple):
+    """A part to be put into runs in a directory."""
+
+    number: int
+    part: RowPart
+    folder: str
+
+
+def shuffle_part(task: ShuffleTask) -> Shuffled:
+    """Write all of its rows into runs."""
+    return shuffle(task.part.batches(), task.folder, f"run-{task.number:05}", spills_all=True)
+
+
 @dataclass(frozen=True)
 class FoldTask:
     """Rows of neighbouring jobs to be folded.
 
     Attributes:
         topics: Names by log id.
-        renewal: Which jobs are followed; None for all.
+        changed: Which jobs are followed; None for all.
     """
 
     number: int
@@ -110,32 +138,32 @@ class FoldTask:
     end: int
     topics: Mapping[str, str]
     staging: Staging
-    renewal: Renewal | None = None
+    changed: ChangedJobs | None = None
 
 
-class Done(NamedTuple):
+class FoldResult(NamedTuple):
     """What a task has written, and which jobs it found touched."""
 
     files: list[TableFile]
     touched: Keys
 
 
-def fold_rows(task: FoldTask) -> Done:
+def fold_rows(task: FoldTask) -> FoldResult:
     """Fold the rows of a task, and stage both tables."""
     touched: list[Keys] = []
     rows = _folded(task, touched)
     files = [*stage_by_day(rows, task.staging, f"part-{task.number:05}")]
-    return Done(files, Keys.union(touched))
+    return FoldResult(files, Keys.union(touched))
 
 
 def _folded(task: FoldTask, touched: list[Keys]) -> Iterator[tuple[DayKey, pa.Table]]:
     fold = folder(task.end, task.topics)
     for group in task.groups:
         rows = group.read()
-        if task.renewal is not None:
-            its = task.renewal.touched(rows)
+        if task.changed is not None:
+            its = task.changed.touched(rows)
             touched.append(its)
-            followed = Keys.union([its, task.renewal.open])
+            followed = Keys.union([its, task.changed.open])
             seqs = rows.column("seq").to_numpy()
             rows = rows.filter(pa.array(followed.have(rows.column("log_id"), seqs)))
         for folded in fold([sorted_rows(rows, task.floors)]):
@@ -155,10 +183,10 @@ class KeepTask:
     staging: Staging
 
 
-def keep_rows(task: KeepTask) -> Done:
+def keep_rows(task: KeepTask) -> FoldResult:
     """Write the rows that stay."""
     files = [*stage_by_day(_kept(task), task.staging, f"kept-{task.number:05}")]
-    return Done(files, Keys())
+    return FoldResult(files, Keys())
 
 
 def _kept(task: KeepTask) -> Iterator[tuple[DayKey, pa.Table]]:

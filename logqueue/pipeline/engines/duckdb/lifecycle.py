@@ -19,13 +19,16 @@ import pyarrow.parquet as pq
 
 from logqueue.pipeline.engines.choosing import DUCKDB
 from logqueue.pipeline.engines.duckdb.folding import (
-    Done,
+    ChangedJobs,
+    FoldResult,
     FoldTask,
     KeepTask,
     Keys,
-    Renewal,
+    RowPart,
+    ShuffleTask,
     fold_rows,
     keep_rows,
+    shuffle_part,
 )
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle import runs
@@ -40,7 +43,14 @@ from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.options import parse_time
-from logqueue.pipeline.rows.shuffle import Group, Shuffle
+from logqueue.pipeline.rows.shuffle import (
+    Group,
+    RunPart,
+    Shuffled,
+    floors_of,
+    grouped,
+    shuffle,
+)
 
 ROWS_PER_TASK_MAX = 8_000_000
 """A task makes files of a good size; it reads a few groups at a time, whatever their number."""
@@ -54,9 +64,8 @@ class History(Protocol):
         """What there is to read; what is later than `end` (ms since the epoch) does not count."""
         ...
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Records and events in the columns of `history_batches.FOLD_SCHEMA`, in any order; with
-        `trimmed`, `seq` is the floor."""
+    def fold_parts(self, span: Span) -> Sequence[RowPart]:
+        """Records and events of a range as rows, see `shuffle`; in parts, in any order."""
         ...
 
 
@@ -117,21 +126,21 @@ class _Run:
         self.threshold: int | None = None
         if since is not None:
             before = None if target.before is None else Span.of(target.before)
-            self._before, self.threshold = runs.going_on(since, span, before, target.tree.url)
+            self._before, self.threshold = runs.continued(since, span, before, target.tree.url)
 
     def run(self) -> dict[str, int]:
         """Fold, publish; gives how many rows of each table were made."""
-        renewal = None if self.threshold is None else self._renewal(self.threshold)
+        changed = None if self.threshold is None else self._changed_since(self.threshold)
         with self._target.staging.drafts() as scratch:
-            shuffle = self._shuffled(scratch)
+            shuffled = self._shuffled(scratch)
             self._note("replaying the events of every job", 0.4)
-            folded = self._folded(shuffle, renewal)
+            folded = self._folded(shuffled, changed)
         made = [file for done in folded for file in done.files]
         kept: list[TableFile] = []
         again: list[TableFile] = []
         span = self._span
-        if renewal is not None and self._before is not None:
-            touched = Keys.union([renewal.open, *(done.touched for done in folded)])
+        if changed is not None and self._before is not None:
+            touched = Keys.union([changed.open, *(done.touched for done in folded)])
             again, kept = self._taken_over(made, touched)
             span = span.since(self._before.start)
         tables = (JOBS.name, ATTEMPTS.name)
@@ -140,29 +149,35 @@ class _Run:
 
     # -- all jobs ----------------------------------------------------------------------------------
 
-    def _shuffled(self, scratch: str) -> Shuffle:
-        """All rows that count, brought together by job."""
-        queues = self._span.queues
-        shuffle = Shuffle(scratch, {q.log_id: q.first_seq for q in queues}, self._span.end)
-        expected = max(sum(queue.records + queue.events for queue in queues), 1)
-        taken = 0
-        for batch in self._input.rows():
-            shuffle.add(batch)
-            taken += batch.num_rows
-            self._note("reading records and events", 0.05 + 0.35 * min(taken / expected, 1.0))
-        return shuffle
+    def _shuffled(self, scratch: str) -> Shuffled:
+        """All rows, brought together by job."""
+        self._note("reading records and events", 0.05)
+        parts = self._input.fold_parts(self._span)
+        size = sum(part.size for part in parts)
+        if self._pool.parallel(size, len(parts)) == 1:
+            batches = (batch for part in parts for batch in part.batches())
+            return shuffle(batches, scratch, "run", spills_all=False)
+        tasks = (ShuffleTask(number, part, scratch) for number, part in enumerate(parts))
+        made = Shuffled([], [])
+        for number, done in enumerate(self._pool.map(shuffle_part, tasks, size, len(parts)), 1):
+            made.pieces.extend(done.pieces)
+            made.floors.extend(done.floors)
+            self._note("reading records and events", 0.05 + 0.35 * number / len(parts))
+        return made
 
-    def _folded(self, shuffle: Shuffle, renewal: Renewal | None) -> list[Done]:
-        groups = shuffle.groups()
+    def _folded(self, shuffled: Shuffled, changed: ChangedJobs | None) -> list[FoldResult]:
+        groups = grouped(shuffled.pieces)
         rows = sum(group.rows for group in groups)
         # What is in memory stays in this process.
-        size = 0 if shuffle.is_in_memory else rows * BYTES_PER_ROW
+        is_on_disk = all(isinstance(piece.part, RunPart) for piece in shuffled.pieces)
+        size = rows * BYTES_PER_ROW if is_on_disk else 0
         at_once = self._pool.parallel(size, len(groups))
         parts = [*_parted(groups, min(-(-rows // at_once), ROWS_PER_TASK_MAX))]
         topics = {queue.log_id: queue.topic for queue in self._span.queues}
-        floors = shuffle.floors()
+        first_seqs = {q.log_id: q.first_seq for q in self._span.queues if q.records}
+        floors = floors_of(shuffled.floors, first_seqs)
         tasks = (
-            FoldTask(number, part, floors, self._span.end, topics, self._target.staging, renewal)
+            FoldTask(number, part, floors, self._span.end, topics, self._target.staging, changed)
             for number, part in enumerate(parts)
         )
         made = []
@@ -173,7 +188,7 @@ class _Run:
 
     # -- those that changed ------------------------------------------------------------------------
 
-    def _renewal(self, threshold: int) -> Renewal:
+    def _changed_since(self, threshold: int) -> ChangedJobs:
         assert self._before is not None and self._target.before is not None
         # Of a topic in which nothing had ever happened it was not known that it is a queue.
         known = {queue.log_id for queue in self._before.queues}
@@ -186,7 +201,7 @@ class _Run:
             for _, rows in self._rows_before(table, ["log_id", seq, column]):
                 its = rows.filter(pc.is_in(rows.column(column), pa.array(values)))
                 open.append(Keys.of(its.column("log_id"), its.column(seq).to_numpy()))
-        return Renewal(threshold, new, Keys.union(open))
+        return ChangedJobs(threshold, new, Keys.union(open))
 
     def _rows_before(
         self, table: str, columns: Sequence[str]

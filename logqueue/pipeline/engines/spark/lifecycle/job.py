@@ -190,7 +190,7 @@ def run_lifecycle(
         threshold = None
         if since is not None:
             before = None if target.before is None else Span.of(target.before)
-            before, threshold = runs.going_on(since, span, before, target.tree.url)
+            before, threshold = runs.continued(since, span, before, target.tree.url)
             note("finding the jobs that changed", 0.1)
             written = _renew(spark, records, events, span, before, target, threshold, note)
         else:
