@@ -81,7 +81,7 @@ def sorted_rows(rows: pa.RecordBatch, floors: Mapping[str, Floors]) -> pa.Record
     return rows.take(pa.array(np.lexsort((kind, lseq, seq, log))))
 
 
-class Piece(NamedTuple):
+class BucketPiece(NamedTuple):
     """The rows of a bucket that are in one run."""
 
     log_id: str
@@ -93,7 +93,7 @@ class Piece(NamedTuple):
 class Shuffled(NamedTuple):
     """Rows in runs, and rows of floors."""
 
-    pieces: list[Piece]
+    pieces: list[BucketPiece]
     floors: list[pa.RecordBatch]
 
 
@@ -135,7 +135,7 @@ def shuffle(
     return made
 
 
-def _run(batches: Sequence[pa.RecordBatch], path: str | None) -> Iterator[Piece]:
+def _run(batches: Sequence[pa.RecordBatch], path: str | None) -> Iterator[BucketPiece]:
     """One run: in a file, or in memory without one."""
     rows = _one_batch(batches)
     logs = rows.column("log_id")
@@ -158,10 +158,10 @@ def _run(batches: Sequence[pa.RecordBatch], path: str | None) -> Iterator[Piece]
                 run.write_batch(part)
             log, bucket_of_log = divmod(int(bucket[first]), 1 << 40)
             place = part if path is None else RunPart(path, number)
-            yield Piece(log_ids[log], bucket_of_log, count, place)
+            yield BucketPiece(log_ids[log], bucket_of_log, count, place)
 
 
-def grouped(pieces: Iterable[Piece]) -> list[Group]:
+def grouped(pieces: Iterable[BucketPiece]) -> list[Group]:
     """All rows by groups, neighbours next to each other."""
     groups: list[Group] = []
     before: tuple[str, int] | None = None

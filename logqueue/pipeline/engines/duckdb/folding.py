@@ -96,14 +96,12 @@ class ChangedJobs:
 
 
 class RowPart(Protocol):
-    """Some rows of records and events; can be pickled.
-
-    Attributes:
-        size: Bytes to read for it.
-    """
+    """Some rows of records and events; can be pickled."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes to read for it."""
+        ...
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Rows as `shuffle` takes them."""
