@@ -10,7 +10,6 @@ import argparse
 import os
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import exits, output
@@ -244,9 +243,17 @@ def _other(arguments: argparse.Namespace) -> InputPlace:
         if named.startswith(("http://", "https://")):
             key = {"token": key_of(arguments), "token_file": arguments.token_file}
             return InputPlace(url=named, **key, topics=topics, pattern=arguments.pattern)
-        if (Path(named) / "_schema.json").is_file():
+        if _is_archive(named):
             return InputPlace(archive=named, topics=topics, pattern=arguments.pattern)
         return InputPlace(path=named, topics=topics, pattern=arguments.pattern)
+
+
+def _is_archive(place: str) -> bool:
+    """Whether there is an archive of the pipeline; elsewhere is a log, or its replica."""
+    from logqueue.pipeline.archive.manifests import SCHEMA_FILE
+    from logqueue.pipeline.storage.opening import open_tree
+
+    return open_tree(place).info(SCHEMA_FILE) is not None
 
 
 def _rows(summary: dict[str, Any]) -> dict[str, object]:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import sys
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,38 @@ def test_a_place_that_a_task_cannot_write_says_so(tmp_path: Path) -> None:
     staging = publishing.Staging(open_tree(str(tmp_path / "file" / "to")), "run")
     with pytest.raises(PipelineError, match=r"cannot be written on .*: give a directory that the"):
         staging.write("jobs", DAYS[0], rows(DAYS[0], 1))
+
+
+def test_files_of_a_report_appear_together(place: str) -> None:
+    """Others stay; a run that fails changes nothing."""
+    tree = open_tree(place)
+    for mark, names in ((b"1", "abc"), (b"2", "bc")):
+        with publishing.published_together(place, "report") as space:
+            for name in names:
+                space.tree.replace(f"{name}.csv", mark)
+                with pytest.raises(FileNotFoundError) if mark == b"1" else nullcontext():
+                    assert tree.read(f"{name}.csv") == b"1"
+            path = space.published_path(space.tree.path("b.csv"))
+    assert path == tree.path("b.csv")
+    assert [tree.read(f"{name}.csv") for name in "abc"] == [b"1", b"2", b"2"]
+    with pytest.raises(ZeroDivisionError), publishing.published_together(place, "report") as space:
+        space.tree.replace("a.csv", b"3")
+        raise ZeroDivisionError
+    assert tree.read("a.csv") == b"1"
+    version = publishing.published(tree)
+    assert version is not None and [file.name for file in version.files] == [
+        "a.csv",
+        "b.csv",
+        "c.csv",
+    ]
+
+
+def test_files_from_before_there_were_versions_are_replaced(tmp_path: Path) -> None:
+    for name in ("a.csv", "other.csv"):
+        (tmp_path / name).write_text("0")
+    with publishing.published_together(str(tmp_path), "report") as space:
+        space.tree.replace("a.csv", b"1")
+    assert [(tmp_path / name).read_text() for name in ("a.csv", "other.csv")] == ["1", "0"]
 
 
 STEPS = ("link", "mkdir", "rename", "replace", "rmdir", "symlink", "unlink")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final, Literal
 
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.storage.opening import is_url, open_tree
 
 Engine = Literal["duckdb", "spark"]
 
@@ -43,8 +45,8 @@ def choose(
     Args:
         asked: "auto", "duckdb" or "spark".
         names_spark: Whether the user says where Spark runs, or how.
-        inputs: Directories that are read; their size decides for "auto". What is not a
-            directory, such as a URL, does not count.
+        inputs: Directories and URLs of object stores that are read; their size decides for
+            "auto". A server does not count.
         is_wired: Whether the job runs on DuckDB at all.
 
     Raises:
@@ -92,17 +94,24 @@ def bytes_max() -> int:
 
 
 def exceeds(inputs: Iterable[str | None], limit: int) -> bool:
-    """Whether the files in some directories together are larger than a limit, in bytes."""
+    """Whether the files at some places together are larger than a limit, in bytes."""
     held = 0
     for name in inputs:
-        if name is None or not os.path.isdir(name):
-            continue
-        for folder, _, files in os.walk(name):
-            for file in files:
-                try:
-                    held += os.stat(os.path.join(folder, file)).st_size
-                except OSError:
-                    continue
-                if held > limit:
-                    return True
+        for size in _sizes(name) if name is not None else ():
+            held += size
+            if held > limit:
+                return True
     return False
+
+
+def _sizes(place: str) -> Iterator[int]:
+    """Bytes of the files at a place; none where that is not a directory or an object store."""
+    if is_url(place):
+        # A server, or a place that the job itself refuses.
+        with suppress(PipelineError):
+            yield from (file.bytes for file in open_tree(place).files())
+        return
+    for folder, _, files in os.walk(place):
+        for file in files:
+            with suppress(OSError):
+                yield os.stat(os.path.join(folder, file)).st_size

@@ -388,6 +388,54 @@ def opened_target(to: str | FileTree, work: str = "lifecycle") -> Iterator[Targe
         target.clean_up()
 
 
+@contextmanager
+def published_together(to: str | FileTree, work: str) -> Iterator[Workspace]:
+    """Files that appear at a place all at once, when the context ends without an error.
+
+    Files of the version before stay unless one of the same name was written. In an object store,
+    which cannot show several objects at once, they also get their own names at the place, one after
+    the other; the manifest names one whole version there.
+
+    Args:
+        to: The directory or URL; made if missing.
+        work: Names the lock.
+
+    Raises:
+        PipelineError: Another process writes there, or a file cannot be written.
+    """
+    with opened_target(to, work) as target:
+        folder = f"{STAGING if target.tree.directory else VERSIONS}{target.staging.run}/files"
+        space = Workspace(target.tree.below(folder), target.tree)
+        yield space
+        files = [
+            TableFile(path=f"{folder}/{file.name}", name=file.name, rows=-1, bytes=file.bytes)
+            for file in space.tree.files()
+        ]
+        names = {file.name for file in files}
+        before = target.before.files if target.before is not None else []
+        target.publish(files, keep=[file for file in before if file.name not in names])
+        if target.tree.directory is None:
+            for file in files:
+                target.tree.replace(file.name, target.tree.read(file.path))
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where files of a run are written before they are published together.
+
+    Attributes:
+        tree: To write in.
+        place: Where they will be.
+    """
+
+    tree: FileTree
+    place: FileTree
+
+    def published_path(self, path: str) -> str:
+        """Where a file of the workspace will be."""
+        return self.place.path(path.removeprefix(self.tree.path("")))
+
+
 def _placed(
     directory: str, version: Published, staged: Sequence[TableFile], kept: Sequence[TableFile]
 ) -> list[TableFile]:

@@ -43,16 +43,18 @@ RENEWAL_S: Final = 15
 class BucketTree:
     """The objects below a URL such as s3://bucket/prefix; see `FileTree`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, prefix: str = "") -> None:
         """Nothing is read or sent yet.
 
         Args:
             url: As `logqueue.replica.opening` takes it.
+            prefix: Of all names, empty or ending in `/`.
 
         Raises:
             PipelineError: It is invalid, or a package is missing.
         """
         self._url = url.rstrip("/") if not url.endswith("://") else url
+        self._prefix = prefix
         try:
             with _reported():
                 self._store()
@@ -70,7 +72,7 @@ class BucketTree:
     @property
     def url(self) -> str:
         """See FileTree."""
-        return self._url
+        return f"{self._url}/{self._prefix}".rstrip("/") if self._prefix else self._url
 
     @property
     def directory(self) -> str | None:
@@ -79,12 +81,16 @@ class BucketTree:
 
     def path(self, name: str) -> str:
         """See FileTree."""
-        return f"{self._url}/{name}"
+        return f"{self._url}/{self._prefix}{name}"
+
+    def below(self, folder: str) -> BucketTree:
+        """See FileTree."""
+        return BucketTree(self._url, f"{self._prefix}{folder}/")
 
     def read(self, name: str) -> bytes:
         """See FileTree."""
         with _reported():
-            return self._store().get(name).data
+            return self._store().get(self._prefix + name).data
 
     def source(self, name: str) -> Any:
         """See FileTree."""
@@ -95,17 +101,19 @@ class BucketTree:
     def info(self, name: str) -> FileInfo | None:
         """See FileTree."""
         with _reported():
-            for found in self._store().list(name):
-                if found.key == name:
+            key = self._prefix + name
+            for found in self._store().list(key):
+                if found.key == key:
                     return FileInfo(name, found.bytes, found.modified_ms)
         return None
 
     def files(self, prefix: str = "") -> Iterator[FileInfo]:
         """See FileTree."""
         with _reported():
-            for found in self._store().list(prefix):
-                if not found.key.rpartition("/")[2].startswith("_lock"):
-                    yield FileInfo(found.key, found.bytes, found.modified_ms)
+            for found in self._store().list(self._prefix + prefix):
+                name = found.key.removeprefix(self._prefix)
+                if not name.rpartition("/")[2].startswith("_lock"):
+                    yield FileInfo(name, found.bytes, found.modified_ms)
 
     def folders(self, prefix: str = "") -> list[str]:
         """See FileTree."""
@@ -117,11 +125,11 @@ class BucketTree:
         with _reported():
             for left in reversed(range(TRIES)):
                 try:
-                    self._store().create(name, data)
+                    self._store().create(self._prefix + name, data)
                     return True
                 except ObjectExists:
                     # Perhaps by an attempt of this very call.
-                    return self._store().get(name).data == data
+                    return self._store().get(self._prefix + name).data == data
                 except StoreUnavailable:
                     if not left:
                         raise
@@ -130,7 +138,7 @@ class BucketTree:
     def replace(self, name: str, data: bytes) -> None:
         """See FileTree."""
         with _reported():
-            self._store().put(name, data)
+            self._store().put(self._prefix + name, data)
 
     def add(self, local: str, name: str) -> None:
         """See FileTree."""
@@ -148,11 +156,11 @@ class BucketTree:
     def remove(self, names: Iterable[str]) -> None:
         """See FileTree."""
         with _reported():
-            self._store().delete(names)
+            self._store().delete(self._prefix + name for name in names)
 
     def lock(self, work: str) -> BucketLock:
         """See FileTree."""
-        return BucketLock(self._store(), work)
+        return BucketLock(self._store(), f"{self._prefix}_lock-{work}", work)
 
 
 class _Holder(msgspec.Struct, frozen=True):
@@ -174,11 +182,12 @@ class BucketLock:
     def __init__(
         self,
         store: ObjectStore,
+        key: str,
         work: str,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._store = store
-        self._key = f"_lock-{work}"
+        self._key = key
         self._work = work
         self._now_ms = now_ms
         self._token = uuid.uuid4().hex

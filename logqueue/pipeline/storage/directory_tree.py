@@ -47,6 +47,10 @@ class DirectoryTree:
         """See FileTree."""
         return os.path.join(self._root, name)
 
+    def below(self, folder: str) -> DirectoryTree:
+        """See FileTree."""
+        return DirectoryTree(self.path(folder))
+
     def read(self, name: str) -> bytes:
         """See FileTree."""
         try:

@@ -42,6 +42,10 @@ class FileTree(Protocol):
         """A file as users and engines write it: an absolute path or a URL."""
         ...
 
+    def below(self, folder: str) -> FileTree:
+        """The files of a directory in it."""
+        ...
+
     def read(self, name: str) -> bytes:
         """A file whole.
 

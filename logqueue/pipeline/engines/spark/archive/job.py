@@ -282,7 +282,7 @@ def _run_on(
 
 
 def _progress(stream: _Stream, query: StreamingQuery) -> str:
-    archive = manifests.archive_ids(stream.root, stream.table)[-1]
+    archive = (manifests.archive_ids(stream.root, stream.table) or [f"{stream.table}-0001"])[-1]
     done = manifests.epochs(stream.root, archive)
     return f"archiving {stream.table}, {len(done)} epochs of {archive} done"
 
