@@ -154,7 +154,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *SEGMENTS,
         "extras",
         "pipeline",
-        "pipeline.engines",
         "pipeline.rows",
         "pipeline.stores",
         "replica",

@@ -164,6 +164,21 @@ def lifecycle(arguments: argparse.Namespace) -> int:
     """Make the tables of attempts and jobs."""
     source = input_of(arguments)
 
+    def on_duckdb(note: Note) -> dict[str, Any]:
+        from logqueue.pipeline.engines.duckdb.input import LocalInput
+        from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
+        from logqueue.pipeline.engines.duckdb.workers import WorkerPool
+
+        with WorkerPool() as pool:
+            return run_lifecycle(
+                LocalInput(source, pool),
+                arguments.to,
+                since=arguments.since,
+                end=arguments.end,
+                note=note,
+                pool=pool,
+            )
+
     def on_spark(spark: SparkSession, note: Note) -> dict[str, Any]:
         from logqueue.pipeline.engines.spark.formats.inputs import Input
         from logqueue.pipeline.engines.spark.lifecycle.job import run_lifecycle
@@ -177,7 +192,7 @@ def lifecycle(arguments: argparse.Namespace) -> int:
             note=note,
         )
 
-    summary = run_on_engine(arguments, None, on_spark, *directories(arguments))
+    summary = run_on_engine(arguments, on_duckdb, on_spark, *directories(arguments))
     to_people(arguments, {**_rows(summary), "tables": arguments.to})
     return exits.OK
 

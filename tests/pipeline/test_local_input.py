@@ -159,10 +159,9 @@ def test_indexes_of_early_versions_cost_a_look_at_the_events(
 def test_the_rows_of_the_fold(history: Path) -> None:
     local = _input(history)
     span = local.span()
-    rows = _rows(local.rows(span))
-    mails = span.queues[0]
-    assert all(batch.schema == ROWS_SCHEMA for batch in local.rows(span))
-    events = [row for row in _rows(local.events()) if row["event"] != "trimmed"]
+    rows = _rows(_fold_rows(local, span))
+    assert all(batch.schema == ROWS_SCHEMA for batch in _fold_rows(local, span))
+    events = _rows(local.events())
     assert sorted((row["lseq"], row["seq"], EVENTS[row["kind"]]) for row in rows) == sorted(
         [(row["lseq"], row["job_seq"], row["event"]) for row in events]
         + [
@@ -170,7 +169,6 @@ def test_the_rows_of_the_fold(history: Path) -> None:
             for row in _rows(local.records())
             if row["topic"] != "notes"
         ]
-        + [*_below_floors(_rows(local.events()), mails.first_seq)]
     )
     by_key = {(row["lseq"], row["seq"]): row for row in rows}
     for event in events:
@@ -185,14 +183,8 @@ def test_the_rows_of_the_fold(history: Path) -> None:
     assert [row["due"] for row in waiting] == [span.end + 60_000] * 4
 
 
-def _below_floors(events: Rows, first: int) -> Iterator[tuple[int, int, str]]:
-    reached = first - 1
-    for row in events:
-        if row["event"] == "trimmed":
-            yield from (
-                (row["lseq"], seq, "trimmed") for seq in range(reached + 1, row["job_seq"] + 1)
-            )
-            reached = max(reached, row["job_seq"])
+def _fold_rows(local: LocalInput, span: Span) -> Iterator[pa.RecordBatch]:
+    return (batch for part in local.fold_parts(span) for batch in part.batches())
 
 
 def test_little_work_starts_no_process(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +249,7 @@ def test_an_archive_gives_the_same_rows_and_the_same_span(history: Path, tmp_pat
         assert found.queues[0] == expected.queues[0]
 
     def ordered(local: LocalInput) -> Rows:
-        rows = _rows(local.rows(span))
+        rows = _rows(_fold_rows(local, span))
         return sorted(rows, key=lambda row: (row["seq"], row["lseq"], row["kind"]))
 
     assert ordered(archive) == ordered(log)

@@ -57,20 +57,16 @@ def continued(since: str, span: Span, before: Span | None, to: str) -> tuple[Spa
     return before, threshold
 
 
-def summary(
-    engine: str, span: Span, threshold: int | None, rows: Mapping[str, int], to: str
-) -> dict[str, Any]:
+def summary(span: Span, threshold: int | None, rows: Mapping[str, int], to: str) -> dict[str, Any]:
     """What a run reports.
 
     Args:
-        engine: That it ran on.
         threshold: See `continued`; None for all jobs.
         rows: Written, by table.
         to: Where both tables are.
     """
     return {
         "job": "lifecycle",
-        "engine": engine,
         "range": span.description(),
         "since": moment_text(threshold) if threshold is not None else None,
         "topics": sorted({queue.topic for queue in span.queues}),

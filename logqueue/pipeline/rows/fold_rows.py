@@ -1,19 +1,18 @@
 """Rows of records and job events as the rows that the fold of jobs takes.
 
-Owns: which column of either table becomes which column of the fold, and rows of jobs that a floor
-has passed. Must not know: where the tables come from, what the fold does. See
-`history_batches.folder` for the columns.
+Owns: which column of either table becomes which column of the fold. Must not know: where the
+tables come from, what the fold does. See `history_batches.folder` for the columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS, TRIMMED
+from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS
 
 RECORD_COLUMNS = ("seq", "ts", "tag", "key", "not_before", "log_id")
 """Columns of records that the fold needs."""
@@ -23,12 +22,6 @@ EVENT_COLUMNS = (
     "detail", "log_id",
 )  # fmt: skip
 """Columns of job events that the fold needs."""
-
-FLOOR_COLUMNS = ("lseq", "ts", "event", "job_seq", "reason", "log_id")
-"""Columns of job events that floors need."""
-
-FLOOR_ROWS = 65_536
-"""Rows of a batch of jobs below floors."""
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
@@ -79,16 +72,17 @@ def of_records(batch: pa.RecordBatch, queues: Collection[str], end: int) -> pa.R
 
 
 def of_events(batch: pa.RecordBatch, queues: Collection[str], end: int) -> pa.RecordBatch:
-    """The rows of some job events, floors left out; see `of_records`.
+    """The rows of some job events; see `of_records`. With `trimmed`, `seq` is the floor: it is
+    about this job and all before it.
 
     Args:
         batch: Job events, with at least `EVENT_COLUMNS`.
     """
     kept = _kept(batch, queues, end)
     kinds = pc.index_in(kept.column("event"), _KIND_OF)
-    is_of_job = pc.and_(pc.greater(kinds, APPENDED), pc.less(kinds, TRIMMED))
-    if pc.sum(is_of_job).as_py() != kept.num_rows:
-        kept, kinds = kept.filter(is_of_job), kinds.filter(is_of_job)
+    is_known = kinds.is_valid()
+    if kinds.null_count:
+        kept, kinds = kept.filter(is_known), kinds.filter(is_known)
     due = pc.coalesce(_millis(kept.column("deadline")), _millis(kept.column("ready_at")))
     return pa.RecordBatch.from_arrays(
         [
@@ -102,57 +96,6 @@ def of_events(batch: pa.RecordBatch, queues: Collection[str], end: int) -> pa.Re
             kept.column("lease_id"),
             _words(kept.column("reason")),
             kept.column("detail"),
-        ],
-        schema=ROWS_SCHEMA,
-    )
-
-
-def of_floors(
-    batches: Iterable[pa.RecordBatch], first_seqs: Mapping[str, int], end: int
-) -> Iterator[pa.RecordBatch]:
-    """A `trimmed` row for each seq that a floor passed over when it rose. Most of them are about
-    jobs that had ended, and change nothing.
-
-    Args:
-        batches: Job events, with at least `FLOOR_COLUMNS`; events of other kinds do not count.
-        first_seqs: By log id, the lowest seq of a record.
-        end: What is later does not count, ms since the epoch.
-    """
-    rises: list[tuple[str, int, int, int, str]] = []
-    for batch in batches:
-        floors = batch.filter(pc.equal(batch.column("event"), EVENTS[TRIMMED]))
-        kept = _kept(floors, first_seqs, end)
-        columns = (
-            kept.column("log_id"), kept.column("lseq"), kept.column("job_seq"),
-            _millis(kept.column("ts")), kept.column("reason"),
-        )  # fmt: skip
-        rises += zip(*(column.to_pylist() for column in columns), strict=True)
-    reached: dict[str, int] = {}
-    for log_id, lseq, high, at, reason in sorted(rises):
-        low = max(reached.get(log_id, 0) + 1, first_seqs[log_id])
-        reached[log_id] = max(reached.get(log_id, 0), high)
-        for first in range(low, high + 1, FLOOR_ROWS):
-            seqs = np.arange(first, min(first + FLOOR_ROWS, high + 1), dtype=np.int64)
-            yield _below_floor(log_id, seqs, lseq, at, reason)
-
-
-def _below_floor(
-    log_id: str, seqs: np.ndarray[tuple[int], np.dtype[np.int64]], lseq: int, at: int, reason: str
-) -> pa.RecordBatch:
-    rows = len(seqs)
-    none = pa.nulls(rows, pa.string())
-    return pa.RecordBatch.from_arrays(
-        [
-            _word(log_id, rows),
-            pa.array(seqs),
-            _all(lseq, rows),
-            _all(TRIMMED, rows),
-            _all(at, rows),
-            _all(0, rows),
-            _no_words(rows),
-            none,
-            _word(reason, rows),
-            none,
         ],
         schema=ROWS_SCHEMA,
     )
@@ -178,13 +121,6 @@ def _words(texts: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(texts.type):
         return texts.cast(_WORD)
     return texts.dictionary_encode().cast(_WORD)
-
-
-def _word(text: str | None, rows: int) -> pa.Array:
-    if text is None:
-        return _no_words(rows)
-    codes = pa.array(np.zeros(rows, np.int32))
-    return pa.DictionaryArray.from_arrays(codes, pa.array([text], pa.string()))
 
 
 def _no_words(rows: int) -> pa.Array:

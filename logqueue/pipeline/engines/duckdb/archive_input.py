@@ -102,12 +102,6 @@ class ArchiveContent:
         """See `LocalInput`."""
         return self._parts("lease_events", "none")
 
-    def floor_parts(self, log_ids: frozenset[str]) -> Iterator[InputPart]:
-        """Parts of job events that may tell of floors of some topics."""
-        for entry in self._entries("lease_events"):
-            if entry.log_id in log_ids:
-                yield FilesPart(entry.bytes, self._tree, "lease_events", (entry.path,))
-
     @cached_property
     def _entries(self) -> Callable[[Table], list[FileEntry]]:
         @cache

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from logqueue.pipeline.engines.duckdb.archive_input import ArchiveContent
 from logqueue.pipeline.engines.duckdb.log_input import LogContent
-from logqueue.pipeline.engines.duckdb.parts import FloorPart, FoldPart, InputPart
+from logqueue.pipeline.engines.duckdb.parts import FoldPart, InputPart
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
@@ -88,32 +88,18 @@ class LocalInput:
 
     # -- rows of the fold ------------------------------------------------------------------------
 
-    def fold_parts(self, span: Span) -> Sequence[FoldPart | FloorPart]:
-        """The rows that the fold of jobs takes, in parts that can be pickled; see
-        `history_batches.folder`. They come in no order.
+    def fold_parts(self, span: Span) -> Sequence[FoldPart]:
+        """Records and events of a range as rows in the columns of `fold_rows.ROWS_SCHEMA`; in parts
+        that can be pickled, in no order.
 
         Args:
             span: Of this input.
         """
         queues = frozenset(queue.log_id for queue in span.queues)
-        found: list[FoldPart | FloorPart] = [
-            FoldPart(table, part, queues, span.end)
-            for table, parts in (
-                ("records", self.record_parts()),
-                ("lease_events", self.event_parts()),
-            )
-            for part in parts
+        tables = ("records", self.record_parts()), ("lease_events", self.event_parts())
+        return [
+            FoldPart(table, part, queues, span.end) for table, parts in tables for part in parts
         ]
-        first_seqs = {q.log_id: q.first_seq for q in span.queues if q.floors and q.records}
-        if first_seqs:
-            parts = tuple(self._content.floor_parts(frozenset(first_seqs)))
-            found.append(FloorPart(parts, first_seqs, span.end))
-        return found
-
-    def rows(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """The same rows, one batch after the other."""
-        for part in self.fold_parts(span):
-            yield from part.batches()
 
     @cached_property
     def _content(self) -> LogContent | ArchiveContent:

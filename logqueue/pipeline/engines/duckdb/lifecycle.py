@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from logqueue.pipeline.engines.choosing import DUCKDB
 from logqueue.pipeline.engines.duckdb.folding import (
     ChangedJobs,
     FoldResult,
@@ -102,7 +101,7 @@ def run_lifecycle(
         rows = job.run()
         url = target.tree.url
     note("done", 1.0)
-    return runs.summary(DUCKDB, span, job.threshold, rows, url)
+    return runs.summary(span, job.threshold, rows, url)
 
 
 class _Run:

@@ -111,21 +111,6 @@ class LogContent:
             self._tasks["leases"] = _parts(self._events, tasks)
         return self._tasks["leases"]
 
-    def floor_parts(self, log_ids: frozenset[str]) -> Iterator[InputPart]:
-        """Parts of job events that may tell of floors of some topics."""
-        _, snapshot = self._snapshots
-        survey = getattr(snapshot, "log", snapshot).survey
-        with_floors = {
-            index.segment
-            for index in survey.jobs
-            for part in index.topics
-            if part.log_id in log_ids and (part.floors or not part.events_first_ts)
-        }
-        for part in self.event_parts():
-            assert isinstance(part, SegmentPart)
-            if any(read.log == "jobs" and read.segment in with_floors for read in part.task.reads):
-                yield part
-
 
 def _parts(store: Store, tasks: Sequence[Any]) -> list[InputPart]:
     """A part per segment: what is smaller does not lose time at the end."""

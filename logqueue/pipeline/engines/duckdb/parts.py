@@ -31,7 +31,8 @@ class InputPart:
 
 @dataclass(frozen=True)
 class FoldPart:
-    """A part of the rows of the fold, in the columns of `fold_rows.ROWS_SCHEMA`; not sorted.
+    """A part of the rows of the fold, in the columns of `fold_rows.ROWS_SCHEMA`; not sorted, and
+    floors as they are.
 
     Attributes:
         table: "records" or "lease_events".
@@ -62,24 +63,3 @@ class FoldPart:
             rows = make(batch, self.queues, self.end)
             if rows.num_rows:
                 yield rows
-
-
-@dataclass(frozen=True)
-class FloorPart:
-    """The rows of the fold about jobs below floors; see `fold_rows.of_floors`."""
-
-    parts: tuple[InputPart, ...]
-    first_seqs: dict[str, int]
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Bytes to read for it."""
-        return sum(part.size for part in self.parts)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
-        from logqueue.pipeline.rows import fold_rows
-
-        events = (batch for part in self.parts for batch in part.batches(fold_rows.FLOOR_COLUMNS))
-        return fold_rows.of_floors(events, self.first_seqs, self.end)

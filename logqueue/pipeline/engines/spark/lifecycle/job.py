@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.engines.choosing import SPARK
 from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource, read_span
 from logqueue.pipeline.lifecycle import runs, tables
@@ -199,7 +198,7 @@ def run_lifecycle(
             publish_tables(target, span, files)
             written = _counts(files)
     note("done", 1.0)
-    return runs.summary(SPARK, span, threshold, written, target.tree.url)
+    return runs.summary(span, threshold, written, target.tree.url)
 
 
 def read_table(spark: SparkSession, folder: str, kind: tables.TableKind) -> DataFrame:
