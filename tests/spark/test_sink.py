@@ -322,8 +322,12 @@ def test_a_write_that_fails_leaves_nothing_staged(spark: SparkSession, target: T
     rows = numbers(spark, 50, 1).selectExpr(
         "CASE WHEN data LIKE '%49%' THEN 'not JSON' ELSE data END AS data"
     )
-    with pytest.raises(Exception, match="PipelineError"):
-        target.write(rows, "failed", writeId="failed", chunkRecords=5)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    try:
+        with pytest.raises(Exception, match="PipelineError"):
+            target.write(rows, "failed", writeId="failed", chunkRecords=5)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     with target.client() as client:
         assert client.producer("failed:spark").staged.bytes == 0
     target.write(numbers(spark, 50, 1), "failed", writeId="failed", chunkRecords=5)
