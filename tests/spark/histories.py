@@ -36,10 +36,12 @@ class Told:
     record_rows: list[Row]
     event_rows: list[Row]
 
-    def records(self, spark: SparkSession, data: str = "string") -> DataFrame:
+    def records(
+        self, spark: SparkSession, data: str = "string", *, times: str = "dates"
+    ) -> DataFrame:
         """The table `records`."""
         return spark.createDataFrame(table_of(self.record_rows, tables.RECORDS))
 
-    def events(self, spark: SparkSession) -> DataFrame:
+    def events(self, spark: SparkSession, *, times: str = "dates") -> DataFrame:
         """The table `lease_events`."""
         return spark.createDataFrame(table_of(self.event_rows, tables.LEASE_EVENTS))

@@ -38,6 +38,7 @@ Events = Literal["data", "leases"]
 Data = Literal["string", "binary", "none"]
 Transport = Literal["auto", "segments", "pages"]
 Verify = Literal["crc", "none"]
+Times = Literal["dates", "all"]
 
 _READING: Final = (
     "topics",
@@ -55,6 +56,7 @@ _READING: Final = (
     "data",
     "pushdown",
     "verify",
+    "times",
 )
 OFFLINE_NAMES: Final = ("path", "archive", *_READING)
 LIVE_NAMES: Final = ("url", "token", "tokenFile", "transport", *_READING)
@@ -107,6 +109,8 @@ class Reading:
         partition_bytes: Bytes of log that one task should read.
         pushdown: Whether filters are taken over from Spark.
         verify: Whether checksums are checked while reading.
+        times: Whether times that no calendar has (outside of the years 1 to 9999) are null, or as
+            they are.
     """
 
     selection: Selection
@@ -121,6 +125,7 @@ class Reading:
     data: Data
     pushdown: bool
     verify: Verify
+    times: Times = "dates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,7 @@ def _reading(given: Mapping[str, str]) -> Reading:
         data=cast(Data, one_of(given, "data", ("string", "binary", "none"))),
         pushdown=_yes(given, "pushdown", False),
         verify=cast(Verify, one_of(given, "verify", ("crc", "none"))),
+        times=cast(Times, one_of(given, "times", ("dates", "all"))),
     )
 
 

@@ -20,6 +20,7 @@ from logqueue.pipeline.lifecycle.job_history import (
     variant_of,
 )
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
+from logqueue.pipeline.reading.calendar import LAST_MS
 from logqueue.pipeline.rows.job_columns import NONE, STEPS_PER_ROW, WORDS, Flags, JobColumns, Longs
 
 MS_PER_DAY = 86_400_000
@@ -203,7 +204,11 @@ def _coded(codes: Any, texts: pa.Array) -> pa.Array:
 
 
 def _times(ms: Longs, *, zero_is_null: bool = True) -> pa.Array:
-    return pa.array(ms * 1000, mask=ms == 0 if zero_is_null else None).view(_TIME)
+    """Times as the tables show them: null where no calendar has them; see `moments`."""
+    is_null = ms > LAST_MS
+    if zero_is_null:
+        is_null |= ms == 0
+    return pa.array(np.where(is_null, 0, ms) * 1000, mask=is_null).view(_TIME)
 
 
 def _lasting(start: Longs, end: Longs) -> pa.Array:
@@ -292,7 +297,8 @@ def _columns(values: Iterable[Any], kind: pa.DataType) -> list[pa.Array]:
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(kind)
+        known = [None if ms is None or ms > LAST_MS else ms for ms in values]
+        return pa.array(known, pa.timestamp("ms", tz="UTC")).cast(kind)
     return pa.array(values, kind)
 
 

@@ -19,6 +19,7 @@ from logqueue.pipeline.archive.manifests import FileEntry, Table
 from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.errors import PipelineError, as_pipeline_error
 from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.reading.calendar import FIRST_MS, LAST_MS
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
@@ -64,7 +65,7 @@ EVENTS_OPTION: Final[Mapping[str, str]] = {"records": "data", "lease_events": "l
 POLL_S: Final = 1
 
 
-def read_archive(spark: SparkSession, root: str, table: str) -> DataFrame:
+def read_archive(spark: SparkSession, root: str, table: str, *, times: str = "dates") -> DataFrame:
     """A table of an archive, in the schema of the sources.
 
     Only files that a manifest names are read. `segment` is null; of an archive made with `variant`
@@ -74,6 +75,8 @@ def read_archive(spark: SparkSession, root: str, table: str) -> DataFrame:
         spark: The session.
         root: Of the archive.
         table: `records` or `lease_events`.
+        times: dates or all: whether times outside of the years 1 to 9999, which archives have that
+            older versions made, are null.
 
     Raises:
         PipelineError: There is no such archive or table, or a manifest is damaged.
@@ -84,10 +87,23 @@ def read_archive(spark: SparkSession, root: str, table: str) -> DataFrame:
     if name == "records" and tree.info(VARIANT_MARK) is not None:
         columns[VARIANT_COLUMN] = "VARIANT"
     rows = read_files(spark, tree, files, columns)
+    if times == "dates":
+        rows = _shown(rows)
     if name == "records":
         shown = [*columns]
         shown.insert(shown.index("log_id"), "CAST(NULL AS STRING) AS segment")
         rows = rows.selectExpr(*shown)
+    return rows
+
+
+def _shown(rows: DataFrame) -> DataFrame:
+    """Rows with null for times outside of the years 1 to 9999."""
+    from pyspark.sql import functions as F
+
+    for name, kind in rows.dtypes:
+        if kind == "timestamp" and name != "ts":
+            ms = F.unix_millis(F.col(name))
+            rows = rows.withColumn(name, F.when(ms.between(FIRST_MS, LAST_MS), F.col(name)))
     return rows
 
 

@@ -75,11 +75,16 @@ def _partitions(tasks: Iterable[Any]) -> list[InputPartition]:
     return [TaskPartition(task) for task in tasks]
 
 
-def _read(store: Store, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(store: Store, reading: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     # Of no partitions at all, Spark makes one without a value.
     if partition.value is None:
         return iter(())
-    return store.read(partition.value)
+    batches = store.read(partition.value)
+    if reading.times == "all":
+        return batches
+    from logqueue.pipeline.rows.moments import shown
+
+    return shown(batches)
 
 
 class BatchReader(DataSourceReader):
@@ -103,7 +108,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        return _read(self.store, partition)
+        return _read(self.store, self.reading, partition)
 
 
 class PushingReader(BatchReader):
@@ -235,7 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        return _read(self.store, partition)
+        return _read(self.store, self.reading, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: how far a query has read is known to its checkpoint only, and Spark says

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 class HistorySource(Protocol):
     """Where records and events come from; `inputs.Input` is one."""
 
-    def records(self, spark: SparkSession, data: str = "string") -> DataFrame:
+    def records(
+        self, spark: SparkSession, data: str = "string", *, times: str = "dates"
+    ) -> DataFrame:
         """Records, as the table `records`."""
 
-    def events(self, spark: SparkSession) -> DataFrame:
+    def events(self, spark: SparkSession, *, times: str = "dates") -> DataFrame:
         """Events, as the table `lease_events`."""
 
 
