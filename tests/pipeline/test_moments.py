@@ -78,7 +78,8 @@ def test_every_not_before_that_the_api_accepts_reads(
     retimed = [row for batch in source.events() for row in batch.to_pylist()]
     assert retimed
     for row in retimed:
-        assert row["ready_at"] == as_shown(due[row["job_seq"] - 1])
+        ms = due[row["job_seq"] - 1]
+        assert row["ready_at"] == (as_shown(ms) if ms > log.at else None)
 
 
 def test_batches_without_such_times_pass_as_they_are() -> None:

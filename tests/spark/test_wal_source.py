@@ -29,7 +29,9 @@ from logqueue.pipeline.engines.spark.formats.inputs import Input
 from logqueue.pipeline.engines.spark.formats.readers import PushingReader
 from logqueue.pipeline.engines.spark.formats.resolving import resolve
 from logqueue.pipeline.engines.spark.formats.wal_source import LogQueueWalSource
+from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.progress import silent
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.offsets import DataLossError
@@ -37,7 +39,7 @@ from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
 from logqueue.pipeline.stores.wal_store import LEASES_SETTLED_MS, WalStore
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
-from tests.spark.crafted import CraftedLog
+from tests.spark.crafted import CraftedLog, appended
 from tests.spark.written import NOTES, ORDERS, SMALL, Written, batch, keys, offline, planned, read
 
 if TYPE_CHECKING:
@@ -439,3 +441,21 @@ def test_spark_hands_filters_over_when_both_sides_allow_it(
             assert sorted(row["seq"] for row in found.collect()) == [3, 4, 5]
     finally:
         spark.conf.set(setting, before or "false")
+
+
+def test_a_job_that_waits_beyond_the_calendar(spark: SparkSession, tmp_path: Path) -> None:
+    """Its time is null in what is shown; it waits nevertheless."""
+    with CraftedLog(tmp_path / "data") as crafted:
+        crafted.topic(1, "q", type="queue")
+        for seq, due in enumerate((253_402_300_799_999, 253_402_300_800_000, 2**64 - 1), 1):
+            crafted.log(appended(crafted.at, 1, seq, 1, not_before=due))
+        crafted.append(1, 4, 1)
+        crafted.claim(1, 4)
+    source = Input(path=str(tmp_path / "data"), topics=("q",))
+    shown = [row["not_before"] for row in source.records(spark).orderBy("seq").collect()]
+    assert [moment and moment.year for moment in shown] == [9999, None, None, None]
+    run_lifecycle(spark, source, str(tmp_path / "tables"))
+    jobs = read_table(spark, str(tmp_path / "tables"), tables.JOBS).orderBy("seq").collect()
+    assert [(row["state"], row["ready_at"] is None) for row in jobs] == [
+        ("delayed", False), ("delayed", True), ("delayed", True), ("in_flight", False),
+    ]  # fmt: skip

@@ -38,8 +38,9 @@ class Moments:
         """A batch with null for such times, in all its columns of times."""
         for place, field in enumerate(batch.schema):
             if pa.types.is_timestamp(field.type):
-                column = self._shown(batch.column(place), field)
-                if column is not batch.column(place):
+                times = batch.column(place)
+                column = self._shown(times, field)
+                if column is not times:
                     batch = batch.set_column(place, field, column)
         return batch
 

@@ -68,11 +68,11 @@ class LocalInput:
         self, columns: Sequence[str] | None = None, data: str = "string"
     ) -> Iterator[pa.RecordBatch]:
         """Records, in the columns of `RECORDS_SCHEMA` or some of them."""
-        return self._read(self.record_parts(data), columns)
+        return _shown(self._read(self.record_parts(data), columns))
 
     def events(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Job events, in the columns of `EVENTS_SCHEMA` or some of them."""
-        return self._read(self.event_parts(), columns)
+        return _shown(self._read(self.event_parts(), columns))
 
     def _read(
         self, parts: Sequence[InputPart], columns: Sequence[str] | None
@@ -106,6 +106,12 @@ class LocalInput:
         if self.place.archive is not None:
             return ArchiveContent(self.place)
         return LogContent(self.place)
+
+
+def _shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from logqueue.pipeline.rows.moments import shown
+
+    return shown(batches)
 
 
 def _encoded(part: InputPart, columns: Sequence[str] | None) -> bytes | None:
