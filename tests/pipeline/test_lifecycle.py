@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 
 from logqueue.pipeline.engines.duckdb import lifecycle
 from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
+from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import publishing, tables
 from logqueue.pipeline.lifecycle.span import Span
@@ -65,6 +70,19 @@ def test_random_histories_come_out_as_they_were_played(tmp_path: Path) -> None:
     assert not jobs and not attempts
 
 
+class Pickled(WorkerPool):
+    """Does in this process what others would do, with what they would get."""
+
+    def parallel(self, size: int, pieces: int = 2) -> int:
+        return 2
+
+    def map(
+        self, work: Callable[[Any], Any], pieces: Iterable[Any], size: int, count: int = 2
+    ) -> Iterator[Any]:
+        for piece in pieces:
+            yield pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(piece)))))
+
+
 def tables_of(to: str) -> list[list[dict[str, Any]]]:
     return [table_rows(to, kind) for kind in (tables.JOBS, tables.ATTEMPTS)]
 
@@ -80,7 +98,7 @@ def test_going_on_from_the_last_run_gives_what_a_whole_run_gives(tmp_path: Path)
     first = run_lifecycle(all_of_it.as_of(early), parts)
     with pytest.raises(PipelineError, match="leaves a hole behind the last run"):
         run_lifecycle(all_of_it, parts, since=str(END))
-    last = run_lifecycle(all_of_it, parts, since="last")
+    last = run_lifecycle(all_of_it, parts, since="last", pool=Pickled())
     complete = run_lifecycle(all_of_it, whole)
     assert last["range"] == complete["range"]
     assert last["since"] == first["range"]["end"]
@@ -178,6 +196,45 @@ def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
         run_lifecycle(Broken([], all_of_it.event_rows), str(tmp_path))
     assert tables_of(str(tmp_path)) == before
     assert not [path for path in tmp_path.glob("_staging/**/*") if path.is_file()]
+
+
+RUN = """
+import os, signal, sys
+from logqueue.pipeline.engines.duckdb import lifecycle
+from logqueue.pipeline.engines.duckdb.workers import WorkerPool
+from tests.pipeline.test_lifecycle import history
+
+def note(what, share):
+    if share and share > 0.6:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    lifecycle.ROWS_PER_TASK_MAX = 1000
+    with WorkerPool(2, worthwhile=0) as pool:
+        lifecycle.run_lifecycle(history(40), sys.argv[1], since="last", note=note, pool=pool)
+"""
+
+
+@pytest.mark.usefixtures("in_small_pieces")
+def test_a_killed_run_leaves_no_process_and_no_change(tmp_path: Path) -> None:
+    """It is killed when some files are staged."""
+    all_of_it = history(40)
+    whole, to = str(tmp_path / "whole"), str(tmp_path / "to")
+    run_lifecycle(all_of_it, whole)
+    times = sorted(event["ts"] for event in all_of_it.event_rows)
+    run_lifecycle(all_of_it.as_of(times[len(times) // 2]), to)
+    before = tables_of(to)
+    (tmp_path / "run.py").write_text(RUN)
+    # The pipe ends when its last writer has: the worker processes inherit it.
+    killed = subprocess.run(
+        [sys.executable, str(tmp_path / "run.py"), to], capture_output=True, timeout=60
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list(tmp_path.glob("to/_staging/**/*.parquet"))
+    assert tables_of(to) == before
+    run_lifecycle(all_of_it, to, since="last")
+    assert tables_of(to) == tables_of(whole)
+    assert not (tmp_path / "to" / "_staging").exists()
 
 
 def test_progress_rises_to_its_end(tmp_path: Path) -> None:

@@ -127,13 +127,14 @@ class WorkerPool:
 
 
 def _begin() -> None:
-    """In a new process: Ctrl-C is the parent's business, and it ends with the parent."""
+    """In a new process: Ctrl-C is the parent's business, which ends this process; and if the parent
+    is killed, this process ends, which would wait for pieces for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
 
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
         os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
