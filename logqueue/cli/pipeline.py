@@ -196,6 +196,14 @@ def _add_archiving(actions: _Actions) -> None:
         help="also write data as VARIANT: slower to write, faster to query",
     )
     archive.add_argument(
+        "--fail-on-data-loss",
+        choices=("true", "false"),
+        nargs="?",
+        const="true",
+        default="true",
+        help="false: continue without what the log has lost, with a warning (default: true)",
+    )
+    archive.add_argument(
         "--delta", action="store_true", help="also write Delta tables; needs 'logqueue[delta]'"
     )
     _add_session(archive)

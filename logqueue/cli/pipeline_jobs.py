@@ -116,6 +116,7 @@ def archive(arguments: argparse.Namespace) -> int:
                 max_records=arguments.max_records,
                 variant=arguments.variant,
                 delta=arguments.delta,
+                fail_on_data_loss=arguments.fail_on_data_loss == "true",
                 note=note,
                 is_over=is_over,
             )

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logqueue.pipeline.archive.manifests import archive_files
+    from logqueue.pipeline.archive.contents import archive_files
     from logqueue.pipeline.engines.spark.archive.compaction import run_compact
     from logqueue.pipeline.engines.spark.archive.job import read_archive, run_archive
     from logqueue.pipeline.engines.spark.audit.job import account, run_audit
@@ -28,7 +28,7 @@ _PLACES = {
     "Input": f"{_SPARK}.formats.inputs",
     "PipelineError": "logqueue.pipeline.errors",
     "account": f"{_SPARK}.audit.job",
-    "archive_files": "logqueue.pipeline.archive.manifests",
+    "archive_files": "logqueue.pipeline.archive.contents",
     "open_session": f"{_SPARK}.session.session",
     "opened": f"{_SPARK}.session.session",
     "read_archive": f"{_SPARK}.archive.job",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.archive.contents import archive_files
 from logqueue.pipeline.engines.spark.archive.job import COLUMNS, read_archive, run_archive
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.storage.opening import open_tree
@@ -30,7 +29,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 def seqs(root: Path) -> dict[str, list[int]]:
     """The seqs of each topic, read without Spark from the files that the manifests name."""
     found: dict[str, list[int]] = {}
-    for file in manifests.archive_files(str(root), "records"):
+    for file in archive_files(str(root), "records"):
         table = pq.read_table(file, columns=["topic", "seq"], partitioning=None)
         for topic, seq in zip(*(column.to_pylist() for column in table.columns), strict=True):
             found.setdefault(topic, []).append(seq)
@@ -38,7 +37,7 @@ def seqs(root: Path) -> dict[str, list[int]]:
 
 
 def test_an_archive_from_first_to_last(spark: SparkSession, target: Target, tmp_path: Path) -> None:
-    """Records and lease events; without its checkpoint; going on; parsed; all of it once."""
+    """Records and lease events; going on; parsed; all of it once."""
     root, said = tmp_path / "an archive %", []
     with target.client() as client:
         client.put_topic("q:1", type="queue")
@@ -57,21 +56,22 @@ def test_an_archive_from_first_to_last(spark: SparkSession, target: Target, tmp_
         "q:1": {"first": 1, "last": 300},
     }
     assert first["lease_events"]["rows"] == 20 and said[-1] == 1.0
-    shutil.rmtree(root / "_checkpoint")
     with target.client() as client:
         client.append("log", [{"m": n} for n in range(200, 230)], create=True)
+    looks = 0
 
-    def end(text: str, share: float | None) -> None:
-        if len(manifests.epochs(open_tree(str(root)), "records-0002")) == 2:
-            raise KeyboardInterrupt
-        if manifests.epochs(open_tree(str(root)), "records-0002") and said[-1] is not None:
-            said.append(None)
+    def look(text: str, share: float | None) -> None:
+        nonlocal looks
+        looks += share == 0.0
+        if looks == 2 and share == 0.0:
             with target.client() as client:
                 client.append("log", [{"m": n} for n in range(230, 240)], create=True)
 
     going: dict[str, Any] = {"once": False, "every_s": 0.1, "tables": ["records"], "variant": True}
-    second = run_archive(spark, source, str(root), note=end, **going)["tables"]["records"]
-    assert (second["rows"], second["first_epoch"]) == (40, "records-0002/0")
+    second = run_archive(spark, source, str(root), note=look, is_over=lambda: looks > 2, **going)[
+        "tables"
+    ]["records"]
+    assert (second["rows"], second["first_epoch"]) == (40, "records-0001/2")
     assert seqs(root) == {"log": [*range(1, 241)], "q:1": [*range(1, 301)]}
 
     records = read_archive(spark, str(root), "records")

@@ -15,17 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from logqueue.pipeline.archive import manifests
-from logqueue.pipeline.archive.manifests import Table
-from logqueue.pipeline.engines.spark.archive.archive_sink import (
-    ArchiveWriter,
-    FileWritten,
-    PartArchived,
-    settle,
-)
+from logqueue.pipeline.archive.committing import FileWritten, commit
+from logqueue.pipeline.archive.contents import EVERY, archive_files, contents, holes, live_entries
+from logqueue.pipeline.archive.loop import archive_id
+from logqueue.pipeline.archive.manifests import ArchivedTopic, Manifest, Table, Watermark
 from logqueue.pipeline.engines.spark.archive.compaction import KEPT_S, run_compact
 from logqueue.pipeline.engines.spark.archive.delta import sync
-from logqueue.pipeline.engines.spark.archive.job import resume
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.rows.archive_files import write_batches
 from logqueue.pipeline.storage.opening import open_tree
 
 LOG = "ab12-3"
@@ -38,8 +35,13 @@ def rows(
 ) -> pa.RecordBatch:
     """Rows with these places, a millisecond apart, on this day since the epoch."""
     places = [*seqs]
+    of_events = {
+        "job_seq": pa.array([1] * len(places), pa.int64()),
+        "event": pa.array(["claimed"] * len(places)),
+    }
     return pa.record_batch(
         {
+            **({} if place == "seq" else of_events),
             "topic": pa.array([topic] * len(places)),
             place: pa.array(places, pa.int64()),
             "ts": pa.array([(day * DAY_MS + n) * 1000 for n in places], TS),
@@ -60,17 +62,30 @@ class Archive:
 
     def write(self, *batches: pa.RecordBatch) -> list[FileWritten]:
         """What a task does."""
-        part = ArchiveWriter(self.tree, self.table, "records-0001").write(iter(batches))
-        return [*part.files]
+        return [*write_batches(self.tree, self.table, batches)]
 
     def epoch(self, number: int, *batches: pa.RecordBatch, archive: str = "") -> manifests.Manifest:
         """A whole micro-batch, in one task."""
+        return self.settle(number, self.write(*batches), archive)
+
+    def settle(
+        self, number: int, written: list[FileWritten], archive: str = "", **more: Any
+    ) -> manifests.Manifest:
+        """Make what tasks have written count."""
         name = archive or f"{self.table}-0001"
-        return settle(self.tree, self.table, name, number, self.write(*batches))
+        held = contents(self.tree, self.table)
+        return commit(
+            self.tree,
+            held,
+            written,
+            lambda files: Manifest(
+                table=self.table, archive=name, epoch=number, files=[*files], covered=[], **more
+            ),
+        )
 
     def seqs(self) -> list[int]:
         """What a reader that follows the manifests gets."""
-        files = manifests.archive_files(str(self.root), self.table)
+        files = archive_files(str(self.root), self.table)
         tables = [pq.read_table(file, partitioning=None) for file in files]
         place = manifests.PLACE_COLUMNS[self.table]
         return [n for table in tables for n in table.column(place).to_pylist()]
@@ -115,32 +130,23 @@ def test_an_orphan_never_counts_and_another_content_gets_another_name(archive: A
     assert (archive.root / left_over.entry.path).exists()
 
 
-def test_a_repeat_is_held_against_the_manifest(archive: Archive) -> None:
-    """The same files, or the same rows in other files; other rows are refused."""
-    first = archive.epoch(0, rows([1, 2, 3, 4]))
-    assert archive.epoch(0, rows([1, 2, 3, 4])) == first
-    halves = archive.write(rows([3, 4])) + archive.write(rows([1, 2]))
-    assert settle(archive.tree, "records", "records-0001", 0, halves) == first
-    for wrong in (rows([1, 2, 3]), rows([1, 2, 3, 4], log_id="ab12-9")):
-        with pytest.raises(PipelineError, match="was archived with other rows"):
-            archive.epoch(0, wrong)
-    assert archive.seqs() == [1, 2, 3, 4]
+def test_an_epoch_of_another_process_is_not_written_over(archive: Archive) -> None:
+    first = archive.epoch(0, rows([1, 2]))
+    with pytest.raises(PipelineError, match="was archived by another process just now"):
+        archive.epoch(0, rows([3]))
+    assert manifests.load(archive.tree, "records-0001", 0) == first
+    assert archive.seqs() == [1, 2]
 
 
 def test_what_does_not_follow_is_refused(archive: Archive) -> None:
     archive.epoch(0, rows([1, 2]))
-    with pytest.raises(PipelineError, match="epoch 1 has no manifest"):
-        archive.epoch(2, rows([3]))
     with pytest.raises(PipelineError, match="archived up to 2, and these rows begin at 2"):
         archive.epoch(1, rows([2, 3]))
     with pytest.raises(PipelineError, match="gave seq 4 of topic orders twice"):
         archive.epoch(1, rows([4, 4]))
     with pytest.raises(PipelineError, match="gave seq 4 of topic orders twice"):
         twice = archive.write(rows([3, 4])) + archive.write(rows([4, 5]))
-        settle(archive.tree, "records", "records-0001", 1, twice)
-    with pytest.raises(PipelineError, match="a task gave no answer"):
-        ArchiveWriter(archive.tree, "records", "records-0001").commit([None], 1)
-    ArchiveWriter(archive.tree, "records", "records-0001").commit([PartArchived(())], 1)
+        archive.settle(1, twice)
     assert archive.seqs() == [1, 2]
 
 
@@ -149,57 +155,88 @@ def test_holes_are_declared(archive: Archive) -> None:
     archive.epoch(0, rows([5, 6]))
     archive.epoch(1, rows([1], topic="other", log_id="ab12-4"))
     parts = archive.write(rows([10, 12])) + archive.write(rows([20]))
-    settle(archive.tree, "records", "records-0001", 2, parts)
+    archive.settle(2, parts)
     archive.epoch(3, rows([21]))
-    holes = [(hole.first, hole.last) for hole in manifests.holes(archive.tree, "records")]
-    assert holes == [(1, 4), (7, 9), (11, 11), (13, 19)]
+    declared = [(hole.first, hole.last) for hole in holes(archive.tree, "records")]
+    assert declared == [(1, 4), (7, 9), (11, 11), (13, 19)]
 
 
-def test_ends_are_noted_and_can_be_made_anew(archive: Archive) -> None:
-    """A topic that was deleted and made again goes on as the new one."""
-    archive.epoch(0, rows([1, 2]), rows([5], topic="b", log_id="ab12-4"))
-    archive.epoch(1, rows([1], log_id="ab12-8"))
-    noted = archive.root / "_manifest" / "records.ends.json"
-    before = manifests.ends(archive.tree, "records", ("records-0001", 2))
-    noted.unlink()
-    assert manifests.ends(archive.tree, "records", ("records-0001", 2)) == before
-    assert manifests.ends(archive.tree, "records", ("records-0001", 1)).keys() == {
-        ("orders", LOG),
-        ("b", "ab12-4"),
-    }
-    told = json.loads(manifests.restart_offsets(archive.tree, "records") or "")
-    assert told["topics"] == {
-        "b": {"log": "ab12-4", "next": 6},
-        "orders": {"log": "ab12-8", "next": 2},
-    }
+def test_a_checkpoint_spares_most_manifests(archive: Archive) -> None:
+    """It says what they say; one that is damaged or does not fit is passed over."""
+
+    def read() -> tuple[Any, int]:
+        found = contents(archive.tree, "records")
+        return (found.files, found.holes, found.progress, found.through), found.manifests_read
+
+    mark = Watermark(log="ab12", order=7, ts=3, topics=[(3, 4)])
+    topics = [ArchivedTopic(topic="orders", log_id=LOG, is_queue=True, complete_from=4)]
+    held = contents(archive.tree, "records")
+    for number in range(2 * EVERY + 5):
+        written = archive.write(rows([2 * number + 1]))
+        more: dict[str, Any] = {"watermark": mark, "topics": topics} if number == 9 else {}
+
+        def manifest(files: Any, number: int = number, more: Any = more) -> Manifest:
+            return Manifest(
+                table="records",
+                archive="records-0001",
+                epoch=number,
+                files=files,
+                covered=[],
+                **more,
+            )
+
+        commit(archive.tree, held, written, manifest)
+    said, reads = read()
+    assert reads == 5 and [*said[0].values()][-1].first == 4 * EVERY + 9
+    assert said[2].watermarks == {"ab12-3": (7, 3), "ab12-4": (7, 3)}
+    folder = archive.root / "_manifest" / "records-checkpoints"
+    first, second = sorted(folder.iterdir())
+    second.write_bytes(second.read_bytes()[:-2])
+    assert read() == (said, EVERY + 5)
+    first.unlink()
+    assert read() == (said, 2 * EVERY + 5)
+    # Manifests were restored from an older backup.
+    for number in range(EVERY, 2 * EVERY + 5):
+        (archive.root / manifests.manifest_name("records-0001", number)).unlink()
+    second.unlink()
+    assert read()[1] == EVERY
+    assert sorted(said[0])[:EVERY] == sorted(read()[0][0])
 
 
-def test_where_to_go_on(archive: Archive) -> None:
-    """With a checkpoint Spark knows; a lost one is made up for by the manifests."""
-    assert resume(archive.tree, "records") == ("records-0001", None)
+def test_a_checkpoint_and_a_compaction(archive: Archive) -> None:
+    """Merged files are out of the checkpoint, whichever came first."""
+    for number in range(EVERY - 1):
+        archive.epoch(number, rows([number + 1], day=number // 50))
+    run_compact(str(archive.root))
+    archive.epoch(EVERY - 1, rows([EVERY], day=2))
+    assert contents(archive.tree, "records").manifests_read == 0
+    assert sorted(archive.seqs()) == [*range(1, EVERY + 1)]
+    run_compact(str(archive.root))
+    assert contents(archive.tree, "records").manifests_read == 1
+    assert sorted(archive.seqs()) == [*range(1, EVERY + 1)]
+    assert len(live_entries(archive.tree, "records")) == 3
+
+
+def test_an_archive_of_a_spark_stream_goes_on_under_the_next_number(archive: Archive) -> None:
+    assert archive_id(archive.tree, "records") == "records-0001"
     archive.epoch(0, rows([1]))
-    started = '{"v":1,"topics":{"orders":{"log":"ab12-3","next":2}}}'
-    assert resume(archive.tree, "records") == ("records-0002", started)
-    offsets = archive.root / "_checkpoint" / "records-0002" / "offsets"
-    offsets.mkdir(parents=True)
-    assert resume(archive.tree, "records") == ("records-0002", started)
-    (offsets / "0").touch()
-    assert resume(archive.tree, "records") == ("records-0002", None)
-    archive.epoch(0, rows([2]), archive="records-0002")
-    assert archive.seqs() == [1, 2]
+    assert archive_id(archive.tree, "records") == "records-0001"
+    for number in (1, 2):
+        offsets = archive.root / "_checkpoint" / f"records-{number:04d}" / "offsets"
+        offsets.mkdir(parents=True)
+        (offsets / "0").touch()
+    assert archive_id(archive.tree, "records") == "records-0003"
 
 
 def test_lease_events_share_orders(tmp_path: Path) -> None:
     """Files of both logs interleave; ends and the restart are orders of the whole log."""
     archive = Archive(tmp_path / "archive", "lease_events")
     parts = archive.write(rows([1, 1, 5], place="lseq")) + archive.write(rows([3, 9], place="lseq"))
-    settle(archive.tree, "lease_events", "lease_events-0001", 0, parts)
+    archive.settle(0, parts)
     assert sorted(archive.seqs()) == [1, 1, 3, 5, 9]
-    assert manifests.holes(archive.tree, "lease_events") == []
+    assert holes(archive.tree, "lease_events") == []
     with pytest.raises(PipelineError, match="archived up to 9"):
         archive.epoch(1, rows([8], place="lseq"))
-    told = '{"v":1,"log":"ab12","next":10}'
-    assert manifests.restart_offsets(archive.tree, "lease_events") == told
 
 
 def test_one_process_at_a_time(archive: Archive) -> None:
@@ -226,8 +263,8 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "full" / "file").touch()
     cases: list[tuple[Any, str]] = [
         (lambda: manifests.begin(open_tree(str(tmp_path / "full"))), "not empty"),
-        (lambda: manifests.archive_files(str(tmp_path), "records"), "holds no archive"),
-        (lambda: manifests.archive_files(str(tmp_path), "jobs"), "no table 'jobs'"),
+        (lambda: archive_files(str(tmp_path), "records"), "holds no archive"),
+        (lambda: archive_files(str(tmp_path), "jobs"), "no table 'jobs'"),
         (lambda: run_compact(str(tmp_path)), "holds no archive"),
     ]
     for call, message in cases:
@@ -250,14 +287,14 @@ def test_compaction(archive: Archive) -> None:
     """Days that are over are merged, whole; readers that began before find their files."""
     for epoch, (day, seqs) in enumerate([(0, [1, 2]), (0, [3]), (0, [5]), (1, [6]), (1, [7])]):
         archive.epoch(epoch, rows(seqs, day=day))
-    before = manifests.archive_files(str(archive.root), "records")
+    before = archive_files(str(archive.root), "records")
     (left_over,) = archive.write(rows([8, 9], day=1))
     told = run_compact(str(archive.root))
     assert told["tables"]["records"] == {"merged": 3, "made": 1, "deleted": 0, "bytes_deleted": 0}
     assert sorted(archive.seqs()) == [1, 2, 3, 5, 6, 7]
-    assert len(manifests.archive_files(str(archive.root), "records")) == 3
+    assert len(archive_files(str(archive.root), "records")) == 3
     assert all(Path(path).exists() for path in before)
-    assert [hole.first for hole in manifests.holes(archive.tree, "records")] == [4]
+    assert [hole.first for hole in holes(archive.tree, "records")] == [4]
     assert run_compact(str(archive.root))["tables"]["records"]["made"] == 0
     later = max(path.stat().st_mtime for path in archive.root.rglob("*")) + KEPT_S + 1
     told = run_compact(str(archive.root), now_s=lambda: later)
@@ -275,7 +312,7 @@ def test_compaction_in_parts(archive: Archive) -> None:
     odd = rows([7]).append_column("more", pa.array([1]))
     archive.epoch(6, odd)
     archive.epoch(7, rows([8], day=1))
-    size = manifests.live_entries(archive.tree, "records")[0].bytes
+    size = live_entries(archive.tree, "records")[0].bytes
     told = run_compact(str(archive.root), target_bytes=round(size * 3.5))
     assert told["tables"]["records"]["merged"] == 6 and told["tables"]["records"]["made"] == 2
     assert sorted(archive.seqs()) == [*range(1, 9)]
@@ -284,7 +321,7 @@ def test_compaction_in_parts(archive: Archive) -> None:
 def test_a_damaged_file_is_not_merged(archive: Archive) -> None:
     for epoch, day in enumerate((0, 0, 1)):
         archive.epoch(epoch, rows([epoch + 1], day=day))
-    path = Path(manifests.archive_files(str(archive.root), "records")[1])
+    path = Path(archive_files(str(archive.root), "records")[1])
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(PipelineError, match="damaged: its manifest has another sha256"):
         run_compact(str(archive.root))
@@ -308,11 +345,10 @@ def test_a_delta_table_holds_what_the_manifests_say(archive: Archive) -> None:
     from deltalake import DeltaTable
 
     assert sync(archive.tree, "records") == 0
-    writer = ArchiveWriter(archive.tree, "records", "records-0001", delta=True)
     for epoch, (day, seqs) in enumerate([(0, [1, 2]), (0, [3]), (1, [4])]):
-        for _ in range(2):
-            part = writer.write(iter([rows(seqs, topic="a:b", day=day)]))
-            writer.commit([part], epoch)
+        archive.epoch(epoch, rows(seqs, topic="a:b", day=day))
+        sync(archive.tree, "records")
+        sync(archive.tree, "records")
     assert delta_seqs(archive.root) == [1, 2, 3, 4]
     table = DeltaTable(str(archive.root / "records"))
     assert (table.version(), table.transaction_version("records-0001")) == (2, 2)
@@ -345,19 +381,20 @@ def test_an_archive_in_an_object_store(tmp_path: Path) -> None:
     tree = open_tree(f"memory://{tmp_path.name}-{os.getpid()}/archive")
     manifests.begin(tree)
     manifests.begin(tree)
+    held = contents(tree, "records")
     for epoch, day in enumerate((0, 0, 1)):
-        part = ArchiveWriter(tree, "records", "records-0001").write(
-            iter([rows([epoch + 1], day=day)])
-        )
-        for _ in range(2):
-            settle(tree, "records", "records-0001", epoch, part.files)
-    assert resume(tree, "records")[0] == "records-0002", "there is no checkpoint to go on from"
+        written = write_batches(tree, "records", [rows([epoch + 1], day=day)])
+
+        def manifest(files: Any, epoch: int = epoch) -> Manifest:
+            return Manifest(table="records", archive="records-0001", epoch=epoch, files=files)
+
+        commit(tree, held, written, manifest)
     assert run_compact(tree.url)["tables"]["records"]["merged"] == 2
-    files = manifests.archive_files(tree.url, "records")
+    files = archive_files(tree.url, "records")
     assert all(file.startswith(f"{tree.url}/records/topic=orders/") for file in files)
     found = [
         pq.read_table(tree.source(entry.path)).column("seq").to_pylist()
-        for entry in manifests.live_entries(tree, "records")
+        for entry in live_entries(tree, "records")
     ]
     assert sorted(found) == [[1, 2], [3]]
 
@@ -367,7 +404,7 @@ def test_a_manifest_names_only_files_that_are_there(archive: Archive) -> None:
     written = archive.write(rows([1]), rows([2], topic="b", log_id="ab12-4"))
     (archive.root / written[0].entry.path).unlink()
     with pytest.raises(PipelineError, match="1 of 2 files that tasks have written are not in"):
-        settle(archive.tree, "records", "records-0001", 0, written)
+        archive.settle(0, written)
     assert manifests.epochs(archive.tree, "records-0001") == []
 
 

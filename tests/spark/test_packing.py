@@ -47,7 +47,7 @@ import sys
 import pyspark_logqueue, pyspark_logqueue_wal
 import logqueue.segments.walk, logqueue.pipeline.rows.segment_batches
 import logqueue.pipeline.engines.spark.formats.sink
-import logqueue.pipeline.engines.spark.archive.archive_sink
+import logqueue.pipeline.rows.archive_files
 from logqueue.client import Client
 with Client("https://127.0.0.1:9"):
     pass

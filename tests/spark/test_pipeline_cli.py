@@ -23,7 +23,7 @@ from logqueue.cli import main, pipeline_jobs, pipeline_runs
 from logqueue.cli.pipeline_runs import noted_sigterm
 from logqueue.cli.pipeline_sql import _plain, answer
 from logqueue.client import Client
-from logqueue.pipeline.engines.spark.archive import job
+from logqueue.pipeline.archive import loop
 from logqueue.shapes import Record
 from logqueue.testing import ServerProcess
 from tests import readme
@@ -257,27 +257,18 @@ def test_sigterm_is_noted_and_a_second_one_interrupts() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_an_archive_that_goes_on_ends_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_goes_on_ends_between_two_looks() -> None:
+    """A look is never cut short, and a long pause is."""
     told: list[str] = []
-    answers = iter([False, False, True])
+    now = 0.0
 
-    class Query:
-        def awaitTermination(self, timeout_s: float) -> bool:
-            told.append("look")
-            return False
+    def pause(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        told.append(f"pause {seconds}")
 
-        def stop(self) -> None:
-            told.append("stop")
-
-    class Stream:
-        def start(self, spark: object, trigger: object) -> Query:
-            return Query()
-
-    monkeypatch.setattr(job, "_progress", lambda stream, query: "")
-    streams: Any = [Stream(), Stream()]
-    nothing: Any = None
-    job._run_on(nothing, streams, 1.0, lambda text, share: None, lambda: next(answers))
-    assert told == ["look"] * 4 + ["stop"] * 2
+    loop.repeat(lambda: told.append("look"), 2.5, lambda: len(told) >= 6, lambda: now, pause)
+    assert told == ["look", "pause 1", "pause 1", "pause 0.5", "look", "pause 1"]
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,29 @@
 """The layout of an archive, and the manifests that say which files count.
 
-Owns: names below the root, what a manifest holds, its writing and reading, where each topic ends.
-Must not know: pyspark, how rows become files, what kind of place the root is, Delta.
+Owns: names below the root, what a manifest holds, its writing and reading. Must not know: pyspark,
+how rows become files, what kind of place the root is, Delta, what is archived next (`progress`).
 
     <root>/_schema.json                              versions of the tables
-    <root>/_manifest/<table>-<n>/<epoch>.json        one per micro-batch, 10 digits; n counts
-                                                     checkpoints: a lost one begins the next
+    <root>/_manifest/<table>-<n>/<epoch>.json        one per micro-batch, 10 digits
     <root>/_manifest/<table>-compact/<n>.json        files that supersede others
-    <root>/_manifest/<table>.ends.json               where each topic ends; rebuilt from the
-                                                     manifests when it does not fit them
-    <root>/_checkpoint/<table>-<n>/                  of Spark; in directories only
+    <root>/_manifest/<table>-checkpoints/<n>.json    all of these up to a moment (`contents`)
     <root>/<table>/topic=<t>/date=<yyyy-mm-dd>/<first>-<last>-<log_id>.parquet
 
 Tables are `records`, whose places are seqs, and `lease_events`, whose places are orders of the log.
 First and last are 20 digits; the date is that of the first record in UTC; the log_id tells a topic
 from one that had its name before. Only what a manifest names counts: a file without one is left
 over from a task that was tried again, and no reader here ever looks for it. Manifests are never
-changed. Roots are directories or URLs of object stores (`storage.opening`).
+changed, and never deleted. Roots are directories or URLs of object stores (`storage.opening`).
+
+Archives of earlier versions also have `_checkpoint/<table>-<n>/`, of Spark streams; such an n is
+not continued, so that an earlier version can still go on.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -33,8 +32,6 @@ import msgspec
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.reading.offsets import EventsOffset, Place, RecordsOffset
-from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
 Table = Literal["records", "lease_events"]
@@ -45,6 +42,8 @@ PLACE_COLUMNS: Final[Mapping[str, str]] = {"records": "seq", "lease_events": "ls
 VERSION: Final = 1
 TOPIC_CHARS_MAX: Final = 180
 """Longer names are cut in paths and get a digest: a directory's name has 255 bytes at most."""
+UNKNOWN: Final = -1
+"""In place of a number that manifests of earlier versions do not have."""
 SCHEMA_FILE: Final = "_schema.json"
 SCHEMA_VERSIONS: Final[Mapping[str, int]] = {"records": 1, "lease_events": 1}
 """Of the columns of each table: raised when a reader of before would misread a file."""
@@ -57,6 +56,8 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
         path: Below the root, with forward slashes.
         first, last: The lowest and the highest place in it.
         min_ts, max_ts: In ms since the epoch.
+        floors: Of `lease_events`, how many rows are `trimmed` events.
+        job_first, job_last: Of `lease_events`, the lowest and the highest seq of a job.
     """
 
     path: str
@@ -69,6 +70,9 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     min_ts: int
     max_ts: int
+    floors: int = UNKNOWN
+    job_first: int = UNKNOWN
+    job_last: int = UNKNOWN
 
 
 class Hole(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -85,6 +89,63 @@ class Hole(msgspec.Struct, frozen=True, kw_only=True, order=True):
     last: int
 
 
+class ArchivedTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the log says of a topic instance, as of an epoch.
+
+    Attributes:
+        is_queue: Whether its records are jobs; None when that is unknown (earlier versions).
+        is_gone: It was deleted, and all that could be read of it was.
+        is_paged: Its records are in no segment (class `ephemeral`).
+        complete_from: From which place on the log was complete when the archive first saw it.
+    """
+
+    topic: str
+    log_id: str
+    is_queue: bool | None = None
+    is_gone: bool = False
+    is_paged: bool = False
+    complete_from: int = 0
+
+
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic was read up to a place: of `next` and what follows, nothing is archived.
+
+    In manifests only where that is not one after the last place in its files.
+    """
+
+    log_id: str
+    next: int
+
+
+class Covered(msgspec.Struct, frozen=True, kw_only=True):
+    """All events of some topics of orders below `end` are archived.
+
+    Attributes:
+        log: The identity of the log.
+        topics: Numbers of topic instances, as ranges.
+    """
+
+    log: str
+    topics: list[tuple[int, int]]
+    end: int
+
+
+class Watermark(msgspec.Struct, frozen=True, kw_only=True):
+    """Both tables hold all of some topics below an order: where a run has ended.
+
+    Attributes:
+        log: The identity of the log.
+        order: First order that is not in both tables.
+        ts: Highest time of a row up to there, ms since the epoch.
+        topics: Numbers of topic instances, as ranges.
+    """
+
+    log: str
+    order: int
+    ts: int
+    topics: list[tuple[int, int]]
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What one epoch has added, or one compaction has put in place of other files.
 
@@ -92,6 +153,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         archive: The directory it is in.
         holes: Of `records`, from where each topic ended before; a new one from seq 1.
         supersedes: Paths of files that no longer count.
+        topics: Instances that are new in the archive, or of which the log says something new.
+        reached: Of `records`.
+        covered: Of `lease_events`; None in manifests of earlier versions.
+        watermark: In the last epoch of a run, whichever table it is of.
     """
 
     v: int = VERSION
@@ -101,21 +166,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[FileEntry]
     holes: list[Hole] = []
     supersedes: list[str] = []
+    topics: list[ArchivedTopic] = []
+    reached: list[Reached] = []
+    covered: list[Covered] | None = None
+    watermark: Watermark | None = None
 
-
-class _Ends(msgspec.Struct, frozen=True):
-    """Where each topic ends, as of one epoch."""
-
-    archive: str
-    epoch: int
-    ends: list[tuple[str, str, int]]
-
-
-Ends = dict[tuple[str, str], int]
-"""The highest place by topic and log_id."""
 
 _read_manifest = msgspec.json.Decoder(Manifest).decode
-_read_ends = msgspec.json.Decoder(_Ends).decode
 
 
 # -- paths ----------------------------------------------------------------------------------------
@@ -155,8 +212,8 @@ def file_path(table: Table, topic: str, log_id: str, first: int, last: int, min_
 
 def archive_ids(root: FileTree, table: Table) -> list[str]:
     """The ids under which a table was archived, oldest first."""
-    found = {*root.folders("_manifest/"), *root.folders("_checkpoint/")}
-    return sorted(name for name in found if re.fullmatch(rf"{table}-[0-9]+", name))
+    found = [name for name in root.folders("_manifest/") if re.fullmatch(rf"{table}-[0-9]+", name)]
+    return sorted(found, key=lambda name: int(name.rpartition("-")[2]))
 
 
 def compaction_id(table: Table) -> str:
@@ -191,11 +248,6 @@ def load(root: FileTree, archive: str, epoch: int) -> Manifest:
             f"manifest {root.path(name)} is of a later version: use a newer logqueue"
         )
     return manifest
-
-
-def is_settled(root: FileTree, archive: str, epoch: int) -> bool:
-    """Whether an epoch has a manifest."""
-    return root.info(manifest_name(archive, epoch)) is not None
 
 
 def epochs(root: FileTree, archive: str) -> list[int]:
@@ -248,85 +300,6 @@ def _require_schema(root: FileTree, content: bytes) -> None:
             )
 
 
-def live_entries(root: FileTree, table: Table) -> list[FileEntry]:
-    """The files that count, in the order in which they were archived."""
-    require_archive(root)
-    found: dict[str, FileEntry] = {}
-    gone: set[str] = set()
-    for manifest in manifests(root, table):
-        found.update((entry.path, entry) for entry in manifest.files)
-        gone.update(manifest.supersedes)
-    return [entry for path, entry in found.items() if path not in gone]
-
-
-def archive_files(root: str, table: str) -> list[str]:
-    """The Parquet files of a table, from its manifests: what any reader of Parquet may read.
-
-    Args:
-        root: Of the archive; URLs come back for the URL of an object store.
-        table: `records` or `lease_events`.
-
-    Raises:
-        PipelineError: There is no such archive or table, or a manifest is damaged.
-    """
-    tree = open_tree(root)
-    return [tree.path(entry.path) for entry in live_entries(tree, require_table(table))]
-
-
-def holes(root: FileTree, table: Table) -> list[Hole]:
-    """All ranges of seqs without a record, by topic and seq."""
-    return sorted(hole for manifest in manifests(root, table) for hole in manifest.holes)
-
-
-def ends(root: FileTree, table: Table, before: tuple[str, int] | None = None) -> Ends:
-    """Where each topic ends.
-
-    Args:
-        before: An archive id and an epoch that are about to be written: it and what follows does
-            not count. Makes use of what the epoch before it has noted.
-    """
-    if before is not None:
-        noted = _noted_ends(root, table)
-        if noted is not None and (noted.archive, noted.epoch) == (before[0], before[1] - 1):
-            return {(topic, log_id): last for topic, log_id, last in noted.ends}
-    found: Ends = {}
-    for archive in archive_ids(root, table):
-        for epoch in epochs(root, archive):
-            if before is not None and (archive, epoch) >= before:
-                return found
-            advance(found, load(root, archive, epoch).files)
-    return found
-
-
-def advance(known: Ends, files: Iterable[FileEntry]) -> None:
-    """Move ends to behind these files. The latest instance of the topic comes last."""
-    for entry in files:
-        key = (entry.topic, entry.log_id)
-        known[key] = max(known.pop(key, 0), entry.last)
-
-
-def restart_offsets(root: FileTree, table: Table) -> str | None:
-    """Where a stream without a checkpoint continues, as its offset; None when nothing is archived.
-
-    Topics that have no rows in the archive begin at their earliest. Of `lease_events` all topics
-    go on behind the last order.
-    """
-    known = ends(root, table)
-    if not known:
-        return None
-    if table == "records":
-        places = {topic: Place(log_id, last + 1) for (topic, log_id), last in known.items()}
-        return json.dumps(RecordsOffset(places).json(), separators=(",", ":"))
-    latest = _identity([*known][-1][1])
-    order = max(last for (_, log_id), last in known.items() if _identity(log_id) == latest)
-    return json.dumps(EventsOffset(latest, order + 1).json(), separators=(",", ":"))
-
-
-def _identity(log_id: str) -> str:
-    """The log that a topic's `log_id` is of."""
-    return log_id.rpartition("-")[0]
-
-
 # -- writing --------------------------------------------------------------------------------------
 
 
@@ -341,25 +314,6 @@ def create(root: FileTree, manifest: Manifest) -> bool:
     It is written completely or not at all, and is durable when this returns.
     """
     return root.create(manifest_name(manifest.archive, manifest.epoch), encode(manifest))
-
-
-def note_ends(root: FileTree, table: Table, archive: str, epoch: int, known: Ends) -> None:
-    """Keep where topics end as of an epoch, for the next one."""
-    noted = _Ends(
-        archive, epoch, [(topic, log_id, last) for (topic, log_id), last in known.items()]
-    )
-    root.replace(_ends_name(table), msgspec.json.encode(noted))
-
-
-def _ends_name(table: Table) -> str:
-    return f"_manifest/{table}.ends.json"
-
-
-def _noted_ends(root: FileTree, table: Table) -> _Ends | None:
-    try:
-        return _read_ends(root.read(_ends_name(table)))
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
 
 
 def begin(root: FileTree) -> None:

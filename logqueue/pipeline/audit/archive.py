@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 
 from logqueue.pipeline.archive import manifests as kept
+from logqueue.pipeline.archive.contents import holes as archive_holes
+from logqueue.pipeline.archive.contents import live_entries
 from logqueue.pipeline.audit.findings import Finding, Rule
 from logqueue.pipeline.progress import Note
 from logqueue.pipeline.storage.opening import open_tree
@@ -37,7 +39,7 @@ def findings(root: str, covers: Callable[[str], bool], note: Note) -> Iterator[F
     """
     place = open_tree(root)
     for table in kept.TABLES:
-        entries = [e for e in kept.live_entries(place, table) if covers(e.topic)]
+        entries = [e for e in live_entries(place, table) if covers(e.topic)]
         for count, entry in enumerate(entries):
             note(f"checking files of {table}", count / len(entries))
             difference = _difference(place, entry, kept.PLACE_COLUMNS[table])
@@ -58,7 +60,7 @@ def findings(root: str, covers: Callable[[str], bool], note: Note) -> Iterator[F
 def holes(root: str) -> dict[str, Ranges]:
     """Seqs that an archive says it has no record of, by log_id."""
     found: dict[str, Ranges] = {}
-    for hole in kept.holes(open_tree(root), "records"):
+    for hole in archive_holes(open_tree(root), "records"):
         ranges = found.setdefault(hole.log_id, [])
         seq_ranges.add(ranges, hole.first, hole.last)
     return found

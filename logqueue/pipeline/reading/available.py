@@ -190,8 +190,8 @@ class LossPolicy:
         """
         if self.fail:
             raise DataLossError(
-                f"{what}. Set failOnDataLoss=false to continue without it; a log archive "
-                "(LOGQUEUE_ARCHIVE_DIR) would have kept it"
+                f"{what}. Set failOnDataLoss=false (--fail-on-data-loss false) to continue without "
+                "it; a log archive (LOGQUEUE_ARCHIVE_DIR) would have kept it"
             )
         logger.warning("%s; continuing without it (failOnDataLoss=false)", what)
 

@@ -189,7 +189,7 @@ class RecordsOffsetPlanner:
                 places[name] = step[1]
                 steps.append(step)
         turn = sum(place.next for place in origin.values())
-        ends = _divide(steps, limit, turn)
+        ends = divide(steps, limit, turn)
         for (topic, place, _), next in zip(steps, ends, strict=True):
             is_new = topic.name not in origin or origin[topic.name].log != place.log
             # An offset changes only when something was read.
@@ -304,7 +304,7 @@ def _ahead(topic: AvailableRange, next: int) -> str:
     )
 
 
-def _divide(
+def divide(
     steps: Sequence[tuple[AvailableRange, Place, int]], limit: Limit, turn: int
 ) -> list[int]:
     """The end of each step under a bound, shared fairly."""
@@ -398,7 +398,9 @@ class EventsOffsetPlanner:
         kind: Literal["rows", "bytes"] = "rows" if limit.rows is not None else "bytes"
         bound = limit.rows if limit.rows is not None else limit.bytes
         if bound is not None and origin.next < end:
-            end = max(_orders(available.pieces, origin.next, end, bound, kind), origin.next + 1)
+            end = max(
+                furthest_order(available.pieces, origin.next, end, bound, kind), origin.next + 1
+            )
         return EventsOffset(available.log, end, origin.complete_from).json()
 
     def between(
@@ -446,7 +448,7 @@ def _events_ahead(available: AvailableEvents, next: int) -> str:
     )
 
 
-def _orders(
+def furthest_order(
     pieces: Sequence[Piece], first: int, end: int, bound: int, kind: Literal["rows", "bytes"]
 ) -> int:
     """The furthest order up to `end` that about keeps the bound, by the average of each piece."""

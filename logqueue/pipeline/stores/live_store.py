@@ -32,6 +32,7 @@ from logqueue.errors import (
     Unauthorized,
     quoted,
 )
+from logqueue.pipeline.archive.moment import LogMoment
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading.available import (
     AvailableEvents,
@@ -40,7 +41,7 @@ from logqueue.pipeline.reading.available import (
     Piece,
     Range,
 )
-from logqueue.pipeline.reading.options import LiveOptions, Selection
+from logqueue.pipeline.reading.options import LiveOptions, Reading, Selection
 from logqueue.pipeline.reading.planning import SegmentTask, Survey
 from logqueue.pipeline.reading.pushdown import Pushdown
 from logqueue.pipeline.rows import paging
@@ -99,6 +100,36 @@ class LiveStore:
         """
         with self._client() as client:
             return _take_snapshot(self, client)
+
+    def moment(self, events: Reading | None) -> LogMoment:
+        """Both logs at one moment: nothing is in it that the other log may still lack.
+
+        Args:
+            events: How job events are read, None when they are not; this store says how records
+                are.
+
+        Raises:
+            PipelineError: The server refuses, or cannot be reached.
+        """
+        reading, transport = self.given.reading, self.given.transport
+        survey, order = Survey([], [], reading.selection), 0
+        logged: Mapping[str, AvailableRange] | None = None
+        with self._client() as client:
+            segments = LiveSegments(client, self.given)
+            try:
+                if transport != "pages":
+                    # In this order: the leases log then has all that goes with the jobs log.
+                    jobs, order = segments.indexes("jobs")
+                    leases = segments.indexes("leases")[0] if events is not None else []
+                    survey = Survey(jobs, leases, reading.selection)
+                    logged = survey.available()
+            except Forbidden:
+                if transport == "segments" or events is not None:
+                    raise
+            paged = _paged(client, reading.selection, logged)
+        _require_segments(transport, paged)
+        pages = LiveSnapshot(self, None, paged)
+        return LogMoment(survey, order, reading, events, paged, pages.page_tasks)
 
     def snapshot_with(self, records: LiveStore) -> tuple[LiveSnapshot, LiveSnapshot]:
         """One moment for both tables: of records as another store reads them, and of job events.
@@ -189,12 +220,12 @@ class LiveSegments:
     def indexes(self, log: LogName) -> tuple[list[SegmentIndex], int]:
         """The indexes of a log's segments, and the first order that may be missing in them."""
         found: list[SegmentIndex] = []
-        order: int | None = None
         cursor: str | None = None
         while True:
             page = self._client.perform(index_page(log, cursor))
             found.extend(page.segments)
-            order = page.order if order is None else order
+            # Pages before this one hold sealed segments.
+            order = page.order
             for index in page.segments:
                 _require_whole(index)
             cursor = page.next_cursor
@@ -330,14 +361,14 @@ class LiveSnapshot:
             others = [range for range in ranges if not self._is_paged(range)]
             tasks.extend(self._log.tasks(others, pushdown))
         for wanted in by_pages:
-            tasks.extend(self._page_tasks(wanted))
+            tasks.extend(self.page_tasks(wanted))
         return tasks
 
     def _is_paged(self, wanted: Range) -> bool:
         available = self._paged.get(wanted.topic)
         return available is not None and available.log == wanted.log
 
-    def _page_tasks(self, wanted: Range) -> Iterator[PagesTask]:
+    def page_tasks(self, wanted: Range) -> Iterator[PagesTask]:
         """A range in parts of about the bytes that are asked for."""
         reading = self._store.given.reading
         available = self._paged[wanted.topic]
@@ -368,12 +399,16 @@ def _take_snapshot(store: LiveStore, client: Client) -> LiveSnapshot:
         return LiveSnapshot(store, log, {})
     logged = log.available() if log is not None else None
     paged = _paged(client, reading.selection, logged)
-    if paged and given.transport == "segments":
+    _require_segments(given.transport, paged)
+    return LiveSnapshot(store, log, paged)
+
+
+def _require_segments(transport: str, paged: Mapping[str, AvailableRange]) -> None:
+    if paged and transport == "segments":
         raise PipelineError(
             f"topic '{next(iter(paged))}' is of the class ephemeral, so it is in no segment: read "
             "it with transport=auto or transport=pages"
         )
-    return LiveSnapshot(store, log, paged)
 
 
 def _paged(

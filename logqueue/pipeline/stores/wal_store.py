@@ -9,11 +9,12 @@ A server may be writing there. What it has not written whole yet is not there ye
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from logqueue.events import Checkpointed, decode
-from logqueue.pipeline.reading.options import OfflineOptions, Selection
+from logqueue.pipeline.archive.moment import LogMoment
+from logqueue.pipeline.reading.options import OfflineOptions, Reading, Selection
 from logqueue.pipeline.reading.planning import SegmentTask, Survey
 from logqueue.pipeline.rows.fetching import read_task
 from logqueue.pipeline.rows.snapshots import LogSnapshot
@@ -85,6 +86,29 @@ class WalStore:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a task; `columns` are those to make, None for all."""
         return read_task(task, self, self.given.reading, columns)
+
+    def moment(
+        self, events: Reading | None, pause: Callable[[float], None] = time.sleep
+    ) -> LogMoment:
+        """Both logs at one moment: nothing is in it that the other log may still lack.
+
+        Args:
+            events: How job events are read, None when they are not; this store says how records
+                are.
+            pause: Waits so many seconds: of a log that is being written to, the leases log is
+                looked at once more when it is complete.
+        """
+        catalog = self._files.catalog()
+        ends = [_end(catalog.jobs_indexes)[0], _end(catalog.leases_indexes)[0]]
+        leases, order = catalog.leases_indexes, max(ends) + 1
+        if _settled_end(catalog, self._files) is not None:
+            pause(LEASES_SETTLED_MS / 1000)
+            later = self._files.catalog()
+            leases = later.leases_indexes
+            if _end(later.jobs_indexes)[0] != ends[0]:
+                order = ends[0] + 1
+        survey = Survey(catalog.jobs_indexes, leases, self.given.reading.selection)
+        return LogMoment(survey, order, self.given.reading, events)
 
     # -- segments --------------------------------------------------------------------------------
 

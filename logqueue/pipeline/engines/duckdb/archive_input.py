@@ -1,26 +1,21 @@
 """What an archive of Parquet files holds, for jobs on this machine.
 
-Owns: files of a table as parts, and the span from what manifests say of files. Must not know: any
+Owns: files of a table as parts. Must not know: any
 job, DuckDB, how an archive is written.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from logqueue.pipeline.archive import manifests
-from logqueue.pipeline.archive.manifests import FileEntry, Table
+from logqueue.pipeline.archive.manifests import Table
 from logqueue.pipeline.engines.duckdb.parts import InputPart
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
-from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
-from logqueue.pipeline.stores import spans
-from logqueue.pipeline.stores.spans import Extent, Extents
+from logqueue.pipeline.stores.archive_store import ArchiveStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,20 +74,11 @@ class ArchiveContent:
 
     def __init__(self, place: InputPlace) -> None:
         """Nothing is read yet."""
-        assert place.archive is not None
-        self._tree = open_tree(place.archive)
-        self._selects = _selection(place)
+        self._store = ArchiveStore(place)
 
     def span(self, end: int | None) -> Span:
         """The range of history that is there; see `LocalInput.span`."""
-        records = self._extents("records", end)
-        events = self._extents("lease_events", end)
-        names = {
-            entry.log_id: entry.topic
-            for table in manifests.TABLES
-            for entry in self._entries(table)
-        }
-        return spans.span_of(records, events, lambda log_id: (names[log_id], False), end)
+        return self._store.span(end)
 
     def record_parts(self, data: str) -> list[InputPart]:
         """See `LocalInput`."""
@@ -102,60 +88,23 @@ class ArchiveContent:
         """See `LocalInput`."""
         return self._parts("lease_events", "none")
 
-    @cached_property
-    def _entries(self) -> Callable[[Table], list[FileEntry]]:
-        @cache
-        def entries(table: Table) -> list[FileEntry]:
-            every = manifests.live_entries(self._tree, table)
-            return [entry for entry in every if self._selects(entry.topic)]
-
-        return entries
+    def floor_parts(self, log_ids: frozenset[str]) -> Iterator[InputPart]:
+        """Parts of job events that may tell of floors of some topics."""
+        for entry in self._store.entries("lease_events"):
+            if entry.log_id in log_ids and entry.floors:
+                yield FilesPart(entry.bytes, self._store.tree, "lease_events", (entry.path,))
 
     def _parts(self, table: Table, data: str) -> list[InputPart]:
+        tree = self._store.tree
         parts: list[InputPart] = []
         names: list[str] = []
         size = 0
-        for entry in self._entries(table):
+        for entry in self._store.entries(table):
             names.append(entry.path)
             size += entry.bytes
             if size >= PART_BYTES:
-                parts.append(FilesPart(size, self._tree, table, tuple(names), data))
+                parts.append(FilesPart(size, tree, table, tuple(names), data))
                 names, size = [], 0
         if names:
-            parts.append(FilesPart(size, self._tree, table, tuple(names), data))
+            parts.append(FilesPart(size, tree, table, tuple(names), data))
         return parts
-
-    def _extents(self, table: Table, end: int | None) -> Extents:
-        found: Extents = {}
-        unclear: list[str] = []
-        for entry in self._entries(table):
-            extent = _extent(entry, table, end)
-            if extent is None:
-                unclear.append(entry.path)
-            else:
-                found.setdefault(entry.log_id, Extent()).add(extent)
-        part = FilesPart(0, self._tree, table, tuple(unclear))
-        if table == "records":
-            spans.add_records(found, part.batches(spans.RECORD_COLUMNS), end)
-        else:
-            spans.add_events(found, part.batches(spans.EVENT_COLUMNS), end)
-        return found
-
-
-def _extent(entry: FileEntry, table: Table, end: int | None) -> Extent | None:
-    """What a file holds by its manifest; None where its rows have to be looked at."""
-    if end is not None and entry.max_ts > end:
-        return Extent() if entry.min_ts > end else None
-    if table == "records":
-        return Extent(entry.rows, entry.min_ts, entry.max_ts, entry.first)
-    return None
-
-
-def _selection(place: InputPlace) -> Callable[[str], bool]:
-    """Whether a topic is asked for."""
-    if place.topics:
-        return frozenset(place.topics).__contains__
-    if place.pattern is None:
-        return lambda topic: True
-    pattern = re.compile(place.pattern)
-    return lambda topic: pattern.fullmatch(topic) is not None

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.archive.contents import live_entries
 from logqueue.pipeline.archive.manifests import TABLES, FileEntry, Manifest, Table
-from logqueue.pipeline.engines.spark.archive.archive_sink import digest_of, write_rows
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.rows.archive_files import digest_of, write_rows
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
@@ -100,7 +101,7 @@ def _merge(root: FileTree, table: Table, target: int) -> tuple[int, int]:
 
 def _groups(root: FileTree, table: Table, target: int) -> Iterator[list[FileEntry]]:
     """Neighbouring small files of one topic and day that go into one."""
-    entries = manifests.live_entries(root, table)
+    entries = live_entries(root, table)
     latest = max((_day(entry) for entry in entries), default="")
     found: dict[tuple[str, str, str], list[FileEntry]] = {}
     for entry in sorted(entries, key=lambda entry: (entry.first, entry.last)):

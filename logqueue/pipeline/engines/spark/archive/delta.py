@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.archive.contents import live_entries
 from logqueue.pipeline.archive.manifests import PLACE_COLUMNS, FileEntry, Manifest, Table
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.storage.tree import FileTree
@@ -67,7 +68,7 @@ def sync(root: FileTree, table: Table) -> int:
 def _begin(root: FileTree, table: Table, place: str) -> int:
     from deltalake.transaction import create_table_with_add_actions
 
-    entries = manifests.live_entries(root, table)
+    entries = live_entries(root, table)
     if not entries:
         return 0
     create_table_with_add_actions(

@@ -1,31 +1,43 @@
-"""The archive job: the content of a log as Parquet files, kept as long as needed.
+"""The archive job on Spark: the content of a log as Parquet files, kept as long as needed.
 
-Owns: the two streams of an archive and where they go on, reading an archive as a DataFrame. Must
-not know: how files and manifests are written.
+Owns: the tasks of an epoch on executors, reading an archive as a DataFrame. Must not know: what is
+read next (`archive.run`), how files and manifests are written.
 
-Lease events are archived first, so that every record that an event refers to is there too.
+There is no streaming query and no checkpoint of Spark: the manifests say how far topics are
+archived. The driver plans an epoch, executors read and write it, the driver writes its manifest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from tempfile import TemporaryDirectory
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from logqueue.pipeline.archive import manifests
-from logqueue.pipeline.archive.manifests import FileEntry, Table
+from logqueue.pipeline.archive.committing import FileWritten
+from logqueue.pipeline.archive.contents import live_entries
+from logqueue.pipeline.archive.loop import ArchiveLoop, repeat
+from logqueue.pipeline.archive.manifests import Table
+from logqueue.pipeline.archive.run import ArchiveEpoch
 from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.errors import PipelineError, as_pipeline_error
 from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.calendar import FIRST_MS, LAST_MS
+from logqueue.pipeline.reading.options import Bound
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+
+    from logqueue.pipeline.stores.live_store import LiveStore
+    from logqueue.pipeline.stores.wal_store import WalStore
+
+    LogStore = LiveStore | WalStore
 
 COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "records": {
@@ -56,13 +68,15 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
         "log_id": "STRING",
     },
 }
-"""What files hold, in this order. The segment of a record is left out: it changes when the log is
-tidied, and a file is a function of its range alone."""
+"""What files hold, in this order, as Spark says it."""
 
 VARIANT_COLUMN: Final = "data_variant"
 VARIANT_MARK: Final = "_variant"
-EVENTS_OPTION: Final[Mapping[str, str]] = {"records": "data", "lease_events": "leases"}
-POLL_S: Final = 1
+EVENTS_OPTION: Final[Mapping[Table, str]] = {"records": "data", "lease_events": "leases"}
+WRITTEN_DDL: Final = "written STRING"
+"""What a task gives back: a `FileWritten` as JSON."""
+
+Batches = Iterator["pa.RecordBatch"]
 
 
 def read_archive(spark: SparkSession, root: str, table: str, *, times: str = "dates") -> DataFrame:
@@ -82,7 +96,7 @@ def read_archive(spark: SparkSession, root: str, table: str, *, times: str = "da
         PipelineError: There is no such archive or table, or a manifest is damaged.
     """
     name, tree = manifests.require_table(table), open_tree(root)
-    files = [entry.path for entry in manifests.live_entries(tree, name)]
+    files = [entry.path for entry in live_entries(tree, name)]
     columns = dict(COLUMNS[name])
     if name == "records" and tree.info(VARIANT_MARK) is not None:
         columns[VARIANT_COLUMN] = "VARIANT"
@@ -120,6 +134,7 @@ def run_archive(
     variant: bool = False,
     delta: bool = False,
     tables: Sequence[str] = ("lease_events", "records"),
+    fail_on_data_loss: bool = True,
     note: Note = silent,
     is_over: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -129,28 +144,29 @@ def run_archive(
         spark: The session.
         source: Options of the source: `url` (and `tokenFile`) for a server, `path` for files, and
             whatever else it knows.
-        to: The archive's root; made when it is not there. The checkpoints are in it.
+        to: The archive's root; made when it is not there.
         topics: Names; or a `pattern` that whole names fit. All topics when neither is given.
+            Another run may name others: what the archive lacks of them is read from its beginning.
         once: Stop at the present end of the log. False: run until the process is stopped.
         every_s: How often to look for news then, in seconds. An interrupt (as Ctrl-C) ends it in
             order.
-        max_records: Records per micro-batch at most.
+        max_records: Records per micro-batch at most; 512 MiB of log when it is not given.
         variant: Keep `data` parsed as well, as VARIANT: slower to write, faster to ask.
         delta: Keep a Delta table beside the files, in the directory of each table.
         tables: Which tables to archive, in this order.
+        fail_on_data_loss: False continues without what the log has lost, with a warning.
         note: Called with the progress.
-        is_over: Asked about every second by a continuous archive, which ends in order when it says
-            so.
+        is_over: Asked between two micro-batches, and about every second by a continuous archive,
+            which ends in order when it says so.
 
     Returns:
         Root, and by table the epochs, files, rows, bytes and ranges that this run has added.
 
     Raises:
+        DataLossError: The log has lost something that was to be archived.
         PipelineError: Another process archives to the same place, the source cannot be read, or
             what it gives does not follow what is archived.
     """
-    from logqueue.pipeline.engines.spark.archive.archive_sink import ArchiveSink
-
     if not once and (every_s is None or every_s < 0):
         raise PipelineError("a continuous archive needs every_s, the seconds between two checks")
     if variant and delta:
@@ -159,179 +175,137 @@ def run_archive(
         raise PipelineError("give topics or a pattern, not both")
     root = open_tree(to)
     named = [manifests.require_table(table) for table in tables]
-    if delta:
-        from logqueue.pipeline.engines.spark.archive.delta import require_deltalake
-
-        require_deltalake()
-    with root.lock("archive"), _checkpoints(root) as checkpoints:
+    after = _delta_table(root) if delta else _nothing
+    given = dict(source)
+    if not fail_on_data_loss:
+        given["failOnDataLoss"] = "false"
+    given |= {"topics": ",".join(topics)} if topics else {"topicPattern": pattern or ".*"}
+    if max_records is not None:
+        given["maxRecordsPerTrigger"] = str(max_records)
+    # Also without records, they say which topics there are.
+    needed: set[Table] = {"records", *named}
+    stores = {table: _store(given, table) for table in needed}
+    events = stores["lease_events"].given.reading if "lease_events" in stores else None
+    with root.lock("archive"):
         manifests.begin(root)
         if variant:
             root.replace(VARIANT_MARK, b"")
-        spark.dataSource.register(ArchiveSink)
-        what = {"topics": ",".join(topics)} if topics else {"topicPattern": pattern or ".*"}
-        streams = [
-            _Stream(root, checkpoints, table, {**source, **what}, max_records, variant, delta)
-            for table in named
-        ]
-        before = {stream.table: _extent(root, stream.table) for stream in streams}
+        loop = ArchiveLoop(
+            root,
+            named,
+            stores["records"].given.reading,
+            lambda: stores["records"].moment(events),
+            _SparkEpoch(spark, root, stores, variant=variant),
+            after=after,
+            note=note,
+        )
         try:
             if once:
-                _run_once(spark, streams, note)
+                loop.archive()
             else:
                 assert every_s is not None
-                _run_on(spark, streams, every_s, note, is_over)
+                repeat(lambda: loop.archive(is_over), every_s, is_over)
         except PipelineError:
             raise
         except Exception as error:
             raise as_pipeline_error(error) from error
-        summary = {
-            stream.table: _added(root, stream.table, before[stream.table]) for stream in streams
-        }
-    return {"job": "archive", "to": root.url, "tables": summary}
+    return {"job": "archive", "to": root.url, "tables": loop.summary()}
 
 
-@dataclass(frozen=True)
-class _Stream:
-    """One of the streams of an archive.
+def _nothing(table: Table) -> None:
+    """What follows a manifest when there is no Delta table."""
 
-    Attributes:
-        checkpoints: Directory of the checkpoints of all streams.
-    """
 
-    root: FileTree
-    checkpoints: str
-    table: Table
-    source: Mapping[str, str]
-    max_records: int | None
-    variant: bool
-    delta: bool
+def _delta_table(root: FileTree) -> Callable[[Table], None]:
+    """Brings the Delta table of a table up to date."""
+    from logqueue.pipeline.engines.spark.archive.delta import require_deltalake, sync
 
-    def start(self, spark: SparkSession, trigger: Mapping[str, Any]) -> StreamingQuery:
-        """Begin, or go on."""
-        archive, starting = resume(self.root, self.table)
-        options = {**self.source, "events": EVENTS_OPTION[self.table]}
-        if starting is not None:
-            options["startingOffsets"] = starting
-        if self.max_records is not None:
-            options["maxRecordsPerTrigger"] = str(self.max_records)
-        known = {key.lower() for key in self.source}
-        format = "logqueue" if "url" in known else "logqueue-wal"
-        rows = spark.readStream.format(format).options(**options).load()
-        shown = [*COLUMNS[self.table]]
-        if self.variant and self.table == "records":
-            shown.append(f"try_parse_json(data) AS {VARIANT_COLUMN}")
-        writer = (
-            rows.selectExpr(*shown)
-            .writeStream.format("logqueue-archive")
-            .option("path", self.root.url)
-            .option("table", self.table)
-            .option("archive", archive)
-            .option("delta", "true" if self.delta else "false")
-            .option("checkpointLocation", f"file:{self.checkpoints}/{archive}")
-            .outputMode("append")
+    require_deltalake()
+
+    def bring_up_to_date(table: Table) -> None:
+        sync(root, table)
+
+    return bring_up_to_date
+
+
+def _store(given: Mapping[str, str], table: Table) -> LogStore:
+    """Where one table comes from."""
+    found = {**given, "events": EVENTS_OPTION[table]}
+    store: LogStore
+    if any(key.lower() == "url" for key in given):
+        from logqueue.pipeline.stores.live_store import LiveStore
+
+        store = LiveStore(options.live(found))
+    else:
+        from logqueue.pipeline.stores.wal_store import WalStore
+
+        store = WalStore(options.offline(found))
+    reading = store.given.reading
+    if reading.start != Bound(options.EARLIEST) or reading.end != Bound(options.LATEST):
+        raise PipelineError(
+            "an archive continues where it ends: leave out startingOffsets, endingOffsets and "
+            "timestamps"
         )
-        return writer.trigger(**trigger).start()
+    return store
 
 
-@contextmanager
-def _checkpoints(root: FileTree) -> Iterator[str]:
-    """The directory for Spark's checkpoints. In an object store there is none: each run gets a
-    directory of its own, and continues from the manifests."""
-    if root.directory is not None:
-        yield root.path("_checkpoint")
-        return
-    with TemporaryDirectory(prefix="logqueue-checkpoint-") as folder:
-        yield folder
+class _SparkEpoch:
+    """Reads and writes the tasks of an epoch, each on some executor."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: FileTree,
+        stores: Mapping[Table, LogStore],
+        *,
+        variant: bool,
+    ) -> None:
+        self._spark = spark
+        self._root = root
+        self._stores = stores
+        self._variant = variant
+
+    def __call__(self, epoch: ArchiveEpoch) -> list[FileWritten]:
+        """The files written."""
+        tasks = [pickle.dumps(task) for task in epoch.tasks]
+        columns = COLUMNS[epoch.table]
+        reading = _reading(self._stores[epoch.table], tasks, [*columns])
+        writing = _writing(self._root, epoch.table)
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        if self._variant and epoch.table == "records":
+            ddl = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+            parsed = f"try_parse_json(data) AS {VARIANT_COLUMN}"
+            rows = numbers.mapInArrow(reading, ddl).selectExpr(*columns, parsed)
+            found = rows.mapInArrow(writing, WRITTEN_DDL)
+        else:
+            found = numbers.mapInArrow(lambda batches: writing(reading(batches)), WRITTEN_DDL)
+        return [msgspec.json.decode(row["written"], type=FileWritten) for row in found.collect()]
 
 
-def resume(root: FileTree, table: Table) -> tuple[str, str | None]:
-    """The archive id to go on with, and the offsets to start with when Spark knows of none.
+def _reading(
+    store: LogStore, tasks: Sequence[bytes], columns: Sequence[str]
+) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+    """What executors do first: the rows of the tasks whose numbers they get."""
 
-    A checkpoint that is gone is not missed: the manifests tell where each topic ends. The next id
-    is started then, as Spark restarts the count of epochs.
-    """
-    ids = manifests.archive_ids(root, table)
-    latest = ids[-1] if ids else f"{table}-0001"
-    offsets = root.files(f"_checkpoint/{latest}/offsets/")
-    if any(file.name.rpartition("/")[2].isdigit() for file in offsets):
-        return latest, None
-    if manifests.epochs(root, latest):
-        number = int(latest.removeprefix(f"{table}-")) + 1
-        latest = f"{table}-{number:04d}"
-    return latest, manifests.restart_offsets(root, table)
+    def read(batches: Iterable[pa.RecordBatch]) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for rows in store.read(pickle.loads(tasks[number])):
+                    yield rows.select(columns)
+
+    return read
 
 
-def _run_once(spark: SparkSession, streams: Sequence[_Stream], note: Note) -> None:
-    for done, stream in enumerate(streams):
-        note(f"archiving {stream.table}", done / len(streams))
-        query = stream.start(spark, {"availableNow": True})
-        try:
-            while not query.awaitTermination(POLL_S):
-                note(_progress(stream, query), None)
-        finally:
-            query.stop()
-    note("archived", 1.0)
+def _writing(root: FileTree, table: Table) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+    """What executors do with rows: files, of which they give the descriptions back."""
 
+    def write(batches: Iterable[pa.RecordBatch]) -> Batches:
+        import pyarrow as pa
 
-def _run_on(
-    spark: SparkSession,
-    streams: Sequence[_Stream],
-    every_s: float,
-    note: Note,
-    is_over: Callable[[], bool],
-) -> None:
-    trigger = {"processingTime": f"{round(every_s * 1000)} milliseconds"}
-    queries: list[StreamingQuery] = []
-    try:
-        # An interrupt is the ordinary end: what is under way is left to the next run.
-        with suppress(KeyboardInterrupt):
-            for stream in streams:
-                queries.append(stream.start(spark, trigger))
-            while not is_over():
-                for stream, query in zip(streams, queries, strict=True):
-                    if query.awaitTermination(POLL_S):
-                        return
-                    note(_progress(stream, query), None)
-    finally:
-        for query in queries:
-            query.stop()
+        from logqueue.pipeline.rows.archive_files import write_batches
 
+        for written in write_batches(root, table, batches):
+            text = msgspec.json.encode(written).decode()
+            yield pa.RecordBatch.from_arrays([pa.array([text])], ["written"])
 
-def _progress(stream: _Stream, query: StreamingQuery) -> str:
-    archive = (manifests.archive_ids(stream.root, stream.table) or [f"{stream.table}-0001"])[-1]
-    done = manifests.epochs(stream.root, archive)
-    return f"archiving {stream.table}, {len(done)} epochs of {archive} done"
-
-
-# -- summary of a run -----------------------------------------------------------------------------
-
-
-def _extent(root: FileTree, table: Table) -> dict[str, int]:
-    """How many epochs each archive id has."""
-    return {
-        archive: len(manifests.epochs(root, archive))
-        for archive in manifests.archive_ids(root, table)
-    }
-
-
-def _added(root: FileTree, table: Table, before: Mapping[str, int]) -> dict[str, Any]:
-    files: list[FileEntry] = []
-    epochs: list[str] = []
-    for archive in manifests.archive_ids(root, table):
-        for epoch in manifests.epochs(root, archive)[before.get(archive, 0) :]:
-            epochs.append(f"{archive}/{epoch}")
-            files += manifests.load(root, archive, epoch).files
-    ranges: dict[str, dict[str, int]] = {}
-    for entry in files:
-        known = ranges.setdefault(entry.topic, {"first": entry.first, "last": entry.last})
-        known["first"] = min(known["first"], entry.first)
-        known["last"] = max(known["last"], entry.last)
-    return {
-        "epochs": len(epochs),
-        "first_epoch": epochs[0] if epochs else None,
-        "last_epoch": epochs[-1] if epochs else None,
-        "files": len(files),
-        "rows": sum(entry.rows for entry in files),
-        "bytes": sum(entry.bytes for entry in files),
-        "topics": dict(sorted(ranges.items())),
-    }
+    return write
