@@ -31,7 +31,9 @@ REPORT_LATENCY = TableKind(
     "report_latency",
     "report",
     "How long it took: waits by the bucket of the first claim, runs and whole jobs by that of the "
-    "ack. Only leases that ended in an ack count as runs, only acked jobs as whole ones.",
+    "ack. Jobs that are ready at the end of the range and were never claimed count as waits, too, "
+    "in the last bucket, with the time from ready until then. Only leases that ended in an ack "
+    "count as runs, only acked jobs as whole ones.",
     columns(
         TOPIC,
         BUCKET_OR_ALL,
@@ -42,6 +44,8 @@ REPORT_LATENCY = TableKind(
         "p95 BIGINT: ms",
         "p99 BIGINT: ms",
         "max BIGINT: ms",
+        "waiting BIGINT: with `wait`, how many of the `n` had not been claimed at the end of the "
+        "range; they have waited so long at least",
     ),
     ("topic", "metric", "bucket"),
 )
@@ -67,8 +71,8 @@ REPORT_WORKERS = TableKind(
 REPORT_BACKLOG = TableKind(
     "report_backlog",
     "report",
-    "The state of a queue at the end of a bucket (the last one: at the end of the range). Buckets "
-    "without events are there, too.",
+    "The state of a queue at the end of a bucket. A bucket in which nothing happened has no row: "
+    "the depths are those of the row before it. The last row is the state at the end of the range.",
     columns(
         TOPIC,
         BUCKET,
@@ -373,6 +377,11 @@ REPORTS = (
     REPORT_RETRIES,
     REPORT_WASTE,
     REPORT_POISON,
+    REPORT_FAILURES_OVER_TIME,
+    REPORT_HEATMAP,
+    REPORT_LATENCY_BY_TAG,
+    REPORT_TAGS,
+    REPORT_WORKERS_BY_TAG,
     EVENT_LOG,
 )
 """What the report job can build."""

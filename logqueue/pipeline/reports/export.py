@@ -11,15 +11,16 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from logqueue.errors import quoted
-from logqueue.pipeline.archive.atomic_file import write_file, write_text
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reports.markdown_report import markdown
+from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,29 @@ _FORMULA = r"^([=+\-@\t\r'])"
 taking away one leading mark gives the text back."""
 
 
+def checked_formats(formats: Iterable[str]) -> list[str]:
+    """Formats of tables, each once.
+
+    Raises:
+        PipelineError: There is no such format.
+    """
+    chosen = list(dict.fromkeys(formats))
+    for name in chosen:
+        if name not in FORMATS:
+            raise PipelineError(
+                f"there is no format {quoted(name)}; there are {', '.join(FORMATS)}"
+            )
+    return chosen
+
+
+def formats_of(table: str, chosen: Sequence[str]) -> list[str]:
+    """The formats that a table is written in when these are asked for."""
+    wanted = [kind for kind in chosen if kind in _WRITERS]
+    if table in ALWAYS_CSV and "csv" not in wanted:
+        wanted.append("csv")
+    return wanted
+
+
 def write_tables(
     tables: Mapping[str, pa.Table], to: str, formats: Iterable[str] = ("parquet",)
 ) -> list[str]:
@@ -48,7 +72,7 @@ def write_tables(
 
     Args:
         tables: By name, which is the name of the files.
-        to: The directory; made if missing. Each file appears whole or not at all.
+        to: The directory or URL; made if missing. Each file appears whole or not at all.
         formats: Any of `FORMATS`.
 
     Returns:
@@ -57,42 +81,76 @@ def write_tables(
     Raises:
         PipelineError: There is no such format, or a file cannot be written.
     """
-    chosen = list(dict.fromkeys(formats))
-    for name in chosen:
-        if name not in FORMATS:
-            raise PipelineError(
-                f"there is no format {quoted(name)}; there are {', '.join(FORMATS)}"
-            )
-    writers: dict[str, Callable[[str, pa.Table, str], None]] = {
-        "parquet": _write_parquet,
-        "csv": _write_csv,
-        "json": _write_json,
-    }
+    chosen = checked_formats(formats)
+    tree = open_tree(to)
     files: list[str] = []
-    try:
-        for name, table in tables.items():
-            wanted = [kind for kind in chosen if kind in writers]
-            if name in ALWAYS_CSV and "csv" not in wanted:
-                wanted.append("csv")
-            for kind in wanted:
-                path = os.path.join(to, f"{name}.{kind}")
-                writers[kind](name, table, path)
-                files.append(path)
-        if "md" in chosen:
-            path = os.path.join(to, MARKDOWN_FILE)
-            write_text(path, markdown(tables, {n: description_of(t) for n, t in tables.items()}))
-            files.append(path)
-    except OSError as failure:
-        place = failure.filename2 or failure.filename or to
-        raise PipelineError(
-            f"cannot write {place}: {failure.strerror}; make room or choose another directory"
-        ) from failure
+    for name, table in tables.items():
+        wanted = formats_of(name, chosen)
+        batches = table.to_batches(ROWS_AT_ONCE)
+        files += write_rows(tree, name, table.schema, batches, wanted)
+    if "md" in chosen:
+        files.append(write_markdown(tables, tree))
     return files
 
 
-def description_of(table: pa.Table) -> dict[str, Any]:
-    """What a table says about itself, such as `range`; {} when it says nothing."""
-    metadata = table.schema.metadata or {}
+def write_rows(
+    tree: FileTree,
+    name: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    formats: Sequence[str],
+    part: str = "{name}.{format}",
+) -> list[str]:
+    """Write rows in several formats in one pass over them, none of which stays in memory.
+
+    Args:
+        name: Of the table.
+        schema: Of the rows, with the table's metadata.
+        formats: Any of parquet, csv and json.
+        part: The names of the files, from `name` and `format`, below the tree.
+
+    Returns:
+        The paths of the files, in the order of formats.
+
+    Raises:
+        PipelineError: One cannot be written.
+    """
+    names = [part.format(name=name, format=kind) for kind in formats]
+    try:
+        with ExitStack() as drafts:
+            paths = [drafts.enter_context(tree.scratch(file)) for file in names]
+            with ExitStack() as writers:
+                takers = [
+                    writers.enter_context(_WRITERS[kind](name, schema, path))
+                    for kind, path in zip(formats, paths, strict=True)
+                ]
+                for batch in batches:
+                    for take in takers:
+                        take(batch)
+            for path, file in zip(paths, names, strict=True):
+                tree.add(path, file)
+    except OSError as failure:
+        raise PipelineError(
+            f"cannot write {tree.path(name)}: {failure.strerror or failure}; "
+            "make room or choose another directory"
+        ) from failure
+    return [tree.path(file) for file in names]
+
+
+def write_markdown(tables: Mapping[str, pa.Table], tree: FileTree) -> str:
+    """Write the report as one Markdown document; gives its path.
+
+    Raises:
+        PipelineError: It cannot be written.
+    """
+    content = markdown(tables, {name: description_of(table) for name, table in tables.items()})
+    tree.replace(MARKDOWN_FILE, content.encode())
+    return tree.path(MARKDOWN_FILE)
+
+
+def description_of(table: pa.Table | pa.Schema) -> dict[str, Any]:
+    """What a table or its schema says about itself, such as `range`; {} when it says nothing."""
+    metadata = (table.schema if hasattr(table, "schema") else table).metadata or {}
     return {
         key[len(METADATA_PREFIX) :].decode(): json.loads(value)
         for key, value in sorted(metadata.items())
@@ -100,21 +158,53 @@ def description_of(table: pa.Table) -> dict[str, Any]:
     }
 
 
-def _write_parquet(name: str, table: pa.Table, path: str) -> None:
+Taker = Callable[["pa.RecordBatch"], None]
+
+
+@contextmanager
+def _parquet_file(name: str, schema: pa.Schema, path: str) -> Iterator[Taker]:
     import pyarrow.parquet as pq
 
-    write_file(path, lambda beside: pq.write_table(table, beside, compression="zstd"))
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield writer.write_batch
 
 
-def _write_csv(name: str, table: pa.Table, path: str) -> None:
-    def fill(beside: str) -> None:
-        with open(beside, "w", encoding="utf-8", newline="") as opened:
-            writer = csv.writer(opened, lineterminator="\r\n")
-            writer.writerow(table.column_names)
-            for batch in table.to_batches(ROWS_AT_ONCE):
-                writer.writerows(zip(*map(_cells, batch.columns), strict=True))
+@contextmanager
+def _csv_file(name: str, schema: pa.Schema, path: str) -> Iterator[Taker]:
+    with open(path, "w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\r\n")
+        writer.writerow(schema.names)
 
-    write_file(path, fill)
+        def take(batch: pa.RecordBatch) -> None:
+            writer.writerows(zip(*map(_cells, batch.columns), strict=True))
+
+        yield take
+
+
+@contextmanager
+def _json_file(name: str, schema: pa.Schema, path: str) -> Iterator[Taker]:
+    """One document: what the table is, then its rows, one on a line."""
+    head = {"table": name, **description_of(schema), "columns": schema.names}
+    with open(path, "w", encoding="utf-8", newline="") as opened:
+        opened.write(json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": [')
+        between = "\n"
+
+        def take(batch: pa.RecordBatch) -> None:
+            nonlocal between
+            for row in _for_json(batch).to_pylist():
+                line = json.dumps(_without_nan(row), ensure_ascii=False, default=_text)
+                opened.write(between + line)
+                between = ",\n"
+
+        yield take
+        opened.write("\n]}\n")
+
+
+_WRITERS: dict[str, Callable[[str, pa.Schema, str], AbstractContextManager[Taker]]] = {
+    "parquet": _parquet_file,
+    "csv": _csv_file,
+    "json": _json_file,
+}
 
 
 def _cells(column: pa.Array) -> list[Any]:
@@ -134,24 +224,6 @@ def _cells(column: pa.Array) -> list[Any]:
     if pa.types.is_nested(kind):
         return [None if v is None else json.dumps(v, default=_text) for v in column.to_pylist()]
     return list(column.to_pylist())
-
-
-def _write_json(name: str, table: pa.Table, path: str) -> None:
-    """One document: what the table is, then its rows, one on a line."""
-    head = {"table": name, **description_of(table), "columns": table.column_names}
-
-    def fill(beside: str) -> None:
-        with open(beside, "w", encoding="utf-8", newline="") as opened:
-            opened.write(json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": [')
-            between = "\n"
-            for batch in table.to_batches(ROWS_AT_ONCE):
-                for row in _for_json(batch).to_pylist():
-                    line = json.dumps(_without_nan(row), ensure_ascii=False, default=_text)
-                    opened.write(between + line)
-                    between = ",\n"
-            opened.write("\n]}\n")
-
-    write_file(path, fill)
 
 
 def _for_json(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ know: what files hold.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -121,7 +122,9 @@ class DirectoryTree:
                 os.fsync(file.fileno())
             try:
                 os.replace(local, path)
-            except OSError:
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
                 # Another file system: copied to beside its place, then renamed.
                 with self.scratch(name) as draft:
                     shutil.copyfile(local, draft)

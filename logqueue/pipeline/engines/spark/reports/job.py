@@ -1,90 +1,128 @@
-"""The report job: which reports there are, and how they are made and written together.
+"""The report job on Spark: the same SQL as on DuckDB, as many reports at a time as keep cores busy.
 
-Owns: the choice of reports, their order, sorting and the range that they state. Must not
-know: how a single report is computed, how files and pages are written.
+Owns: the relations of a run as views, which of them are kept. Must not know: what a report says
+(`reports/queries`), how files and pages are written.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource
 from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
-from logqueue.pipeline.engines.spark.reports import job_reports as reports_jobs
-from logqueue.pipeline.engines.spark.reports import time_reports as reports_time
-from logqueue.pipeline.engines.spark.reports.report_input import Lives
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
-from logqueue.pipeline.reports.selection import RANGE_KEY, ReportSelection, select_reports
+from logqueue.pipeline.reports.export import formats_of
+from logqueue.pipeline.reports.production import (
+    LIFECYCLE_FOLDER,
+    MadeTable,
+    finish,
+    part,
+    schema_of,
+    scope_of,
+    summary_of,
+    table_formats,
+)
+from logqueue.pipeline.reports.queries.definitions import Definitions
+from logqueue.pipeline.reports.queries.dialect import SPARK
+from logqueue.pipeline.reports.queries.shorter import shorter
+from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
+from logqueue.pipeline.reports.selection import select_reports
+from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-LIFECYCLE_FOLDER = "lifecycle"
-AT_ONCE = 3
-"""Reports that are made at the same time."""
+AT_ONCE: Final = 3
+"""Reports that are made at the same time: planning is done by one thread each, and the cores would
+be idle in between."""
+EXPLODED: Final = "steps"
+"""Taking lists of steps apart costs more than to keep their few columns."""
 
 
-def build(lives: Lives, what: ReportSelection, note: Note = silent) -> dict[str, pa.Table]:
-    """The tables that are asked for, by name, sorted and in their schema."""
-    made = {}
-    counted = reports_time.worker_buckets(lives)
-    shared = [name for name in ("report_workers", "report_capacity") if name in what.names]
-    if len(shared) > 1:
-        counted = counted.persist()
-    builders = _builders(lives, what, counted)
+class SparkReports:
+    """Reports over the tables of one lifecycle run, in a session."""
 
-    def make(name: str) -> pa.Table:
-        return collected(builders[name](), tables.BY_NAME[name], lives)
+    def __init__(self, spark: SparkSession, scope: ReportScope) -> None:
+        """See `opened_reports`."""
+        self._spark = spark
+        self._scope = scope
+        self._definitions = Definitions.of(scope, SPARK)
+        self._run = uuid.uuid4().hex[:8]
+        # Views are seen by all of a session, which may have others by plain names.
+        known = ("raw_jobs", "raw_attempts", *self._definitions.texts)
+        self._names = {name: f"logqueue_{self._run}_{name}" for name in known}
+        self._kept: list[DataFrame] = []
 
-    # Planning is done by one thread each: with several, the cores are busy in between.
+    def add(self, name: str, rows: DataFrame) -> None:
+        """Make a relation known."""
+        rows.createOrReplaceTempView(self._names[name])
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Make the relations that some reports need known; nothing runs yet."""
+        for name, readers in self._definitions.needed(*names).items():
+            rows = self._spark.sql(self._definitions.text(name, self._names))
+            if readers > 1 and (name in SHARED or name == EXPLODED):
+                rows = rows.persist()
+                self._kept.append(rows)
+            self.add(name, rows)
+
+    def close(self) -> None:
+        """Nothing of the run is left in the session."""
+        for rows in self._kept:
+            rows.unpersist()
+        for name in self._names.values():
+            self._spark.catalog.dropTempView(name)
+
+    def rows(self, kind: TableKind) -> DataFrame:
+        """A report, in the columns of its table, in no order."""
+        return self._spark.sql(self._definitions.table(kind, self._names))
+
+    def write(self, kind: TableKind, tree: FileTree, formats: Sequence[str]) -> MadeTable:
+        """Make a report and write it.
+
+        Raises:
+            PipelineError: A file cannot be written.
+        """
+        from logqueue.pipeline.engines.spark.reports import report_parts as parts
+
+        schema = schema_of(kind, self._scope)
+        asked = [*dict.fromkeys(["parquet", *formats_of(kind.name, formats)])]
+        task = parts.write_part(tree, kind.name, schema, asked, self._run)
+        rows = self.rows(kind).sortWithinPartitions(*kind.order)
+        try:
+            reported = rows.mapInArrow(task, parts.PART_DDL).collect()
+            return parts.gathered(tree, kind, schema, formats, reported, self._run)
+        finally:
+            parts.clear_up(tree, self._run, kind)
+
+    def shorten(self, kind: TableKind, bucket: int, rows_max: int) -> pa.Table:
+        """The first rows of a report in longer buckets."""
+        text = shorter(kind, f"({self._definitions.table(kind, self._names)})", bucket, SPARK)
+        return self._spark.sql(f"{text} LIMIT {rows_max}").toArrow()
+
+
+@contextmanager
+def opened_reports(
+    spark: SparkSession, scope: ReportScope, jobs: DataFrame, attempts: DataFrame
+) -> Iterator[SparkReports]:
+    """Reports over the tables `jobs` and `attempts`, while the context lasts."""
+    made = SparkReports(spark, scope)
     try:
-        with ThreadPoolExecutor(AT_ONCE, "report") as threads:
-            running = {name: threads.submit(make, name) for name in what.names}
-            for done, (name, table) in enumerate(running.items()):
-                note(f"making {name}", done / len(what.names))
-                made[name] = table.result()
+        made.add("raw_jobs", jobs)
+        made.add("raw_attempts", attempts)
+        yield made
     finally:
-        counted.unpersist()
-    return made
-
-
-def _builders(
-    lives: Lives, what: ReportSelection, counted: DataFrame
-) -> dict[str, Callable[[], DataFrame]]:
-    return {
-        "report_throughput": lambda: reports_time.throughput(lives),
-        "report_latency": lambda: reports_time.latency(lives),
-        "report_workers": lambda: reports_time.workers(lives, counted),
-        "report_backlog": lambda: reports_time.backlog(lives),
-        "report_failures": lambda: reports_jobs.failures(lives),
-        "report_sla": lambda: reports_jobs.breaches(lives, what.rules),
-        "report_sla_summary": lambda: reports_jobs.kept_limits(lives, what.rules),
-        "report_capacity": lambda: reports_time.capacity(lives, counted),
-        "report_stuck": lambda: reports_jobs.stuck(lives),
-        "report_variants": lambda: reports_jobs.variants(lives),
-        "report_dfg": lambda: reports_jobs.follows(lives),
-        "report_outcomes": lambda: reports_jobs.outcomes(lives),
-        "report_retries": lambda: reports_jobs.retries(lives),
-        "report_waste": lambda: reports_jobs.waste(lives),
-        "report_poison": lambda: reports_jobs.poison(lives),
-        "event_log": lambda: reports_jobs.event_log(lives),
-    }
-
-
-def collected(rows: DataFrame, kind: TableKind, lives: Lives) -> pa.Table:
-    """A table on the driver: sorted, in its schema, with the range in its metadata."""
-    table = rows.select(*kind.names).toArrow().cast(kind.arrow())
-    table = table.sort_by([(name, "ascending") for name in kind.order])
-    head = {"v": 1, "start_ms": lives.start, "end_ms": lives.end, "bucket_ms": lives.bucket}
-    return table.replace_schema_metadata({RANGE_KEY: json.dumps(head).encode()})
+        made.close()
 
 
 def run_report(
@@ -103,7 +141,7 @@ def run_report(
     Args:
         input: Where records and events come from, or the directory of a finished lifecycle run.
             From records and events, `jobs` and `attempts` are made first, into `to/lifecycle`.
-        to: Directory for the tables and the page.
+        to: Directory or URL for the tables and the page.
         names, bucket, sla: As `select_reports` takes them.
         formats: Of the files: parquet, csv, json, md and html.
         note: Called at each step.
@@ -111,45 +149,26 @@ def run_report(
     Raises:
         PipelineError: There is no such report or format, or nothing to report on.
     """
-    from datetime import UTC, datetime
-
-    from logqueue.pipeline.reports.export import write_tables
-    from logqueue.pipeline.reports.report_page import write_page
-
-    what = select_reports(names, bucket, sla)
+    what, chosen = select_reports(names, bucket, sla), list(dict.fromkeys(formats))
+    of_tables = table_formats(chosen)
     folder = input if isinstance(input, str) else os.path.join(to, LIFECYCLE_FOLDER)
     if not isinstance(input, str):
-        run_lifecycle(spark, input, folder, note=lambda text, share: note(text, _part(share, 0.0)))
+        run_lifecycle(spark, input, folder, note=lambda text, share: note(text, part(share, 0.0)))
     span = Span.read(folder)
-    lives = Lives(
-        read_table(spark, folder, tables.JOBS),
-        read_table(spark, folder, tables.ATTEMPTS),
-        span.start if span is not None else 0,
-        span.end if span is not None else 0,
-        what.bucket,
-    )
-    made = build(lives, what, lambda text, share: note(text, _part(share, 0.5)))
-    chosen = list(dict.fromkeys(formats))
-    os.makedirs(to, exist_ok=True)
-    note("writing", 0.98)
-    files = write_tables(made, to, [name for name in chosen if name != "html"])
-    if "html" in chosen:
-        start, end = (datetime.fromtimestamp(at / 1000, UTC) for at in (lives.start, lives.end))
-        page = os.path.join(to, "report.html")
-        write_page(made, page, title="Queues", range=(start, end), bucket_ms=what.bucket)
-        files.append(page)
+    scope, tree = scope_of(span, what), open_tree(to)
+    jobs, attempts = (read_table(spark, folder, kind) for kind in (tables.JOBS, tables.ATTEMPTS))
+    with opened_reports(spark, scope, jobs, attempts) as reports:
+        reports.prepare(what.names)
+        made: dict[str, MadeTable] = {}
+        with ThreadPoolExecutor(AT_ONCE, "report") as threads:
+            running = {
+                name: threads.submit(reports.write, tables.BY_NAME[name], tree, of_tables)
+                for name in what.names
+            }
+            for done, (name, table) in enumerate(running.items()):
+                note(f"making {name}", part(done / len(what.names), 0.5))
+                made[name] = table.result()
+        note("writing", 0.98)
+        files = finish(made, scope, span, tree, chosen, reports.shorten)
     note("done", 1.0)
-    return {
-        "job": "report",
-        "range": span.description() if span is not None else {},
-        "topics": sorted({queue.topic for queue in span.queues}) if span is not None else [],
-        "bucket_ms": what.bucket,
-        "rows": {name: table.num_rows for name, table in made.items()},
-        "files": files,
-        "output": to,
-    }
-
-
-def _part(share: float | None, start: float) -> float | None:
-    """The share of the whole job when this half of it is so far."""
-    return None if share is None else start + share / 2
+    return {**summary_of(span, what, made, files), "output": to}

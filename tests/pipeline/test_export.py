@@ -137,7 +137,7 @@ def test_nested_columns_are_json_in_csv(tmp_path: Path) -> None:
 def test_files_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     made = {"t": pa.table({"x": [1]})}
     (tmp_path / "t.json" / "in the way").mkdir(parents=True)
-    with pytest.raises(PipelineError, match=r"cannot write .*t\.json"):
+    with pytest.raises(PipelineError, match=r"t\.json cannot be written"):
         write_tables(made, str(tmp_path), ["csv", "json"])
     assert sorted(file.name for file in tmp_path.iterdir()) == ["t.csv", "t.json"]
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections import Counter, defaultdict
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from logqueue.pipeline.engines.spark.lifecycle.history_range import read_span
-from logqueue.pipeline.engines.spark.reports import job as reports
-from logqueue.pipeline.engines.spark.reports.report_input import Lives
-from logqueue.pipeline.engines.spark.reports.time_reports import depths
+from logqueue.pipeline.engines.duckdb.reports import build
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.reports.idle_buckets import with_idle_buckets
+from logqueue.pipeline.reports.queries.sources import ReportScope
 from logqueue.pipeline.reports.selection import RANGE_KEY, select_reports
-from tests.spark.folded import fold
-from tests.spark.histories import Told
+from tests.pipeline.told_history import TwoTables, folded, truth_of
 from tests.spark.reference import START, plays
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 ZERO = 1_700_000_040_000
 """Begins a minute."""
@@ -98,24 +90,20 @@ def by_hand() -> Written:
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
-    """All reports over the history by hand, as rows of `mail` with times in s after `ZERO`."""
+def made() -> dict[str, list[dict[str, Any]]]:
+    """All reports over the history by hand, as rows with times in s after `ZERO`."""
     told = by_hand()
-    lives = lives_of(spark, Told(list(told.records), list(told.events)), _ms(END), MINUTE)
+    found = folded(told.records, told.events, _ms(END))
     every = [kind.name for kind in tables.REPORTS]
-    built = reports.build(lives, select_reports(every, "1m", "wait=10s,e2e=1m,run=30s"))
+    what = select_reports(every, "1m", "wait=10s,e2e=1m,run=30s")
+    scope = ReportScope(_ms(1), _ms(END), what.bucket, what.rules)
+    built = build(found.jobs, found.attempts, scope, what.names)
     assert list(built) == every
     for name, table in built.items():
         assert table.schema.equals(tables.BY_NAME[name].arrow())
         told_range = json.loads(table.schema.metadata[RANGE_KEY])
         assert told_range["end_ms"] == _ms(END)
     return {name: [_plain(row) for row in table.to_pylist()] for name, table in built.items()}
-
-
-def lives_of(spark: SparkSession, told: Told, end: int, bucket: int) -> Lives:
-    records, events = told.records(spark), told.events(spark)
-    span = read_span(records, events, end)
-    return Lives(*fold(records, events, span), span.start, end, bucket)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -150,17 +138,42 @@ def test_throughput_counts_what_happened_in_each_bucket(made: Made) -> None:
 
 
 def test_latency_gives_the_percentiles_of_known_lists(made: Made) -> None:
-    names = ("p50", "p90", "p95", "p99", "max", "n")
+    names = ("p50", "p90", "p95", "p99", "max", "n", "waiting")
     rows = made["report_latency"]
-    runs = (1000, 1800, 1900, 2000, 2000, 20)
+    runs = (1000, 1800, 1900, 2000, 2000, 20, 0)
     assert picked(rows, *names, metric="run", bucket=None) == [runs]
     assert picked(rows, *names, metric="run", bucket=0.0) == [runs]
-    whole = (6000, 10800, 11400, 12000, 12000, 20)
+    whole = (6000, 10800, 11400, 12000, 12000, 20, 0)
     assert picked(rows, *names, metric="e2e", bucket=None) == [whole]
-    # With the 30 s of job 21, of 21 waits the eleventh is the median and the twentieth the p95.
-    waits = (5500, 9500, 10000, 30000, 30000, 21)
-    assert picked(rows, *names, metric="wait", bucket=None) == [waits]
-    assert picked(rows, "max", "n", metric="wait", bucket=60.0) == [(30000, 1)]
+    assert picked(rows, *names, metric="wait", bucket=60.0) == [(*[30_000] * 5, 1, 0)]
+
+
+def test_jobs_that_no_worker_claimed_count_as_waits(made: Made) -> None:
+    names = ("p50", "p95", "max", "n", "waiting")
+    rows = made["report_latency"]
+    # Job 22 has waited for 79 s when the range ends. Delayed and held jobs wait for no worker.
+    assert picked(rows, *names, metric="wait", bucket=120.0) == [(*[79_000] * 3, 1, 1)]
+    assert picked(rows, *names, metric="wait", bucket=None) == [(5500, 30_000, 79_000, 22, 1)]
+    assert picked(made["report_latency_by_tag"], *names, metric="wait", bucket=None) == [
+        (5500, 30_000, 79_000, 22, 1)
+    ]
+    heat = picked(made["report_heatmap"], "bucket", "from_ms", "to_ms", "n", metric="wait")
+    assert heat[-2:] == [(60.0, 28672, 32768, 1), (120.0, 65536, 81920, 1)]
+
+
+def test_an_outage_shows_in_the_percentiles_of_waits() -> None:
+    told = Written()
+    for seq in range(1, 101):
+        told.job("mail", seq, 0)
+    told.happens("mail", 1, "claimed", 1, worker="ant", deadline=600)
+    told.happens("mail", 1, "acked", 2, worker="ant")
+    found = folded(told.records, told.events, _ms(3600))
+    scope = ReportScope(ZERO, _ms(3600), MINUTE, {})
+    rows = build(found.jobs, found.attempts, scope, ["report_latency"])["report_latency"]
+    waits = [r for r in rows.to_pylist() if r["metric"] == "wait" and r["bucket"] is None]
+    assert [(r["p50"], r["p95"], r["n"], r["waiting"]) for r in waits] == [
+        (3_600_000, 3_600_000, 100, 99)
+    ]
 
 
 def test_workers_are_busy_where_their_leases_are(made: Made) -> None:
@@ -294,57 +307,148 @@ def test_outcomes_retries_and_the_event_log(made: Made) -> None:
     ]
 
 
-def test_sums_agree_over_random_histories(spark: SparkSession) -> None:
-    played = [play for play in plays(60, steps=40) if play.events]
-    told = Told([r for p in played for r in p.records], [e for p in played for e in p.events])
-    end = START + 260_000_000
-    lives = lives_of(spark, told, end, 60 * MINUTE)
-    names = ["throughput", "backlog", "workers", "latency"]
-    made = reports.build(lives, select_reports(names))
-    exact = reports.build(replace(lives, exact=True), select_reports(["latency"]))
-    assert made["report_latency"] == exact["report_latency"]
+def test_breakdowns_of_the_page(made: Made) -> None:
+    names = ("worker", "tag", "claims", "acks", "failures", "run_ms", "p50_run", "p95_run")
+    assert picked(made["report_workers_by_tag"], *names) == [
+        ("ant", None, 11, 10, 1, 70_000, 900, 1900),
+        ("bee", None, 12, 10, 1, 16_000, 1000, 2000),
+    ]
+    of_tags = ("tag", "bucket", "appended", "claims", "acks", "failures", "run_ms")
+    assert picked(made["report_tags"], *of_tags, topic="other") == [
+        ("bad", 0.0, 2, 3, 1, 2, 3000),
+        ("bad", None, 2, 3, 1, 2, 3000),
+    ]
+    ways = ("bucket", "outcome", "reason", "n")
+    assert picked(made["report_failures_over_time"], *ways) == [
+        (120.0, "expired", "", 1),
+        (120.0, "released", "ValueError: x", 1),
+    ]
 
-    truths = [play.truth(end) for play in played]
-    states = Counter((row["topic"], row["state"]) for jobs, _ in truths for row in jobs)
-    last: dict[str, dict[str, Any]] = {}
-    for row in made["report_backlog"].to_pylist():
-        last[row["topic"]] = row
+
+def random_truth(cases: int = 60, steps: int = 40) -> tuple[TwoTables, int]:
+    end = START + 260_000_000
+    return truth_of([play for play in plays(cases, steps) if play.events], end), end
+
+
+@pytest.fixture(scope="module")
+def at_random() -> tuple[TwoTables, ReportScope, dict[str, pa.Table]]:
+    """Random histories, and all reports over them in buckets of an hour."""
+    found, end = random_truth()
+    scope = ReportScope(START, end, 60 * MINUTE, {})
+    names = select_reports().names
+    return found, scope, build(found.jobs, found.attempts, scope, names)
+
+
+AtRandom = tuple[TwoTables, ReportScope, dict[str, pa.Table]]
+
+
+def test_sums_agree_over_random_histories(at_random: AtRandom) -> None:
+    (jobs, attempts), scope, made = at_random
+    states = Counter(zip(jobs["topic"].to_pylist(), jobs["state"].to_pylist(), strict=True))
+    last = {row["topic"]: row for row in made["report_backlog"].to_pylist()}
     for topic, row in last.items():
-        assert row["bucket"].timestamp() * 1000 == end - end % (60 * MINUTE)
+        assert row["bucket"].timestamp() * 1000 == scope.last
         for state in ("ready", "delayed", "in_flight", "held"):
             assert row[state] == states[topic, state]
 
     rows = made["report_workers"].to_pylist()
-    attempts = [row for _, found in truths for row in found]
-    busy = sum((row["ended_at"] or end) - row["claimed_at"] for row in attempts)
+    leases = attempts.to_pylist()
+    busy = sum(
+        (scope.end if row["ended_at"] is None else _at(row["ended_at"])) - _at(row["claimed_at"])
+        for row in leases
+    )
+    acks = sum(row["outcome"] == "acked" for row in leases)
     for whole in (True, False):
         part = [row for row in rows if (row["bucket"] is None) is whole]
-        assert sum(row["claims"] for row in part) == len(attempts)
+        assert sum(row["claims"] for row in part) == len(leases)
         assert sum(row["busy_ms"] for row in part) == busy
-        acks = sum(row["outcome"] == "acked" for row in attempts)
         assert sum(row["acks"] for row in part) == acks
     counts = made["report_throughput"].to_pylist()
-    assert sum(row["appended"] for row in counts) == sum(len(jobs) for jobs, _ in truths)
+    assert sum(row["appended"] for row in counts) == jobs.num_rows
     ended = sum(row["acked"] + row["dead"] + row["dropped"] for row in counts)
-    assert ended == sum(row["finished_at"] is not None for jobs, _ in truths for row in jobs)
+    assert ended == sum(at is not None for at in jobs["finished_at"].to_pylist())
+    tagged = [row for row in made["report_tags"].to_pylist() if row["bucket"] is None]
+    assert sum(row["claims"] for row in tagged) == len(leases)
+    failures = sum(row["failures"] for row in rows if row["bucket"] is None)
+    ways = made["report_failures"].to_pylist()
+    assert sum(row["n"] for row in ways) >= failures
+    over_time = made["report_failures_over_time"].to_pylist()
+    assert sum(row["n"] for row in over_time) == sum(row["n"] for row in ways)
+    values = made["report_latency"].to_pylist()
+    heat = made["report_heatmap"].to_pylist()
+    assert all(row["from_ms"] < row["to_ms"] for row in heat)
+    for metric in ("wait", "run", "e2e"):
+        whole_n = sum(r["n"] for r in values if r["metric"] == metric and r["bucket"] is None)
+        assert sum(r["n"] for r in heat if r["metric"] == metric) == whole_n > 0
 
 
-def test_depths_of_one_queue_without_spark() -> None:
-    rows = [
-        ("q", "ready", 3, 5, 2, 3_100),
-        ("q", "ready", 4, 4, 7, 4_000),
-        ("q", "ready", 4, -1, 1, 4_200),
-        ("q", "in_flight", 5, -1, 2, 3_100),
+def _at(time: Any) -> int:
+    return round(float(time.timestamp()) * 1000)
+
+
+def test_the_backlog_is_what_a_walk_over_all_buckets_finds(at_random: AtRandom) -> None:
+    (jobs, _), scope, made = at_random
+    rows = made["report_backlog"]
+    for length in (scope.bucket, 4 * scope.bucket):
+        dense = with_idle_buckets(rows, end=scope.end, bucket=scope.bucket, length=length)
+        found = {(r["topic"], _at(r["bucket"])): r for r in dense.to_pylist()}
+        expected = _walked(jobs, scope, length)
+        assert found.keys() == expected.keys()
+        for key, depths in expected.items():
+            assert {name: found[key][name] for name in depths} == depths, key
+
+
+def _walked(
+    jobs: pa.Table, scope: ReportScope, length: int
+) -> dict[tuple[str, int], dict[str, int]]:
+    """The depths of each topic, job by job and bucket by bucket: the highest in longer ones."""
+    names = ("ready", "delayed", "in_flight", "held", "oldest_age_ms")
+    depths: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: dict.fromkeys(names, 0))
+    first: dict[str, int] = {}
+    for job in jobs.to_pylist():
+        began = _at(job["steps"][0]["at"]) // scope.bucket * scope.bucket
+        first[job["topic"]] = min(began, first.get(job["topic"], began))
+        steps = [(_at(step["at"]), step["state"]) for step in job["steps"]]
+        ready = _at(job["ready_at"])
+        for bucket in range(began, scope.end + 1, scope.bucket):
+            moment = min(bucket + scope.bucket, scope.end)
+            # What happens at the very beginning of a bucket belongs to it.
+            so_far = [step for step in steps if step[0] < bucket + scope.bucket]
+            at, state = so_far[-1]
+            row = depths[job["topic"], bucket]
+            if state in names:
+                row[state] += 1
+            if state == "ready":
+                since = min(min(ready, step[0]) for step in so_far if step == so_far[-1])
+                row["oldest_age_ms"] = max(row["oldest_age_ms"], moment - min(since, at))
+    longer: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: dict.fromkeys(names, 0))
+    for topic, begin in first.items():
+        for bucket in range(begin, scope.end + 1, scope.bucket):
+            row = longer[topic, bucket - bucket % length]
+            for name, value in depths[topic, bucket].items():
+                row[name] = max(row[name], value)
+    return dict(longer)
+
+
+def test_idle_buckets_are_not_rows() -> None:
+    told = Written()
+    told.job("mail", 1, 1)
+    told.happens("mail", 1, "claimed", 86_400, worker="ant", deadline=90_000)
+    told.happens("mail", 1, "acked", 86_401, worker="ant")
+    found = folded(told.records, told.events, _ms(90 * 86_400))
+    scope = ReportScope(ZERO, _ms(90 * 86_400), MINUTE, {})
+    rows = build(found.jobs, found.attempts, scope, ["report_backlog"])["report_backlog"]
+    names = ("bucket", "ready", "in_flight", "oldest_age_ms")
+    assert picked([_plain(row) for row in rows.to_pylist()], *names) == [
+        (0.0, 1, 0, 59_000),
+        (86_400.0, 0, 0, 0),
+        (90 * 86_400.0, 0, 0, 0),
     ]
-    names = ("topic", "state", "came", "left", "n", "oldest")
-    stays = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
-    told = depths(stays, 6_500, 1_000).to_pylist()
-    assert [(r["ready"], r["in_flight"], r["oldest_age_ms"]) for r in told] == [
-        (2, 0, 900),
-        (3, 0, 1_900),
-        (1, 2, 1_800),
-        (1, 2, 2_300),
-    ]
+    dense = with_idle_buckets(rows, end=scope.end, bucket=MINUTE, length=MINUTE).to_pylist()
+    assert len(dense) == 90 * 1440 + 1
+    assert [row["oldest_age_ms"] for row in dense[:1441:480]] == [
+        59_000, 28_859_000, 57_659_000, 0,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,178 @@
+"""The report job on DuckDB: the same SQL as on Spark, in this process.
+
+Owns: the relations of a run, streaming of tables into files. Must not know: what a report says
+(`reports/queries`), how files and pages are written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from logqueue.pipeline.engines.duckdb.connection import opened
+from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.lifecycle.publishing import table_files
+from logqueue.pipeline.lifecycle.span import Span
+from logqueue.pipeline.lifecycle.table_kind import TableKind
+from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.reports.export import ROWS_AT_ONCE, formats_of, write_rows
+from logqueue.pipeline.reports.production import (
+    LIFECYCLE_FOLDER,
+    PAGE_ROWS_MAX,
+    MadeTable,
+    finish,
+    part,
+    schema_of,
+    scope_of,
+    summary_of,
+    table_formats,
+)
+from logqueue.pipeline.reports.queries.definitions import Definitions
+from logqueue.pipeline.reports.queries.dialect import DUCKDB
+from logqueue.pipeline.reports.queries.shorter import shorter
+from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
+from logqueue.pipeline.reports.selection import select_reports
+from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.storage.tree import FileTree
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+RAW: Final = {"raw_jobs": tables.JOBS, "raw_attempts": tables.ATTEMPTS}
+
+
+class ReportRun:
+    """Reports over the tables of one lifecycle run, in a database."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, scope: ReportScope) -> None:
+        """The database has the relations `raw_jobs` and `raw_attempts`, as the tables `jobs` and
+        `attempts` are."""
+        self._connection = connection
+        self._scope = scope
+        self._definitions = Definitions.of(scope, DUCKDB)
+        self._names = {name: name for name in (*RAW, *self._definitions.texts)}
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Make the relations that some reports need."""
+        for name, readers in self._definitions.needed(*names).items():
+            kind = "TABLE" if name in SHARED and readers > 1 else "VIEW"
+            text = self._definitions.text(name, self._names)
+            self._connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {text}")
+
+    def batches(self, kind: TableKind) -> Iterator[pa.RecordBatch]:
+        """The rows of a report, sorted, in the schema of its table."""
+        order = ", ".join(f"{DUCKDB.name(name)} NULLS LAST" for name in kind.order)
+        text = f"{self._definitions.table(kind, self._names)} ORDER BY {order}"
+        schema = kind.arrow()
+        for batch in self._connection.sql(text).to_arrow_reader(ROWS_AT_ONCE):
+            yield batch.cast(schema)
+
+    def write(self, kind: TableKind, tree: FileTree, formats: Sequence[str]) -> MadeTable:
+        """Make a report and write it; its rows pass through, and few of them stay.
+
+        Raises:
+            PipelineError: A file cannot be written.
+        """
+        import pyarrow as pa
+
+        rows = 0
+        kept: list[pa.RecordBatch] | None = []
+        schema = schema_of(kind, self._scope)
+
+        def passing() -> Iterator[pa.RecordBatch]:
+            nonlocal rows, kept
+            for batch in self.batches(kind):
+                rows += batch.num_rows
+                if kept is not None:
+                    kept.append(batch)
+                    if rows > PAGE_ROWS_MAX:
+                        kept = None
+                yield batch.replace_schema_metadata(schema.metadata)
+
+        files = write_rows(tree, kind.name, schema, passing(), formats_of(kind.name, formats))
+        table = None if kept is None else pa.Table.from_batches(kept, kind.arrow())
+        if table is not None:
+            table = table.replace_schema_metadata(schema.metadata)
+        return MadeTable(rows, files, table)
+
+    def shorten(self, kind: TableKind, bucket: int, rows_max: int) -> pa.Table:
+        """The first rows of a report in longer buckets."""
+        text = shorter(kind, f"({self._definitions.table(kind, self._names)})", bucket, DUCKDB)
+        return self._connection.sql(f"{text} LIMIT {rows_max}").to_arrow_table()
+
+
+def build(
+    jobs: pa.Table, attempts: pa.Table, scope: ReportScope, names: Sequence[str]
+) -> dict[str, pa.Table]:
+    """Reports over tables in memory, by name, sorted and in their schemas."""
+    import pyarrow as pa
+
+    made = {}
+    with opened() as connection:
+        connection.register("raw_jobs", jobs)
+        connection.register("raw_attempts", attempts)
+        run = ReportRun(connection, scope)
+        run.prepare(names)
+        for name in names:
+            kind = tables.BY_NAME[name]
+            rows = pa.Table.from_batches(run.batches(kind), kind.arrow())
+            made[name] = rows.cast(schema_of(kind, scope))
+    return made
+
+
+def run_report(
+    input: Any,
+    to: str,
+    *,
+    names: Sequence[str] = ("all",),
+    bucket: str = "1m",
+    sla: str | None = None,
+    formats: Iterable[str] = ("parquet",),
+    note: Note = silent,
+) -> dict[str, Any]:
+    """Make reports and write them, with a page that shows them.
+
+    Args:
+        input: Where records and events come from, or the directory of a finished lifecycle run.
+            From records and events, `jobs` and `attempts` are made first, into `to/lifecycle`.
+        to: Directory or URL for the tables and the page.
+        names, bucket, sla: As `select_reports` takes them.
+        formats: Of the files: parquet, csv, json, md and html.
+        note: Called at each step.
+
+    Raises:
+        PipelineError: There is no such report or format, or nothing to report on.
+    """
+    what, chosen = select_reports(names, bucket, sla), list(dict.fromkeys(formats))
+    of_tables = table_formats(chosen)
+    folder = input if isinstance(input, str) else os.path.join(to, LIFECYCLE_FOLDER)
+    if not isinstance(input, str):
+        raise NotImplementedError
+    span = Span.read(folder)
+    scope, tree = scope_of(span, what), open_tree(to)
+    with opened() as connection:
+        _register(connection, {name: table_files(folder, kind.name) for name, kind in RAW.items()})
+        run = ReportRun(connection, scope)
+        note("preparing the reports", part(0.0, 0.5))
+        run.prepare(what.names)
+        made = {}
+        for done, name in enumerate(what.names):
+            note(f"making {name}", part(done / len(what.names), 0.5))
+            made[name] = run.write(tables.BY_NAME[name], tree, of_tables)
+        note("writing", 0.98)
+        files = finish(made, scope, span, tree, chosen, run.shorten)
+    note("done", 1.0)
+    return {**summary_of(span, what, made, files), "output": to}
+
+
+def _register(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]]) -> None:
+    """Make tables of Parquet files known by name."""
+    for name, paths in files.items():
+        if paths:
+            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+            source = f"read_parquet([{listed}], hive_partitioning = false)"
+            connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {source}")
+        else:
+            connection.register(name, RAW[name].arrow().empty_table())

@@ -1,0 +1,1 @@
+"""The definition of each report, once: SQL that DuckDB and Spark both run."""
