@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from logqueue.pipeline.engines.duckdb.input import LocalInput
+from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle as run_on_duckdb
 from logqueue.pipeline.engines.spark.archive.job import run_archive
 from logqueue.pipeline.engines.spark.formats.inputs import Input
 from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.reading.place import InputPlace
+from tests.pipeline.histories import table_rows
 from tests.replica.s3_servers import BUCKET, moto_server
 from tests.spark.sinking import Target
 
@@ -60,4 +64,10 @@ def test_an_archive_and_its_tables_in_an_object_store(
     jobs = read_table(spark, to, tables.JOBS).groupBy("state").count().collect()
     assert {row["state"]: row["count"] for row in jobs} == {"acked": 20, "ready": 10}
     assert read_table(spark, to, tables.ATTEMPTS).where("date IS NULL").count() == 0
+    other = f"{bucket}/tables-of-duckdb"
+    local = LocalInput(InputPlace(archive=archive))
+    assert run_on_duckdb(local, other)["rows"] == {"jobs": 30, "attempts": 20}
+    run_on_duckdb(local, other, since="last")
+    for kind in (tables.JOBS, tables.ATTEMPTS):
+        assert table_rows(to, kind) == table_rows(other, kind) != []
     assert os.listdir() == before, "no directory is named by a scheme"

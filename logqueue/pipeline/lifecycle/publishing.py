@@ -253,9 +253,12 @@ class Staging:
         Raises:
             PipelineError: It cannot be put there.
         """
-        # In an object store, where nothing can be moved, it stays there.
-        parent = VERSIONS if self.tree.directory is None else STAGING
-        path = f"{parent}{self.run}/{uuid.uuid4().hex[:12]}/{name.rpartition('/')[2]}"
+        own = f"{self.run}/{uuid.uuid4().hex[:12]}"
+        if self.tree.directory is None:
+            # In an object store, where nothing can be moved, it stays there.
+            path = f"{VERSIONS}{own}/{name}"
+        else:
+            path = f"{STAGING}{own}/{name.rpartition('/')[2]}"
         size = os.stat(draft).st_size
         self.tree.add(draft, path)
         return TableFile(path=path, name=name, rows=rows, bytes=size)

@@ -38,7 +38,7 @@ from logqueue.pipeline.lifecycle.publishing import (
     Target,
     opened_target,
 )
-from logqueue.pipeline.lifecycle.span import Span
+from logqueue.pipeline.lifecycle.span import Span, publish_tables
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.options import parse_time
@@ -142,9 +142,11 @@ class _Run:
             touched = Keys.union([changed.open, *(done.touched for done in folded)])
             again, kept = self._taken_over(made, touched)
             span = span.since(self._before.start)
-        tables = (JOBS.name, ATTEMPTS.name)
-        self._target.publish([*made, *again], tables=tables, keep=kept, facts=span.facts())
-        return {table: sum(file.rows for file in made if file.table == table) for table in tables}
+        publish_tables(self._target, span, [*made, *again], kept)
+        return {
+            table: sum(file.rows for file in made if file.table == table)
+            for table in (JOBS.name, ATTEMPTS.name)
+        }
 
     # -- all jobs ----------------------------------------------------------------------------------
 
