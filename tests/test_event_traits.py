@@ -20,6 +20,7 @@ from logqueue.core.apply.append_runs import AppendRun
 from logqueue.events import block as blocks
 from logqueue.events import encoding
 from logqueue.pipeline.audit import log as audit_log
+from logqueue.pipeline.audit import steps as audit_steps
 from logqueue.pipeline.progress import silent
 from logqueue.segments import fast_decode, walk
 from logqueue.segments.catalog import read_segment, scan
@@ -121,6 +122,9 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, decode = fast_decode.decoder_of(kinds)
     monkeypatch.setattr(walk, "PASSED", passed)
     monkeypatch.setattr(walk, "decode_records", decode)
+    passed, decode = audit_steps.decoder_of(kinds)
+    monkeypatch.setattr(audit_steps, "PASSED", passed)
+    monkeypatch.setattr(audit_steps, "decode_steps", decode)
 
     def imported(state: Any, event: RecordsImported, segment: int) -> None:
         count = blocks.BlockView(event.block).count
@@ -207,10 +211,10 @@ def test_index_and_walk_find_its_records_and_its_jobs(directory: Path) -> None:
 
 
 def test_the_audit_counts_its_records(directory: Path) -> None:
-    history = audit_log.read_history([str(directory)], silent)
+    sources = audit_log.files_of([str(directory)])
+    history = audit_log.read_history(sources, [str(directory)], map, silent)
     inst = history.instances[1]
     assert (inst.head, inst.appended, inst.missing, inst.doubled) == (7, [(1, 7)], [], [])
-    assert history.records == 7
 
 
 def test_the_life_of_a_job_shows_it(directory: Path) -> None:

@@ -228,21 +228,23 @@ def audit(arguments: argparse.Namespace) -> int:
     """Hold a log against the rules; status 3 says that there are findings."""
     source = input_of(arguments)
     against = _other(arguments) if arguments.against else None
+    rules = names_of(arguments.rules, "--rules") or None
+
+    def on_duckdb(note: Note) -> dict[str, Any]:
+        from logqueue.pipeline.engines.duckdb.audit.job import run_audit
+
+        return run_audit(source, arguments.to, against=against, rules=rules, note=note)
 
     def on_spark(spark: SparkSession, note: Note) -> dict[str, Any]:
         from logqueue.pipeline.engines.spark.audit.job import run_audit
         from logqueue.pipeline.engines.spark.formats.inputs import Input
 
+        other = Input.at(against) if against else None
         return run_audit(
-            spark,
-            Input.at(source),
-            arguments.to,
-            against=Input.at(against) if against else None,
-            rules=names_of(arguments.rules, "--rules") or None,
-            note=note,
+            spark, Input.at(source), arguments.to, against=other, rules=rules, note=note
         )
 
-    summary = run_on_engine(arguments, None, on_spark, *directories(arguments))
+    summary = run_on_engine(arguments, on_duckdb, on_spark, *directories(arguments))
     # What cannot be checked ("info") is not a fault of the log.
     found = summary["findings"]["error"] + summary["findings"]["warning"]
     to_people(arguments, {"findings": found, **summary["rules"], "written to": arguments.to})

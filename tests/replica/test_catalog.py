@@ -10,9 +10,8 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from logqueue.pipeline.engines.spark.audit.fetching import directories_of
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.progress import silent
+from logqueue.pipeline.stores.audited_segments import segments_of
 from logqueue.pipeline.stores.log_files import LogFiles
 from logqueue.replica.catalog import ReplicaSegments, SegmentCollected
 from logqueue.replica.chunk import chunk_key
@@ -129,9 +128,9 @@ def test_an_archive_and_a_replica_are_read_as_one(
         assert one.index.crc32 == other.index.crc32
         assert crc32(files.fetch(one.log, one.segment, one.index.bytes)) == one.index.crc32
     assert found.identity == whole.identity
-    with directories_of(f"{tmp_path},{store.url}", silent) as copies:
-        # An audit has all of the history, too.
-        assert len(open_catalog(copies).jobs) == len(whole.jobs)
+    # An audit has all of the history, too.
+    segments, _ = segments_of(f"{tmp_path},{store.url}")
+    assert sum(source.file.log == "jobs" for source in segments) == len(whole.jobs)
     (tmp_path / "other" / "jobs").mkdir(parents=True)
     foreign = encode_header(SegmentHeader(1, 1, b"another identity"))
     Path(segment_path(str(tmp_path / "other" / "jobs"), 1)).write_bytes(foreign)

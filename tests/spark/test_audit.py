@@ -1,42 +1,24 @@
-"""The audit as a whole: nothing about a clean log, one finding for each fault, every time alike."""
+"""The audit on Spark finds what it finds on one machine, down to every word."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from logqueue import events as ev
-from logqueue.client import Client, EpochPart, NewRecord
-from logqueue.model.config import TopicOptions
+from logqueue.pipeline.engines.duckdb.audit import job as local
 from logqueue.pipeline.engines.spark.archive.job import run_archive
-from logqueue.pipeline.engines.spark.audit.job import RULES, run_audit
+from logqueue.pipeline.engines.spark.audit.job import run_audit
 from logqueue.pipeline.engines.spark.formats.inputs import Input
-from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.lifecycle.tables import AUDIT_FINDINGS
-from logqueue.testing.process import ServerProcess
-from tests.spark.crafted import (
-    CraftedLog,
-    appended,
-    archived_meta,
-    dead_letter_meta,
-    segments,
-)
+from tests.pipeline.audit_faults import QUEUE, Place, write_faults
+from tests.spark.crafted import CraftedLog, appended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-QUEUE = {"type": "queue", "durability": "fsync"}
-Place = tuple[str, str, str | None, int | None, int | None]
-
-
-def run(spark: SparkSession, directory: Path, to: Path, **more: Any) -> dict[str, Any]:
-    return run_audit(spark, Input(path=str(directory)), str(to), **more)
 
 
 def places(to: Path) -> list[Place]:
@@ -45,271 +27,25 @@ def places(to: Path) -> list[Place]:
     return [tuple(row[name] for name in names) for row in rows]
 
 
-# -- a log that a server wrote ---------------------------------------------------------------------
-
-
-def live_a_life(client: Client) -> None:
-    """Every way for a job to come to its end, and much else that leaves traces in the logs."""
-    client.put_topic(
-        "jobs", type="queue", dead_letter="jobs.dead", archive="jobs.done", max_deliveries=3
-    )
-    client.put_topic("held", type="queue", max_deliveries=1, on_exhausted="hold")
-    client.put_topic("capped", type="queue", cap_records=5, archive="capped.done")
-    client.put_topic("safe", type="queue", leases_durable=True, durability="fsync")
-    client.put_router("r", "jobs", "copies", create_dest=True)
-    for start in range(0, 300, 50):
-        client.append(
-            "jobs",
-            [NewRecord({"n": n}, tag=f"t{n % 3}") for n in range(start, start + 50)],
-            create=True,
-        )
-    acked = client.claim("jobs", max=200, node="w1").jobs
-    client.extend("jobs", [job.seq for job in acked[:50]], node="w1", lease_ms=60_000)
-    client.ack("jobs", [job.seq for job in acked[:150]], node="w1")
-    client.reject("jobs", [job.seq for job in acked[150:160]], node="w1", error="no")
-    for _ in range(3):
-        client.nack("jobs", [job.seq for job in acked[160:170]], node="w1", error="boom")
-        client.claim("jobs", max=10, node="w1")
-    client.nack("jobs", [job.seq for job in acked[160:170]], node="w1")
-    client.claim("jobs", max=10, node="w2")
-    client.redrive("jobs.dead", seqs=[1, 2, 3], limit=10)
-    client.nack("jobs", [job.seq for job in acked[170:180]], node="w1", delay_ms=3_600_000)
-    client.nack("jobs", [job.seq for job in acked[180:190]], node="w1", count=False)
-    client.append(
-        "jobs", [NewRecord({"later": n}, delay_ms=3_600_000) for n in range(3)], create=True
-    )
-    client.cancel("jobs", acked[181].seq)
-    client.append("held", list(range(3)), create=True)
-    jobs = client.claim("held", max=3, node="w1").jobs
-    client.nack("held", [job.seq for job in jobs], node="w1")
-    client.claim("held", max=3, node="w1")
-    client.release("held", [jobs[0].seq])
-    client.claim("held", max=3, node="w1")
-    client.append("capped", list(range(12)), create=True)
-    client.pause("safe")
-    client.append("safe", list(range(70)), create=True)
-    client.claim("safe", max=70, node="w1")
-    client.resume("safe")
-    client.claim("safe", max=70, node="w1")
-    client.ack("safe", list(range(1, 66)), node="w1")
-    client.delete_records("safe", before_seq=68)
-    for epoch in (4, 5):
-        client.stage("etl", epoch, "jobs", list(range(10)))
-        client.commit("etl", epoch, [EpochPart(1, 10)])
-
-
-def test_a_clean_log_has_no_findings_and_its_account_adds_up(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with ServerProcess(tmp_path / "data") as server, Client(server.url) as client:
-        live_a_life(client)
-        jobs = client.topic("jobs")
-    summary = run(spark, tmp_path / "data", tmp_path / "out")
-    assert places(tmp_path / "out") == []
-    assert summary["findings"] == {"error": 0, "warning": 0, "info": 0}
-    queue = summary["account"]["by_topic"]["jobs"]
-    states = {name: queue[name] for name in ("acked", "dead_lettered", "cancelled", "open")}
-    assert jobs.queue is not None
-    assert states == {
-        "acked": jobs.queue.acked,
-        "dead_lettered": jobs.queue.dead_lettered,
-        "cancelled": 1,
-        "open": jobs.count,
-    }
-    assert queue["appended"] == 326 and queue["unaccounted"] == 0
-    assert summary["account"]["by_topic"]["capped"]["trimmed"] == 7
-    assert summary["account"]["unaccounted"] == 0
-
-
-# -- logs that no server would have written --------------------------------------------------------
-
-
-def _gap(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, durability="fsync")
-    log.append(topic, 1, 5)
-    log.append(topic, 8, 3)
-
-
-def _twice(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, durability="fsync")
-    log.append(topic, 1, 5)
-    log.append(topic, 4, 3)
-
-
-def _back(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, durability="fsync")
-    log.log(appended(log.at + 3_600_000, topic, 1, 70))
-    log.log(appended(log.at + 3_599_500, topic, 71, 10))
-    log.append(topic, 81, 2)
-
-
-def _unknown_job(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE)
-    log.append(topic, 1, 2)
-    log.claim(topic, 1, 3, 4)
-
-
-def _two_leases(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE)
-    log.append(topic, 1, 100)
-    log.claim(topic, *range(1, 101))
-    log.claim(topic, 63, 64, 65, node="w2")
-
-
-def _two_ends(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE)
-    log.append(topic, 1, 3)
-    log.claim(topic, 1, 2, 3)
-    log.ack(topic, 1, 2)
-    log.log(ev.RecordsFinished(log.at, topic, "cancelled", "", [2]))
-
-
-def _too_often(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE, max_deliveries=1, on_exhausted="hold")
-    log.append(topic, 1, 3)
-    for _ in range(2):
-        log.claim(topic, 2)
-        log.log(ev.JobsReleased(log.at, topic, "w1", "nack", log.at, [2]))
-
-
-def _paused(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE)
-    log.append(topic, 1, 3)
-    config = TopicOptions(**QUEUE, paused=True).resolved()  # type: ignore[arg-type]
-    log.log(ev.TopicConfigured(log.at, topic, config))
-    log.claim(topic, 3)
-
-
-def _early(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE)
-    log.append(topic, 1, 1)
-    log.log(appended(log.at, topic, 2, 1, not_before=log.at + 5000))
-    log.claim(topic, 1, 2)
-
-
-def _past_the_floor(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE)
-    log.append(topic, 1, 9)
-    log.log(ev.RecordsTrimmed(log.at, topic, 0, 4, 0, 4))
-    log.claim(topic, 4, 5)
-
-
-def _dead_letters(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE, dead_letter=f"{name}.dead")
-    log.topic(topic + 100, f"{name}.dead", durability="fsync")
-    log.append(topic, 1, 9)
-    copies = {1: [1], 2: [], 3: [3, 3], 4: [4, 9]}
-    first = 1
-    for seq, told in copies.items():
-        removed = ev.RecordsRemoved(log.at, topic, [seq], 1)
-        metas = [dead_letter_meta(name, source) for source in told]
-        made = [appended(log.at, topic + 100, first, len(told), metas=metas)] if told else []
-        log.log(*made, removed)
-        first += len(told)
-
-
-def _archived(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE, archive=f"{name}.done")
-    log.topic(topic + 100, f"{name}.done", durability="fsync")
-    log.append(topic, 1, 4)
-    log.claim(topic, 1, 2, 3)
-    metas = [archived_meta(name, 1), archived_meta(name, 4)]
-    log.log(
-        appended(log.at, topic + 100, 1, 2, metas=metas), ev.JobsAcked(log.at, topic, "w1", [1])
-    )
-    log.ack(topic, 2, 3)
-
-
-def _redriven(log: CraftedLog, topic: int, name: str) -> None:
-    log.topic(topic, name, **QUEUE)
-    log.topic(topic + 100, f"{name}.dead", durability="fsync")
-    log.append(topic + 100, 1, 2, metas=[{}, dead_letter_meta(name, 1)])
-    for first in (1, 2):
-        removed = ev.RecordsRemoved(log.at, topic + 100, [first], redriven=True)
-        log.log(appended(log.at, topic, first, 1), removed)
-
-
-FAULTS: list[tuple[Callable[[CraftedLog, int, str], None], list[tuple[str, str, int, int]]]] = [
-    (_gap, [("seq_contiguous", "", 6, 7)]),
-    (_twice, [("seq_unique", "", 4, 5)]),
-    (_unknown_job, [("known_job", "", 3, 4)]),
-    (_two_leases, [("one_lease", "", 63, 65)]),
-    (_two_ends, [("one_end", "", 2, 2)]),
-    (_too_often, [("deliveries_max", "", 2, 2)]),
-    (_paused, [("claim_paused", "", 3, 3)]),
-    (_early, [("claim_in_time", "", 2, 2)]),
-    (_past_the_floor, [("claim_open_job", "", 4, 4)]),
-    (
-        _dead_letters,
-        [("dead_letter_copy", "", seq, seq) for seq in (2, 3, 9)],
-    ),
-    (_archived, [("archive_copy", "", 2, 3), ("archive_copy", "", 4, 4)]),
-    (_redriven, [("redrive_once", ".dead", 1, 1)]),
-    # Last, as jobs that live through a set-back of the clock are given as much time.
-    (_back, [("time_order", "", 81, 82)]),
-]  # fmt: skip
-
-
-def test_each_fault_is_one_finding_with_the_right_range(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    expected: list[Place] = []
-    with CraftedLog(tmp_path / "data") as log:
-        for topic, (write, found) in enumerate(FAULTS, 1):
-            name = write.__name__.strip("_")
-            write(log, topic, name)
-            expected += [(rule, "error", name + of, a, b) for rule, of, a, b in found]
-    summary = run(spark, tmp_path / "data", tmp_path / "out")
-    assert sorted(places(tmp_path / "out"), key=str) == sorted(expected, key=str)
-    assert summary["findings"]["error"] == len(expected)
-    by_topic = summary["account"]["by_topic"]
-    assert by_topic["two_ends"]["unaccounted"] == 1
-    assert by_topic["two_leases"]["open"] == 100
-    assert by_topic["past_the_floor"]["trimmed"] == 4
-    before = (tmp_path / "out" / "audit_findings.json").read_bytes()
-    again = run(spark, tmp_path / "data", tmp_path / "out")
-    assert (tmp_path / "out" / "audit_findings.json").read_bytes() == before
-    assert again["audit_id"] == summary["audit_id"]
-    table = spark.read.parquet(str(tmp_path / "out" / "audit_findings"))
-    assert table.columns == [column.name for column in AUDIT_FINDINGS.columns]
-
-
-def test_damage_is_the_one_finding_and_the_rest_is_left_out(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with CraftedLog(tmp_path / "data") as log:
-        log.topic(1, "orders", **QUEUE)
-        log.append(1, 1, 10)
-        log.append(1, 11, 10)
-        log.append(1, 21, 10)
-        log.roll()
-        log.claim(1, *range(1, 31))
-        log.ack(1, *range(1, 31))
-    path, _ = segments(tmp_path / "data")
-    data = bytearray(path.read_bytes())
-    data[data.index(b"11121314")] ^= 1
-    path.write_bytes(data)
-    summary = run(spark, tmp_path / "data", tmp_path / "out")
-    assert places(tmp_path / "out") == [("frame_crc", "error", "orders", 11, 20)]
-    assert "damaged" in summary["skipped"]["one_lease"]
-
-
-def test_two_places_that_differ(spark: SparkSession, tmp_path: Path) -> None:
-    for name, data, behind, last in (("here", "70", 100, 200), ("there", '"70"', 102, 190)):
+def test_both_engines_say_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    for name, data, last in (("here", "70", 200), ("there", '"70"', 190)):
         with CraftedLog(tmp_path / name) as log:
-            log.topic(1, "orders", durability="fsync")
-            log.append(1, 1, 69)
-            log.log(appended(log.at, 1, 70, 1, data=data))
-            log.append(1, 71, 29)
-            log.append(1, behind, last - behind + 1)
-    against = Input(path=str(tmp_path / "there"))
-    rules = ["same_records"]
-    run(spark, tmp_path / "here", tmp_path / "out", against=against, rules=rules)
-    assert places(tmp_path / "out") == [
-        ("same_records", "error", "orders", 70, 70),
-        ("same_records", "error", "orders", 100, 101),
-        ("same_records", "info", "orders", 191, 200),
-    ]
+            log.topic(99, "compared", durability="fsync")
+            log.append(99, 1, 69)
+            log.log(appended(log.at, 99, 70, 1, data=data))
+            log.append(99, 71, last - 70)
+            expected = write_faults(log)
+            log.roll()
+    here, there = Input(path=str(tmp_path / "here")), Input(path=str(tmp_path / "there"))
+    expected += [("same_records", "error", "compared", 70, 70)]
+    expected += [("same_records", "info", "compared", 191, 200)]
+    of_spark = run_audit(spark, here, str(tmp_path / "spark"), against=there)
+    of_local = local.run_audit(here, str(tmp_path / "local"), against=there)
+    assert sorted(places(tmp_path / "spark"), key=str) == sorted(expected, key=str)
+    texts = [(tmp_path / name / "audit_findings.json").read_text() for name in ("spark", "local")]
+    assert texts[0] == texts[1]
+    del of_spark["output"], of_local["output"]
+    assert of_spark == of_local
 
 
 def test_an_archive_is_the_same_as_its_log_until_somebody_touches_it(
@@ -337,13 +73,3 @@ def test_an_archive_is_the_same_as_its_log_until_somebody_touches_it(
     next(root.glob("_manifest/records-*/0000000000.json")).unlink()
     run_audit(spark, archive, str(tmp_path / "out"))
     assert places(tmp_path / "out") == [("manifest_joints", "error", "orders", 1, 50)]
-
-
-def test_rules_have_names_of_their_own_and_others_are_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    assert len({rule.name for rule in RULES}) == len(RULES)
-    with pytest.raises(PipelineError, match="no audit rule 'nosuch'; rules are frame_crc, "):
-        run(spark, tmp_path, tmp_path / "out", rules="one_end,nosuch")
-    with pytest.raises(PipelineError, match="no log in"):
-        run(spark, tmp_path, tmp_path / "out")

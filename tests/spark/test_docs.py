@@ -12,7 +12,7 @@ import pytest
 
 from logqueue.cli.main import main
 from logqueue.client import Client
-from logqueue.pipeline.engines.spark.audit.job import RULES
+from logqueue.pipeline.audit.run import RULES
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reports.export import FORMATS

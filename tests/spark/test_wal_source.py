@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,7 +23,6 @@ from pyspark.sql.datasource import (
 
 from logqueue import events as ev
 from logqueue.pipeline.audit.log import findings, read_history
-from logqueue.pipeline.engines.spark.audit.fetching import directories_of
 from logqueue.pipeline.engines.spark.formats.inputs import Input
 from logqueue.pipeline.engines.spark.formats.readers import PushingReader
 from logqueue.pipeline.engines.spark.formats.resolving import resolve
@@ -36,6 +34,7 @@ from logqueue.pipeline.progress import silent
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.offsets import DataLossError
 from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
+from logqueue.pipeline.stores.audited_segments import segments_of
 from logqueue.pipeline.stores.wal_store import LEASES_SETTLED_MS, WalStore
 from logqueue.testing import ServerProcess
 from tests.spark import written as log
@@ -111,19 +110,15 @@ def test_a_replica_has_the_same_rows(stopped: Written) -> None:
     assert len(log.rows_of(offline(f"file://{stopped.data}"))) == ORDERS + NOTES
 
 
-def test_an_audit_fetches_a_replica(stopped: Written, tmp_path: Path) -> None:
-    with directories_of(replica_of(stopped), silent) as copies:
-        history = read_history(copies, silent)
-        assert list(findings(history, copies)) == []
-        assert sum(1 for name in os.listdir(f"{copies[0]}/jobs") if name.endswith(".wal")) > 1
-    assert not os.path.exists(copies[0])
-    with (
-        pytest.raises(PipelineError, match=r"option path: .* is not a replica"),
-        directories_of(f"memory://{tmp_path.name}", silent),
-    ):
-        pass
-    with directories_of(f"{stopped.data},{stopped.archive}", silent) as directories:
-        assert directories == [str(stopped.data), str(stopped.archive)]
+def test_an_audit_reads_the_segments_of_a_replica(stopped: Written, tmp_path: Path) -> None:
+    segments, places = segments_of(replica_of(stopped))
+    history = read_history(segments, places, map, silent)
+    assert list(findings(history, places)) == []
+    assert sum(source.file.log == "jobs" for source in segments) > 1
+    with pytest.raises(PipelineError, match=r"option path: .* is not a replica"):
+        segments_of(f"memory://{tmp_path.name}")
+    _, places = segments_of(f"{stopped.data},{stopped.archive}")
+    assert places == [str(stopped.data), str(stopped.archive)]
 
 
 def test_a_replica_and_directories_are_read_as_one(stopped: Written, tmp_path: Path) -> None:

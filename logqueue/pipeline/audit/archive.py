@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from logqueue.pipeline.archive import manifests as kept
 from logqueue.pipeline.archive.contents import holes as archive_holes
 from logqueue.pipeline.archive.contents import live_entries
 from logqueue.pipeline.audit.findings import Finding, Rule
+from logqueue.pipeline.audit.log import RunTasks
 from logqueue.pipeline.progress import Note
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
@@ -29,20 +31,32 @@ RULES = (
 _READ_BYTES = 1 << 20
 
 
-def findings(root: str, covers: Callable[[str], bool], note: Note) -> Iterator[Finding]:
+class FileCheck(NamedTuple):
+    """A file to hold against its manifest."""
+
+    root: str
+    table: kept.Table
+    entry: kept.FileEntry
+
+
+def findings(
+    root: str, covers: Callable[[str], bool], run: RunTasks, note: Note
+) -> Iterator[Finding]:
     """What is wrong with the files and manifests of an archive.
 
     Args:
         root: Of the archive.
         covers: Whether a topic is part of the audit.
+        run: Does the work for each file.
         note: Called with the progress.
     """
     place = open_tree(root)
     for table in kept.TABLES:
         entries = [e for e in live_entries(place, table) if covers(e.topic)]
-        for count, entry in enumerate(entries):
+        checks = [FileCheck(root, table, entry) for entry in entries]
+        results = run(difference_in, checks)
+        for count, (entry, difference) in enumerate(zip(entries, results, strict=True), 1):
             note(f"checking files of {table}", count / len(entries))
-            difference = _difference(place, entry, kept.PLACE_COLUMNS[table])
             if difference is not None:
                 yield Finding(
                     "manifest_files",
@@ -66,11 +80,12 @@ def holes(root: str) -> dict[str, Ranges]:
     return found
 
 
-def _difference(root: FileTree, entry: kept.FileEntry, column: str) -> str | None:
+def difference_in(check: FileCheck) -> str | None:
     """In what a file is not what its manifest says; None when it is."""
     import pyarrow.parquet as pq
     from pyarrow import ArrowException
 
+    root, entry, column = open_tree(check.root), check.entry, kept.PLACE_COLUMNS[check.table]
     digest = hashlib.sha256()
     size = 0
     try:

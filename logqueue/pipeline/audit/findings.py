@@ -155,14 +155,15 @@ def distinct(findings: Iterable[Finding]) -> list[Finding]:
 def _counted(rest: Sequence[Finding]) -> Finding:
     firsts = [f.first_seq for f in rest if f.first_seq is not None]
     lasts = [f.last_seq for f in rest if f.last_seq is not None]
+    count = sum(int(f.evidence.get("findings", 1)) for f in rest)
     return Finding(
         rest[0].rule,
         rest[0].severity,
         rest[0].topic,
         min(firsts, default=None),
         max(lasts, default=None),
-        f"{len(rest)} more findings of this rule are in this range",
-        {"findings": len(rest)},
+        f"{count} more findings of this rule are in this range",
+        {"findings": count},
     )
 
 

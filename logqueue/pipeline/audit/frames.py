@@ -10,7 +10,7 @@ all that is lost: behind a damaged frame it looks for the next whole one and con
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -25,12 +25,10 @@ from wal import (
     End,
     Frame,
     HeaderState,
-    OsFileSystem,
     Walk,
     decode_header,
     frame_bytes,
     is_zero,
-    read_whole,
     salt_of,
 )
 
@@ -71,68 +69,53 @@ class FrameProblem:
     lost: dict[int, tuple[int, int | None]] = field(default_factory=dict)
 
 
-class Placed(NamedTuple):
-    """A frame, or the place of a problem between two frames."""
+class FrameWalk:
+    """The frames of a segment with their offsets, and its problems in their places.
 
-    file: AuditedSegment
-    offset: int
-    frame: Frame | None
-    problem: FrameProblem | None = None
-
-
-def frames(files: Sequence[AuditedSegment]) -> Iterator[Placed]:
-    """All frames of one log, and its problems in their places.
-
-    Args:
-        files: Of one log, ascending.
+    Attributes:
+        identity: Of the log, as hex; "" when the header cannot be read.
+        first: Number of the first frame; 0 when the header cannot be read.
+        due: Once walked, the number of the frame that follows the last one; 0 when the segment
+            ends with damage.
     """
-    before: AuditedSegment | None = None
-    number = 0
-    for index, file in enumerate(files):
-        is_last = index == len(files) - 1
-        data = read_whole(OsFileSystem(), file.path)
-        state, header = decode_header(data[:HEADER_BYTES])
-        if header is None or header.id != file.id:
-            if state is HeaderState.ABSENT and is_zero(data) and is_last:
-                continue
+
+    def __init__(self, file: AuditedSegment, data: bytes, *, is_last: bool) -> None:
+        self._file = file
+        self._data = data
+        self._is_last = is_last
+        self.state, self._header = decode_header(data[:HEADER_BYTES])
+        if self._header is not None and self._header.id != file.id:
+            self._header = None
+        self.first = self._header.first if self._header is not None else 0
+        self.identity = self._header.identity.hex() if self._header is not None else ""
+        self.due = 0
+
+    def __iter__(self) -> Iterator[tuple[int, Frame | FrameProblem]]:
+        file, data = self._file, self._data
+        if self._header is None:
+            if self.state is HeaderState.ABSENT and is_zero(data) and self._is_last:
+                return
             detail = "the segment has no header that this version can read"
-            yield Placed(file, 0, None, FrameProblem("frame_crc", file, 0, detail))
-            number = 0
-            before = file
-            continue
-        if before is not None and before.id + 1 != file.id:
-            detail = f"segments {before.id + 1} to {file.id - 1} of the {file.log} log are missing"
-            yield Placed(file, 0, None, FrameProblem("segments_joined", file, 0, detail))
-        elif before is not None and number and header.first != number:
-            detail = f"it begins with frame {header.first} where {number} belongs"
-            yield Placed(file, 0, None, FrameProblem("segments_joined", file, 0, detail))
-        salt = salt_of(header.identity, file.id)
-        number = yield from _walk(file, data, salt, header.first, is_last)
-        before = file
-
-
-def _walk(
-    file: AuditedSegment, data: bytes, salt: int, first: int, is_last: bool
-) -> Generator[Placed, None, int]:
-    """The frames of a segment; gives back the number of the frame that is due next."""
-    walk = Walk(data, salt, first, file.id, FRAME_BYTES_MAX)
-    while True:
-        offset = walk.offset
-        for frame in walk:
-            yield Placed(file, offset, frame)
-            offset += frame_bytes(len(frame.payload))
-        if walk.end in (End.CLEAN, End.ZEROS):
-            return walk.number
-        found = _next_whole(data, walk.offset, salt, walk.number)
-        is_tail = found is None and is_last
-        detail = f"frame {walk.number}: {walk.problem}"
-        yield Placed(
-            file, walk.offset, None, FrameProblem("frame_crc", file, walk.offset, detail, is_tail)
-        )
-        if found is None:
-            return 0
-        walk = Walk(data, salt, found[1], file.id, FRAME_BYTES_MAX)
-        walk.offset = found[0]
+            yield 0, FrameProblem("frame_crc", file, 0, detail)
+            return
+        salt = salt_of(self._header.identity, file.id)
+        walk = Walk(data, salt, self.first, file.id, FRAME_BYTES_MAX)
+        while True:
+            offset = walk.offset
+            for frame in walk:
+                yield offset, frame
+                offset += frame_bytes(len(frame.payload))
+            if walk.end in (End.CLEAN, End.ZEROS):
+                self.due = walk.number
+                return
+            found = _next_whole(data, walk.offset, salt, walk.number)
+            is_tail = found is None and self._is_last
+            detail = f"frame {walk.number}: {walk.problem}"
+            yield walk.offset, FrameProblem("frame_crc", file, walk.offset, detail, is_tail)
+            if found is None:
+                return
+            walk = Walk(data, salt, found[1], file.id, FRAME_BYTES_MAX)
+            walk.offset = found[0]
 
 
 def _next_whole(data: bytes, start: int, salt: int, number: int) -> tuple[int, int] | None:

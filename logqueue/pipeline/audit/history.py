@@ -1,7 +1,7 @@
-"""What the frames of a log say about topics, seqs, orders, producers and routers.
+"""What the segments of a log say about topics, seqs, orders, producers and routers.
 
-Owns: one pass over the transactions of both logs, on the driver, that keeps ranges and not records.
-Must not know: Spark, how findings are worded.
+Owns: the steps of all segments put together, in the order of the log, as ranges and not records.
+Must not know: frames, engines, how findings are worded.
 
 Seqs may have holes, and the log records each legitimate one:
 
@@ -14,17 +14,14 @@ Seqs may have holes, and the log records each legitimate one:
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import merge
-from itertools import pairwise
 
-from logqueue import events as ev
-from logqueue.events import block as blocks
-from logqueue.model.config import RouterOptions, TopicOptions
-from logqueue.pipeline.audit.frames import JOBS, LEASES, FrameProblem, Placed
+from logqueue.events import ProducerSnapshot, RouterSnapshot, TopicSnapshot
+from logqueue.model.config import TopicOptions
+from logqueue.pipeline.audit.frames import JOBS, LEASES, FrameProblem
+from logqueue.pipeline.audit.orders import OrderSet
+from logqueue.pipeline.audit.steps import SegmentSteps, Times
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
 
@@ -106,10 +103,9 @@ class Edge:
 
 @dataclass(slots=True)
 class Epochs:
-    """The committed epochs of one producer: (epoch, order, digest, ranges, ranges as appended)."""
+    """The committed epochs of one producer, as far as they are not as they should be."""
 
     last: int | None = None
-    committed: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int, int]] = field(default_factory=list)
     repeated: list[tuple[int, int]] = field(default_factory=list)
     unlike: list[tuple[int, int, str]] = field(default_factory=list)
@@ -121,12 +117,13 @@ class AuditHistory:
     Attributes:
         identity: Of the jobs log, as hex.
         orders: Of all transactions at hand.
-        orders_doubled: Orders that two transactions have.
         is_partial: Older segments of the jobs log are gone (their live records were moved).
         leases_from: First order of the leases log at hand; None when it begins at its beginning.
         kept_from: First segment of the jobs log that must be there.
         set_back: (order, ms) of the transactions that the clock was set back before, and how far.
-        frames, records: How many there were.
+        order_ends: By log, the highest order in it.
+        is_stopped: Whether the jobs log ends as an orderly stop leaves it.
+        frames: How many there were.
     """
 
     def __init__(self, identity: str) -> None:
@@ -134,18 +131,18 @@ class AuditHistory:
         self.instances: dict[int, Instance] = {}
         self.edges: dict[int, Edge] = {}
         self.producers: dict[str, Epochs] = {}
-        self.orders: Ranges = []
-        self.orders_doubled: list[int] = []
+        self.orders = OrderSet()
         self.problems: list[FrameProblem] = []
         self.is_partial = False
         self.leases_from: int | None = None
         self.kept_from = 0
         self.set_back: list[tuple[int, int]] = []
-        self.frames = self.records = 0
+        self.frames = 0
+        self.order_ends: dict[str, int] = {}
+        self.is_stopped = False
         self._suspects: dict[int, FrameProblem] = {}
-        self._times: dict[str, tuple[array[int], array[int]]] = {
-            log: (array("q"), array("q")) for log in (JOBS, LEASES)
-        }
+        self._times = {log: Times() for log in (JOBS, LEASES)}
+        self._before: dict[str, SegmentSteps] = {}
 
     @property
     def is_whole(self) -> bool:
@@ -158,7 +155,7 @@ class AuditHistory:
         the unsynced tail of one of the logs. Says little unless the logs are whole."""
         if not self.orders:
             return []
-        return seq_ranges.without([(1, self.orders[-1][1])], self.orders)
+        return seq_ranges.without([(1, self.orders.last)], self.orders.ranges())
 
     def named(self, name: str) -> list[Instance]:
         """The instances of a topic, oldest first."""
@@ -166,13 +163,51 @@ class AuditHistory:
 
     # -- input -------------------------------------------------------------------------------------
 
-    def take_leases(self, placed: Placed, order: int, at: int) -> None:
-        """A transaction of the leases log; what it says is in the lease events."""
-        self._note_order(order)
-        self._note_time(LEASES, order, at)
-        self.frames += 1
-        if self.leases_from is None and placed.file.log == LEASES and placed.file.id > 1:
-            self.leases_from = order
+    def identify(self, identity: str) -> None:
+        """The first header that can be read says whose log it is."""
+        self.identity = identity
+        for inst in self.instances.values():
+            inst.log_id = f"{identity}-{inst.number}"
+
+    def take(self, segment: SegmentSteps) -> None:
+        """The next segment of a log."""
+        self._join(segment)
+        self._take_orders(segment)
+        self._times[segment.file.log].extend(segment.times)
+        self.frames += segment.frames
+        self.kept_from = max(self.kept_from, segment.kept_from)
+        if segment.file.log == JOBS:
+            self.is_stopped = segment.is_stopped
+        for name, *given in segment.steps:
+            getattr(self, name)(*given)
+        for number, bound in segment.bounds.items():
+            inst = self._instance(number)
+            inst.bound_max = max(inst.bound_max, bound)
+        for number in segment.removals:
+            self._instance(number).has_removals = True
+
+    def _join(self, segment: SegmentSteps) -> None:
+        """Whether the segment follows the one before it."""
+        file, before = segment.file, self._before.get(segment.file.log)
+        self._before[file.log] = segment
+        if before is None and file.log == LEASES and file.id > 1:
+            self.leases_from = segment.orders.first
+        if before is None or not segment.first:
+            return
+        if before.file.id + 1 != file.id:
+            detail = (
+                f"segments {before.file.id + 1} to {file.id - 1} of the {file.log} log are missing"
+            )
+        elif before.due and segment.first != before.due:
+            detail = f"it begins with frame {segment.first} where {before.due} belongs"
+        else:
+            return
+        self.take_problem(FrameProblem("segments_joined", file, 0, detail))
+
+    def _take_orders(self, segment: SegmentSteps) -> None:
+        self.orders.merge(segment.orders)
+        log = segment.file.log
+        self.order_ends[log] = max(self.order_ends.get(log, 0), segment.orders.last)
 
     def take_problem(self, problem: FrameProblem) -> None:
         """Frames are damaged or missing here."""
@@ -181,40 +216,20 @@ class AuditHistory:
             for number in self.instances:
                 self._suspects[number] = problem
 
-    def take(self, transaction: ev.Transaction) -> None:
-        """A transaction of the jobs log."""
-        if not transaction.events:
-            return  # a placeholder for a lost frame
-        self._note_order(transaction.order)
-        self.frames += 1
-        reader = _Reader(self, transaction)
-        for event in transaction.events:
-            event.visit_topics(reader)
-            event.visit_records(reader)
-            self.kept_from = max(self.kept_from, event.needed_from())
-        last = transaction.events[-1]
-        if not last.keeps_first_time:
-            self._note_time(JOBS, transaction.order, last.at)
-
-    def _note_time(self, log: str, order: int, at: int) -> None:
-        orders, times = self._times[log]
-        orders.append(order)
-        times.append(at)
-
     def note_set_back(self) -> None:
-        """Find where the clock was set back, once both logs are taken in."""
-        if not any(a > b for _, times in self._times.values() for a, b in pairwise(times)):
-            return
-        last = 0
-        for order, at in merge(*(zip(*columns, strict=True) for columns in self._times.values())):
-            if at < last:
-                self.set_back.append((order, last - at))
-            last = at
+        """Find where the clock was set back, once both logs are taken in.
 
-    def _note_order(self, order: int) -> None:
-        if seq_ranges.holds(self.orders, order, order):
-            self.orders_doubled.append(order)
-        seq_ranges.add(self.orders, order, order)
+        Both logs tell of one clock: steps that may be the same one count once.
+        """
+        steps = sorted(step for times in self._times.values() for step in times.back)
+        joined: list[tuple[int, int, int]] = []
+        for before, order, ms in steps:
+            if joined and before < joined[-1][1]:
+                start, known, most = joined[-1]
+                joined[-1] = (start, min(known, order), max(most, ms))
+            else:
+                joined.append((before, order, ms))
+        self.set_back = [(order, ms) for _, order, ms in joined]
 
     def _instance(self, number: int, name: str = "") -> Instance:
         inst = self.instances.get(number)
@@ -222,19 +237,6 @@ class AuditHistory:
             inst = Instance(number, name, f"{self.identity}-{number}")
             self.instances[number] = inst
         return inst
-
-    def _grow(self, number: int, first: int, count: int, order: int) -> None:
-        """A write gave seqs."""
-        inst = self._instance(number)
-        last = first + count - 1
-        self.records += count
-        if first <= inst.head:
-            inst.doubled.append((first, min(last, inst.head), order))
-        elif first > inst.head + 1:
-            self._hole(inst, first - 1, order)
-        self._suspects.pop(number, None)
-        seq_ranges.add(inst.appended, first, last)
-        inst.head = max(inst.head, last)
 
     def _hole(self, inst: Instance, last: int, order: int) -> None:
         """Nothing was appended between the head and here. Why?"""
@@ -250,218 +252,153 @@ class AuditHistory:
         else:
             inst.missing.append((first, last, order))
 
-    def _epoch(
+    # -- steps: topics, routers, producers ---------------------------------------------------------
+
+    def topic_created(self, number: int, name: str, config: TopicOptions, order: int) -> None:
+        """A topic came to be."""
+        inst = self._instance(number, name)
+        inst.name, inst.created = name, order
+        inst.configs.append((order, config))
+
+    def topic_configured(self, number: int, config: TopicOptions, order: int) -> None:
+        """A topic has another config from here on."""
+        self._instance(number).configs.append((order, config))
+
+    def topic_removed(self, number: int, order: int) -> None:
+        """A topic was deleted."""
+        self._instance(number).dropped = order
+
+    def router_created(
+        self, router: int, name: str, source: int, dest: int, has_filter: bool, cursor: int
+    ) -> None:
+        """A router came to be."""
+        self.edges[router] = Edge(router, name, source, dest, has_filter, cursor, cursor)
+
+    def router_configured(self, router: int, has_filter: bool) -> None:
+        """A router has another config from here on."""
+        edge = self.edges.get(router)
+        if edge is not None:
+            edge.has_filter = edge.has_filter or has_filter
+
+    def epoch(
         self,
         producer: str,
         epoch: int,
         ranges: Sequence[tuple[str, int, int]],
-        committed: list[tuple[str, int, int]],
+        committed: Sequence[tuple[int, int, int]],
         order: int,
     ) -> None:
+        """A producer committed an epoch."""
         epochs = self.producers.setdefault(producer, Epochs())
         if epochs.last is not None:
             if epoch <= epochs.last:
                 epochs.repeated.append((epoch, order))
             elif epoch > epochs.last + 1:
                 epochs.gaps.append((epochs.last + 1, epoch - 1, order))
+        written = sorted(
+            (self._instance(topic).name, first, last) for topic, first, last in committed
+        )
         noted = sorted((name, first, last) for name, first, last in ranges)
         # What went to topics that are in memory only is not in the log.
         logged = [part for part in noted if not any(i.was_in_memory for i in self.named(part[0]))]
-        if logged != sorted(committed) and noted != sorted(committed):
-            unlike = f"the commit names {noted}, the log has {sorted(committed)}"
+        if logged != written and noted != written:
+            unlike = f"the commit names {noted}, the log has {written}"
             epochs.unlike.append((epoch, order, unlike))
-        epochs.committed.append((epoch, order))
         epochs.last = max(epochs.last or 0, epoch)
 
-
-class _Reader(ev.TopicVisitor, ev.RecordVisitor):
-    """Takes in what one transaction of the jobs log says."""
-
-    def __init__(self, history: AuditHistory, transaction: ev.Transaction) -> None:
-        self._history = history
-        self._transaction = transaction
-        self._order = transaction.order
-        # (topic name, first seq, last seq) of committed chunks, neighbours as one.
-        self._committed: list[tuple[str, int, int]] = []
-        self._committing: ev.Event | None = None
-
-    # -- topics, routers, producers ----------------------------------------------------------------
-
-    def topic_created(self, event: ev.Event, name: str, config: TopicOptions) -> None:
-        inst = self._history._instance(event.topic, name)
-        inst.name, inst.created = name, self._order
-        inst.configs.append((self._order, config))
-
-    def topic_configured(self, event: ev.Event, config: TopicOptions) -> None:
-        self._history._instance(event.topic).configs.append((self._order, config))
-
-    def topic_removed(self, event: ev.Event) -> None:
-        self._history._instance(event.topic).dropped = self._order
-
-    def router_created(
-        self, event: ev.Event, router: int, name: str, dest: int, cursor: int,
-        options: RouterOptions,
-    ) -> None:  # fmt: skip
-        has_filter = options.filter is not None
-        edge = Edge(router, name, event.topic, dest, has_filter, cursor, cursor)
-        self._history.edges[router] = edge
-
-    def router_configured(self, event: ev.Event, router: int, options: RouterOptions) -> None:
-        edge = self._history.edges.get(router)
-        if edge is not None:
-            edge.has_filter = edge.has_filter or options.filter is not None
-
-    def epoch_committed(
-        self, event: ev.Event, producer: str, epoch: int, ranges: Sequence[tuple[str, int, int]]
-    ) -> None:
-        self._history._epoch(producer, epoch, ranges, self._committed, self._order)
-
-    def staged_dropped(self, event: ev.Event, producer: str, *, forget: bool) -> None:
-        producers = self._history.producers
-        if forget and producer in producers:
-            producers[producer].last = None
+    def forget_producer(self, producer: str) -> None:
+        """The next epoch of a producer may have any number."""
+        if producer in self.producers:
+            self.producers[producer].last = None
 
     def checkpointed(
         self,
-        event: ev.Event,
-        topics: Sequence[ev.TopicSnapshot],
-        routers: Sequence[ev.RouterSnapshot],
-        producers: Sequence[ev.ProducerSnapshot],
-        *,
+        topics: Sequence[TopicSnapshot],
+        routers: Sequence[RouterSnapshot],
+        producers: Sequence[ProducerSnapshot],
         clean: bool,
+        order: int,
     ) -> None:
         """Says what is known already, unless older segments are gone or damaged."""
-        history = self._history
         for kept in topics:
-            inst = history.instances.get(kept.topic)
+            inst = self.instances.get(kept.topic)
             if inst is None:
-                inst = history._instance(kept.topic, kept.name)
+                inst = self._instance(kept.topic, kept.name)
                 inst.head, inst.known_from = kept.head, kept.head + 1
-                inst.configs.append((self._order, kept.config))
+                inst.configs.append((order, kept.config))
             elif kept.head > inst.head:
-                history._hole(inst, kept.head, self._order)
+                self._hole(inst, kept.head, order)
                 inst.head = kept.head
             for first, last in kept.holes:
                 inst.holes.append((first, last, "skipped"))
             inst.reserved = max(inst.reserved, kept.seqs_reserved)
         if clean:
             # From here on, nothing is promised beyond the heads.
-            for inst in history.instances.values():
+            for inst in self.instances.values():
                 inst.reserved = min(inst.reserved, inst.head)
         for edge in routers:
-            if edge.router not in history.edges:
+            if edge.router not in self.edges:
                 has_filter = edge.options.filter is not None
-                history.edges[edge.router] = Edge(
+                self.edges[edge.router] = Edge(
                     edge.router, edge.name, edge.source, edge.dest, has_filter, None, edge.cursor
                 )
         for producer in producers:
-            if producer.name not in history.producers and producer.epoch >= 0:
-                history.producers[producer.name] = Epochs(producer.epoch)
+            if producer.name not in self.producers and producer.epoch >= 0:
+                self.producers[producer.name] = Epochs(producer.epoch)
 
-    # -- records -----------------------------------------------------------------------------------
+    # -- steps: records ----------------------------------------------------------------------------
 
-    def appended(
-        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
-    ) -> None:
-        self._history._grow(event.topic, first_seq, count, self._order)
-        self._note_bounds(event, block)
-
-    def copied(
-        self, event: ev.Event, router: int, cursor: int, first_seq: int, seqs: Sequence[int],
-        size: int,
-    ) -> None:  # fmt: skip
-        self._history._grow(event.topic, first_seq, len(seqs), self._order)
-        edge = self._history.edges.get(router)
-        if edge is None:
-            return
-        if seqs[0] <= edge.cursor:
-            edge.repeated.append((seqs[0], min(seqs[-1], edge.cursor), self._order))
-        if isinstance(seqs, range):
-            seq_ranges.add(edge.copied, seqs[0], seqs[-1])
-        else:
-            for seq in seqs:
-                seq_ranges.add(edge.copied, seq, seq)
-        edge.cursor = max(edge.cursor, cursor)
-
-    def staged(self, event: ev.Event, chunk: ev.ChunkKey, block: bytes) -> None:
-        self._note_bounds(event, block)
-
-    def committed(self, event: ev.Event, chunk: ev.ChunkKey, first_seq: int, count: int) -> None:
-        self._history._grow(event.topic, first_seq, count, self._order)
-        name = self._history._instance(event.topic).name
-        last = first_seq + count - 1
-        if self._committing is event:
-            _, first_seq, _ = self._committed.pop()
-        self._committing = event
-        self._committed.append((name, first_seq, last))
-
-    def replaced(self, event: ev.Event, block: bytes) -> None:
-        self._note_bounds(event, block)
-
-    def skipped(self, event: ev.Event, first_seq: int, count: int) -> None:
-        inst = self._history._instance(event.topic)
-        last = first_seq + count - 1
-        if first_seq > inst.head + 1:
-            self._history._hole(inst, first_seq - 1, self._order)
-        inst.holes.append((first_seq, last, "skipped"))
+    def grow(self, number: int, first: int, last: int, order: int) -> None:
+        """Writes gave seqs."""
+        inst = self._instance(number)
+        if first <= inst.head:
+            inst.doubled.append((first, min(last, inst.head), order))
+        elif first > inst.head + 1:
+            self._hole(inst, first - 1, order)
+        self._suspects.pop(number, None)
+        seq_ranges.add(inst.appended, first, last)
         inst.head = max(inst.head, last)
 
-    def reserved(self, event: ev.Event, last_seq: int) -> None:
-        inst = self._history._instance(event.topic)
-        inst.reserved = max(inst.reserved, last_seq)
-
-    def trimmed(self, event: ev.Event) -> None:
-        self._history._instance(event.topic).has_removals = True
-
-    def removed(self, event: ev.Event, seqs: Sequence[int], *, redriven: bool) -> None:
-        inst = self._history._instance(event.topic)
-        inst.has_removals = True
-        if redriven:
-            copies = _Written(self._transaction).records_beside(event.topic)
-            inst.redriven.append((self._order, [*seqs], copies))
-
-    def routed(self, event: ev.Event, router: int, cursor: int, forwarded: int) -> None:
-        edge = self._history.edges.get(router)
+    def copied(
+        self, router: int, first: int, last: int, cursor: int, ranges: Ranges, order: int
+    ) -> None:
+        """A router made copies of records by reference."""
+        edge = self.edges.get(router)
         if edge is None:
             return
-        if _Written(self._transaction).skips:
-            seq_ranges.add(edge.skipped, edge.cursor + 1, cursor)
-        elif forwarded:
-            edge.plain.append((self._order, edge.cursor, cursor, forwarded))
+        if first <= edge.cursor:
+            edge.repeated.append((first, min(last, edge.cursor), order))
+        for start, end in ranges:
+            seq_ranges.add(edge.copied, start, end)
         edge.cursor = max(edge.cursor, cursor)
 
-    def _note_bounds(self, event: ev.Event, block: bytes) -> None:
-        if not blocks.is_plain(block):
-            bounds = blocks.BlockView(block).numbers(blocks.MAX_DELIVERIES)
-            if bounds:
-                inst = self._history._instance(event.topic)
-                inst.bound_max = max(inst.bound_max, *bounds)
+    def skipped(self, number: int, first: int, last: int, order: int) -> None:
+        """Seqs were passed over for copies whose originals were gone."""
+        inst = self._instance(number)
+        if first > inst.head + 1:
+            self._hole(inst, first - 1, order)
+        inst.holes.append((first, last, "skipped"))
+        inst.head = max(inst.head, last)
 
+    def reserved(self, number: int, last: int) -> None:
+        """Seqs were promised never to be given twice."""
+        inst = self._instance(number)
+        inst.reserved = max(inst.reserved, last)
 
-class _Written(ev.RecordVisitor):
-    """What a whole transaction writes.
+    def redriven(self, number: int, order: int, seqs: list[int], copies: int) -> None:
+        """Dead letters went back to their queues."""
+        self._instance(number).redriven.append((order, seqs, copies))
 
-    Attributes:
-        skips: Whether it skips seqs.
-    """
-
-    def __init__(self, transaction: ev.Transaction) -> None:
-        self.skips = False
-        self._records: Counter[int] = Counter()
-        for event in transaction.events:
-            event.visit_records(self)
-
-    def records_beside(self, topic: int) -> int:
-        """How many records it appends to other topics."""
-        return sum(count for number, count in self._records.items() if number != topic)
-
-    def appended(
-        self, event: ev.Event, first_seq: int, count: int, block: bytes, size: int
-    ) -> None:
-        self._records[event.topic] += count
-
-    def skipped(self, event: ev.Event, first_seq: int, count: int) -> None:
-        self.skips = True
+    def routed(self, router: int, cursor: int, forwarded: int, skips: bool, order: int) -> None:
+        """A router came further otherwise than by copies that name their originals."""
+        edge = self.edges.get(router)
+        if edge is None:
+            return
+        if skips:
+            seq_ranges.add(edge.skipped, edge.cursor + 1, cursor)
+        elif forwarded:
+            edge.plain.append((order, edge.cursor, cursor, forwarded))
+        edge.cursor = max(edge.cursor, cursor)
 
 
 def settle(history: AuditHistory, oldest: int | None) -> None:

@@ -1,25 +1,26 @@
 """Rules about the files of a log, and the history that one pass over them gives.
 
-Owns: which files are read, the pass, and findings about damaged bytes and missing files. Must not
-know: what a history means for records and jobs, Spark.
+Owns: which segments are read, the pass over them as tasks, and findings about damaged bytes and
+missing files. Must not know: what a history means for records and jobs, engines.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Final
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, Protocol
 
-import msgspec
-
-from logqueue import events as ev
 from logqueue.pipeline.audit.findings import Finding, Rule
-from logqueue.pipeline.audit.frames import JOBS, LEASES, AuditedSegment, FrameProblem, frames, shown
+from logqueue.pipeline.audit.frames import JOBS, LEASES, AuditedSegment, FrameProblem, shown
 from logqueue.pipeline.audit.history import AuditHistory, settle
+from logqueue.pipeline.audit.steps import SegmentSteps, steps_of
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import Note
 from logqueue.segments import ranges as seq_ranges
-from wal import HEADER_BYTES, OsFileSystem, decode_header, segment_ids, segment_path
+from wal import OsFileSystem, segment_ids, segment_path
 
 RULES = (
     Rule("frame_crc", "every byte of the log passes its checksum"),
@@ -27,82 +28,140 @@ RULES = (
     Rule("orders_lost", "every transaction is in a log"),
 )
 _ORDERS_SHOWN: Final = 20
+_TAIL_READS_MAX: Final = 5
+_TAIL_WAIT_S: Final = 0.05
+WRITE_WAIT_S: Final = 0.2
+"""Within this time, a server that runs hands to the system what it has: it does every 100 ms."""
 
 
-class _Timed(msgspec.Struct, array_like=True):
-    """An event of which only the time matters."""
+class SegmentSource(Protocol):
+    """One segment of a log that any task can read."""
 
-    tag: int
-    at: int
+    @property
+    def file(self) -> AuditedSegment:
+        """Which one."""
+        ...
+
+    def read(self) -> bytes:
+        """All its bytes.
+
+        Raises:
+            PipelineError: It cannot be read.
+        """
 
 
-class _Placed(msgspec.Struct, array_like=True):
-    """A transaction of which only order and time matter."""
+@dataclass(frozen=True, slots=True)
+class SegmentOnDisk:
+    """A segment in a directory."""
 
-    order: int
-    events: list[_Timed]
+    file: AuditedSegment
+
+    def read(self) -> bytes:
+        """See `SegmentSource`."""
+        try:
+            with open(self.file.path, "rb") as opened:
+                return opened.read()
+        except FileNotFoundError as error:
+            raise PipelineError(
+                f"{self.file.path} was deleted while it was read: try again, or audit a log "
+                "archive, which keeps it"
+            ) from error
+        except OSError as error:
+            raise PipelineError(f"{self.file.path} cannot be read: {error.strerror}") from error
 
 
-_order_of = msgspec.msgpack.Decoder(_Placed).decode
+class AuditedFile(NamedTuple):
+    """A segment to read, and whether it is the newest of its log."""
+
+    source: SegmentSource
+    is_last: bool
 
 
-def files_of(directories: Sequence[str]) -> dict[str, list[AuditedSegment]]:
+class WriteWatch:
+    """Sees whether a server is writing to the files of a log."""
+
+    def __init__(self, sources: Sequence[SegmentSource]) -> None:
+        """Look at the newest files of a log, before any of it is read."""
+        newest: dict[str, str] = {}
+        for source in sources:
+            if isinstance(source, SegmentOnDisk):
+                newest[source.file.log] = source.file.path
+        self._places = [*newest.values(), *map(os.path.dirname, newest.values())]
+        self._states = self._states_now()
+        self._until = time.monotonic() + WRITE_WAIT_S
+
+    def is_written(self) -> bool:
+        """Whether they have changed since. Waits until a server would have written what it had."""
+        if self._places:
+            time.sleep(max(self._until - time.monotonic(), 0))
+        return self._states_now() != self._states
+
+    def _states_now(self) -> list[tuple[int, int] | None]:
+        states: list[tuple[int, int] | None] = []
+        for place in self._places:
+            try:
+                state = os.stat(place)
+                states.append((state.st_size, state.st_mtime_ns))
+            except OSError:
+                states.append(None)
+        return states
+
+
+RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+"""Calls a function with each item, wherever that is done; results come in the order of items."""
+
+
+def files_of(directories: Sequence[str]) -> list[SegmentSource]:
     """The segment files of both logs, ascending; of a segment that is in several places the first.
 
     Args:
         directories: Data directories, or archives of a log that are laid out alike.
-
-    Raises:
-        PipelineError: There is no jobs log in any of them.
     """
-    found: dict[str, dict[int, AuditedSegment]] = {JOBS: {}, LEASES: {}}
+    found: dict[tuple[int, int], SegmentSource] = {}
     fs = OsFileSystem()
     for directory in directories:
-        for log in (JOBS, LEASES):
+        for rank, log in enumerate((JOBS, LEASES)):
             place = os.path.join(directory, log)
             for id in segment_ids(fs, place) if os.path.isdir(place) else []:
-                found[log].setdefault(id, AuditedSegment(log, id, segment_path(place, id)))
-    if not found[JOBS]:
-        raise PipelineError(
-            f"there is no log in {', '.join(directories)}: name a server's data directory, which "
-            "has the directories jobs and leases in it"
-        )
-    return {log: [files[id] for id in sorted(files)] for log, files in found.items()}
+                file = AuditedSegment(log, id, segment_path(place, id))
+                found.setdefault((rank, id), SegmentOnDisk(file))
+    return [source for _, source in sorted(found.items(), key=itemgetter(0))]
 
 
-def read_history(directories: Sequence[str], note: Note) -> AuditHistory:
+def read_history(
+    sources: Sequence[SegmentSource], where: Sequence[str], run: RunTasks, note: Note
+) -> AuditHistory:
     """Pass over both logs once.
+
+    Args:
+        sources: The segments of both logs, of each ascending.
+        where: What was named, for people.
+        run: Does the work for each segment.
+        note: Called at each segment.
 
     Raises:
         PipelineError: There is no log.
     """
-    files = files_of(directories)
-    history = AuditHistory(_identity(files[JOBS]))
-    total = sum(map(len, files.values()))
-    done = 0
-    for log in (JOBS, LEASES):
-        current = None
-        for placed in frames(files[log]):
-            if placed.file is not current:
-                current = placed.file
-                note(f"checking the {log} log, segment {current.id}", done / total)
-                done += 1
-            if placed.problem is not None:
-                history.take_problem(placed.problem)
-            elif placed.frame is not None:
-                try:
-                    if log == JOBS:
-                        history.take(ev.decode(placed.frame.payload))
-                    else:
-                        entry = _order_of(placed.frame.payload)
-                        if entry.events:
-                            history.take_leases(placed, entry.order, entry.events[-1].at)
-                except msgspec.MsgspecError as error:
-                    detail = f"frame {placed.frame.number} is not a transaction: {error}"
-                    history.take_problem(
-                        FrameProblem("frame_crc", placed.file, placed.offset, detail)
-                    )
-    oldest = files[JOBS][0]
+    jobs = [source for source in sources if source.file.log == JOBS]
+    leases = [source for source in sources if source.file.log == LEASES]
+    if not jobs:
+        raise PipelineError(
+            f"there is no log in {', '.join(where)}: name a server's data directory, which "
+            "has the directories jobs and leases in it"
+        )
+    tasks = [AuditedFile(source, source is log[-1]) for log in (jobs, leases) for source in log]
+    history: AuditHistory | None = None
+    for done, segment in enumerate(run(steps_in, tasks), 1):
+        if history is None:
+            history = AuditHistory("")
+        if not history.identity and segment.identity:
+            history.identify(segment.identity)
+        note(f"checking the {segment.file.log} log, segment {segment.file.id}", done / len(tasks))
+        history.take(segment)
+    assert history is not None
+    if not history.identity:
+        raise PipelineError(f"{jobs[0].file.path} has no header of a segment: this is not a log")
+    oldest = jobs[0].file
     settle(history, oldest.id)
     if oldest.id > history.kept_from > 0:
         detail = f"segments {history.kept_from} to {oldest.id - 1} of the jobs log are missing"
@@ -110,13 +169,20 @@ def read_history(directories: Sequence[str], note: Note) -> AuditHistory:
     return history
 
 
-def _identity(files: Sequence[AuditedSegment]) -> str:
-    for file in files:
-        with open(file.path, "rb") as opened:
-            _, header = decode_header(opened.read(HEADER_BYTES))
-        if header is not None:
-            return header.identity.hex()
-    raise PipelineError(f"{files[0].path} has no header of a segment: this is not a log")
+def steps_in(task: AuditedFile) -> SegmentSteps:
+    """What a segment says. Of a log that is being written, the last write may be read in part:
+    then the file is read again, until it stays as it is."""
+    data = task.source.read()
+    found = steps_of(task.source.file, data, is_last=task.is_last)
+    for _ in range(_TAIL_READS_MAX):
+        if not any(problem.is_tail for problem in found.problems()):
+            break
+        time.sleep(_TAIL_WAIT_S)
+        before, data = data, task.source.read()
+        if data == before:
+            break
+        found = steps_of(task.source.file, data, is_last=task.is_last)
+    return found
 
 
 def findings(history: AuditHistory, directories: Sequence[str]) -> Iterator[Finding]:

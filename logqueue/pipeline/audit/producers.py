@@ -27,7 +27,7 @@ def findings(history: AuditHistory) -> Iterator[Finding]:
     yield from _epochs(history)
     for _, edge in sorted(history.edges.items()):
         yield from _copies(history, edge)
-    for order in sorted(set(history.orders_doubled)):
+    for order in sorted(set(history.orders.doubled)):
         yield Finding(
             "orders_once",
             "error",

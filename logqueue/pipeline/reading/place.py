@@ -6,6 +6,7 @@ any engine, any job.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -58,6 +59,12 @@ class InputPlace:
             options.live(self.source_options())
         else:
             options.offline(self.source_options())
+
+    def covers(self, topic: str) -> bool:
+        """Whether a topic is among those that are read."""
+        if self.topics:
+            return topic in self.topics
+        return self.pattern is None or re.fullmatch(self.pattern, topic) is not None
 
     def source_options(self) -> dict[str, str]:
         """Place and topics as options of our sources; nothing of an archive."""

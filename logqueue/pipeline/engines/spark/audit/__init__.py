@@ -1,1 +1,1 @@
-"""Audit rules as Spark queries, and the audit job."""
+"""The audit on Spark."""

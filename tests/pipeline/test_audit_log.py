@@ -24,7 +24,8 @@ Place = tuple[str, str, str | None, int | None, int | None]
 
 
 def look(directory: Path) -> tuple[AuditHistory, list[Finding]]:
-    history = audit_log.read_history([str(directory)], silent)
+    sources = audit_log.files_of([str(directory)])
+    history = audit_log.read_history(sources, [str(directory)], map, silent)
     found = [
         *audit_log.findings(history, [str(directory)]),
         *audit_producers.findings(history),

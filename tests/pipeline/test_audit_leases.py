@@ -1,27 +1,21 @@
-"""Rules about the life of jobs: one history for each, all of them in one Spark job."""
+"""Rules about the life of jobs: one history for each, all of them in one bucket."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import pytest
+import pyarrow as pa
 
+from logqueue.pipeline.audit import account
 from logqueue.pipeline.audit import rules as audit_rules
-from logqueue.pipeline.engines.spark.audit import leases as audit_leases
+from logqueue.pipeline.audit.account import QueueTotals
+from logqueue.pipeline.audit.job_rows import DELAY_COLUMNS, EVENT_COLUMNS, RowsPlan
+from logqueue.pipeline.audit.job_rules import AuditedQueue, JobContext
+from logqueue.pipeline.audit.verdicts import Verdict, decode, encode, verdict_of
+from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, TIME
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
-
-EVENTS = (
-    "topic STRING, lseq BIGINT, ts TIMESTAMP, event STRING, job_seq BIGINT, lease_id STRING, "
-    "worker STRING, deadline TIMESTAMP, ready_at TIMESTAMP, reason STRING, detail STRING, "
-    "log_id STRING"
-)
 DURABLE = {"durable": True}
 Row = dict[str, Any]
 
@@ -215,48 +209,63 @@ BROKEN = [
 LOST = [(2000, 2001)]
 
 
-def _time(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+def _batch(cases: list[Case]) -> pa.RecordBatch:
+    rows = [
+        {**row, "topic": case.name, "log_id": f"log-{number}"}
+        for number, case in enumerate(cases)
+        for row in case.rows
+    ]
+    columns = []
+    for name in EVENT_COLUMNS:
+        values = [row.get(name) for row in rows]
+        kind = EVENTS_SCHEMA.field(name).type
+        if kind == TIME:
+            times = [None if ms is None else ms * 1000 for ms in values]
+            columns.append(pa.array(times, pa.int64()).view(kind))
+        else:
+            columns.append(pa.array(values, kind))
+    return pa.RecordBatch.from_arrays(columns, names=EVENT_COLUMNS)
 
 
-def _rows(cases: list[Case]) -> tuple[list[Row], list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    rows: list[Row] = []
-    facts: list[tuple[Any, ...]] = []
-    delays: list[tuple[Any, ...]] = []
-    for number, case in enumerate(cases):
-        log_id = f"log-{number}"
-        for row in case.rows:
-            times = {n: _time(row.get(n)) for n in ("ts", "deadline", "ready_at")}
-            rows.append({**row, **times, "topic": case.name, "log_id": log_id})
-        known = case.facts
-        facts.append(
-            (
-                log_id,
-                known.get("durable", False),
-                False,
-                known.get("deliveries_max", 0),
-                known.get("paused", []),
-                [],
-            )
-        )
-        delays += [(log_id, case.name, seq, at) for seq, at in case.delays.items()]
-    return rows, facts, delays
+def _delays(cases: list[Case]) -> pa.RecordBatch:
+    rows = [
+        (case.name, seq, at * 1000, f"log-{number}")
+        for number, case in enumerate(cases)
+        for seq, at in case.delays.items()
+    ]
+    topics, seqs, times, ids = ([row[place] for row in rows] for place in range(4))
+    arrays = [pa.array(topics, pa.string()), pa.array(seqs, pa.int64())]
+    arrays += [pa.array(times, pa.int64()).view(TIME), pa.array(ids, pa.string())]
+    return pa.RecordBatch.from_arrays(arrays, names=DELAY_COLUMNS)
 
 
-def test_each_fault_is_found_where_it_is_and_nothing_else(spark: SparkSession) -> None:
-    cases = CLEAN + BROKEN
-    rows, facts, delays = _rows(cases)
-    blocks = audit_leases.job_blocks(
-        spark.createDataFrame(rows, EVENTS),
-        spark.createDataFrame(facts, audit_leases.FACTS),
-        LOST,
-        delays=spark.createDataFrame(
-            delays, "log_id STRING, topic STRING, job_seq BIGINT, at BIGINT"
-        ),
+def _judged(cases: list[Case], context: JobContext) -> dict[str, QueueTotals]:
+    """All cases, each a queue of its own, in one table."""
+    plan = RowsPlan(timed=frozenset(f"log-{number}" for number in range(len(cases))))
+    batches = [*plan.of_events([_batch(cases)]), *plan.of_records([_delays(cases)])]
+    verdict = verdict_of(pa.Table.from_batches(batches), context)
+    queues, _ = account.gathered([verdict_codec(verdict)])
+    return queues
+
+
+def verdict_codec(verdict: Verdict) -> Verdict:
+    """A verdict as it comes from a task."""
+    return decode(encode(verdict))
+
+
+def _facts(case: Case) -> AuditedQueue:
+    known = dict(case.facts)
+    return AuditedQueue(
+        known.get("durable", False), False, known.get("deliveries_max", 0), known.get("paused", ())
     )
+
+
+def test_each_fault_is_found_where_it_is_and_nothing_else() -> None:
+    cases = CLEAN + BROKEN
+    facts = {f"log-{number}": _facts(case) for number, case in enumerate(cases)}
+    queues = _judged(cases, JobContext(facts, LOST))
     found: dict[str, list[tuple[Any, ...]]] = {case.name: [] for case in cases}
-    collected = blocks.collect()
-    for finding in audit_leases.broken_findings(collected):
+    for finding in account.broken_findings(queues):
         assert finding.topic is not None
         found[finding.topic].append(
             (finding.rule, finding.severity, finding.first_seq, finding.last_seq)
@@ -264,20 +273,13 @@ def test_each_fault_is_found_where_it_is_and_nothing_else(spark: SparkSession) -
     assert found == {case.name: case.expected for case in cases}
     broken = {rule for case in BROKEN for rule, *_ in case.expected}
     assert broken == {rule.name for rule in audit_rules.LEASE_RULES}
-    floors = [row["floors"] for row in collected if row["floors"]]
-    assert [(f["floor"], f["lseq"]) for [f] in floors] == [(5, 1)]
+    assert [totals.floors for totals in queues.values() if totals.floors] == [[(5, 1)]]
 
 
-def test_a_log_that_nothing_is_known_of_gives_the_benefit_of_the_doubt(
-    spark: SparkSession,
-) -> None:
-    rows, _, _ = _rows([Case("archived", [ack(5, 7, 10), claim(6, 8, 10), ack(6, 9, 20)], [])])
-    blocks = audit_leases.job_blocks(
-        spark.createDataFrame(rows, EVENTS),
-        spark.createDataFrame([], audit_leases.FACTS),
-        [(1, 1 << 62)],
-    )
-    [finding] = audit_leases.broken_findings(blocks.collect())
+def test_a_log_that_nothing_is_known_of_gives_the_benefit_of_the_doubt() -> None:
+    cases = [Case("archived", [ack(5, 7, 10), claim(6, 8, 10), ack(6, 9, 20)], [])]
+    queues = _judged(cases, JobContext({}, [(1, 1 << 62)]))
+    [finding] = account.broken_findings(queues)
     assert (finding.rule, finding.severity) == ("settle_with_lease", "info")
     assert (finding.first_seq, finding.last_seq) == (5, 5)
     assert finding.evidence["order"] == 7

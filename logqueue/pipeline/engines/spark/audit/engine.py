@@ -1,0 +1,146 @@
+"""An audit on Spark: tasks on executors, rows of jobs shuffled by their buckets.
+
+Owns: how tasks become Spark jobs. Must not know: the rules. Only digests come to the driver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from logqueue.pipeline.audit.comparison import PlaceComparison
+from logqueue.pipeline.audit.job_rows import EVENT_COLUMNS, ROWS, RowsPlan, present_rows
+from logqueue.pipeline.audit.job_rules import JobContext
+from logqueue.pipeline.audit.log import SegmentSource
+from logqueue.pipeline.audit.run import BatchFunction
+from logqueue.pipeline.audit.verdicts import Verdict, decode, encode, verdict_of
+from logqueue.pipeline.engines.spark.audit.comparing import compare_inputs
+from logqueue.pipeline.reading import options
+from logqueue.pipeline.stores.audited_segments import segments_of
+from logqueue.pipeline.stores.live_store import LiveStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from logqueue.pipeline.engines.spark.formats.inputs import Input
+
+TASKS_MAX: Final = 10_000
+_DDL: Final = {
+    pa.string(): "STRING",
+    pa.int64(): "BIGINT",
+    pa.int32(): "INT",
+    pa.int8(): "TINYINT",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+class SparkAuditEngine:
+    """See `audit.run.AuditEngine`."""
+
+    def __init__(self, spark: SparkSession, input: Input) -> None:
+        self._spark = spark
+        self._input = input
+
+    def segments(self) -> tuple[Sequence[SegmentSource], Sequence[str]] | None:
+        """See `AuditEngine`."""
+        return segments_of(self._input.path) if self._input.path else None
+
+    def run_tasks(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        """See `AuditEngine`."""
+        if len(items) < 2:
+            return map(function, items)
+        tasks = min(len(items), TASKS_MAX)
+        numbers = self._spark.range(0, len(items), 1, tasks)
+        found = numbers.mapInArrow(_each(function, list(items)), "id BIGINT, result BINARY")
+        rows = sorted(found.collect(), key=lambda row: int(row["id"]))
+        return (pickle.loads(zlib.decompress(row["result"])) for row in rows)
+
+    def map_records(
+        self, columns: Sequence[str], function: BatchFunction, schema: pa.Schema
+    ) -> pa.Table:
+        """See `AuditEngine`."""
+        rows = self._records(columns).mapInArrow(_shaped(function, schema), _ddl(schema))
+        table: pa.Table = rows.toArrow()
+        return table.cast(schema)
+
+    def _records(self, columns: Sequence[str]) -> DataFrame:
+        data = "string" if "data" in columns else "none"
+        return self._input.records(self._spark, data=data).select(*columns)
+
+    def jobs(self, plan: RowsPlan) -> SparkJobTable:
+        """See `AuditEngine`."""
+        last = self._last_settled_order()
+        if last is not None:
+            plan = dataclasses.replace(plan, last_order=last)
+        in_tasks = plan.for_tasks()
+        events = self._input.events(self._spark).select(*EVENT_COLUMNS)
+        rows = events.mapInArrow(_shaped(in_tasks.of_events, ROWS), _ddl(ROWS))
+        columns = plan.record_columns()
+        if columns:
+            records = self._records(columns)
+            rows = rows.unionAll(records.mapInArrow(_shaped(in_tasks.of_records, ROWS), _ddl(ROWS)))
+        present = pa.Table.from_batches([present_rows(plan.present, plan.buckets)])
+        rows = rows.unionAll(self._spark.createDataFrame(present))
+        return SparkJobTable(rows)
+
+    def _last_settled_order(self) -> int | None:
+        """Of a server: the last order up to which both of its logs are complete."""
+        if self._input.url is None:
+            return None
+        given = options.live({**self._input.source_options(), "events": "leases"})
+        return LiveStore(given).snapshot().available_events(settled=True).next - 1
+
+    def compare(self, against: Input) -> PlaceComparison:
+        """See `AuditEngine`."""
+        return compare_inputs(self._spark, self._input, against)
+
+
+class SparkJobTable:
+    """See `audit.run.JobTable`."""
+
+    def __init__(self, rows: DataFrame) -> None:
+        self._rows = rows
+
+    def verdicts(self, context: JobContext) -> Iterator[Verdict]:
+        """See `JobTable`."""
+        judged = self._rows.groupBy("bucket").applyInArrow(_judging(context), "verdict BINARY")
+        return (decode(row["verdict"]) for row in judged.collect())
+
+
+def _ddl(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {_DDL[field.type]}" for field in schema)
+
+
+def _each(
+    function: Callable[[Any], Any], items: list[Any]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                result = zlib.compress(pickle.dumps(function(items[number])), 1)
+                yield pa.RecordBatch.from_pydict({"id": [number], "result": [result]})
+
+    return run
+
+
+def _shaped(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
+    """The same function; its batches have this very schema, as Spark demands."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in function(batches):
+            yield batch.cast(schema) if batch.schema != schema else batch
+
+    return run
+
+
+def _judging(context: JobContext) -> Callable[[pa.Table], pa.Table]:
+    def judge(table: pa.Table) -> pa.Table:
+        verdict = encode(verdict_of(table, context))
+        return pa.table({"verdict": pa.array([verdict], pa.binary())})
+
+    return judge
