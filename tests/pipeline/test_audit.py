@@ -16,6 +16,7 @@ from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle.tables import AUDIT_FINDINGS
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.testing.process import ServerProcess
+from tests.pipeline.archiving import archive as archive_log
 from tests.pipeline.audit_faults import QUEUE, Place, write_faults
 from tests.spark.crafted import (
     CraftedLog,
@@ -163,6 +164,31 @@ def test_two_places_that_differ(tmp_path: Path) -> None:
         ("same_records", "error", "orders", 100, 101),
         ("same_records", "info", "orders", 191, 200),
     ]
+
+
+def test_an_archive_is_the_same_as_its_log_until_somebody_touches_it(tmp_path: Path) -> None:
+    with CraftedLog(tmp_path / "data") as log:
+        log.topic(1, "orders", **QUEUE)
+        for first in range(1, 101, 10):
+            log.append(1, first, 10)
+        log.claim(1, *range(1, 101))
+        log.ack(1, *range(1, 91))
+    log_input, root = InputPlace(path=str(tmp_path / "data")), tmp_path / "archive"
+    source = {"path": str(tmp_path / "data")}
+    archive_log(source, root, topics="orders", maxRecordsPerTrigger="50")
+    archive = InputPlace(archive=str(root))
+    summary = run_audit(archive, str(tmp_path / "out"), against=log_input)
+    assert places(tmp_path / "out") == []
+    assert summary["account"]["acked"] == 90 and summary["account"]["open"] == 10
+    part, _ = sorted((root / "records").rglob("*.parquet"))
+    kept = part.read_bytes()
+    part.write_bytes(kept[:-1] + b"\0")
+    run_audit(archive, str(tmp_path / "out"))
+    assert places(tmp_path / "out") == [("manifest_files", "error", "orders", 1, 50)]
+    part.write_bytes(kept)
+    next(root.glob("_manifest/records-*/0000000000.json")).unlink()
+    run_audit(archive, str(tmp_path / "out"))
+    assert places(tmp_path / "out") == [("manifest_joints", "error", "orders", 1, 50)]
 
 
 def test_rules_have_names_of_their_own_and_others_are_refused(tmp_path: Path) -> None:

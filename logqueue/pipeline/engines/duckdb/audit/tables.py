@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.audit.archive import holes
 from logqueue.pipeline.engines.duckdb.input import LocalInput
 from logqueue.pipeline.engines.duckdb.parts import InputPart
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.reading.place import InputPlace
-from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.stores.gaps import gaps_of
+from logqueue.segments.ranges import Ranges
 
 
 class TableTask(NamedTuple):
@@ -54,11 +54,7 @@ class PlaceTables:
         """Tasks that read lease events."""
         return [TableTask(part, tuple(columns)) for part in self._input.event_parts()]
 
-    def gaps(self) -> dict[str, list[tuple[int, int]]]:
+    def gaps(self) -> dict[str, Ranges]:
         """Seqs that are not there for a reason, by log_id: of dropped segments, or of holes."""
-        if self.place.archive is None:
-            return gaps_of(self.place)
-        found: dict[str, list[tuple[int, int]]] = {}
-        for hole in manifests.holes(open_tree(self.place.archive), "records"):
-            found.setdefault(hole.log_id, []).append((hole.first, hole.last))
-        return found
+        archive = self.place.archive
+        return gaps_of(self.place) if archive is None else holes(archive)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.audit.archive import holes
 from logqueue.pipeline.audit.comparison import HERE, OTHER, THERE, ComparedTopic, PlaceComparison
 from logqueue.pipeline.audit.job_rows import codes_of
 from logqueue.pipeline.audit.verdicts import ranges_of
-from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.stores.gaps import gaps_of
 from logqueue.segments import ranges as seq_ranges
 from logqueue.segments.ranges import Ranges
@@ -58,12 +57,7 @@ def compare_inputs(spark: SparkSession, here: Input, there: Input) -> PlaceCompa
 
 
 def _gaps(input: Input) -> dict[str, Ranges]:
-    if input.archive is None:
-        return gaps_of(input)
-    found: dict[str, Ranges] = {}
-    for hole in manifests.holes(open_tree(input.archive), "records"):
-        found.setdefault(hole.log_id, []).append((hole.first, hole.last))
-    return found
+    return gaps_of(input) if input.archive is None else holes(input.archive)
 
 
 def _block() -> Column:
