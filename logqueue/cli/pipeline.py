@@ -211,11 +211,12 @@ def _add_archiving(actions: _Actions) -> None:
         "compact",
         _job("compact"),
         "merge the small files of an archive",
-        more="Readers see the old files or the new one, never both.",
+        more="Readers see the old files or the new one, never both. It runs in this process, "
+        "without Spark, unless --master, --remote or --conf is given.",
         examples=("logqueue pipeline compact --archive archive",),
     )
     compact.add_argument("--archive", required=True, metavar="DIR")
-    add_json(compact)
+    _add_session(compact)
 
 
 def _add_reading(actions: _Actions) -> None:

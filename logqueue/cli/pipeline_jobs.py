@@ -147,7 +147,16 @@ def _source(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def compact(arguments: argparse.Namespace) -> int:
-    """Merge small files of an archive; no Spark takes part."""
+    """Merge small files of an archive; Spark takes part only where flags name one."""
+    if arguments.master or arguments.remote or arguments.conf:
+
+        def work(spark: SparkSession, note: Note) -> dict[str, Any]:
+            from logqueue.pipeline.engines.spark.archive.compaction import run_compact
+
+            return run_compact(arguments.archive, spark=spark, note=note)
+
+        run(arguments, work, arguments.archive)
+        return exits.OK
     began = time.monotonic()
     with stopped_by_sigterm(), progress(arguments) as note, refusals():
         from logqueue.pipeline.engines.spark.archive.compaction import run_compact

@@ -17,7 +17,7 @@ from logqueue.pipeline.rows.file_sizes import (
     DayKey,
     Gathering,
     SizedFiles,
-    merged,
+    neighbours,
 )
 
 DAYS = 40
@@ -95,4 +95,4 @@ def test_what_waits_is_bounded_over_all_days() -> None:
     ],
 )
 def test_neighbours_are_merged_up_to_the_target(sizes: list[int], groups: list[range]) -> None:
-    assert merged(sizes, 10) == groups
+    assert neighbours(sizes, 10) == groups

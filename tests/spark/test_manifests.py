@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,11 +20,16 @@ from logqueue.pipeline.archive.committing import FileWritten, commit
 from logqueue.pipeline.archive.contents import EVERY, archive_files, contents, holes, live_entries
 from logqueue.pipeline.archive.loop import archive_id
 from logqueue.pipeline.archive.manifests import ArchivedTopic, Manifest, Table, Watermark
+from logqueue.pipeline.engines.spark.archive import compaction
 from logqueue.pipeline.engines.spark.archive.compaction import KEPT_S, run_compact
 from logqueue.pipeline.engines.spark.archive.delta import sync
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.rows.archive_files import write_batches
 from logqueue.pipeline.storage.opening import open_tree
+from tests.effort import swept
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LOG = "ab12-3"
 DAY_MS = 86_400_000
@@ -316,6 +322,103 @@ def test_compaction_in_parts(archive: Archive) -> None:
     told = run_compact(str(archive.root), target_bytes=round(size * 3.5))
     assert told["tables"]["records"]["merged"] == 6 and told["tables"]["records"]["made"] == 2
     assert sorted(archive.seqs()) == [*range(1, 9)]
+
+
+def compactable(root: Path) -> Archive:
+    """Three topics, two days that are over, ranges that overlap within an epoch."""
+    archive = Archive(root)
+    for epoch in range(12):
+        first = 1 + 10 * epoch
+        parts = [rows(range(first, first + 10), day=epoch // 5)]
+        if epoch % 4 == 0:
+            parts.append(rows([first, first + 1], "twice", "ab12-5", day=epoch // 5))
+        # Two tasks with every second record each: their ranges overlap.
+        parts += [
+            rows(range(first, first + 10, 2), "mixed", "ab12-6", day=epoch // 5),
+        ]
+        files = archive.write(*parts)
+        files += archive.write(rows(range(first + 1, first + 10, 2), "mixed", "ab12-6",
+                                    day=epoch // 5))  # fmt: skip
+        archive.settle(epoch, files)
+    return archive
+
+
+def content(archive: Archive) -> list[tuple[str, int]]:
+    """Every row that a reader gets, in order; each file is sorted."""
+    found: list[tuple[str, int]] = []
+    for file in archive_files(str(archive.root), "records"):
+        table = pq.read_table(file, partitioning=None)
+        seqs = table.column("seq").to_pylist()
+        assert seqs == sorted(seqs)
+        found += zip(table.column("topic").to_pylist(), seqs, strict=True)
+    return sorted(found)
+
+
+def test_overlapping_files_are_merged_in_order(archive: Archive) -> None:
+    archive = compactable(archive.root)
+    before = content(archive)
+    told = run_compact(str(archive.root))["tables"]["records"]
+    assert told["merged"] > 2 * told["made"] > 0
+    assert content(archive) == before
+    live = live_entries(archive.tree, "records")
+    for entry in live:
+        table = pq.read_table(archive.root / entry.path, partitioning=None)
+        seqs = table.column("seq").to_pylist()
+        assert (min(seqs), max(seqs), len(seqs)) == (entry.first, entry.last, entry.rows)
+    assert run_compact(str(archive.root))["tables"]["records"]["made"] == 0
+
+
+def test_a_compaction_that_is_killed_at_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers see all rows once, and the next compaction completes it."""
+    monkeypatch.setattr(compaction, "GROUPS_PER_MANIFEST", 2)
+    first = compactable(tmp_path / "first")
+    before = content(first)
+    shutil.copytree(first.root, tmp_path / "whole")
+    whole = Archive(tmp_path / "whole")
+    run_compact(str(whole.root))
+    after = len(live_entries(whole.tree, "records"))
+    kind = type(whole.tree)
+    steps = 0
+    for dies_at in swept(0, 100, offset=0, every=4):
+        shutil.copytree(first.root, tmp_path / str(dies_at))
+        killed = Archive(tmp_path / str(dies_at))
+        calls = iter(range(1000))
+
+        def dying(name: str) -> Any:
+            method = getattr(kind, name)
+
+            def step(*told: Any) -> Any:
+                if next(calls) == dies_at:  # noqa: B023
+                    raise KeyboardInterrupt
+                return method(*told)
+
+            return step
+
+        with monkeypatch.context() as patched:
+            for name in ("add", "create", "remove"):
+                patched.setattr(kind, name, dying(name))
+            try:
+                run_compact(str(killed.root))
+                break
+            except KeyboardInterrupt:
+                steps += 1
+        assert content(killed) == before
+        run_compact(str(killed.root))
+        assert content(killed) == before
+        assert len(live_entries(killed.tree, "records")) == after
+    assert steps > 2
+
+
+@pytest.mark.spark
+def test_tasks_merge_what_one_process_merges(spark: SparkSession, tmp_path: Path) -> None:
+    here, there = compactable(tmp_path / "here"), compactable(tmp_path / "there")
+    told = run_compact(str(here.root))
+    assert run_compact(str(there.root), spark=spark)["tables"] == told["tables"]
+    entries = [live_entries(archive.tree, "records") for archive in (here, there)]
+    assert entries[0] == entries[1]
+    assert content(here) == content(there)
 
 
 def test_a_damaged_file_is_not_merged(archive: Archive) -> None:

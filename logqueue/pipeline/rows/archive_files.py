@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,26 +72,28 @@ def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.Recor
         yield (topic, log_id), rows
 
 
-def write_rows(root: FileTree, table: Table, rows: pa.Table, suffix: str = "") -> FileWritten:
+def write_rows(root: FileTree, table: Table, rows: pa.Table) -> FileWritten:
     """Write one file of rows of one topic, in the order of their places, and put it in its place.
-
-    Args:
-        suffix: Follows the range in the name, for rows merged from other files.
 
     Raises:
         PipelineError: Of `records`, a seq comes twice.
     """
     place = PLACE_COLUMNS[table]
     rows = rows.combine_chunks().sort_by(place)
-    runs = _runs(rows.column(place), table, rows)
+    runs = require_once(rows.column(place), table, rows)
     topic, log_id = rows.column("topic")[0].as_py(), rows.column("log_id")[0].as_py()
     times = pc.min_max(pc.cast(rows.column("ts"), pa.timestamp("ms", "UTC"), safe=False))
     min_ts, max_ts = (int(times[name].value) for name in ("min", "max"))
     first, last = runs[0][0], runs[-1][1]
     began = pc.cast(rows.column("ts")[0], pa.timestamp("ms", "UTC"), safe=False).value
     path = manifests.file_path(table, topic, log_id, first, last, int(began))
-    path = path.removesuffix(".parquet") + suffix + ".parquet"
-    path, size, digest = _put(root, path, rows)
+
+    def fill(draft: str) -> None:
+        pq.write_table(
+            rows, draft, compression="zstd", row_group_size=ROW_GROUP_ROWS, coerce_timestamps="us"
+        )
+
+    path, size, digest = put_file(root, path, fill)
     entry = FileEntry(
         path=path,
         topic=topic,
@@ -103,13 +105,19 @@ def write_rows(root: FileTree, table: Table, rows: pa.Table, suffix: str = "") -
         sha256=digest,
         min_ts=min_ts,
         max_ts=max_ts,
-        **_event_facts(table, rows),
+        **event_facts(table, rows),
     )
     return FileWritten(entry, runs)
 
 
-def _runs(places: pa.ChunkedArray, table: Table, rows: pa.Table) -> tuple[tuple[int, int], ...]:
-    """Ranges of sorted places without gaps; of events, which share orders, just their span."""
+def require_once(
+    places: pa.ChunkedArray, table: Table, rows: pa.Table
+) -> tuple[tuple[int, int], ...]:
+    """Ranges of sorted places without gaps; of events, which share orders, just their span.
+
+    Raises:
+        PipelineError: Of `records`, a seq comes twice.
+    """
     whole = places.combine_chunks()
     if table != "records":
         return ((whole[0].as_py(), whole[-1].as_py()),)
@@ -125,7 +133,7 @@ def _runs(places: pa.ChunkedArray, table: Table, rows: pa.Table) -> tuple[tuple[
     )
 
 
-def _event_facts(table: Table, rows: pa.Table) -> dict[str, int]:
+def event_facts(table: Table, rows: pa.Table) -> dict[str, int]:
     """What a manifest says of events besides their range: it spares readers whole files."""
     if table == "records":
         return {"floors": 0}
@@ -137,21 +145,18 @@ def _event_facts(table: Table, rows: pa.Table) -> dict[str, int]:
     }
 
 
-def _put(root: FileTree, name: str, rows: pa.Table) -> tuple[str, int, str]:
-    """Write a file beside its place and put it there; returns its name, bytes and sha256.
+def put_file(root: FileTree, name: str, fill: Callable[[str], None]) -> tuple[str, int, str]:
+    """Let a function write a file, and put it in its place; returns its name, bytes and sha256.
 
     A file that is there already is never written over, as a manifest may name it: when it differs
     (it was written by another version, say), this one gets a name of its own.
+
+    Raises:
+        PipelineError: It cannot be written on this machine.
     """
     with root.scratch(name) as draft:
         try:
-            pq.write_table(
-                rows,
-                draft,
-                compression="zstd",
-                row_group_size=ROW_GROUP_ROWS,
-                coerce_timestamps="us",
-            )
+            fill(draft)
         except OSError as error:
             raise unwritable(root.path(name), error) from error
         digest = sha256_of(draft)

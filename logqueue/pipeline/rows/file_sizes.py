@@ -176,7 +176,7 @@ class _OpenFile:
         os.unlink(self._part)
 
 
-def merged(sizes: Sequence[int], target: int = FILE_BYTES) -> list[range]:
+def neighbours(sizes: Sequence[int], target: int = FILE_BYTES) -> list[range]:
     """Which neighbours make one file each: as few files as possible, none much over the target.
 
     Args:

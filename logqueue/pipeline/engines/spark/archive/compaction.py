@@ -1,31 +1,41 @@
 """Compaction of an archive: small files of days that are over become few.
 
-Owns: which files are merged, and which are deleted when. Must not know: pyspark.
+Owns: which files are merged, who merges them, and which are deleted when. Must not know: how files
+become one (`merging`).
 
-A merge is one manifest that names the new files and those they replace: readers see either the
-old ones or the new ones. The old files stay for a day, for readers that began before.
+Groups of files are merged in this process, or by tasks of Spark where the archive is large: either
+way the same files come out. Some hundreds of merges make a manifest, which names the new files and
+those they replace: readers see either the old ones or the new ones, and what a compaction has done
+before it is killed stays done. The old files stay for a day, for readers that began before.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.archive.contents import live_entries
 from logqueue.pipeline.archive.manifests import TABLES, FileEntry, Manifest, Table
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import Note, silent
-from logqueue.pipeline.rows.archive_files import digest_of, write_rows
+from logqueue.pipeline.rows.archive_merging import Merged, merge_group
+from logqueue.pipeline.rows.file_sizes import FILE_BYTES, neighbours
+from logqueue.pipeline.storage.checking import require_files
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
-TARGET_BYTES: Final = 64 << 20
-"""Files of half this size and more are left as they are."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Group = list[FileEntry]
+Merging = Callable[[FileTree, Table, Sequence[Group], str], Iterable[Merged]]
+
+GROUPS_PER_MANIFEST: Final = 500
 KEPT_S: Final = 24 * 3600
 """How long files stay that do not count."""
 
@@ -33,7 +43,8 @@ KEPT_S: Final = 24 * 3600
 def run_compact(
     root: str,
     *,
-    target_bytes: int = TARGET_BYTES,
+    spark: SparkSession | None = None,
+    target_bytes: int = FILE_BYTES,
     now_s: Callable[[], float] = time.time,
     note: Note = silent,
 ) -> dict[str, Any]:
@@ -44,7 +55,9 @@ def run_compact(
 
     Args:
         root: Of the archive.
-        target_bytes: What files are merged up to.
+        spark: The session whose tasks merge files; None to merge them in this process, without
+            Spark.
+        target_bytes: What files are merged up to; those of half of it and more stay as they are.
         now_s: The time in seconds since the epoch, for the age of files.
         note: Called with the progress.
 
@@ -61,7 +74,8 @@ def run_compact(
     with place.lock("compact"):
         for done, table in enumerate(TABLES):
             note(f"compacting {table}", done / len(TABLES))
-            merged, made = _merge(place, table, target_bytes)
+            merge = merge_here if spark is None else merge_on(spark)
+            merged, made = _merge(place, table, target_bytes, merge, note)
             if next(place.files(f"{table}/_delta_log/"), None) is not None:
                 from logqueue.pipeline.engines.spark.archive.delta import sync
 
@@ -77,70 +91,83 @@ def run_compact(
     return {"job": "compact", "archive": place.url, "tables": tables}
 
 
-def _merge(root: FileTree, table: Table, target: int) -> tuple[int, int]:
-    """Merge what can be merged, as one manifest; returns how many files went and came."""
+def _merge(
+    root: FileTree, table: Table, target: int, merge: Merging, note: Note
+) -> tuple[int, int]:
+    """Merge what can be merged; returns how many files went and came."""
     archive = manifests.compaction_id(table)
     number = (manifests.epochs(root, archive) or [-1])[-1] + 1
-    made: list[FileEntry] = []
-    gone: list[str] = []
-    for group in _groups(root, table, target):
-        tables = [pq.read_table(root.source(entry.path), partitioning=None) for entry in group]
-        rows = pa.concat_tables(tables)
-        made.append(write_rows(root, table, rows, f"-c{number}").entry)
-        gone += [entry.path for entry in group]
-    if made:
+    groups = [*_groups(root, table, target)]
+    gone = made = 0
+    for place in range(0, len(groups), GROUPS_PER_MANIFEST):
+        note(f"compacting {table}", place / len(groups))
+        some = groups[place : place + GROUPS_PER_MANIFEST]
+        merged = [*merge(root, table, some, f"-c{number}")]
+        if not merged:
+            continue
+        require_files(root, [each.made for each in merged])
         manifest = Manifest(
-            table=table, archive=archive, epoch=number, files=made, supersedes=sorted(gone)
+            table=table,
+            archive=archive,
+            epoch=number,
+            files=[each.made for each in merged],
+            supersedes=sorted(path for each in merged for path in each.gone),
         )
         if not manifests.create(root, manifest):
             raise PipelineError(
                 f"another compaction of {root.url} has ended just now: nothing was changed"
             )
-    return len(gone), len(made)
+        gone, made, number = gone + len(manifest.supersedes), made + len(merged), number + 1
+    return gone, made
 
 
-def _groups(root: FileTree, table: Table, target: int) -> Iterator[list[FileEntry]]:
+def merge_here(
+    root: FileTree, table: Table, groups: Sequence[Group], suffix: str
+) -> Iterator[Merged]:
+    """Merge groups one after the other in this process."""
+    for group in groups:
+        yield from merge_group(root, table, group, suffix)
+
+
+def merge_on(spark: SparkSession) -> Merging:
+    """What merges groups in tasks of Spark, each group in one task."""
+
+    def merge(
+        root: FileTree, table: Table, groups: Sequence[Group], suffix: str
+    ) -> Iterator[Merged]:
+        def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for text in batch.column(0).to_pylist():
+                    group = msgspec.json.decode(text, type=list[FileEntry])
+                    done = msgspec.json.encode(merge_group(root, table, group, suffix))
+                    yield pa.record_batch({"merged": pa.array([done], pa.binary())})
+
+        listed = [(place, msgspec.json.encode(group)) for place, group in enumerate(groups)]
+        rows = spark.createDataFrame(listed, "place INT, files BINARY")
+        tasks = rows.repartitionById(len(groups), "place").select("files")
+        for row in tasks.mapInArrow(task, "merged BINARY").collect():
+            yield from msgspec.json.decode(row["merged"], type=list[Merged])
+
+    return merge
+
+
+def _groups(root: FileTree, table: Table, target: int) -> Iterator[Group]:
     """Neighbouring small files of one topic and day that go into one."""
     entries = live_entries(root, table)
     latest = max((_day(entry) for entry in entries), default="")
-    found: dict[tuple[str, str, str], list[FileEntry]] = {}
+    found: dict[tuple[str, str, str], Group] = {}
     for entry in sorted(entries, key=lambda entry: (entry.first, entry.last)):
         if _day(entry) < latest and entry.bytes < target // 2:
             found.setdefault((entry.topic, entry.log_id, _day(entry)), []).append(entry)
     for small in found.values():
-        group: list[FileEntry] = []
-        shape: Any = None
-        for entry in small:
-            _require_whole(root, entry)
-            schema = pq.read_schema(root.source(entry.path))
-            is_full = sum(known.bytes for known in group) + entry.bytes > target
-            if group and (is_full or not schema.equals(shape)):
-                if len(group) > 1:
-                    yield group
-                group = []
-            shape = schema
-            group.append(entry)
-        if len(group) > 1:
-            yield group
+        for places in neighbours([entry.bytes for entry in small], target):
+            if len(places) > 1:
+                yield [small[place] for place in places]
 
 
 def _day(entry: FileEntry) -> str:
     """The date in a file's path."""
     return entry.path.split("/")[-2]
-
-
-def _require_whole(root: FileTree, entry: FileEntry) -> None:
-    """Refuse a file that is not the one its manifest names.
-
-    Raises:
-        PipelineError: It is missing or damaged.
-    """
-    digest = digest_of(root, entry.path)
-    if digest != entry.sha256:
-        raise PipelineError(
-            f"{root.path(entry.path)} is {'damaged' if digest else 'missing'}: its manifest has "
-            "another sha256. Nothing was merged; restore the file from a backup"
-        )
 
 
 def _collect(root: FileTree, table: Table, before_s: float) -> tuple[int, int]:
