@@ -26,9 +26,6 @@ RETRY: Final = 1
 ENDED: Final = 2
 """How a run ends: the job is done, waits again, or has ended in another way."""
 
-JOBS_MAX: Final = 100_000
-"""The latest jobs of a queue that are replayed."""
-
 UNKNOWN: Final = -1
 
 _NEVER: Final = 1 << 62
@@ -117,7 +114,7 @@ class QueueFacts:
         windows: When slots were present.
         deliveries_max: Deliveries after which jobs became dead letters; 0 when none did.
         outcome: How the queue did.
-        left_out: Earlier jobs, beyond `JOBS_MAX`.
+        left_out: Earlier jobs that are not replayed.
     """
 
     topic: str
@@ -139,7 +136,7 @@ class QueueFacts:
 
 
 def measure(
-    jobs: pa.Table, attempts: pa.Table, topic: str, start: int, end: int, jobs_max: int = JOBS_MAX
+    jobs: pa.Table, attempts: pa.Table, topic: str, start: int, end: int, left_out: int = 0
 ) -> QueueFacts:
     """The facts of a queue between two times.
 
@@ -148,15 +145,11 @@ def measure(
             to `end`, in any order.
         topic: Its name.
         start, end: ms since the epoch.
-        jobs_max: Earlier jobs than these many are left out.
+        left_out: Earlier jobs that are not in `jobs`.
     """
     rows = [row for row in _job_rows(jobs) if row["ready_at"]]
     rows = [row for row in rows if start <= row["ready_at"] <= end or _waited(row, start, end)]
     rows.sort(key=lambda row: (row["ready_at"], row["seq"]))
-    left_out = max(len(rows) - jobs_max, 0)
-    if left_out:
-        rows = rows[left_out:]
-        start = rows[0]["ready_at"]
     leases = [row for row in _lease_rows(attempts) if start <= row["claimed_at"] <= end]
     leases.sort(key=lambda row: row["claimed_at"])
     slots = _slots(leases)
@@ -192,10 +185,9 @@ class Halves(NamedTuple):
 def measure_halves(jobs: pa.Table, attempts: pa.Table, whole: QueueFacts) -> Halves:
     """The facts of both halves, from the rows that `measure` was given."""
     middle = whole.jobs[len(whole.jobs) // 2].ready if whole.jobs else whole.end
-    most = len(whole.jobs)
     return Halves(
-        measure(jobs, attempts, whole.topic, whole.start, middle, most),
-        measure(jobs, attempts, whole.topic, middle, whole.end, most),
+        measure(jobs, attempts, whole.topic, whole.start, middle),
+        measure(jobs, attempts, whole.topic, middle, whole.end),
     )
 
 

@@ -18,9 +18,9 @@ from logqueue.pipeline.simulation.scenario import Scenario
 
 SEEDS: Final = 20
 SEEDS_MIN: Final = 5
-JOBS_REPLAYED: Final = 2_000_000
+JOBS_REPLAYED: Final = 600_000
 """Over all scenarios and seeds; beyond it fewer histories are replayed, `SEEDS_MIN` at least."""
-BUCKETS_MAX: Final = 500
+BUCKETS_MAX: Final = 2000
 TRUSTED: Final = 0.5
 """An error of the back-test up to this counts as good."""
 
@@ -75,7 +75,8 @@ def simulate(
     if not enough(measured.runs) or not measured.windows:
         return None
     every = [Scenario(), *scenarios]
-    moments = bucket_ends(measured.start, measured.end, bucket)
+    buckets, width = bucket_starts(measured.start, measured.end, bucket)
+    moments = [min(at + width, measured.end) for at in buckets]
     known = figures(measured.outcome, measured.windows)
     depths = backlog_at(measured.outcome, moments)
     found = Simulated([], [], back_test(halves, seeds))
@@ -92,10 +93,9 @@ def simulate(
                 {**head, "metric": metric, "measured": known.get(metric), **band._asdict()}
             )
         series = zip(*(backlog_at(outcome, moments) for outcome in outcomes), strict=True)
-        for moment, depth, values in zip(moments, depths, series, strict=True):
-            found.backlog.append(
-                {**head, "bucket": moment, "measured": depth, **band_of(values)._asdict()}
-            )
+        for at, depth, values in zip(buckets, depths, series, strict=True):
+            row = {**head, "bucket": at, "measured": depth}
+            found.backlog.append({**row, **band_of(values)._asdict()})
     return found
 
 
@@ -169,11 +169,11 @@ def backlog_at(outcome: QueueHistory, moments: Iterable[int]) -> list[int]:
     return [bisect_right(came, at) - bisect_right(went, at) for at in moments]
 
 
-def bucket_ends(start: int, end: int, bucket: int) -> list[int]:
-    """The ends of buckets between two times, `BUCKETS_MAX` at most."""
-    width = bucket * max(1, -(-((end - start) // bucket + 1) // BUCKETS_MAX))
-    first = start // width * width + width
-    return [*range(first, end, width), end]
+def bucket_starts(start: int, end: int, bucket: int) -> tuple[list[int], int]:
+    """The beginnings of buckets that cover a time, `BUCKETS_MAX` at most, and their width."""
+    first = start // bucket * bucket
+    width = bucket * -(-((end - first) // bucket + 1) // BUCKETS_MAX)
+    return [*range(start // width * width, end + 1, width)], width
 
 
 def bands_of(all: Sequence[Mapping[str, float]]) -> dict[str, Band]:

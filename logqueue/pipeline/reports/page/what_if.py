@@ -34,7 +34,6 @@ _SHOWN = {
     "wait_p95": ("wait, p95", numbers.duration),
     "whole_p95": ("until done, p95", numbers.duration),
     "backlog_max": ("deepest backlog", numbers.count),
-    "done": ("done", numbers.count),
     "dead": ("dead letters", numbers.count),
     "utilisation": ("workers busy", numbers.share),
 }
@@ -64,12 +63,12 @@ def what_if(view: PageView) -> Section | None:
     )  # fmt: skip
 
 
-def _topic(
-    view: PageView, topic: str, bands: Bands, tests: dict[str, dict[str, Any]]
-) -> str:
+def _topic(view: PageView, topic: str, bands: Bands, tests: dict[str, dict[str, Any]]) -> str:
     scenarios = list(dict.fromkeys(scenario for scenario, _ in bands))
     scenarios.sort(key=lambda scenario: scenario != AS_MEASURED)
-    shown = {name: how for name, how in _SHOWN.items() if any((s, name) in bands for s in scenarios)}
+    shown = {
+        name: how for name, how in _SHOWN.items() if any((s, name) in bands for s in scenarios)
+    }
     rows = [["measured", *(_measured(bands, name) for name in shown)]]
     for scenario in scenarios:
         words = "replayed as measured" if scenario == AS_MEASURED else foreign(scenario, 120)
@@ -122,7 +121,9 @@ def _sentence(topic: str, bands: Bands, is_named: bool) -> str:
         return ""
     row = max(others, key=lambda row: abs(row["mid"] - base["mid"]))
     where = f"of {foreign(topic, 80)} " if is_named else ""
-    words = f"With <b>{foreign(row['scenario'], 120)}</b>, 95 % of the jobs {where}would wait at most"
+    words = (
+        f"With <b>{foreign(row['scenario'], 120)}</b>, 95 % of the jobs {where}would wait at most"
+    )
     change = abs(row["mid"] - base["mid"])
     if change < SHARE_WORTH_SAYING * max(base["mid"], 1):
         return f"{words} about as long as they did ({numbers.duration(base['mid'])})."
@@ -140,10 +141,10 @@ def _trust(tests: dict[str, dict[str, Any]]) -> str:
     errors = _errors(tests)
     if not errors:
         return "not back-tested: the first half of the log has too few runs"
-    said = ", ".join(
+    listed = ", ".join(
         f"{_SHOWN[metric][0]} {numbers.share(error)} off" for metric, error in errors.items()
     )
-    return f"back-test, the second half predicted from the first: {said}"
+    return f"back-test, the second half predicted from the first: {listed}"
 
 
 def _verdict(all: list[dict[str, dict[str, Any]]]) -> str:
@@ -153,6 +154,6 @@ def _verdict(all: list[dict[str, dict[str, Any]]]) -> str:
     if max(waits) <= TRUSTED:
         return flag(GOOD, "Predicts well")
     return flag(BAD, "Predicts badly") + (
-        f" The back-test is {numbers.share(max(waits))} off for long waits: read these numbers as a "
-        "direction only."
+        f" The back-test is {numbers.share(max(waits))} off for long waits: read these numbers as "
+        "a direction only."
     )
