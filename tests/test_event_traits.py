@@ -22,6 +22,7 @@ from logqueue.events import encoding
 from logqueue.pipeline.audit import log as audit_log
 from logqueue.pipeline.audit import steps as audit_steps
 from logqueue.pipeline.progress import silent
+from logqueue.pipeline.rows.segment_batches import event_batches
 from logqueue.segments import fast_decode, walk
 from logqueue.segments.catalog import read_segment, scan
 from logqueue.segments.job_trail import JobTrail
@@ -119,12 +120,13 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> None:
         "SampledTransaction", [("order", int), ("events", of_union)], array_like=True
     )
     monkeypatch.setattr(encoding, "_decoder", msgspec.msgpack.Decoder(transaction))
-    passed, decode = fast_decode.decoder_of(kinds)
-    monkeypatch.setattr(walk, "PASSED", passed)
-    monkeypatch.setattr(walk, "decode_records", decode)
     passed, decode = audit_steps.decoder_of(kinds)
     monkeypatch.setattr(audit_steps, "PASSED", passed)
     monkeypatch.setattr(audit_steps, "decode_steps", decode)
+    monkeypatch.setattr(walk, "RECORDS", fast_decode.records_decoder_of(kinds))
+    for log in LOG_NAMES:
+        decoder = fast_decode.jobs_decoder_of(kinds, log)
+        monkeypatch.setitem(fast_decode.JOB_EVENTS, log, decoder)
 
     def imported(state: Any, event: RecordsImported, segment: int) -> None:
         count = blocks.BlockView(event.block).count
@@ -198,15 +200,16 @@ def test_index_and_walk_find_its_records_and_its_jobs(directory: Path) -> None:
     leases = scan(leases_path, "leases", log_id=index.log_id)
     reads = plan_events([index], [leases], [1])
     told = [
-        (row.event, row.seq, row.worker, row.lease)
+        (row["event"], row["job_seq"], row["worker"], row["lease_id"])
         for read, at in zip(reads, (path, leases_path), strict=True)
-        for row in walk.read_events(read_segment(at), read)
+        for batch in event_batches(read_segment(at), read)
+        for row in batch.to_pylist()
     ]
     assert told == [
-        ("acked", 1, "w", 0),
-        ("acked", 2, "w", 0),
-        ("claimed", 1, "w", 70),
-        ("claimed", 2, "w", 71),
+        ("acked", 1, "w", None),
+        ("acked", 2, "w", None),
+        ("claimed", 1, "w", "lease_46"),
+        ("claimed", 2, "w", "lease_47"),
     ]
 
 
@@ -259,6 +262,13 @@ ASKS: dict[str, set[str]] = {
     "logqueue.pipeline.stores.wal_store": {"Checkpointed"},
     # The faster form of the one event that carries most records.
     "logqueue.segments.fast_decode": {"RecordsAppended"},
+    # Events by column: those that nearly all events of jobs are.
+    "logqueue.pipeline.rows.event_columns": {
+        "JobsAcked",
+        "JobsClaimed",
+        "JobsExtended",
+        "JobsReleased",
+    },
     # Decisions know the events they have just made.
     "logqueue.core.decide.endings": {"RecordsAppended"},
     "logqueue.core.decide.routers": {"RecordsAppended"},

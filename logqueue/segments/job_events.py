@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count, repeat
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from logqueue import events as ev
 from logqueue.segments.known import KnownTopics
@@ -86,7 +86,7 @@ def rows_of(event: ev.Event, order: int, log: str, known: KnownTopics) -> Iterat
         kind, node, deadline = change.kind, change.node, change.deadline
         if kind == TRIMMED and not _raises(known, topic, change):
             continue
-        reason = _why(change)
+        reason = reason_of(change)
         if kind in _BARE:
             node = reason = ""
         leases = count(change.first_lease) if change.first_lease else repeat(0)
@@ -112,7 +112,17 @@ def _raises(known: KnownTopics, topic: int, change: ev.JobChange) -> bool:
     return known.raise_cap(topic, floor)
 
 
-def _why(change: ev.JobChange) -> str:
+class _Why(Protocol):
+    @property
+    def reason(self) -> str: ...
+    @property
+    def uncounted(self) -> bool: ...
+    @property
+    def given_back(self) -> bool: ...
+
+
+def reason_of(change: _Why) -> str:
+    """The reason that a row tells, of a change or of the event of a release."""
     if change.uncounted:
         return "hand_back"
     return "given_back" if change.given_back else change.reason

@@ -6,8 +6,9 @@ come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 from logqueue.segments.index import SegmentDamaged, read_header
@@ -18,6 +19,18 @@ UNCHECKED = -1
 
 Placed = tuple[int, bytes]
 """Where a frame begins in its segment, and its payload."""
+
+RUN_FRAMES = 8192
+RUN_BYTES = 4 << 20
+"""A run of frames ends when it has so many of them, or so many bytes."""
+
+
+class PayloadRun(NamedTuple):
+    """Frames that follow each other: where each begins in its segment, and their payloads."""
+
+    offsets: list[int]
+    payloads: list[bytes]
+
 
 _LENGTH = Struct("<4xI")
 
@@ -41,8 +54,16 @@ def payloads(
         SegmentDamaged: A frame up to `length` is not whole, or the bytes are not those that were
             indexed.
     """
+    for run in payload_runs(data, path, length=length, checksum=checksum):
+        yield from zip(*run, strict=True)
+
+
+def payload_runs(
+    data: bytes, path: str, *, length: int | None = None, checksum: int | None = None
+) -> Iterator[PayloadRun]:
+    """The same in runs of some thousand frames, to be decoded at once; see `payloads`."""
     if length is None or checksum is None:
-        return _checked(data, path, length)
+        return _in_runs(_checked(data, path, length))
     if len(data) < length:
         raise SegmentDamaged(path, len(data), f"it ends before byte {length}")
     part = data if len(data) == length else data[:length]
@@ -55,15 +76,35 @@ def payloads(
     return _trusted(data, length)
 
 
-def _trusted(data: bytes, length: int) -> Iterator[Placed]:
+def _trusted(data: bytes, length: int) -> Iterator[PayloadRun]:
     offset = HEADER_BYTES
     unpack = _LENGTH.unpack_from
     while offset < length:
-        (size,) = unpack(data, offset)
-        start = offset + 32
-        stop = start + size
-        yield offset, data[start:stop]
-        offset = (stop + 7) & -8
+        offsets: list[int] = []
+        found: list[bytes] = []
+        end = min(offset + RUN_BYTES, length)
+        # Millions of frames: no calls but those into C.
+        while offset < end and len(found) < RUN_FRAMES:
+            (size,) = unpack(data, offset)
+            start = offset + 32
+            stop = start + size
+            offsets.append(offset)
+            found.append(data[start:stop])
+            offset = (stop + 7) & -8
+        yield PayloadRun(offsets, found)
+
+
+def _in_runs(placed: Iterable[Placed]) -> Iterator[PayloadRun]:
+    run, size = PayloadRun([], []), 0
+    for offset, payload in placed:
+        run.offsets.append(offset)
+        run.payloads.append(payload)
+        size += len(payload)
+        if size >= RUN_BYTES or len(run.payloads) >= RUN_FRAMES:
+            yield run
+            run, size = PayloadRun([], []), 0
+    if run.payloads:
+        yield run
 
 
 def _checked(data: bytes, path: str, length: int | None) -> Iterator[Placed]:

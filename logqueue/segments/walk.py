@@ -7,22 +7,31 @@ rows are shown.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from operator import itemgetter
-
-import msgspec
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
 from logqueue import events as ev
 from logqueue.events.block import SEQ, BlockView, select
 from logqueue.segments import ranges as rg
-from logqueue.segments.fast_decode import PASSED, RecordEvents, decode_records
+from logqueue.segments.fast_decode import (
+    JOB_EVENTS,
+    RECORDS,
+    PayloadError,
+    EventDecoder,
+    RecordEvents,
+    no_cycles,
+)
 from logqueue.segments.index import SegmentDamaged
-from logqueue.segments.job_events import JobTransition, rows_of
 from logqueue.segments.known import KnownTopics
-from logqueue.segments.payloads import payloads
+from logqueue.segments.payloads import PayloadRun, payload_runs
 from logqueue.segments.plan import SegmentRead
 from logqueue.segments.resolver import CommittedChunk, Copies, FetchSource, Resolver, SegmentRecords
+
+_ORDER = attrgetter("order")
+_EVENTS = attrgetter("events")
+_TOPIC = attrgetter("topic")
 
 
 class _Want:
@@ -78,18 +87,62 @@ def read_records(
     wants = {topic.topic: _Want(topic.ranges, topic.moved) for topic in read.topics}
     known = read.seeds.known()
     kept = SegmentRecords((), wants)
-    routers = len(known.routers)
     _note_sources(known, wants, kept)
     resolver = Resolver(read.segment, kept, path, read.source_segments, fetch_source)
-    records, passed, want_of, decode = RecordEvents, PASSED, wants.get, decode_records
-    for offset, payload in payloads(data, path, length=read.bytes, checksum=read.crc32):
-        try:
-            events = decode(payload).events
-        except msgspec.MsgspecError as error:
-            raise _no_transaction(path, offset, error) from error
-        for event in events:
+    taker = _Taker(wants, known, kept, resolver)
+    for run in payload_runs(data, path, length=read.bytes, checksum=read.crc32):
+        with no_cycles():
+            transactions = _decoded(RECORDS, run, path)
+            events = [*chain.from_iterable(map(_EVENTS, transactions))]
+            found = taker.plain(events)
+        if found is None:
+            counts = map(len, map(_EVENTS, transactions))
+            offsets = chain.from_iterable(map(repeat, run.offsets, counts))
+            yield from taker.each(zip(offsets, events, strict=True))
+        else:
+            yield from found
+
+
+class _Taker:
+    """Takes from events what a read wants of them."""
+
+    def __init__(
+        self, wants: dict[int, _Want], known: KnownTopics, kept: SegmentRecords, resolver: Resolver
+    ) -> None:
+        self._wants = wants
+        self._known = known
+        self._kept = kept
+        self._resolver = resolver
+        self._routers = len(known.routers)
+
+    def plain(self, events: Sequence[Any]) -> Sequence[RecordEvents] | None:
+        """The wanted ones of some events where these are plain appends, wanted whole or not at all;
+        None where they have to be looked at one by one."""
+        if not {*map(type, events)} - {RecordEvents} <= RECORDS.passed:
+            return None
+        appends = [event for event in events if type(event) is RecordEvents]
+        found: list[RecordEvents] = []
+        wants = self._wants
+        topics = {*map(_TOPIC, appends)}
+        if any(topic in wants and wants[topic].is_source for topic in topics):
+            return None
+        for event in appends:
+            want = wants.get(event.topic)
+            if want is None:
+                continue
+            first = event.first_seq
+            if want.low <= first and first + event.count - 1 <= want.high:
+                found.append(event)
+            elif want.parts(first, first + event.count - 1):
+                return None
+        return found
+
+    def each(self, events: Iterable[tuple[int, Any]]) -> Iterator[RecordEvents]:
+        """The wanted records of events with their offsets, one after the other."""
+        known, kept, want_of, passed = self._known, self._kept, self._wants.get, RECORDS.passed
+        for offset, event in events:
             kind = type(event)
-            if kind is records:
+            if kind is RecordEvents:
                 want = want_of(event.topic)
                 if want is None:
                     continue
@@ -104,13 +157,13 @@ def read_records(
                         yield _part(event, range(start - first, end - first + 1))
             elif kind not in passed:
                 event.visit_topics(known)
-                if len(known.routers) != routers:
-                    routers = len(known.routers)
-                    _note_sources(known, wants, kept)
+                if len(known.routers) != self._routers:
+                    self._routers = len(known.routers)
+                    _note_sources(known, self._wants, kept)
                 kept.note(offset, event, known)
                 want = want_of(event.topic)
                 if want is not None:
-                    taken = _Taken(offset, want, resolver, known)
+                    taken = _Taken(offset, want, self._resolver, known)
                     event.visit_records(taken)
                     yield from chain.from_iterable(taken.found)
 
@@ -135,8 +188,13 @@ def _part(records: RecordEvents, places: Sequence[int]) -> RecordEvents:
     return RecordEvents(records.at, records.topic, first, len(places), block)
 
 
-def _no_transaction(path: str, offset: int, error: Exception) -> SegmentDamaged:
-    return SegmentDamaged(path, offset, f"the frame is not a transaction: {error}")
+def _decoded(decoder: EventDecoder, run: PayloadRun, path: str) -> list[Any]:
+    try:
+        return decoder.decode(run)
+    except PayloadError as error:
+        raise SegmentDamaged(
+            path, error.offset, f"the frame is not a transaction: {error}"
+        ) from error
 
 
 class _Taken(ev.RecordVisitor):
@@ -213,39 +271,56 @@ class _Taken(ev.RecordVisitor):
             yield _part(RecordEvents(event.at, event.topic, 0, view.count, block), places)
 
 
-def read_events(data: bytes, read: SegmentRead, path: str = "") -> Iterator[JobTransition]:
-    """The job events that a read takes of its segment, in the order of the log.
+class EventRun(NamedTuple):
+    """Events of a run of frames, in the order of the log.
 
-    Args:
-        data: The segment from its first byte.
-        read: What to take; made by `plan_events`.
-        path: How errors name the segment.
-
-    Raises:
-        SegmentDamaged: The bytes are not what they were.
+    Attributes:
+        orders: Of the transaction of each.
+        events: As decoded for readers of job events, those that were passed over among them.
     """
-    path = path or f"segment {read.name}"
-    wanted = {topic.topic for topic in read.topics}
-    known = read.seeds.known()
-    first, last, log = read.first_order, read.last_order, read.log
-    for offset, payload in payloads(data, path, length=read.bytes, checksum=read.crc32):
-        try:
-            transaction = ev.decode(payload)
-        except msgspec.MsgspecError as error:
-            raise _no_transaction(path, offset, error) from error
-        order = transaction.order
-        if order > last:
+
+    orders: list[int]
+    events: list[Any]
+
+
+class EventReader:
+    """Decodes the events that a read takes of its segment, run by run, for `job_events.rows_of`.
+
+    Attributes:
+        path: How errors name the segment.
+        is_over: Whether no later run has any.
+    """
+
+    def __init__(self, read: SegmentRead, path: str = "") -> None:
+        """Begin at the first run.
+
+        Args:
+            read: What to take; made by `plan_events`.
+            path: How errors name the segment.
+        """
+        self.is_over = False
+        self.path = path or f"segment {read.name}"
+        self._last = read.last_order
+        self._decoder = JOB_EVENTS[read.log]
+
+    def decode(self, run: PayloadRun) -> EventRun:
+        """The events of the next run up to the last order. Those before the first order are among
+        them: floors move by them. Call it in `no_cycles`, and drop what it gives there.
+
+        Raises:
+            SegmentDamaged: A frame is not a transaction.
+        """
+        last = self._last
+        transactions = _decoded(self._decoder, run, self.path)
+        orders = [*map(_ORDER, transactions)]
+        if max(orders) > last:
             # In logs of early versions the one before may come next.
-            if order > last + 1:
-                return
-            continue
-        for event in transaction.events:
-            if event.topic in wanted:
-                found_rows = rows_of(event, order, log, known)
-                if order >= first:
-                    yield from found_rows
-                else:
-                    # Floors move all the same.
-                    for _ in found_rows:
-                        pass
-            event.visit_topics(known)
+            end = next((n for n, order in enumerate(orders) if order > last + 1), len(orders))
+            self.is_over = end < len(orders)
+            transactions = [found for found in transactions[:end] if found.order <= last]
+            orders = [*map(_ORDER, transactions)]
+        counts = map(len, map(_EVENTS, transactions))
+        return EventRun(
+            [*chain.from_iterable(map(repeat, orders, counts))],
+            [*chain.from_iterable(map(_EVENTS, transactions))],
+        )

@@ -20,9 +20,10 @@ from logqueue.segments.catalog import (
 )
 from logqueue.segments.index import SegmentDamaged, encode_index
 from logqueue.segments.plan import plan_events, plan_records
-from logqueue.segments.walk import read_events, read_records
+from logqueue.segments.walk import read_records
 from tests.segments.catalogs import bytes_of, source_of
 from tests.segments.histories import History, indexes_of
+from tests.segments.transitions import transitions
 from wal import Log
 
 
@@ -75,7 +76,7 @@ def test_a_data_directory_is_read_with_a_torn_tail(
     )
     assert rows == len(history.came)
     reads = plan_events(catalog.jobs_indexes, catalog.leases_indexes, catalog.known.topics)
-    told = [event for read in reads for event in read_events(bytes_of(catalog, read), read)]
+    told = [event for read in reads for event in transitions(bytes_of(catalog, read), read)]
     assert {read.log for read in reads} == {"jobs", "leases"} and told
 
 

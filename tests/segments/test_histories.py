@@ -11,10 +11,11 @@ from logqueue import events as ev
 from logqueue.core.record_times import due_at
 from logqueue.events.block import KEY, SEQ, TS, BlockView, read_string
 from logqueue.segments.plan import choose, plan_events, plan_records, topics_of
-from logqueue.segments.walk import read_events, read_records
+from logqueue.segments.walk import read_records
 from tests.core.world import World
 from tests.effort import scaled
 from tests.segments.histories import History, Row, indexes_of, row_of
+from tests.segments.transitions import transitions
 
 SEEDS = range(scaled(4, 24))
 
@@ -120,7 +121,7 @@ def test_both_logs_tell_everything_that_happened_to_jobs_once(seed: int) -> None
     orders = []
     counted = Counter({part.topic: 0 for index in (*jobs, *leases) for part in index.topics})
     for read in plan_events(jobs, leases, known.topics):
-        for event in read_events(history.segments[read.log][read.segment], read):
+        for event in transitions(history.segments[read.log][read.segment], read):
             counted[event.topic] += 1
             orders.append(event.order)
             if event.event == "trimmed":

@@ -24,8 +24,8 @@ from logqueue.pipeline.rows.segment_batches import (
 )
 from logqueue.segments.index import SegmentDamaged, SegmentIndex
 from logqueue.segments.plan import SegmentRead, plan_events, plan_records, topics_of
-from logqueue.segments.walk import read_events
 from tests.segments.histories import History, Row, indexes_of
+from tests.segments.transitions import transitions
 from wal import Log
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,7 +85,7 @@ def test_events_are_as_they_were_read(history: History) -> None:
     kinds = set()
     for read in reads:
         data = history.segments[read.log][read.segment]
-        told = [*read_events(data, read)]
+        told = [*transitions(data, read)]
         batches = [*event_batches(data, read)]
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert len(rows) == len(told)

@@ -6,11 +6,12 @@ segments come from, who reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +28,7 @@ from logqueue.events.block import (
     UPDATED_AT,
     BlockError,
 )
+from logqueue.pipeline.lifecycle.job_history import EVENTS
 from logqueue.pipeline.rows.arrow_columns import (
     ColumnPiece,
     Ints,
@@ -35,12 +37,12 @@ from logqueue.pipeline.rows.arrow_columns import (
     pieces,
     text_column,
 )
+from logqueue.pipeline.rows.event_columns import EventColumns, Words, event_columns
 from logqueue.segments.fast_decode import RecordEvents
 from logqueue.segments.index import SegmentDamaged
-from logqueue.segments.job_events import JobTransition
 from logqueue.segments.plan import SegmentRead
 from logqueue.segments.resolver import FetchSource
-from logqueue.segments.walk import read_events, read_records
+from logqueue.segments.walk import read_records
 
 DataAs = Literal["string", "binary", "none"]
 
@@ -319,7 +321,12 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def event_batches(
-    data: bytes, read: SegmentRead, *, columns: Sequence[str] | None = None, path: str = ""
+    data: bytes,
+    read: SegmentRead,
+    *,
+    columns: Sequence[str] | None = None,
+    coded: bool = False,
+    path: str = "",
 ) -> Iterator[pa.RecordBatch]:
     """The job events that a read takes of its segment.
 
@@ -327,56 +334,102 @@ def event_batches(
         data: The segment from its first byte.
         read: What to take; made by `segments.plan.plan_events`.
         columns: Those to make, in the order of the schema; None for all.
+        coded: Leave texts of which there are few as dictionaries.
         path: How errors name the segment.
 
     Raises:
         SegmentDamaged: The bytes are not what they were.
     """
-    names = {topic.topic: (topic.name, topic.log_id) for topic in read.topics}
-    pending: list[JobTransition] = []
-    for event in read_events(data, read, path):
-        pending.append(event)
-        if len(pending) >= ROWS_MIN:
-            yield _event_batch(pending, names, columns)
-            pending = []
+    maker = _EventRows(read, columns, coded)
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for found in event_columns(data, read, path):
+        batch = maker.make(found)
+        pending.append(batch)
+        rows += batch.num_rows
+        if rows >= ROWS_MIN:
+            yield _one_batch(pending)
+            pending, rows = [], 0
     if pending:
-        yield _event_batch(pending, names, columns)
+        yield _one_batch(pending)
 
 
-def _event_batch(
-    events: Sequence[JobTransition], names: dict[int, tuple[str, str]], wanted: Sequence[str] | None
-) -> pa.RecordBatch:
-    by_field = JobTransition(*zip(*events, strict=True))  # type: ignore[arg-type]
-    topics: Any = by_field.topic
-    made: dict[str, Any] = {
-        "topic": lambda: pa.array([names[topic][0] for topic in topics], _STRING),
-        "lseq": lambda: pa.array(by_field.order, pa.int64()),
-        "ts": lambda: _moments(by_field.at, zero_is_null=False),
-        "event": lambda: _words(by_field.event),
-        "job_seq": lambda: pa.array(by_field.seq, pa.int64()),
-        "lease_id": lambda: _leases(by_field.lease),
-        "worker": lambda: _words(by_field.worker),
-        "deadline": lambda: _moments(by_field.deadline),
-        "ready_at": lambda: _moments(by_field.ready_at),
-        "reason": lambda: _words(by_field.reason),
-        "detail": lambda: pa.array(by_field.detail, _STRING),
-        "log_id": lambda: pa.array([names[topic][1] for topic in topics], _STRING),
-    }
-    fields = [field for field in EVENTS_SCHEMA if wanted is None or field.name in wanted]
-    arrays = [made[field.name]() for field in fields]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    joined = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    return joined.to_batches()[0]
 
 
-def _moments(ms: Any, *, zero_is_null: bool = True) -> pa.Array:
-    numbers = np.array(ms, np.uint64)
-    return _times(
-        np.minimum(numbers, np.uint64(_TIME_MS_MAX)).astype(np.int64), zero_is_null=zero_is_null
-    )
+class _EventRows:
+    """Makes batches of job events in one shape."""
+
+    def __init__(self, read: SegmentRead, wanted: Sequence[str] | None, coded: bool) -> None:
+        self._fields = [field for field in EVENTS_SCHEMA if wanted is None or field.name in wanted]
+        self._coded = coded
+        self._topics = np.array(sorted(topic.topic for topic in read.topics), np.int64)
+        by_number = {topic.topic: topic for topic in read.topics}
+        ordered = [by_number[number] for number in self._topics.tolist()]
+        self._names = [topic.name for topic in ordered]
+        self._log_ids = [topic.log_id for topic in ordered]
+
+    def make(self, rows: EventColumns) -> pa.RecordBatch:
+        """A batch of some events."""
+        arrays = [self._column(field.name, rows) for field in self._fields]
+        names = [field.name for field in self._fields]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _column(self, name: str, rows: EventColumns) -> pa.Array:
+        numbers = {"lseq": rows.order, "job_seq": rows.seq}
+        if name in numbers:
+            return pa.array(numbers[name])
+        if name == "ts":
+            return _times(rows.at)
+        if name in ("deadline", "ready_at"):
+            return _times(getattr(rows, name), zero_is_null=True)
+        if name == "lease_id":
+            return lease_names(rows.lease)
+        if name == "event":
+            return self._words(rows.kind.astype(np.int32), EVENTS)
+        if name in ("topic", "log_id"):
+            codes = np.searchsorted(self._topics, rows.topic).astype(np.int32)
+            return self._words(codes, self._names if name == "topic" else self._log_ids)
+        words: Words = getattr(rows, name)
+        return self._words(words.codes, words.words)
+
+    def _words(self, codes: npt.NDArray[np.int32], words: Sequence[str | None]) -> pa.Array:
+        texts = pa.array(words, _STRING)
+        if texts.null_count:
+            # A dictionary with a null in it is not what all readers take.
+            mask = np.isin(codes, [code for code, word in enumerate(words) if word is None])
+            texts = texts.fill_null("")
+            found = pa.DictionaryArray.from_arrays(pa.array(codes, mask=mask), texts)
+        else:
+            found = pa.DictionaryArray.from_arrays(pa.array(codes), texts)
+        return found if self._coded else found.cast(_STRING)
 
 
-def _words(texts: Any) -> pa.Array:
-    return pa.array([text or None for text in texts], _STRING)
+_LEASE = np.frombuffer(b"lease_", np.uint8)
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
-def _leases(numbers: Iterable[int] | Any) -> pa.Array:
-    return pa.array([f"lease_{n:x}" if n else None for n in numbers], _STRING)
+def lease_names(numbers: Ints) -> pa.Array:
+    """Names of leases by their numbers, `lease_2f`; null for 0."""
+    rows = len(numbers)
+    if not numbers.any():
+        return pa.nulls(rows, _STRING)
+    digits = max(1, -(-int(numbers.max()).bit_length() // 4))
+    shifts = np.arange(digits - 1, -1, -1, dtype=np.int64) * 4
+    figures = (numbers[:, None] >> shifts) & 15
+    text = np.empty((rows, len(_LEASE) + digits), np.uint8)
+    text[:, : len(_LEASE)] = _LEASE
+    text[:, len(_LEASE) :] = _HEX[figures]
+    shown = np.ones(text.shape, bool)
+    shown[:, len(_LEASE) :] = np.maximum.accumulate(figures > 0, axis=1)
+    has = numbers > 0
+    shown[~has] = False
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(shown.sum(axis=1), out=offsets[1:])
+    valid = None if has.all() else pa.py_buffer(np.packbits(has, bitorder="little"))
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(text[shown].tobytes())]
+    return pa.Array.from_buffers(_STRING, rows, buffers)
