@@ -18,8 +18,8 @@ from logqueue.segments import ranges as rg
 from logqueue.segments.fast_decode import (
     JOB_EVENTS,
     RECORDS,
-    PayloadError,
     EventDecoder,
+    PayloadError,
     RecordEvents,
     no_cycles,
 )
