@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import random
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 from logqueue.client import Client, NewRecord
-from logqueue.pipeline.engines.spark.formats.inputs import Input
-from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
-from logqueue.pipeline.engines.spark.reports.job import run_report
+from logqueue.pipeline.engines.duckdb.input import LocalInput
+from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
 from logqueue.pipeline.lifecycle import tables
-from logqueue.pipeline.reports.selection import RANGE_KEY
+from logqueue.pipeline.reading.place import InputPlace
 from logqueue.shapes import Record
 from logqueue.testing import ServerProcess
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
+from tests.pipeline.histories import table_rows
 
 QUEUES = ("orders", "parked")
 
@@ -70,37 +61,29 @@ def live(client: Client) -> None:
     assert client.claim("short", node="bee", lease_ms=600_000, wait_ms=20_000).jobs
 
 
-def test_jobs_are_as_the_server_says_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_jobs_are_as_the_server_says_they_are(tmp_path: Path) -> None:
+    folder, other = str(tmp_path / "tables"), str(tmp_path / "other")
     with ServerProcess(tmp_path / "data") as server, Client(server.url) as client:
         live(client)
         views = {(q, job.seq): job for q in (*QUEUES, "short") for job in client.jobs(q)}
         done = [r.meta for r in client.read("orders.done") if isinstance(r, Record)]
         dead = [r.meta for r in client.read("orders.dead") if isinstance(r, Record)]
         counters = {queue: client.topic(queue).queue for queue in QUEUES}
-    summary = run_report(
-        spark,
-        Input(path=str(tmp_path / "data")),
-        str(tmp_path / "out"),
-        names=["outcomes", "variants"],
-        bucket="1h",
-        formats=["parquet", "html"],
-    )
+        run_lifecycle(LocalInput(InputPlace(url=server.url)), other)
+    summary = run_lifecycle(LocalInput(InputPlace(path=str(tmp_path / "data"))), folder)
     assert summary["topics"] == ["orders", "parked", "short"]
-    assert (tmp_path / "out" / "report.html").stat().st_size > 0
-    folder = str(tmp_path / "out" / "lifecycle")
-    jobs = {
-        (row["topic"], row["seq"]): row
-        for row in lifecycle.read_table(spark, folder, tables.JOBS).collect()
-    }
+    jobs = {(row["topic"], row["seq"]): row for row in table_rows(folder, tables.JOBS)}
+    for kind in (tables.JOBS, tables.ATTEMPTS):
+        assert table_rows(other, kind) == table_rows(folder, kind)
     for place, view in views.items():
         assert (jobs[place]["state"], jobs[place]["deliveries"]) == (view.state, view.deliveries)
-        assert _ms(jobs[place]["appended_at"]) == view.ts
+        assert jobs[place]["appended_at"] == view.ts
     ended: list[dict[str, Any]] = [meta for meta in done if isinstance(meta, dict)]
     assert len(ended) > 8
     for meta in ended:
         row = jobs["orders", int(meta["$archived_src_seq"])]
         assert (row["state"], str(row["deliveries"])) == (meta["$outcome"], meta["$deliveries"])
-        times = (str(_ms(row["appended_at"])), str(_ms(row["finished_at"])))
+        times = (str(row["appended_at"]), str(row["finished_at"]))
         assert times == (meta["$enqueued_at"], meta["$finished_at"])
     assert dead
     for letter in dead:
@@ -115,11 +98,3 @@ def test_jobs_are_as_the_server_says_they_are(spark: SparkSession, tmp_path: Pat
         told = (states.count("acked"), states.count("held"), states.count("dead_lettered"))
         assert told == (counted.acked, counted.held, counted.dead_lettered)
     assert jobs["short", 1]["variant"] == "claimed>expired>claimed"
-    import pyarrow.parquet as pq
-
-    written = pq.read_table(tmp_path / "out" / "report_variants.parquet")
-    assert json.loads(written.schema.metadata[RANGE_KEY])["end_ms"] > 0
-
-
-def _ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
