@@ -211,24 +211,30 @@ def report(arguments: argparse.Namespace) -> int:
     """Say how queues did."""
     tables: str | None = arguments.lifecycle
     place = None if tables else input_of(arguments)
+    wanted: dict[str, Any] = {
+        "names": names_of(arguments.name, "--name"),
+        "bucket": arguments.bucket,
+        "sla": arguments.sla,
+        "formats": names_of(arguments.format, "--format"),
+    }
+
+    def on_duckdb(note: Note) -> dict[str, Any]:
+        from logqueue.pipeline.engines.duckdb.input import LocalInput
+        from logqueue.pipeline.engines.duckdb.reports import run_report
+        from logqueue.pipeline.engines.duckdb.workers import WorkerPool
+
+        with WorkerPool() as pool:
+            source = LocalInput(place, pool) if place is not None else tables or ""
+            return run_report(source, arguments.to, **wanted, note=note, pool=pool)
 
     def on_spark(spark: SparkSession, note: Note) -> dict[str, Any]:
         from logqueue.pipeline.engines.spark.formats.inputs import Input
         from logqueue.pipeline.engines.spark.reports.job import run_report
 
         source: str | Input = Input.at(place) if place is not None else tables or ""
-        return run_report(
-            spark,
-            source,
-            arguments.to,
-            names=names_of(arguments.name, "--name"),
-            bucket=arguments.bucket,
-            sla=arguments.sla,
-            formats=names_of(arguments.format, "--format"),
-            note=note,
-        )
+        return run_report(spark, source, arguments.to, **wanted, note=note)
 
-    summary = run_on_engine(arguments, None, on_spark, *directories(arguments))
+    summary = run_on_engine(arguments, on_duckdb, on_spark, *directories(arguments))
     to_people(arguments, {**_rows(summary), "reports": arguments.to})
     return exits.OK
 

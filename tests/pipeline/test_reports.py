@@ -444,9 +444,9 @@ def test_idle_buckets_are_not_rows() -> None:
         (86_400.0, 0, 0, 0),
         (90 * 86_400.0, 0, 0, 0),
     ]
-    dense = with_idle_buckets(rows, end=scope.end, bucket=MINUTE, length=MINUTE).to_pylist()
-    assert len(dense) == 90 * 1440 + 1
-    assert [row["oldest_age_ms"] for row in dense[:1441:480]] == [
+    dense = with_idle_buckets(rows, end=scope.end, bucket=MINUTE, length=MINUTE)
+    assert dense.num_rows == 90 * 1440 + 1
+    assert dense["oldest_age_ms"].to_pylist()[:1441:480] == [
         59_000, 28_859_000, 57_659_000, 0,
     ]  # fmt: skip
 

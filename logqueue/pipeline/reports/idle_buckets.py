@@ -83,10 +83,11 @@ def _filled(rows: pa.Table, end: int, bucket: int, length: int) -> dict[str, Any
     until = np.minimum(np.minimum(opened, buckets + length), end)
     waits = carries & (behind["ready"][before] > 0)
     ages = np.maximum(ages, np.where(waits, until - since[before], 0))
-    # Behind the last row, until its bucket ended.
-    trailing = (place[latest] == np.arange(count)) & (behind["ready"][latest] > 0)
-    rest = np.minimum(buckets + length, end) - since[latest]
-    made["oldest_age_ms"] = np.maximum(ages, np.where(trailing, rest, 0))
+    # Behind a row, until the next one came or the bucket ended.
+    following = np.minimum(np.append(first[1:], end), np.minimum(buckets[place] + length, end))
+    grown = np.where(behind["ready"] > 0, following - since, 0)
+    np.maximum.at(ages, place, grown)
+    made["oldest_age_ms"] = ages
     return made
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.pipeline.engines.duckdb.connection import opened
+from logqueue.pipeline.engines.duckdb.lifecycle import History, run_lifecycle
+from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.publishing import table_files
 from logqueue.pipeline.lifecycle.span import Span
@@ -99,7 +101,8 @@ class ReportRun:
 
     def shorten(self, kind: TableKind, bucket: int, rows_max: int) -> pa.Table:
         """The first rows of a report in longer buckets."""
-        text = shorter(kind, f"({self._definitions.table(kind, self._names)})", bucket, DUCKDB)
+        rows = f"({self._definitions.table(kind, self._names)})"
+        text = shorter(kind, rows, self._scope, bucket, DUCKDB)
         return self._connection.sql(f"{text} LIMIT {rows_max}").to_arrow_table()
 
 
@@ -123,7 +126,7 @@ def build(
 
 
 def run_report(
-    input: Any,
+    input: History | str,
     to: str,
     *,
     names: Sequence[str] = ("all",),
@@ -131,6 +134,7 @@ def run_report(
     sla: str | None = None,
     formats: Iterable[str] = ("parquet",),
     note: Note = silent,
+    pool: WorkerPool | None = None,
 ) -> dict[str, Any]:
     """Make reports and write them, with a page that shows them.
 
@@ -141,6 +145,7 @@ def run_report(
         names, bucket, sla: As `select_reports` takes them.
         formats: Of the files: parquet, csv, json, md and html.
         note: Called at each step.
+        pool: Worker processes for the lifecycle; None for one per core, for this run.
 
     Raises:
         PipelineError: There is no such report or format, or nothing to report on.
@@ -149,7 +154,9 @@ def run_report(
     of_tables = table_formats(chosen)
     folder = input if isinstance(input, str) else os.path.join(to, LIFECYCLE_FOLDER)
     if not isinstance(input, str):
-        raise NotImplementedError
+        run_lifecycle(
+            input, folder, note=lambda text, share: note(text, part(share, 0.0)), pool=pool
+        )
     span = Span.read(folder)
     scope, tree = scope_of(span, what), open_tree(to)
     with opened() as connection:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.reports.queries.dialect import Dialect
+from logqueue.pipeline.reports.queries.sources import ReportScope
 
 KEYS = ("topic", "tag", "worker", "metric", "outcome", "reason", "from_ms", "to_ms")
 SUMS = (
@@ -33,7 +34,7 @@ FIRST = {
 """Tables without buckets, and the column whose highest values come first."""
 
 
-def shorter(kind: TableKind, rows: str, bucket: int, dialect: Dialect) -> str:
+def shorter(kind: TableKind, rows: str, scope: ReportScope, bucket: int, dialect: Dialect) -> str:
     """The SQL of a table in longer buckets, or of one without buckets with its first rows first;
     the columns are those of the table.
 
@@ -42,6 +43,7 @@ def shorter(kind: TableKind, rows: str, bucket: int, dialect: Dialect) -> str:
 
     Args:
         rows: The table, as a relation.
+        scope: Of the table.
         bucket: Length of the buckets, ms; a multiple of that of the table.
     """
     if "bucket" not in kind.names:
@@ -51,6 +53,8 @@ def shorter(kind: TableKind, rows: str, bucket: int, dialect: Dialect) -> str:
     at = dialect.millis(dialect.name("bucket"))
     longer = dialect.timestamp(f"({at} - {at} % {bucket})")
     is_depth = kind.name == "report_backlog"
+    if is_depth:
+        rows = _grown(rows, scope, bucket, dialect)
     parts, keys = [], []
     for place, column in enumerate(kind.columns, 1):
         name = dialect.name(column.name)
@@ -61,9 +65,21 @@ def shorter(kind: TableKind, rows: str, bucket: int, dialect: Dialect) -> str:
             parts.append(name)
             keys.append(str(place))
         else:
+            value = "grown_ms" if is_depth and column.name == DEPTHS[-1] else name
             reduce = "sum" if column.name in SUMS and not is_depth else "max"
-            parts.append(f"CAST({reduce}({name}) AS {column.type}) AS {name}")
+            parts.append(f"CAST({reduce}({value}) AS {column.type}) AS {name}")
     if is_depth:
         parts += ["min(bucket) AS first_bucket", "max(bucket) AS last_bucket"]
         parts += [f"max_by({name}, bucket) AS {LAST}{name}" for name in DEPTHS]
     return f"SELECT {', '.join(parts)} FROM {rows} AS made GROUP BY {', '.join(keys)}"
+
+
+def _grown(rows: str, scope: ReportScope, bucket: int, dialect: Dialect) -> str:
+    """The backlog with `grown_ms`: how old the oldest job was when the next row came, or the longer
+    bucket ended."""
+    at = dialect.millis(dialect.name("bucket"))
+    behind = f"least({at} + {scope.bucket}, {scope.end})"
+    following = f"lead({at}) OVER (PARTITION BY topic ORDER BY bucket)"
+    until = f"least(coalesce({following}, {scope.end}), {at} - {at} % {bucket} + {bucket})"
+    grown = f"CASE WHEN ready > 0 THEN greatest({until} - {behind}, 0) ELSE 0 END"
+    return f"(SELECT *, oldest_age_ms + {grown} AS grown_ms FROM {rows} AS rows_of_it)"

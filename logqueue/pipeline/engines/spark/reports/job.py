@@ -107,7 +107,8 @@ class SparkReports:
 
     def shorten(self, kind: TableKind, bucket: int, rows_max: int) -> pa.Table:
         """The first rows of a report in longer buckets."""
-        text = shorter(kind, f"({self._definitions.table(kind, self._names)})", bucket, SPARK)
+        rows = f"({self._definitions.table(kind, self._names)})"
+        text = shorter(kind, rows, self._scope, bucket, SPARK)
         return self._spark.sql(f"{text} LIMIT {rows_max}").toArrow()
 
 
