@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from logqueue.server import backup as backups
-from logqueue.server.http.requests import PART_BYTES
+from logqueue.server.http.exchange import PIECE_BYTES
 from logqueue.server.runtime import read_state
 from logqueue.server.settings import Settings
 from tests.portrait import portrait
@@ -73,7 +73,7 @@ async def downloaded(server: Stepped, line: Line) -> bytes:
     reply = b""
     while not reply or len(reply.partition(b"\r\n\r\n")[2]) < length_of(reply):
         await turns()
-        assert len(line.written) <= 3 * PART_BYTES, "no more than a few parts wait for the client"
+        assert len(line.written) <= 5 * PIECE_BYTES, "no more than a few pieces wait for the client"
         part = line.read()
         line.is_read = False
         assert part, "the download does not go on"

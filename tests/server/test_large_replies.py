@@ -15,8 +15,9 @@ from logqueue.core.reading import read
 from logqueue.model.scopes import NO_SCOPE
 from logqueue.server.app import routes
 from logqueue.server.http.api import HttpApi
-from logqueue.server.http.exchange import LARGE_REPLY_BYTES
-from logqueue.server.http.requests import Reply
+from logqueue.server.http.exchange import LARGE_REPLY_BYTES, PIECE_BYTES
+from logqueue.server.http.requests import PART_BYTES as READ_BYTES
+from logqueue.server.http.requests import Download, Reply
 from logqueue.server.http.routing import Route, RouteTable
 from logqueue.server.metrics import Metrics
 from logqueue.server.service import Service
@@ -39,7 +40,8 @@ class Lost:
         metrics = Metrics(self.service)
         own = Route("GET", "/large", NO_SCOPE, Body.IGNORED, self.answer)
         page = Route("GET", "/page", NO_SCOPE, Body.IGNORED, _page)
-        table = RouteTable([*routes(self.service, metrics), own, page])
+        download = Route("GET", "/download", NO_SCOPE, Body.IGNORED, _download)
+        table = RouteTable([*routes(self.service, metrics), own, page, download])
         self.api = HttpApi(self.service, table, metrics)
 
     def answer(self, request: object) -> Reply:
@@ -57,6 +59,14 @@ def _page(request: Any) -> Any:
         return Reply(bytes(SIZE))
 
     return request.unless_gone(make())
+
+
+async def _download(request: Any) -> Download:
+    async def read(length: int, offset: int) -> bytes:
+        assert length <= READ_BYTES
+        return bytes(length)
+
+    return Download(200, (b"content-type", b"x/y"), (), 0, SIZE, read, lambda: None)
 
 
 class Steps(Line):
@@ -83,20 +93,44 @@ def test_parts_are_written_in_turn_with_others() -> None:
             line.send(ASK)
         await turns(5)
         small.send(HEALTH)
-        await turns(200)
-        assert max(size for _, size in order) <= LARGE_REPLY_BYTES
+        await turns(600)
+        assert max(size for _, size in order) <= PIECE_BYTES
         # Whoever came in between waited for a few parts, not for three replies.
         assert [line for line, _ in order].index(small) < 10
-        writers = [lines.index(line) for line, size in order if size == LARGE_REPLY_BYTES]
+        writers = [lines.index(line) for line, size in order if size == PIECE_BYTES]
         assert writers[:9] == [0, 1, 2] * 3, writers
         for line in lines:
             head, _, body = line.read().partition(b"\r\n\r\n")
             assert re.search(rb"content-length: (\d+)", head)[1] == b"%d" % SIZE  # type: ignore[index]
             assert len(body) == SIZE
             line.send(HEALTH + ASK)
-        await turns(200)
+        await turns(600)
         assert all(len(line.read()) > SIZE for line in lines), "the connections go on"
         assert api.service.memory.used == 0
+
+    asyncio.run(play())
+
+
+def test_a_turn_of_the_loop_writes_one_piece_of_one_download() -> None:
+    """However many are downloaded at once: what a short request waits for does not grow."""
+
+    async def play() -> None:
+        api = Lost().api
+        order: list[tuple[Steps, int]] = []
+        lines = [Steps(api, order) for _ in range(8)]
+        for line in lines:
+            line.send(ASK.replace(b"/large", b"/download"))
+        line = Steps(api, order)
+        line.send(ASK)
+        lines.append(line)
+        await turns(1)
+        while any(len(line.written) < SIZE for line in lines):
+            before = len(order)
+            await turns(1)
+            # Heads are short.
+            assert sum(size for _, size in order[before:] if size > 1000) <= PIECE_BYTES
+        pieces = [lines.index(line) for line, size in order if size == PIECE_BYTES]
+        assert {*range(9)} == {*pieces[:20]}, "all of them go on, one after the other"
 
     asyncio.run(play())
 

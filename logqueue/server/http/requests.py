@@ -32,7 +32,8 @@ Fields = tuple[tuple[bytes, bytes], ...]
 
 T = TypeVar("T")
 
-PART_BYTES = 256 << 10
+PART_BYTES = 512 << 10
+"""What is read of a download at once, in a thread; it is written in smaller pieces."""
 
 JSON_TYPE = (b"content-type", b"application/json")
 HEADERS_READ: Final = frozenset(
