@@ -10,7 +10,6 @@ import pytest
 
 from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle as run_on_duckdb
 from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
-from logqueue.pipeline.engines.spark.lifecycle.history_range import read_span
 from logqueue.pipeline.errors import message_of
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.publishing import opened_target
@@ -71,7 +70,7 @@ def test_a_place_that_tasks_cannot_write_is_an_error(spark: SparkSession, tmp_pa
     told = Told([*played[0].records], [*played[0].events])
     with opened_target(str(tmp_path)) as target, pytest.raises(Exception) as failed:
         (tmp_path / "_staging").write_text("in the way")
-        span = read_span(told.records(spark, "none"), told.events(spark))
+        span = told.span()
         lifecycle._write_folded(told.records(spark, "none"), told.events(spark), span, target)
     assert "cannot be written on" in message_of(failed.value)
     assert "executors share" in message_of(failed.value)

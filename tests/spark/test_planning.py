@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_struct
 
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reading import options
-from logqueue.pipeline.reading.available import AvailableRange, Piece, Range
+from logqueue.pipeline.reading.available import AvailableEvents, AvailableRange, Piece, Range
 from logqueue.pipeline.reading.offset_planner import (
     EventsOffsetPlanner,
     Limit,
@@ -460,11 +460,16 @@ def test_events_advance_by_orders() -> None:
         [index(n, [TopicPart(1, "", "", events=50)], [facts(1, "a")]) for n in (1, 2)], [], ALL
     ).available_events()
     start = planner.initial(available)
-    assert start == {"v": 1, "log": LOG, "next": 0}
-    assert planner.latest(start, available, Limit(), None) == {"v": 1, "log": LOG, "next": 300}
+    assert start == {"v": 1, "log": LOG, "next": 0, "of": [[1, 1]]}
+    assert planner.latest(start, available, Limit(), None) == {
+        "v": 1,
+        "log": LOG,
+        "next": 300,
+        "of": [[1, 1]],
+    }
     some = planner.latest(start, available, Limit(rows=25), None)
-    assert some == {"v": 1, "log": LOG, "next": 150}
-    assert planner.between(start, some, available) == [Range("", LOG, 0, 150)]
+    assert some == {"v": 1, "log": LOG, "next": 150, "of": [[1, 1]]}
+    assert planner.between(start, some, available) == [Range("", LOG, 0, 150, ((1, 1),))]
     assert planner.latest(some, available, Limit(rows=1), planner.end(available))["next"] == 152
     with pytest.raises(DataLossError, match=r"orders 300 to 899 are gone"):
         planner.latest({"v": 1, "log": LOG, "next": 900}, available, Limit(), None)
@@ -472,12 +477,46 @@ def test_events_advance_by_orders() -> None:
         planner.latest({"v": 1, "log": "other", "next": 9}, available, Limit(), None)
 
 
+def test_events_of_queues_that_are_asked_for_later_are_read_from_their_beginning() -> None:
+    """Each event once, however the selection of a stream changes."""
+    known = [facts(number, name) for number, name in enumerate("abc", 1)]
+
+    def at(segments: int, names: str) -> AvailableEvents:
+        indexes = [
+            index(n, [TopicPart(t, "", "", events=5) for t in (1, 2, 3)], known if n == 1 else [])
+            for n in range(1, segments + 1)
+        ]
+        return Survey(indexes, [], Selection(pattern=f"[{names}]")).available_events()
+
+    planner = EventsOffsetPlanner(reading(events="leases"))
+    offset = planner.initial(at(1, "a"))
+    seen: dict[int, list[tuple[int, int]]] = {1: [], 2: [], 3: []}
+    for segments, names in ((1, "a"), (2, "ab"), (3, "b"), (4, "c"), (5, "abc"), (5, "a")):
+        available = at(segments, names)
+        end = planner.latest(offset, available, Limit(), None)
+        for wanted in planner.between(offset, end, available):
+            assert wanted.queues is not None
+            for first, last in wanted.queues:
+                for number in range(first, last + 1):
+                    seen[number].append((wanted.first, wanted.end))
+        offset = end
+    assert seen == {
+        1: [(0, 200), (200, 300), (300, 600)],
+        2: [(0, 300), (300, 400), (400, 600)],
+        3: [(0, 500), (500, 600)],
+    }
+    # An offset of an earlier version covers what is selected now.
+    old = {"v": 1, "log": LOG, "next": 200}
+    end = planner.latest(old, at(5, "ab"), Limit(), None)
+    assert planner.between(old, end, at(5, "ab")) == [Range("", LOG, 200, 600, ((1, 2),))]
+
+
 def test_events_of_dropped_segments_are_a_loss_for_who_was_there() -> None:
     planner = EventsOffsetPlanner(reading(events="leases"))
     available = Survey([index(2), index(3)], [], ALL).available_events()
     start = planner.initial(available)
-    assert start == {"v": 1, "log": LOG, "next": 0, "told": 200}
-    assert planner.between(start, planner.end(available), available) == [Range("", LOG, 0, 400)]
+    assert start == {"v": 1, "log": LOG, "next": 0, "told": 200, "of": []}
+    assert planner.between(start, planner.end(available), available) == [Range("", LOG, 0, 400, ())]
     with pytest.raises(DataLossError, match=r"orders 150 to 199 are gone"):
         planner.between({"v": 1, "log": LOG, "next": 150}, planner.end(available), available)
 

@@ -153,12 +153,16 @@ class AvailableEvents:
         next: One after the highest order whose events are certain to be complete.
         pieces: As of seqs, of orders.
         gaps: Orders whose events may be gone with a dropped segment.
+        queues: Numbers of the queues that are asked for; None when that is unknown.
+        known: Numbers of all queues that the log tells of.
     """
 
     log: str
     next: int
     pieces: Sequence[Piece] = ()
     gaps: rg.Ranges = field(default_factory=list)
+    queues: rg.Ranges | None = None
+    known: rg.Ranges = field(default_factory=list)
 
     @property
     def complete_from(self) -> int:
@@ -168,12 +172,13 @@ class AvailableEvents:
 
 class Range(NamedTuple):
     """Seqs of one topic to be read: from `first` up to `end`, that one not included. With lease
-    events the topic is "" and these are orders."""
+    events the topic is "" and these are orders, of some queues or of all (None)."""
 
     topic: str
     log: str
     first: int
     end: int
+    queues: tuple[tuple[int, int], ...] | None = None
 
 
 class LossPolicy:

@@ -26,6 +26,7 @@ from logqueue.pipeline.reading.available import (
 )
 from logqueue.pipeline.reading.offsets import EventsOffset, Place, RecordsOffset, share
 from logqueue.pipeline.reading.options import Bound, Reading
+from logqueue.segments import ranges as rg
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,15 +344,15 @@ class EventsOffsetPlanner:
 
     def initial(self, available: AvailableEvents) -> dict[str, Any]:
         """Where a stream begins."""
-        start = self._reading.start
+        start, of = self._reading.start, _queues_of(available)
         if start.places:
             log = start.logs.get("", available.log)
-            return EventsOffset(log, start.places[""], start.complete_from.get("", 0)).json()
-        return EventsOffset(available.log, 0, available.complete_from).json()
+            return EventsOffset(log, start.places[""], start.complete_from.get("", 0), of).json()
+        return EventsOffset(available.log, 0, available.complete_from, of).json()
 
     def end(self, available: AvailableEvents) -> dict[str, Any]:
         """The end of what is available now."""
-        return EventsOffset(available.log, available.next).json()
+        return EventsOffset(available.log, available.next, of=_queues_of(available)).json()
 
     def batch(self, available: AvailableEvents) -> list[Range]:
         """What a batch reads; times are for the readers of the rows.
@@ -401,7 +402,9 @@ class EventsOffsetPlanner:
             end = max(
                 furthest_order(available.pieces, origin.next, end, bound, kind), origin.next + 1
             )
-        return EventsOffset(available.log, end, origin.complete_from).json()
+        of = _queues_of(available)
+        others = _others(origin, of, available.known) if of is not None else origin.others
+        return EventsOffset(available.log, end, origin.complete_from, of, others).json()
 
     def between(
         self, start: dict[str, Any], end: dict[str, Any], available: AvailableEvents
@@ -425,11 +428,15 @@ class EventsOffsetPlanner:
         if ended.next > available.next:
             self._losses.report(_events_ahead(available, ended.next))
         last = min(ended.next, available.next)
-        if origin.next >= last:
-            return []
-        range = Range("", ended.log, origin.next, last)
-        self._losses.of_range(range, available.gaps, origin.complete_from)
-        return [range]
+        ranges = []
+        for queues, first in _reads(origin, ended):
+            if first < last:
+                range = Range("", ended.log, first, last, queues)
+                # Of queues that were not asked for before, nothing was lost to this stream.
+                known = origin.complete_from if first else available.complete_from
+                self._losses.of_range(range, available.gaps, known)
+                ranges.append(range)
+        return ranges
 
     def _same_log(self, log: str, available: AvailableEvents) -> bool:
         if log == available.log:
@@ -439,6 +446,34 @@ class EventsOffsetPlanner:
             "the one before cannot be read"
         )
         return False
+
+
+_Queues = tuple[tuple[int, int], ...]
+
+
+def _queues_of(available: AvailableEvents) -> _Queues | None:
+    return None if available.queues is None else tuple(available.queues)
+
+
+def _others(origin: EventsOffset, of: _Queues, known: rg.Ranges) -> tuple[tuple[_Queues, int], ...]:
+    """The queues that were read before and are not asked for now, with how far; without those that
+    the log has forgotten."""
+    groups = [(origin.of or (), origin.next), *origin.others]
+    left = ((rg.both(rg.without([*queues], [*of]), known), next) for queues, next in groups)
+    return tuple((tuple(queues), next) for queues, next in left if queues)
+
+
+def _reads(origin: EventsOffset, ended: EventsOffset) -> list[tuple[_Queues | None, int]]:
+    """Which queues a micro-batch reads from which order on; None for all there are."""
+    if origin.of is None or ended.of is None or origin.of == ended.of:
+        return [(ended.of, origin.next)]
+    left, reads = [*ended.of], []
+    for queues, next in ((origin.of, origin.next), *origin.others):
+        found = rg.both(left, [*queues])
+        left = rg.without(left, found)
+        reads.append((tuple(found), next))
+    reads.append((tuple(left), 0))
+    return [(queues, next) for queues, next in reads if queues]
 
 
 def _events_ahead(available: AvailableEvents, next: int) -> str:

@@ -4,10 +4,12 @@ Owns: the two forms of offsets, their fair and deterministic division under a bo
 for lost data. Must not know: pyspark, segments, HTTP.
 
     records  {"v":1,"topics":{"orders":{"log":"<log_id>","next":350000}}}
-    events   {"v":1,"log":"<identity>","next":<order>}
+    events   {"v":1,"log":"<identity>","next":<order>,"of":[[1,4],[7,7]]}
 
-`next` is the first seq, or the first order of the log, that was not read yet. Keys are sorted, as
-Spark compares the text. A place may also carry `"told"`, here `complete_from`: the log was
+`next` is the first seq, or the first order of the log, that was not read yet. `of` are the queues
+whose events were read up to there, as ranges of their numbers; queues that were selected once and
+are not now follow in `others`, with an order of their own. Keys are sorted, as Spark compares the
+text. A place may also carry `"told"`, here `complete_from`: the log was
 complete from that seq on when the stream first saw the topic. What was dropped below it before had
 no reader yet, so it is not a loss; see `logqueue.pipeline.reading.available`.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
@@ -80,16 +83,29 @@ class EventsOffset:
         log: The identity of the log.
         next: First order not yet read, from 0.
         complete_from: As of a Place, in orders.
+        of: Numbers of the queues that were read up to there; None, as in offsets of earlier
+            versions, for all that are selected.
+        others: Queues that were read up to another order.
     """
 
     log: str
     next: int
     complete_from: int = 0
+    of: tuple[tuple[int, int], ...] | None = None
+    others: tuple[tuple[tuple[tuple[int, int], ...], int], ...] = ()
 
     def json(self) -> dict[str, Any]:
         """Itself as plain values."""
-        value = {"v": VERSION, "log": self.log, "next": self.next}
-        return {**value, "told": self.complete_from} if self.complete_from > self.next else value
+        value: dict[str, Any] = {"v": VERSION, "log": self.log, "next": self.next}
+        if self.complete_from > self.next:
+            value["told"] = self.complete_from
+        if self.of is not None:
+            value["of"] = [list(pair) for pair in self.of]
+        if self.others:
+            value["others"] = [
+                {"next": next, "of": [list(pair) for pair in of]} for of, next in self.others
+            ]
+        return value
 
     @classmethod
     def parse(cls, value: Any) -> EventsOffset:
@@ -101,8 +117,15 @@ class EventsOffset:
         if isinstance(value, dict) and value.get("v") == VERSION:
             log, next, complete = value.get("log"), value.get("next"), value.get("told", 0)
             if isinstance(log, str) and _is_whole(next) and _is_whole(complete):
-                return cls(log, next, complete)
+                with suppress(TypeError, ValueError, KeyError):
+                    of = _queues(value["of"]) if "of" in value else None
+                    others = ((_queues(o["of"]), int(o["next"])) for o in value.get("others", ()))
+                    return cls(log, next, complete, of, tuple(others))
         raise PipelineError(_refusal(value, "lease events"))
+
+
+def _queues(value: Any) -> tuple[tuple[int, int], ...]:
+    return tuple((int(first), int(last)) for first, last in value)
 
 
 def _place(whole: Any, place: Any) -> Place:

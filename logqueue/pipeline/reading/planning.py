@@ -243,7 +243,9 @@ class Survey:
         last = max((index.last_order for index in [*self.jobs, *self.leases]), default=-1)
         gaps = rg.union(_order_gaps(self.jobs), _order_gaps(self.leases))
         next = last + 1 if end is None else min(last + 1, end)
-        return AvailableEvents(self.log_id, next, sorted(pieces), gaps)
+        known = rg.union((n, n) for n in self._known.topics if self._known.is_queue(n))
+        queues = rg.both(known, rg.union((n, n) for n in topics))
+        return AvailableEvents(self.log_id, next, sorted(pieces), gaps, queues, known)
 
     def event_tasks(
         self,
@@ -272,13 +274,21 @@ class Survey:
             for read in plan_events(
                 self.jobs,
                 self.leases,
-                instances,
+                _of_queues(instances, wanted),
                 first_order=wanted.first,
                 last_order=wanted.end - 1,
             )
             if pushdown.meets(*times[read.log, read.segment])
         ]
         return _pack(reads, reading)
+
+
+def _of_queues(numbers: Sequence[int], wanted: Range) -> Sequence[int]:
+    """Those of some instances that a range of orders is of."""
+    if wanted.queues is None:
+        return numbers
+    of = [*wanted.queues]
+    return [number for number in numbers if rg.holds(of, number, number)]
 
 
 def number_of(log_id: str) -> int:

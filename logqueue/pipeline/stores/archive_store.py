@@ -10,9 +10,10 @@ of what came after it, one table may lack what the other one has.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from logqueue.pipeline.archive.contents import Contents, contents
 from logqueue.pipeline.archive.manifests import TABLES, FileEntry, Table
@@ -24,6 +25,13 @@ from logqueue.pipeline.stores.spans import Extent, Extents
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+BUCKET_SEQS: Final = 1 << 16
+"""Jobs are told apart by so many neighbouring seqs: few numbers for many jobs."""
+
+SeqBuckets = Mapping[str, Sequence[int]]
+"""By log_id, which multiples of BUCKET_SEQS have a job that is asked for, ascending."""
 
 
 class ArchiveStore:
@@ -52,9 +60,13 @@ class ArchiveStore:
         }
 
     def entries(
-        self, table: Table, from_ms: int | None = None, to_ms: int | None = None
+        self, table: Table, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
     ) -> list[FileEntry]:
-        """The files that may hold rows between two times, both included.
+        """The files of a table, without those of which the manifests say that no row is asked for.
+
+        Args:
+            from_ms: Rows of this time or later, ms since the epoch.
+            jobs: Rows of these jobs.
 
         Raises:
             PipelineError: There is no archive, or a manifest is damaged.
@@ -63,7 +75,7 @@ class ArchiveStore:
             entry
             for entry in self._entries[table]
             if (from_ms is None or entry.max_ts >= from_ms)
-            and (to_ms is None or entry.min_ts <= to_ms)
+            and (jobs is None or _holds_any(entry, table, jobs))
         ]
 
     def topic(self, log_id: str) -> tuple[str, bool]:
@@ -131,6 +143,18 @@ class ArchiveStore:
         for entry in entries:
             with pq.ParquetFile(self.tree.source(entry.path)) as file:
                 yield from file.iter_batches(columns=[*columns])
+
+
+def _holds_any(entry: FileEntry, table: Table, jobs: SeqBuckets) -> bool:
+    """Whether a file may hold rows of some jobs."""
+    first, last = entry.first, entry.last
+    if table == "lease_events":
+        first, last = entry.job_first, entry.job_last
+        if last < 0:
+            return entry.log_id in jobs  # of an early version
+    buckets = jobs.get(entry.log_id, ())
+    at = bisect_left(buckets, first // BUCKET_SEQS)
+    return at < len(buckets) and buckets[at] <= last // BUCKET_SEQS
 
 
 def _extent(entry: FileEntry, table: Table, end: int | None) -> Extent | None:

@@ -17,9 +17,8 @@ import msgspec
 
 from logqueue.pipeline.archive import manifests
 from logqueue.pipeline.archive.committing import FileWritten
-from logqueue.pipeline.archive.contents import live_entries
 from logqueue.pipeline.archive.loop import ArchiveLoop, repeat
-from logqueue.pipeline.archive.manifests import Table
+from logqueue.pipeline.archive.manifests import FileEntry, Table
 from logqueue.pipeline.archive.run import ArchiveEpoch
 from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.errors import PipelineError, as_pipeline_error
@@ -27,8 +26,10 @@ from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.calendar import FIRST_MS, LAST_MS
 from logqueue.pipeline.reading.options import Bound
+from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
+from logqueue.pipeline.stores.archive_store import ArchiveStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,15 +96,27 @@ def read_archive(spark: SparkSession, root: str, table: str, *, times: str = "da
     Raises:
         PipelineError: There is no such archive or table, or a manifest is damaged.
     """
-    name, tree = manifests.require_table(table), open_tree(root)
-    files = [entry.path for entry in live_entries(tree, name)]
-    columns = dict(COLUMNS[name])
-    if name == "records" and tree.info(VARIANT_MARK) is not None:
+    store = ArchiveStore(InputPlace(archive=root))
+    name = manifests.require_table(table)
+    return archived_rows(spark, store.tree, name, store.entries(name), times=times)
+
+
+def archived_rows(
+    spark: SparkSession,
+    tree: FileTree,
+    table: Table,
+    entries: Sequence[FileEntry],
+    *,
+    times: str = "dates",
+) -> DataFrame:
+    """The rows of some files of an archive; see `read_archive`."""
+    columns = dict(COLUMNS[table])
+    if table == "records" and tree.info(VARIANT_MARK) is not None:
         columns[VARIANT_COLUMN] = "VARIANT"
-    rows = read_files(spark, tree, files, columns)
+    rows = read_files(spark, tree, [entry.path for entry in entries], columns)
     if times == "dates":
         rows = _shown(rows)
-    if name == "records":
+    if table == "records":
         shown = [*columns]
         shown.insert(shown.index("log_id"), "CAST(NULL AS STRING) AS segment")
         rows = rows.selectExpr(*shown)

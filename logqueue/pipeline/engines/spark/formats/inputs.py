@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from logqueue.pipeline.archive.manifests import Table
+from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
+from logqueue.pipeline.stores.archive_store import ArchiveStore, SeqBuckets
+from logqueue.pipeline.stores.log_history import LogHistory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,18 +27,39 @@ class Input(InputPlace):
         """The input at a place."""
         return cls(**{name: getattr(place, name) for name in place.__dataclass_fields__})
 
+    def span(self, end: int | None) -> Span:
+        """The range of history that is there, from indexes and manifests.
+
+        Args:
+            end: Where it ends, ms since the epoch; None for the last record or event.
+
+        Raises:
+            PipelineError: There is nothing to read from, or it cannot be read.
+        """
+        if self.archive is not None:
+            return self._store.span(end)
+        return LogHistory(self).span(end)
+
     def records(
-        self, spark: SparkSession, data: str = "string", *, times: str = "dates"
+        self,
+        spark: SparkSession,
+        data: str = "string",
+        *,
+        times: str = "dates",
+        from_ms: int | None = None,
+        jobs: SeqBuckets | None = None,
     ) -> DataFrame:
         """Records, in the columns that all sources have.
 
         Args:
             data: string, binary or none: what the column `data` holds.
             times: dates or all: whether times outside of the years 1 to 9999 are null.
+            from_ms: Files without a row of this time or later, ms since the epoch, may be left out.
+            jobs: Files without a row of these jobs may be left out.
         """
         if self.archive is None:
-            return self._load(spark, data=data, times=times)
-        rows = self._archived(spark, "records", times)
+            return _later(self._load(spark, data=data, times=times), from_ms)
+        rows = self._archived(spark, "records", times, from_ms, jobs)
         if data == "string":
             return rows
         from pyspark.sql import functions as F
@@ -42,11 +67,18 @@ class Input(InputPlace):
         made = F.col("data").cast("binary") if data == "binary" else F.lit(None).cast("string")
         return rows.withColumn("data", made)
 
-    def events(self, spark: SparkSession, *, times: str = "dates") -> DataFrame:
+    def events(
+        self,
+        spark: SparkSession,
+        *,
+        times: str = "dates",
+        from_ms: int | None = None,
+        jobs: SeqBuckets | None = None,
+    ) -> DataFrame:
         """Lease events, in the columns that all sources have; see `records`."""
         if self.archive is None:
-            return self._load(spark, events="leases", times=times)
-        return self._archived(spark, "lease_events", times)
+            return _later(self._load(spark, events="leases", times=times), from_ms)
+        return self._archived(spark, "lease_events", times, from_ms, jobs)
 
     def _load(self, spark: SparkSession, **further: str) -> DataFrame:
         given = {**self.source_options(), **further}
@@ -55,15 +87,30 @@ class Input(InputPlace):
         format = "logqueue" if self.url is not None else "logqueue-wal"
         return spark.read.format(format).options(**given).load()
 
-    def _archived(self, spark: SparkSession, table: str, times: str) -> DataFrame:
-        from pyspark.sql import functions as F
+    @property
+    def _store(self) -> ArchiveStore:
+        # Not kept: what a job reads later is what the archive holds then.
+        return ArchiveStore(self)
 
-        from logqueue.pipeline.engines.spark.archive.job import read_archive
+    def _archived(
+        self,
+        spark: SparkSession,
+        table: Table,
+        times: str,
+        from_ms: int | None,
+        jobs: SeqBuckets | None,
+    ) -> DataFrame:
+        from logqueue.pipeline.engines.spark.archive.job import archived_rows
 
-        assert self.archive is not None
-        rows = read_archive(spark, self.archive, table, times=times)
-        if self.topics:
-            return rows.where(F.col("topic").isin(list(self.topics)))
-        if self.pattern is not None:
-            return rows.where(F.col("topic").rlike(f"^(?:{self.pattern})$"))
+        store = self._store
+        entries = store.entries(table, from_ms=from_ms, jobs=jobs)
+        return archived_rows(spark, store.tree, table, entries, times=times)
+
+
+def _later(rows: DataFrame, from_ms: int | None) -> DataFrame:
+    """Rows of a time or later; the source leaves out segments without any."""
+    from pyspark.sql import functions as F
+
+    if from_ms is None:
         return rows
+    return rows.where(F.col("ts") >= F.timestamp_millis(F.lit(from_ms).cast("long")))

@@ -10,10 +10,11 @@ in Python, in Arrow batches. Both tables are partitioned by the day a job was ap
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from logqueue.pipeline.engines.spark.formats.stored_files import read_files
-from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource, read_span
+from logqueue.pipeline.engines.spark.lifecycle.history_source import HistorySource
 from logqueue.pipeline.lifecycle import runs, tables
 from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS, OPEN_STATES, TRIMMED
 from logqueue.pipeline.lifecycle.publishing import (
@@ -27,6 +28,7 @@ from logqueue.pipeline.lifecycle.span import Span, publish_tables
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading.options import parse_time
 from logqueue.pipeline.storage.tree import FileTree
+from logqueue.pipeline.stores.archive_store import BUCKET_SEQS, SeqBuckets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,12 +39,19 @@ ROWS_PER_TASK = 200_000
 _KEYS = ["log_id", "seq"]
 
 
-def _sorted_rows(records: DataFrame, events: DataFrame, span: Span) -> DataFrame:
-    """The input of the fold: all of a job in one partition, in the order in which it happened."""
+def _sorted_rows(
+    records: DataFrame, events: DataFrame, span: Span, share: float = 1.0
+) -> DataFrame:
+    """The input of the fold: all of a job in one partition, in the order in which it happened.
+
+    Args:
+        share: About how much of the span there is in them.
+    """
     rows = _record_rows(records, span).unionAll(_event_rows(events, span))
     if any(queue.floors and queue.records for queue in span.queues):
         rows = rows.unionAll(_floor_rows(events, span))
-    parts = max(1, -(-(sum(q.records + q.events for q in span.queues)) // ROWS_PER_TASK))
+    whole = sum(queue.records + queue.events for queue in span.queues)
+    parts = max(1, ceil(whole * share / ROWS_PER_TASK))
     # By seq first: a number compares faster than a text that begins alike in all rows.
     return (
         rows.repartition(parts, "log_id", "seq")
@@ -182,20 +191,22 @@ def run_lifecycle(
         PipelineError: There is nothing to read, or no run before this to go on from.
     """
     with opened_target(to) as target:
-        # A job that waits until the year 10000 is not ready now.
-        records = input.records(spark, data="none", times="all")
-        events = input.events(spark, times="all")
-        note("scanning the input", 0.0)
-        span = read_span(records, events, None if end is None else parse_time(end, "end"))
+        note("finding the range of history", 0.0)
+        span = input.span(None if end is None else parse_time(end, "end"))
         runs.require_history(span)
         threshold = None
         if since is not None:
             before = None if target.before is None else Span.of(target.before)
             before, threshold = runs.continued(since, span, before, target.tree.url)
             note("finding the jobs that changed", 0.1)
-            written = _renew(spark, records, events, span, before, target, threshold, note)
+            written = _renew(spark, input, span, before, target, threshold, note)
         else:
             note("replaying the events of every job", 0.2)
+            # A job that waits until the year 10000 is not ready now.
+            records, events = (
+                input.records(spark, "none", times="all"),
+                input.events(spark, times="all"),
+            )
             files = _write_folded(records, events, span, target)
             publish_tables(target, span, files)
             written = _counts(files)
@@ -222,21 +233,20 @@ def _rows_of(
 
 
 def _write_folded(
-    records: DataFrame, events: DataFrame, span: Span, target: Target
+    records: DataFrame, events: DataFrame, span: Span, target: Target, share: float = 1.0
 ) -> list[TableFile]:
-    """Fold and stage."""
+    """Fold and stage; see `_sorted_rows`."""
     from logqueue.pipeline.engines.spark.lifecycle import history_files as files
 
     topics = {queue.log_id: queue.topic for queue in span.queues}
-    rows = _sorted_rows(records, events, span)
+    rows = _sorted_rows(records, events, span, share)
     packs = rows.mapInArrow(files.pack_folded(span.end, topics), files.PACKS_DDL)
     return files.write_by_day(packs, target.staging, "part")
 
 
 def _renew(
     spark: SparkSession,
-    records: DataFrame,
-    events: DataFrame,
+    input: HistorySource,
     span: Span,
     before: Span,
     target: Target,
@@ -253,8 +263,11 @@ def _renew(
         kind: _rows_of(spark, target.tree, target.before, kind)
         for kind in (tables.JOBS, tables.ATTEMPTS)
     }
-    touched = _touched(records, events, span, before, old, threshold).persist()
+    touched = _touched(spark, input, span, before, old, threshold).persist()
     try:
+        count, jobs = touched.count(), _buckets(touched)
+        records = input.records(spark, "none", times="all", jobs=jobs)
+        events = input.events(spark, times="all", jobs=jobs)
         note("replaying the events of the changed jobs", 0.3)
         floors = F.col("event") == "trimmed"
         its_events = events.where(~floors).withColumnRenamed("job_seq", "seq")
@@ -264,6 +277,7 @@ def _renew(
             again.select(*events.columns).unionAll(events.where(floors)),
             span,
             target,
+            count / max(1, sum(queue.records for queue in span.queues)),
         )
         gone = old[tables.JOBS].join(touched, _KEYS, "left_semi").select("date").distinct()
         days = sorted({f.day for f in written if f.day} | {row["date"] for row in gone.collect()})
@@ -282,9 +296,20 @@ def _renew(
         touched.unpersist()
 
 
+def _buckets(touched: DataFrame) -> SeqBuckets:
+    """Where the touched jobs are, coarsely: few numbers, however many jobs."""
+    from pyspark.sql import functions as F
+
+    bucket = F.floor(F.col("seq") / BUCKET_SEQS).cast("long").alias("bucket")
+    found: dict[str, list[int]] = {}
+    for row in touched.select("log_id", bucket).distinct().collect():
+        found.setdefault(row["log_id"], []).append(row["bucket"])
+    return {log_id: sorted(buckets) for log_id, buckets in found.items()}
+
+
 def _touched(
-    records: DataFrame,
-    events: DataFrame,
+    spark: SparkSession,
+    input: HistorySource,
     span: Span,
     before: Span,
     old: Mapping[tables.TableKind, DataFrame],
@@ -294,19 +319,27 @@ def _touched(
     or time alone may have changed them."""
     from pyspark.sql import functions as F
 
-    # Of a topic in which nothing had ever happened it was not known that it is a queue.
-    known = {queue.log_id for queue in before.queues}
-    new_queues = [queue.log_id for queue in span.queues if queue.log_id not in known]
     later = F.col("ts") >= F.timestamp_millis(F.lit(threshold).cast("long"))
-    its_events = events.withColumnRenamed("job_seq", "seq")
+    records = input.records(spark, "none", from_ms=threshold)
+    events = input.events(spark, from_ms=threshold).withColumnRenamed("job_seq", "seq")
     attempts = old[tables.ATTEMPTS].withColumnRenamed("job_seq", "seq")
-    return (
-        records.where(later | F.col("log_id").isin(new_queues)).select(*_KEYS)
-        .unionAll(its_events.where(later & (F.col("event") != "trimmed")).select(*_KEYS))
+    # Tables that a version made which knew queues by their events lack those without any.
+    known = {queue.log_id for queue in before.queues}
+    new = [queue.log_id for queue in span.queues if queue.log_id not in known]
+    touched = (
+        records.where(later).select(*_KEYS)
+        .unionAll(events.where(later & (F.col("event") != "trimmed")).select(*_KEYS))
         .unionAll(old[tables.JOBS].where(F.col("state").isin(*OPEN_STATES)).select(*_KEYS))
         .unionAll(attempts.where(F.col("outcome") == "open").select(*_KEYS))
-        .distinct()
     )  # fmt: skip
+    if new:
+        every = input.records(spark, "none").where(F.col("log_id").isin(new))
+        its_events = input.events(spark).where(F.col("log_id").isin(new))
+        of_events = its_events.where(F.col("event") != "trimmed").select(
+            "log_id", F.col("job_seq").alias("seq")
+        )
+        touched = touched.unionAll(every.select(*_KEYS)).unionAll(of_events)
+    return touched.distinct()
 
 
 def _counts(written: list[TableFile]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from logqueue.pipeline.engines.spark.lifecycle.history_range import HistorySource
+from logqueue.pipeline.engines.spark.lifecycle.history_source import HistorySource
 from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.span import Span
