@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 BUCKET_SEQS: Final = 1 << 16
-"""Jobs are told apart by so many neighbouring seqs: few numbers for many jobs."""
+"""Jobs are selected by ranges of so many neighbouring seqs: few numbers for many jobs."""
 
 SeqBuckets = Mapping[str, Sequence[int]]
 """By log_id, which multiples of BUCKET_SEQS have a job that is asked for, ascending."""
