@@ -219,6 +219,21 @@ def _add_archiving(actions: _Actions) -> None:
     _add_session(compact)
 
 
+def _add_page(report: argparse.ArgumentParser) -> None:
+    """How the page of a report is shown."""
+    report.add_argument(
+        "--zone",
+        default="UTC",
+        metavar="ZONE",
+        help="time zone the page opens with, such as Europe/Berlin (default: UTC)",
+    )
+    report.add_argument(
+        "--dashboard",
+        metavar="URL",
+        help="server whose dashboard the page's jobs link to (default: the one of --url)",
+    )
+
+
 def _add_reading(actions: _Actions) -> None:
     lifecycle = actions.add(
         "lifecycle",
@@ -260,6 +275,7 @@ def _add_reading(actions: _Actions) -> None:
         metavar="A,B",
         help=f"of {', '.join(FORMATS_WRITTEN)} (default: parquet)",
     )
+    _add_page(report)
     _add_output(report, "where the reports are written")
     _add_session(report, any_engine=True)
     audit = actions.add(

@@ -211,11 +211,16 @@ def report(arguments: argparse.Namespace) -> int:
     """Say how queues did."""
     tables: str | None = arguments.lifecycle
     place = None if tables else input_of(arguments)
+    with refusals():
+        from logqueue.pipeline.reports.page_options import PageOptions
+
+        page = PageOptions.of(arguments.zone, arguments.dashboard or _served(place))
     wanted: dict[str, Any] = {
         "names": names_of(arguments.name, "--name"),
         "bucket": arguments.bucket,
         "sla": arguments.sla,
         "formats": names_of(arguments.format, "--format"),
+        "page": page,
     }
 
     def on_duckdb(note: Note) -> dict[str, Any]:
@@ -237,6 +242,11 @@ def report(arguments: argparse.Namespace) -> int:
     summary = run_on_engine(arguments, on_duckdb, on_spark, *directories(arguments))
     to_people(arguments, {**_rows(summary), "reports": arguments.to})
     return exits.OK
+
+
+def _served(place: InputPlace | None) -> str:
+    """The server that is read, whose dashboard the page links to; the first of several."""
+    return (place.url or "").partition(",")[0] if place is not None else ""
 
 
 def audit(arguments: argparse.Namespace) -> int:

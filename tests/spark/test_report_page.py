@@ -7,15 +7,20 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from html.parser import HTMLParser
-from pathlib import Path
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.reports.markdown_report import markdown
 from logqueue.pipeline.reports.page import assets, numbers
+from logqueue.pipeline.reports.page.comparison import periods
+from logqueue.pipeline.reports.page.numbers import DAY
 from logqueue.pipeline.reports.page.steps import MOST_STEPS, steps_over
-from logqueue.pipeline.reports.report_page import page, write_page
+from logqueue.pipeline.reports.report_page import page
+from logqueue.pipeline.simulation.tables import REPORT_WHAT_IF
 from tests.spark.sample_report import MONDAY, Tables, busy_week, tables
 
 HOSTILE = (
@@ -148,11 +153,9 @@ def test_the_summary_says_what_the_tables_say() -> None:
         assert said in text
 
 
-def test_the_same_tables_give_the_same_page(tmp_path: Path) -> None:
+def test_the_same_tables_give_the_same_page() -> None:
     first = page(busy_week(("a", "b")), title="Twice")
-    path = write_page(busy_week(("a", "b")), str(tmp_path / "to" / "report.html"), title="Twice")
-    assert Path(path).read_text(encoding="utf-8") == first
-    assert [file.name for file in (tmp_path / "to").iterdir()] == ["report.html"]
+    assert page(busy_week(("a", "b")), title="Twice") == first
 
 
 def test_questions_are_answered() -> None:
@@ -194,6 +197,57 @@ def test_questions_are_answered() -> None:
     assert "w3 needs 4.0 times as long in t as is usual there: a p95 of 4 s." in text
     assert "7 workers to keep up in the busiest bucket, 2 in a usual one, if Monday" in text
     assert "This report was made without limits." in text
+
+
+def test_what_went_wrong_is_said_first() -> None:
+    html = page(busy_week(("mail", HOSTILE[0])), title="Why")
+    text = " ".join("".join(Reading(html).text).split())
+    first = text.index("What went wrong, and why")
+    assert first < text.index("Is it backing up?")
+    assert "mail: 86 leases failed within 1 h, usually 5. Tag “invoice” accounts for 98%" in text
+    document = markdown(busy_week(("mail",)), {})
+    assert "## What went wrong, and why\n\n- mail: 86 leases failed" in document
+    assert "What went wrong" not in page(tables(), title="None")
+
+
+def test_a_simulation_is_a_section_of_its_own() -> None:
+    rows = [{"topic": "mail", "scenario": "workers=8", "metric": "wait_p95", "mid": 400.0}]
+    made = {"report_what_if": pa.Table.from_pylist(rows, schema=REPORT_WHAT_IF.arrow())}
+    assert "workers=8" in page({**busy_week(), **made}, title="What if")
+    assert 'id="what-if"' not in page(busy_week(), title="None")
+
+
+def test_jobs_link_to_the_dashboard() -> None:
+    html = page(busy_week(("a/b",)), title="Linked", dashboard="https://user:key@example.org/q/ui/")
+    assert 'href="https://example.org/q/ui/queues/a%2Fb/jobs/4711" rel="noreferrer"' in html
+    assert "key@" not in html
+    for url in ("ftp://x", "javascript:alert(1)", "http://", "127.0.0.1:4000"):
+        with pytest.raises(PipelineError, match="invalid address of a dashboard"):
+            page(tables(), title="Wrong", dashboard=url)
+
+
+def test_a_time_zone_must_exist() -> None:
+    assert '"zone":"Europe/Berlin"' in page(tables(), title="Zone", zone="Europe/Berlin")
+    for zone in ("Mars/Olympus", "../etc/passwd", ""):
+        with pytest.raises(PipelineError, match="unknown time zone"):
+            page(tables(), title="Zone", zone=zone)
+
+
+def test_two_weeks_are_compared_as_weeks_and_less_as_halves() -> None:
+    weeks = page(busy_week(buckets=15 * 24), title="Weeks")
+    assert "the last 7 days" in weeks and "its halves are compared" not in weeks
+    assert "its halves are compared" in page(busy_week(buckets=48), title="Halves")
+    assert periods(0, 14 * DAY) == ((7 * DAY, 14 * DAY), (0, 7 * DAY), "week")
+    assert periods(10, 110) == ((60, 110), (10, 60), "half")
+
+
+def test_what_is_left_out_of_a_big_page_is_counted() -> None:
+    topics = [f"q{n:03}" for n in range(60)]
+    html = page(busy_week(topics, buckets=200, workers=6), title="Many")
+    (data, *_) = Reading(html).scripts
+    left = json.loads(data)["left_out"]
+    assert left["topics"] == 10 and left["workers"] > 0 and left["heat"] > 0
+    assert len(html) < PAGE_CHARACTERS_MAX
 
 
 def test_what_is_missing_says_why() -> None:

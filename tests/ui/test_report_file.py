@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from logqueue.pipeline.reports.report_page import write_page
+from logqueue.pipeline.reports.report_page import page as page_of
 from tests.spark.sample_report import busy_week
 from tests.ui import axe
 from tests.ui.conftest import DESKTOP, PHONE, TIMEOUT_MS
@@ -31,7 +31,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tags=("welcome", HOSTILE[1]),
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_page(tables, str(path), title=HOSTILE[1], dashboard="http://127.0.0.1:4000/ui/")
+    text = page_of(tables, title=HOSTILE[1], dashboard="http://127.0.0.1:4000/ui/")
+    path.write_text(text, encoding="utf-8")
     return path
 
 

@@ -345,6 +345,30 @@ REPORT_HEATMAP = TableKind(
     ("topic", "metric", "bucket", "from_ms"),
 )
 
+REPORT_EXPLANATIONS = TableKind(
+    "report_explanations",
+    "report",
+    "What accounts for the worst stretches of time: a worker, tag, key or error, more arrivals, or "
+    "missing workers. Only where the log has enough evidence.",
+    columns(
+        "rank INT: 1 for the most important",
+        TOPIC,
+        "from_at TIMESTAMP: beginning of the stretch; the whole range for what is always so",
+        "until_at TIMESTAMP: its end",
+        "symptom STRING: `failures`, `runs` (slow ones), `waits` or `backlog`",
+        "value DOUBLE: failures, slow runs, mean wait in ms, or jobs by which the backlog grew",
+        "usual DOUBLE: the same in the other stretches",
+        "cause STRING: `worker`, `tag`, `key`, `error`, `arrivals` or `missing` (workers)",
+        "name STRING: which one; empty for `arrivals` of no single tag or key",
+        "error STRING: the error of most of its failures",
+        "share DOUBLE: of the increase, 0 to 1",
+        "traffic_share DOUBLE: its share of the leases or jobs, 0 to 1",
+        "evidence BIGINT: failures, slow runs or jobs that it is concluded from",
+        "sentence STRING: all this in words",
+    ),
+    ("rank",),
+)
+
 EVENT_LOG = TableKind(
     "event_log",
     "report",
@@ -382,6 +406,7 @@ REPORTS = (
     REPORT_LATENCY_BY_TAG,
     REPORT_TAGS,
     REPORT_WORKERS_BY_TAG,
+    REPORT_EXPLANATIONS,
     EVENT_LOG,
 )
 """What the report job can build."""

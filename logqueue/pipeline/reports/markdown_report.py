@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from logqueue.pipeline.reports.page import numbers
@@ -77,10 +78,27 @@ def markdown(
             "`max` are milliseconds.",
             "",
         ]
+    lines += _explained(tables)
     for part in PARTS:
         if part.table in tables:
             lines += _section(part, tables[part.table])
     return "\n".join(lines)
+
+
+def _explained(tables: Mapping[str, pa.Table]) -> list[str]:
+    """What accounts for the worst stretches of time, as a list."""
+    found = tables.get("report_explanations")
+    if found is None or found.num_rows == 0:
+        return []
+    lines = [
+        f"- {cell(row['sentence'], 600)} ({_moment(row['from_at'])} to {_moment(row['until_at'])})"
+        for row in found.sort_by("rank").slice(0, MOST_ROWS).to_pylist()
+    ]
+    return ["## What went wrong, and why", "", *lines, ""]
+
+
+def _moment(at: datetime) -> str:
+    return numbers.moment(at.timestamp() * 1000)
 
 
 def _section(part: ReportPart, table: pa.Table) -> list[str]:
@@ -125,7 +143,7 @@ def _rule(kind: pa.DataType) -> str:
     return " ---: " if is_number else " --- "
 
 
-def cell(value: object) -> str:
+def cell(value: object, longest: int = LONGEST_CELL) -> str:
     """Any value in a cell: on one line, and nothing in it is markup."""
     if value is None:
         return ""
@@ -138,7 +156,7 @@ def cell(value: object) -> str:
     if hasattr(value, "isoformat"):
         return str(value.isoformat()).replace("+00:00", "Z")
     whole = " ".join(str(value).split())
-    whole = whole if len(whole) <= LONGEST_CELL else whole[:LONGEST_CELL] + "…"
+    whole = whole if len(whole) <= longest else whole[:longest] + "…"
     return whole.translate(_ESCAPES)
 
 

@@ -18,6 +18,7 @@ from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.reports.export import checked_formats, write_markdown
 from logqueue.pipeline.reports.idle_buckets import with_idle_buckets
+from logqueue.pipeline.reports.page_options import PLAIN_PAGE, PageOptions
 from logqueue.pipeline.reports.queries.sources import ReportScope
 from logqueue.pipeline.reports.selection import ON_DEMAND, RANGE_KEY, ReportSelection
 from logqueue.pipeline.storage.tree import FileTree
@@ -83,6 +84,7 @@ def finish(
     tree: FileTree,
     formats: Sequence[str],
     shorten: Shortener,
+    look: PageOptions = PLAIN_PAGE,
 ) -> list[str]:
     """Write the Markdown document and the page, where they are asked for.
 
@@ -103,7 +105,14 @@ def finish(
         from logqueue.pipeline.reports.report_page import page
 
         start, end = (datetime.fromtimestamp(at / 1000, UTC) for at in (scope.start, scope.end))
-        text = page(shown, title="Queues", range=(start, end), bucket_ms=bucket)
+        text = page(
+            shown,
+            title="Queues",
+            range=(start, end),
+            bucket_ms=bucket,
+            zone=look.zone,
+            dashboard=look.dashboard,
+        )
         tree.replace(PAGE_FILE, text.encode())
         files.append(tree.path(PAGE_FILE))
     return files

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.archive.atomic_file import write_text
 from logqueue.pipeline.reports import charts
 from logqueue.pipeline.reports.page import (
     assets,
@@ -27,11 +26,12 @@ from logqueue.pipeline.reports.page import (
     what_if,
     workers,
 )
-from logqueue.pipeline.reports.page.controls import CONTROLS, checked_address, checked_zone
+from logqueue.pipeline.reports.page.controls import CONTROLS
 from logqueue.pipeline.reports.page.explained import explained
 from logqueue.pipeline.reports.page.figures import SUMMED, Figures
 from logqueue.pipeline.reports.page.markup import UTC_MARK, foreign, plain, table, when
 from logqueue.pipeline.reports.page.view import PageView, Section, number
+from logqueue.pipeline.reports.page_options import PageOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,56 +41,6 @@ TOPICS_DRAWN = 12
 TOPICS_LISTED = 500
 
 Range = tuple[datetime | None, datetime | None]
-
-
-def write_page(
-    tables: Mapping[str, pa.Table],
-    to: str,
-    *,
-    title: str,
-    range: Range = (None, None),
-    bucket_ms: int | None = None,
-    about: Sequence[str] = (),
-    topics_drawn: int = TOPICS_DRAWN,
-    zone: str = "UTC",
-    dashboard: str = "",
-) -> str:
-    """Write the report page.
-
-    Args:
-        tables: The report's tables by name, in the shapes of `report_tables`. One that is missing
-            counts as empty.
-        to: The file to write; it appears whole or not at all.
-        title: Heading of the page.
-        range: Which time the report is of: from, and until (exclusive), each None where it is
-            open. Without a time zone it is UTC. The time axis covers it even where nothing was.
-        bucket_ms: Width of a bucket in milliseconds; by default the smallest distance between two.
-        about: Lines below the title: where the numbers come from.
-        topics_drawn: How many topics get charts of their own where no script runs, those with
-            the most jobs.
-        zone: The IANA time zone that the script shows times in at first, such as Europe/Berlin.
-        dashboard: Address of the server, such as http://127.0.0.1:4000: numbers of jobs link to
-            their pages on its dashboard. "" for no links.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        OSError: The file cannot be written.
-        PipelineError: There is no such time zone, or the address is not one of HTTP.
-    """
-    content = page(
-        tables,
-        title=title,
-        range=range,
-        bucket_ms=bucket_ms,
-        about=about,
-        topics_drawn=topics_drawn,
-        zone=zone,
-        dashboard=dashboard,
-    )
-    write_text(to, content)
-    return to
 
 
 def page(
@@ -104,15 +54,33 @@ def page(
     zone: str = "UTC",
     dashboard: str = "",
 ) -> str:
-    """The report page as text; the arguments are those of `write_page`."""
+    """The report page as text.
+
+    Args:
+        tables: The report's tables by name, in the shapes of `report_tables`. One that is missing
+            counts as empty.
+        title: Heading of the page.
+        range: Which time the report is of: from, and until (exclusive), each None where it is
+            open. Without a time zone it is UTC. The time axis covers it even where nothing was.
+        bucket_ms: Width of a bucket in milliseconds; by default the smallest distance between two.
+        about: Lines below the title: where the numbers come from.
+        topics_drawn: How many topics get charts of their own where no script runs, those with
+            the most jobs.
+        zone: The IANA time zone that the script shows times in at first, such as Europe/Berlin.
+        dashboard: Address of the server, such as http://127.0.0.1:4000: numbers of jobs link to
+            their pages on its dashboard. "" for no links.
+
+    Raises:
+        PipelineError: There is no such time zone, or the address is not one of HTTP.
+    """
     start, end = (None if at is None else _ms(at) for at in range)
     figures = Figures(tables, start=start, end=end, bucket=bucket_ms)
     topics = _topics(figures)
-    zone, dashboard = checked_zone(zone), checked_address(dashboard)
+    look = PageOptions.of(zone, dashboard)
     names = embedded.names_of(figures, topics)
-    view = PageView(figures, topics, topics[:topics_drawn], dashboard, names)
+    view = PageView(figures, topics, topics[:topics_drawn], look.dashboard, names)
     sections = [made for make in _SECTIONS if (made := make(view)) is not None]
-    data = embedded.script_text(embedded.data_of(figures, topics, names, zone))
+    data = embedded.script_text(embedded.data_of(figures, topics, names, look.zone))
     span = f"{when(figures.start)} to {when(figures.end)} {UTC_MARK}"
     lines = [
         f"{span}, in buckets of {numbers.span(figures.steps.bucket)}",

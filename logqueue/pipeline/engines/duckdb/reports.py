@@ -15,10 +15,13 @@ from logqueue.pipeline.engines.duckdb.lifecycle import History, run_lifecycle
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.publishing import table_files
+from logqueue.pipeline.lifecycle.report_tables import REPORT_EXPLANATIONS
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.reports.explain import explanations
 from logqueue.pipeline.reports.export import ROWS_AT_ONCE, formats_of, write_rows
+from logqueue.pipeline.reports.page_options import PLAIN_PAGE, PageOptions
 from logqueue.pipeline.reports.production import (
     LIFECYCLE_FOLDER,
     PAGE_ROWS_MAX,
@@ -30,7 +33,7 @@ from logqueue.pipeline.reports.production import (
     summary_of,
     table_formats,
 )
-from logqueue.pipeline.reports.queries.definitions import Definitions
+from logqueue.pipeline.reports.queries.definitions import Definitions, filled
 from logqueue.pipeline.reports.queries.dialect import DUCKDB
 from logqueue.pipeline.reports.queries.shorter import shorter
 from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
@@ -63,8 +66,15 @@ class ReportRun:
             text = self._definitions.text(name, self._names)
             self._connection.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {text}")
 
+    def ask(self, text: str) -> pa.Table:
+        """The few rows of another text over the relations that were prepared."""
+        return self._connection.sql(filled(text, self._names)).to_arrow_table()
+
     def batches(self, kind: TableKind) -> Iterator[pa.RecordBatch]:
         """The rows of a report, sorted, in the schema of its table."""
+        if kind is REPORT_EXPLANATIONS:
+            yield from explanations(self.ask, self._scope, DUCKDB).to_batches()
+            return
         order = ", ".join(f"{DUCKDB.name(name)} NULLS LAST" for name in kind.order)
         text = f"{self._definitions.table(kind, self._names)} ORDER BY {order}"
         schema = kind.arrow()
@@ -133,6 +143,7 @@ def run_report(
     bucket: str = "1m",
     sla: str | None = None,
     formats: Iterable[str] = ("parquet",),
+    page: PageOptions = PLAIN_PAGE,
     note: Note = silent,
     pool: WorkerPool | None = None,
 ) -> dict[str, Any]:
@@ -144,6 +155,7 @@ def run_report(
         to: Directory or URL for the tables and the page.
         names, bucket, sla: As `select_reports` takes them.
         formats: Of the files: parquet, csv, json, md and html.
+        page: How the page is shown.
         note: Called at each step.
         pool: Worker processes for the lifecycle; None for one per core, for this run.
 
@@ -169,7 +181,7 @@ def run_report(
             note(f"making {name}", part(done / len(what.names), 0.5))
             made[name] = run.write(tables.BY_NAME[name], tree, of_tables)
         note("writing", 0.98)
-        files = finish(made, scope, span, tree, chosen, run.shorten)
+        files = finish(made, scope, span, tree, chosen, run.shorten, page)
     note("done", 1.0)
     return {**summary_of(span, what, made, files), "output": to}
 

@@ -64,8 +64,8 @@ def data_of(
     most = NUMBERS_MAX // (_PER_TOPIC * (len(drawn) + 1))
     fine = figures.in_steps(min(max(most, MOST_STEPS), STEPS_MAX))
     coarse = figures.in_steps(MOST_STEPS)
-    workers, workers_left = _parts(coarse, "worker", names, drawn)
-    tags, tags_left = _parts(coarse, "tag", names, drawn)
+    workers, workers_left = _parts(coarse, "worker", names)
+    tags, tags_left = _parts(coarse, "tag", names)
     heat, heat_left = _heat(coarse, topics)
     left_out = {
         "topics": len(topics) - len(drawn),
@@ -152,41 +152,41 @@ def _number(value: float | None) -> float | int | None:
 
 
 def _parts(
-    figures: Figures,
-    kind: str,
-    names: Mapping[str, Mapping[str, int]],
-    topics: Sequence[str],
+    figures: Figures, kind: str, names: Mapping[str, Mapping[str, int]]
 ) -> tuple[list[dict[str, Any]], int]:
     """What each worker or tag did in each topic over time; how many are left out."""
     table = "report_workers" if kind == "worker" else "report_tags"
-    how = {**_CALLED, **({"p95_run": HIGHEST} if kind == "worker" else {"appended": SUMMED})}
-    found = figures.over_time(table, ["topic", kind], how)
-    chosen = sorted(found.items(), key=lambda item: (-_sum(item[1]["claims"]), item[0]))
-    latency = _latency_by_tag(figures) if kind == "tag" else {}
-    rows: list[dict[str, Any]] = []
-    left = 0
     limit = WORKERS_MAX if kind == "worker" else TAGS_MAX
-    for (topic, name), series in chosen:
-        is_there = topic in topics and name in names[kind]
-        if not is_there or len(rows) == limit:
-            left += 1
-            continue
-        row: dict[str, Any] = {"topic": names["topic"][topic], "of": names[kind][name]}
-        row |= {column: packed(values) for column, values in series.items()}
-        row |= latency.get((topic, name), {})
-        rows.append(row)
-    return rows, left
+    pairs = [
+        (-(row["claims"] or 0), row["topic"], row[kind])
+        for row in figures.whole_range(table)
+        if row[kind] is not None
+    ]
+    chosen = [
+        (topic, name)
+        for _, topic, name in sorted(pairs)
+        if names["topic"].get(topic, TOPICS_MAX) < TOPICS_MAX and name in names[kind]
+    ][:limit]
+    how = {**_CALLED, **({"p95_run": HIGHEST} if kind == "worker" else {"appended": SUMMED})}
+    found = figures.over_time(table, ["topic", kind], how, chosen)
+    latency = _latency_by_tag(figures, chosen) if kind == "tag" else {}
+    rows: list[dict[str, Any]] = []
+    for key in chosen:
+        row: dict[str, Any] = {"topic": names["topic"][key[0]], "of": names[kind][key[1]]}
+        row |= {column: packed(values) for column, values in found.get(key, {}).items()}
+        if len(row) > 2:
+            rows.append(row | latency.get(key, {}))
+    return rows, len(pairs) - len(chosen)
 
 
-def _sum(values: Values) -> float:
-    return sum(value for value in values if value is not None)
-
-
-def _latency_by_tag(figures: Figures) -> dict[tuple[str, str], dict[str, Any]]:
+def _latency_by_tag(
+    figures: Figures, chosen: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], dict[str, Any]]:
     how = dict.fromkeys(PERCENTILES, HIGHEST)
     found: dict[tuple[str, str], dict[str, Any]] = {}
     by = ["topic", "tag", "metric"]
-    for (topic, tag, metric), series in figures.over_time("report_latency_by_tag", by, how).items():
+    series_of = figures.over_time("report_latency_by_tag", by, how, chosen)
+    for (topic, tag, metric), series in series_of.items():
         if metric in ("wait", "run"):
             mine = found.setdefault((topic, tag), {})
             mine[metric] = [packed(series[name]) for name in PERCENTILES]
@@ -210,8 +210,9 @@ def _heat(figures: Figures, topics: Sequence[str]) -> tuple[list[list[Any]], int
     places = {topic: n for n, topic in enumerate(topics[:HEAT_TOPICS_MAX])}
     cells: list[list[Any]] = []
     size = 0
-    left: set[str] = set()
-    found = figures.over_time("report_heatmap", kinds, {"n": SUMMED})
+    left = set(topics[HEAT_TOPICS_MAX:])
+    of = [(topic,) for topic in places]
+    found = figures.over_time("report_heatmap", kinds, {"n": SUMMED}, of)
     for (topic, metric, low, high), series in _ordered(found, places):
         if metric not in ("wait", "run"):
             continue

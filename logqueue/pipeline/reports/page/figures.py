@@ -126,13 +126,30 @@ class Figures:
         return _grouped(made, by, how)
 
     def over_time(
-        self, name: str, by: Sequence[str], how: Mapping[str, str]
+        self,
+        name: str,
+        by: Sequence[str],
+        how: Mapping[str, str],
+        keys: Sequence[Key] | None = None,
     ) -> dict[Key, dict[str, Values]]:
         """One value per step for each column and key.
 
-        Summed columns have 0 in a step without a bucket, the others None.
+        Summed columns have 0 in a step without a bucket, the others None. With `keys`, values of
+        the first columns of `by`, only rows that have these.
         """
-        return self._gathered(self._of(name, None), by, how)
+        import pyarrow as pa
+
+        made = self._of(name, None)
+        if made is not None and keys is not None:
+            if not keys:
+                return {}
+            names = by[: len(keys[0])]
+            columns = zip(*keys, strict=True)
+            wanted = pa.table(
+                {n: pa.array(of, pa.string()) for n, of in zip(names, columns, strict=True)}
+            )
+            made = made.join(wanted, list(names), join_type="inner")
+        return self._gathered(made, by, how)
 
     def over_time_for_all(
         self, name: str, of_topics: Mapping[str, str], how: Mapping[str, str]

@@ -59,6 +59,10 @@ def _by_topic(
     return {**lines, ALL: make(for_all)}
 
 
+def _keys(topics: Sequence[str]) -> list[tuple[str, ...]]:
+    return [(topic,) for topic in topics]
+
+
 def _flow(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
     how = dict.fromkeys(("appended", *OUT, "released", "expired"), SUMMED)
     nothing: Values = [None] * figures.steps.count
@@ -74,7 +78,7 @@ def _flow(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
         return made
 
     return _by_topic(
-        figures.over_time("report_throughput", ["topic"], how),
+        figures.over_time("report_throughput", ["topic"], how, _keys(topics)),
         figures.over_time("report_throughput", [], how).get((), {}),
         lines,
     )
@@ -89,12 +93,12 @@ def plus(series: Series, names: Sequence[str]) -> Values:
 _DEPTHS = ("ready", "delayed", "in_flight", "held")
 
 
-def depths(figures: Figures) -> tuple[dict[tuple[str, ...], Series], Series]:
+def depths(figures: Figures, topics: Sequence[str]) -> tuple[dict[tuple[str, ...], Series], Series]:
     """Depths and the age of the oldest job by topic, and of all topics together."""
     how = dict.fromkeys((*_DEPTHS, "oldest_age_ms"), HIGHEST)
     added = dict.fromkeys(_DEPTHS, SUMMED)
     return (
-        figures.over_time("report_backlog", ["topic"], how),
+        figures.over_time("report_backlog", ["topic"], how, _keys(topics)),
         figures.over_time_for_all("report_backlog", {**added, "oldest_age_ms": HIGHEST}, how),
     )
 
@@ -111,13 +115,13 @@ def _depth(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
             made.append(Line("held", series["held"], "d", "stack"))
         return made
 
-    return _by_topic(*depths(figures), lines)
+    return _by_topic(*depths(figures, topics), lines)
 
 
 def _age(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
     nothing: Values = [None] * figures.steps.count
     return _by_topic(
-        *depths(figures),
+        *depths(figures, topics),
         lambda series: [Line("oldest", series.get("oldest_age_ms", nothing), "d", "stairs")],
     )
 
@@ -125,7 +129,7 @@ def _age(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
 def _latency(metric: str) -> Callable[[Figures, Sequence[str]], LinesByTopic]:
     def make(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
         how = dict.fromkeys(PERCENTILES, HIGHEST)
-        found = figures.over_time("report_latency", ["topic", "metric"], how)
+        found = figures.over_time("report_latency", ["topic", "metric"], how, _keys(topics))
         nothing: Values = [None] * figures.steps.count
         looks = ("a", "b", "e")
         lines = {
@@ -168,7 +172,7 @@ def _failures(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
         ]
 
     return _by_topic(
-        figures.over_time("report_throughput", ["topic"], how),
+        figures.over_time("report_throughput", ["topic"], how, _keys(topics)),
         figures.over_time("report_throughput", [], how).get((), {}),
         lines,
     )
@@ -182,7 +186,7 @@ def _workers(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
     seen = figures.distinct_over_time("report_workers", "worker")
     nothing: Values = [None] * figures.steps.count
     return _by_topic(
-        figures.over_time("report_capacity", ["topic"], how),
+        figures.over_time("report_capacity", ["topic"], how, _keys(topics)),
         {**needed, "seen_workers": seen},
         lambda series: [
             Line("needed", series.get("needed_workers", nothing), "b", "stairs"),

@@ -114,10 +114,6 @@ class PageView:
         """A row that belongs to a `topic`, `worker` or `tag`, for the page's filters."""
         return Row(cells, {kind: self.names.get(kind, {}).get(str(of[kind]), -1) for kind in of})
 
-    def per_step(self, what: str) -> str:
-        """The unit of something counted in each step."""
-        return f"{what} per {numbers.span(self.figures.steps.width)}"
-
     def grid(self, parts: Sequence[str]) -> str:
         """Charts side by side where there is room."""
         return f'<div class="grid2">{"".join(parts)}</div>'

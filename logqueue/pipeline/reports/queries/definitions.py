@@ -20,6 +20,15 @@ from logqueue.pipeline.reports.queries.sources import ReportScope, sources
 _NAME = re.compile(r"\$(\w+)")
 
 
+READ_BY = {"report_explanations": "$jobs $attempts"}
+"""What reports read that consist of several texts, each chosen by the answer to the last."""
+
+
+def filled(text: str, names: Mapping[str, str]) -> str:
+    """A text with the names that relations have in the engine."""
+    return _NAME.sub(lambda match: names[match[1]], text)
+
+
 @dataclass(frozen=True)
 class Definitions:
     """The SQL of reports and relations, by name, in one dialect.
@@ -49,7 +58,8 @@ class Definitions:
         ordered: list[str] = []
 
         def visit(name: str) -> None:
-            for other in dict.fromkeys(_NAME.findall(self.texts[name])):
+            text = READ_BY.get(name) or self.texts[name]
+            for other in dict.fromkeys(_NAME.findall(text)):
                 if other not in self.texts:
                     continue
                 if other not in found:
@@ -64,7 +74,7 @@ class Definitions:
 
     def text(self, name: str, names: Mapping[str, str]) -> str:
         """The SQL of a relation, with the names that other relations have in the engine."""
-        return _NAME.sub(lambda match: names[match[1]], self.texts[name])
+        return filled(self.texts[name], names)
 
     def table(self, kind: TableKind, names: Mapping[str, str]) -> str:
         """The SQL of a report, with the columns and types of its table, in no order."""

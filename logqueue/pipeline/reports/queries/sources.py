@@ -90,7 +90,7 @@ def _jobs(dialect: Dialect) -> str:
         for name in ("appended", "ready", "first_claim", "finished")
     )
     return (
-        f"SELECT topic, log_id, seq, tag, {times}, state, attempts, wait_ms, e2e_ms, variant "
+        f"SELECT topic, log_id, seq, tag, key, {times}, state, attempts, wait_ms, e2e_ms, variant "
         "FROM $raw_jobs"
     )
 

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from logqueue.pipeline.engines.spark.lifecycle.history_source import HistorySource
 from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.lifecycle.report_tables import REPORT_EXPLANATIONS
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
-from logqueue.pipeline.reports.export import formats_of
+from logqueue.pipeline.reports.explain import explanations
+from logqueue.pipeline.reports.export import formats_of, write_rows
+from logqueue.pipeline.reports.page_options import PLAIN_PAGE, PageOptions
 from logqueue.pipeline.reports.production import (
     LIFECYCLE_FOLDER,
     MadeTable,
@@ -30,7 +33,7 @@ from logqueue.pipeline.reports.production import (
     summary_of,
     table_formats,
 )
-from logqueue.pipeline.reports.queries.definitions import Definitions
+from logqueue.pipeline.reports.queries.definitions import Definitions, filled
 from logqueue.pipeline.reports.queries.dialect import SPARK
 from logqueue.pipeline.reports.queries.shorter import shorter
 from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
@@ -87,6 +90,10 @@ class SparkReports:
         """A report, in the columns of its table, in no order."""
         return self._spark.sql(self._definitions.table(kind, self._names))
 
+    def ask(self, text: str) -> pa.Table:
+        """The few rows of another text over the relations that were prepared."""
+        return self._spark.sql(filled(text, self._names)).toArrow()
+
     def write(self, kind: TableKind, tree: FileTree, formats: Sequence[str]) -> MadeTable:
         """Make a report and write it.
 
@@ -96,6 +103,14 @@ class SparkReports:
         from logqueue.pipeline.engines.spark.reports import report_parts as parts
 
         schema = schema_of(kind, self._scope)
+        if kind is REPORT_EXPLANATIONS:
+            table = explanations(self.ask, self._scope, SPARK).replace_schema_metadata(
+                schema.metadata
+            )
+            files = write_rows(
+                tree, kind.name, schema, table.to_batches(), formats_of(kind.name, formats)
+            )
+            return MadeTable(table.num_rows, files, table)
         asked = [*dict.fromkeys(["parquet", *formats_of(kind.name, formats)])]
         task = parts.write_part(tree, kind.name, schema, asked, self._run)
         rows = self.rows(kind).sortWithinPartitions(*kind.order)
@@ -135,6 +150,7 @@ def run_report(
     bucket: str = "1m",
     sla: str | None = None,
     formats: Iterable[str] = ("parquet",),
+    page: PageOptions = PLAIN_PAGE,
     note: Note = silent,
 ) -> dict[str, Any]:
     """Make reports and write them, with a page that shows them.
@@ -145,6 +161,7 @@ def run_report(
         to: Directory or URL for the tables and the page.
         names, bucket, sla: As `select_reports` takes them.
         formats: Of the files: parquet, csv, json, md and html.
+        page: How the page is shown.
         note: Called at each step.
 
     Raises:
@@ -170,6 +187,6 @@ def run_report(
                 note(f"making {name}", part(done / len(what.names), 0.5))
                 made[name] = table.result()
         note("writing", 0.98)
-        files = finish(made, scope, span, tree, chosen, reports.shorten)
+        files = finish(made, scope, span, tree, chosen, reports.shorten, page)
     note("done", 1.0)
     return {**summary_of(span, what, made, files), "output": to}
