@@ -123,6 +123,7 @@ class AuditHistory:
         set_back: (order, ms) of the transactions that the clock was set back before, and how far.
         order_ends: By log, the highest order in it.
         is_stopped: Whether the jobs log ends as an orderly stop leaves it.
+        certain_order: Up to this order both logs are at hand; None for all there are.
         frames: How many there were.
     """
 
@@ -140,6 +141,7 @@ class AuditHistory:
         self.frames = 0
         self.order_ends: dict[str, int] = {}
         self.is_stopped = False
+        self.certain_order: int | None = None
         self._suspects: dict[int, FrameProblem] = {}
         self._times = {log: Times() for log in (JOBS, LEASES)}
         self._before: dict[str, SegmentSteps] = {}
@@ -153,9 +155,8 @@ class AuditHistory:
     def lost_orders(self) -> Ranges:
         """Orders that were in a frame which is in no log: refused for want of space, or lost with
         the unsynced tail of one of the logs. Says little unless the logs are whole."""
-        if not self.orders:
-            return []
-        return seq_ranges.without([(1, self.orders.last)], self.orders.ranges())
+        last = self.orders.last if self.certain_order is None else self.certain_order
+        return seq_ranges.without([(1, last)], self.orders.ranges()) if last else []
 
     def named(self, name: str) -> list[Instance]:
         """The instances of a topic, oldest first."""

@@ -88,12 +88,13 @@ class WriteWatch:
                 newest[source.file.log] = source.file.path
         self._places = [*newest.values(), *map(os.path.dirname, newest.values())]
         self._states = self._states_now()
-        self._until = time.monotonic() + WRITE_WAIT_S
+        changed = max((ns for _, ns in filter(None, self._states)), default=0) / 1e9
+        age = max(time.time() - changed, 0)
+        self._until = time.monotonic() + WRITE_WAIT_S - age
 
     def is_written(self) -> bool:
         """Whether they have changed since. Waits until a server would have written what it had."""
-        if self._places:
-            time.sleep(max(self._until - time.monotonic(), 0))
+        time.sleep(max(self._until - time.monotonic(), 0))
         return self._states_now() != self._states
 
     def _states_now(self) -> list[tuple[int, int] | None]:

@@ -188,7 +188,6 @@ class _AuditRun:
         damaged: Bytes of the log or of the archive are not what was written.
         ranges: By log_id, what was read.
         instances: What is known of each topic instance, by log_id.
-        watch: Sees whether the log is being written; None when its files are not at hand.
     """
 
     def __init__(
@@ -205,7 +204,6 @@ class _AuditRun:
         self.ranges: dict[str, dict[str, Any]] = {}
         self.account: dict[str, Any] = account.summed({}, {}, {})
         self.instances: dict[str, Instance] = {}
-        self.watch: log.WriteWatch | None = None
 
     def skip(self, names: Iterable[str], why: str) -> None:
         """Note rules that cannot be checked."""
@@ -224,8 +222,9 @@ class _AuditRun:
         log_at_hand = self.engine.segments()
         if log_at_hand is not None:
             sources, where = log_at_hand
-            self.watch = log.WriteWatch(sources)
+            watch = log.WriteWatch(sources)
             self.history = log.read_history(sources, where, self.engine.run_tasks, self.note)
+            self.history.certain_order = _certain_order(self.history, watch)
             self.instances = {inst.log_id: inst for inst in self.history.instances.values()}
             self.found += log.findings(self.history, where)
             self.found += [
@@ -333,7 +332,7 @@ class _AuditRun:
         last_order = None
         if self.history is not None:
             queues = {i.log_id for i in self.history.instances.values() if i.is_queue}
-            last_order = self._last_certain_order(self.history)
+            last_order = self.history.certain_order
         else:
             # Records and events of an archive, or of a server, are read one after the other.
             heads = {log_id: ranges.last for log_id, ranges in records.items()}
@@ -345,16 +344,6 @@ class _AuditRun:
         jobs = sum(ranges[-1][1] - ranges[0][0] + 1 for _, ranges in present.values())
         timed = frozenset(log_id for log_id in present if records[log_id].timed)
         return RowsPlan(buckets_for(jobs), last_order, heads, timed, pairs, present)
-
-    def _last_certain_order(self, history: AuditHistory) -> int:
-        """Up to which order both logs are at hand. Of logs that are being written that is the
-        shorter one: a server hands lease events to the system a moment after the job events that
-        came with them.
-        """
-        assert self.watch is not None
-        ends = history.order_ends.values()
-        is_written = not history.is_stopped and self.watch.is_written()
-        return min(ends, default=0) if is_written else max(ends, default=0)
 
     def _lost(self) -> Ranges:
         """Orders that are in no log; everything when no log is at hand."""
@@ -392,6 +381,16 @@ class _AuditRun:
                 letters.setdefault(row["log_id"], set()).add(row["seq"])
         found = {log_id: frozenset(seqs) for log_id, seqs in letters.items()}
         self.found += copies.redrive_findings(instances, wanted, found)
+
+
+def _certain_order(history: AuditHistory, watch: log.WriteWatch) -> int:
+    """Up to which order both logs are at hand. Of logs that are being written that is where the
+    shorter one ends: a server hands lease events to the system a moment after the job events that
+    came with them.
+    """
+    ends = history.order_ends.values()
+    is_written = not history.is_stopped and watch.is_written()
+    return min(ends, default=0) if is_written else max(ends, default=0)
 
 
 def _ranges_by_topic(found: Iterable[Finding], rule: str) -> dict[str, Ranges]:
