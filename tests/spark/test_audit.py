@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from logqueue.pipeline.engines.duckdb.audit import job as local
+from logqueue.pipeline.engines.spark.audit.engine import SparkAuditEngine
 from logqueue.pipeline.engines.spark.audit.job import run_audit
 from logqueue.pipeline.engines.spark.formats.inputs import Input
 from tests.pipeline.audit_faults import Place, write_faults
@@ -45,3 +49,17 @@ def test_both_engines_say_the_same(spark: SparkSession, tmp_path: Path) -> None:
     assert texts[0] == texts[1]
     del of_spark["output"], of_local["output"]
     assert of_spark == of_local
+
+
+def squared(mark: str, number: int) -> int:
+    """Kills the process that it runs in, the first time."""
+    if number == 3 and not os.path.exists(mark):
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def test_a_task_whose_process_is_killed_runs_again(spark: SparkSession, tmp_path: Path) -> None:
+    engine = SparkAuditEngine(spark, Input(path=str(tmp_path)))
+    found = engine.run_tasks(partial(squared, str(tmp_path / "mark")), range(6))
+    assert list(found) == [0, 1, 4, 9, 16, 25]
