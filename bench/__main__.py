@@ -16,6 +16,7 @@ from pathlib import Path
 from bench import compare
 from bench.appends import append_1, append_100, append_pipelined
 from bench.backlog import backlog_1, backlog_100
+from bench.beside import read_append
 from bench.claims import claim_cost
 from bench.cold import cold_backlog
 from bench.consuming import worker_idle, worker_noop
@@ -84,6 +85,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "replica-restore": replica_restore,
     "import-time": import_time,
     "help-time": help_time,
+    "read-append": read_append,
     "spark-read": spark_read,
     "spark-parquet": spark_parquet,
     "spark-live": spark_live,
@@ -121,6 +123,7 @@ SERVER_ONLY = (
     "delete-tag",
     "watch-idle",
     "live-feed",
+    "read-append",
     "router-hop",
     "topics-10000",
 )

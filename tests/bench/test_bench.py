@@ -23,6 +23,10 @@ ON_SPARK = {name for name in MEASUREMENTS if name.startswith(("spark-", "pipelin
 ROWS = {
     "append-100",
     "append-100-lean",
+    "read-append-ratio",
+    "read-append-ratio-p50",
+    "read-append-alone-p99",
+    "read-append-beside-p99",
     "append-1-c1",
     "append-1-c8",
     "append-1-c32",
@@ -96,6 +100,9 @@ ROWS = {
     "help-time",
 }
 UNTARGETED = {
+    "read-append-ratio-p50",
+    "read-append-alone-p99",
+    "read-append-beside-p99",
     "append-1-c1",
     "append-1-c8",
     "append-1-c32",
