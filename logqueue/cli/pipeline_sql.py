@@ -20,11 +20,18 @@ from logqueue.cli import exits, output
 from logqueue.cli.exits import NothingThere
 from logqueue.cli.output import TableColumn
 from logqueue.cli.pipeline_jobs import directories, input_of
-from logqueue.cli.pipeline_runs import chosen_engine, progress, session, stopped_by_sigterm
+from logqueue.cli.pipeline_runs import (
+    chosen_engine,
+    progress,
+    refusals,
+    session,
+    stopped_by_sigterm,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from logqueue.pipeline.progress import Note
     from logqueue.pipeline.reading.place import InputPlace
 
 LIMIT = 1000
@@ -35,22 +42,37 @@ NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
 def sql(arguments: argparse.Namespace) -> int:
     """Run a query and print its rows."""
     source = input_of(arguments)
-    chosen_engine(arguments, is_wired=False)
-    inputs = (*directories(arguments), *arguments.tables)
-    with (
-        stopped_by_sigterm(),
-        progress(arguments) as note,
-        session(arguments, note, *inputs) as spark,
-    ):
-        register(spark, source, arguments.tables)
-        note("querying", None)
-        limit = arguments.limit or LIMIT
-        # One more than is shown tells whether there are more.
-        columns, are_numbers, rows = answer(spark, arguments.query, limit + 1)
+    limit = arguments.limit or LIMIT
+    # One more than is shown tells whether there are more. The size of the input does not choose the
+    # engine: what a query says must not depend on it.
+    run = _on_duckdb if chosen_engine(arguments) == "duckdb" else _on_spark
+    with stopped_by_sigterm(), progress(arguments) as note:
+        columns, are_numbers, rows = run(arguments, source, limit + 1, note)
     _print(arguments, columns, are_numbers, rows[:limit])
     if len(rows) > limit:
         output.say(f"only the first {limit:,} rows; --limit shows more")
     return exits.OK
+
+
+Answer = tuple[list[str], list[bool], list[tuple[Any, ...]]]
+
+
+def _on_duckdb(arguments: argparse.Namespace, source: InputPlace, limit: int, note: Note) -> Answer:
+    with refusals():
+        from logqueue.pipeline.engines.duckdb.sql import NoTables, run_query
+
+        try:
+            return run_query(source, arguments.query, limit, arguments.tables, note)
+        except NoTables as error:
+            raise NothingThere(error.message) from error
+
+
+def _on_spark(arguments: argparse.Namespace, source: InputPlace, limit: int, note: Note) -> Answer:
+    inputs = (*directories(arguments), *arguments.tables)
+    with session(arguments, note, *inputs) as spark:
+        register(spark, source, arguments.tables)
+        note("querying", None)
+        return answer(spark, arguments.query, limit)
 
 
 def register(spark: SparkSession, source: InputPlace, folders: list[str]) -> None:
@@ -77,9 +99,7 @@ def register(spark: SparkSession, source: InputPlace, folders: list[str]) -> Non
             read_stored(spark, table).createOrReplaceTempView(table.name)
 
 
-def answer(
-    spark: SparkSession, query: str, limit: int
-) -> tuple[list[str], list[bool], list[tuple[Any, ...]]]:
+def answer(spark: SparkSession, query: str, limit: int) -> Answer:
     """The rows of a query: names of columns, whether each holds numbers, and rows; times are UTC,
     with or without their zone."""
     found = spark.sql(query)

@@ -14,7 +14,7 @@ from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading import options
 from logqueue.pipeline.reading.options import Reading
 from logqueue.pipeline.reading.place import InputPlace
-from logqueue.pipeline.reading.planning import SegmentTask
+from logqueue.pipeline.reading.planning import SegmentTask, Survey
 from logqueue.pipeline.stores import spans
 from logqueue.pipeline.stores.store import Store, batch_tasks
 from logqueue.segments.plan import SegmentRead
@@ -54,6 +54,13 @@ class LogHistory:
         files = options.offline(given)
         return WalStore(files), files.reading
 
+    @property
+    def survey(self) -> Survey:
+        """What the indexes say."""
+        _, snapshot = self._snapshots
+        survey: Survey = getattr(snapshot, "log", snapshot).survey
+        return survey
+
     def record_tasks(self, reading: Reading) -> list[Any]:
         """The tasks that give all records."""
         return batch_tasks(self._snapshots[0], reading)
@@ -71,8 +78,7 @@ class LogHistory:
         Raises:
             PipelineError: The log cannot be read.
         """
-        _, snapshot = self._snapshots
-        survey = getattr(snapshot, "log", snapshot).survey
+        survey = self.survey
         tasks = self.record_tasks(self._records.given.reading)
         reader = _reader(self._records, spans.RECORD_COLUMNS)
         records = spans.record_extents(survey, _reads(tasks), reader, end)

@@ -1,7 +1,6 @@
 """What an archive of Parquet files holds, for jobs on this machine.
 
-Owns: files of a table as parts. Must not know: any
-job, DuckDB, how an archive is written.
+Owns: files of a table as parts. Must not know: any job, DuckDB, how an archive is written.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from logqueue.pipeline.archive.manifests import Table
-from logqueue.pipeline.engines.duckdb.parts import InputPart
+from logqueue.pipeline.archive.manifests import FileEntry, Table
+from logqueue.pipeline.engines.duckdb.parts import InputPart, PartBounds
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.storage.tree import FileTree
@@ -92,19 +91,25 @@ class ArchiveContent:
         """Parts of job events that may tell of floors of some topics."""
         for entry in self._store.entries("lease_events"):
             if entry.log_id in log_ids and entry.floors:
-                yield FilesPart(entry.bytes, self._store.tree, "lease_events", (entry.path,))
+                yield self._part("lease_events", [entry], "none")
 
     def _parts(self, table: Table, data: str) -> list[InputPart]:
-        tree = self._store.tree
-        parts: list[InputPart] = []
-        names: list[str] = []
-        size = 0
+        groups: list[list[FileEntry]] = []
+        size = PART_BYTES
         for entry in self._store.entries(table):
-            names.append(entry.path)
-            size += entry.bytes
             if size >= PART_BYTES:
-                parts.append(FilesPart(size, tree, table, tuple(names), data))
-                names, size = [], 0
-        if names:
-            parts.append(FilesPart(size, tree, table, tuple(names), data))
-        return parts
+                groups.append([])
+                size = 0
+            groups[-1].append(entry)
+            size += entry.bytes
+        return [self._part(table, entries, data) for entries in groups]
+
+    def _part(self, table: Table, entries: Sequence[FileEntry], data: str) -> InputPart:
+        bounds = PartBounds(
+            frozenset(entry.topic for entry in entries),
+            min(entry.min_ts for entry in entries),
+            max(entry.max_ts for entry in entries),
+        )
+        size = sum(entry.bytes for entry in entries)
+        names = tuple(entry.path for entry in entries)
+        return FilesPart(size, bounds, self._store.tree, table, names, data)

@@ -68,11 +68,17 @@ class LocalInput:
         self, columns: Sequence[str] | None = None, data: str = "string"
     ) -> Iterator[pa.RecordBatch]:
         """Records, in the columns of `RECORDS_SCHEMA` or some of them."""
-        return _shown(self._read(self.record_parts(data), columns))
+        return self.read(self.record_parts(data), columns)
 
     def events(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Job events, in the columns of `EVENTS_SCHEMA` or some of them."""
-        return _shown(self._read(self.event_parts(), columns))
+        return self.read(self.event_parts(), columns)
+
+    def read(
+        self, parts: Sequence[InputPart], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some parts of a table."""
+        return _shown(self._read(parts, columns))
 
     def _read(
         self, parts: Sequence[InputPart], columns: Sequence[str] | None

@@ -8,16 +8,19 @@ with the parts, and is not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.engines.duckdb.parts import InputPart
+from logqueue.pipeline.engines.duckdb.parts import InputPart, PartBounds
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.reading.planning import SegmentTask, weight
 from logqueue.pipeline.stores.log_history import LogHistory
 from logqueue.pipeline.stores.store import Store
+from logqueue.segments.index import SegmentIndex
+from logqueue.segments.plan import SegmentRead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,22 +61,50 @@ class LogContent:
         """See `LocalInput`."""
         if data not in self._found:
             store, reading = self._history.store(data=data)
-            self._found[data] = _parts(store, self._history.record_tasks(reading))
+            tasks = self._history.record_tasks(reading)
+            self._found[data] = _parts(store, tasks, self._record_bounds)
         return self._found[data]
 
     def event_parts(self) -> list[InputPart]:
         """See `LocalInput`."""
         if "leases" not in self._found:
-            self._found["leases"] = _parts(self._history.events, self._history.event_tasks())
+            tasks = self._history.event_tasks()
+            self._found["leases"] = _parts(self._history.events, tasks, self._event_bounds)
         return self._found["leases"]
 
+    @cached_property
+    def _indexes(self) -> dict[tuple[str, int], SegmentIndex]:
+        survey = self._history.survey
+        return {(index.log, index.segment): index for index in (*survey.jobs, *survey.leases)}
 
-def _parts(store: Store, tasks: Sequence[Any]) -> list[InputPart]:
+    def _record_bounds(self, read: SegmentRead) -> PartBounds:
+        """What a read of records may have, by the index of its segment."""
+        wanted = {topic.topic for topic in read.topics}
+        parts = [p for p in self._indexes[read.log, read.segment].topics if p.topic in wanted]
+        firsts = [part.first_ts for part in parts if part.rows]
+        firsts += [part.moved_first_ts for part in parts if part.moved_rows]
+        lasts = [max(part.last_ts, part.moved_last_ts) for part in parts]
+        names = frozenset(topic.name for topic in read.topics)
+        return PartBounds(names, min(firsts, default=0), max(lasts, default=0))
+
+    def _event_bounds(self, read: SegmentRead) -> PartBounds:
+        """What a read of job events may have."""
+        index = self._indexes[read.log, read.segment]
+        names = frozenset(topic.name for topic in read.topics)
+        return PartBounds(names, index.first_at, index.last_at)
+
+
+def _parts(
+    store: Store, tasks: Sequence[Any], bounds: Callable[[SegmentRead], PartBounds]
+) -> list[InputPart]:
     """A part per segment: what is smaller does not lose time at the end."""
     found: list[InputPart] = []
     for task in tasks:
         if isinstance(task, SegmentTask):
-            found += [SegmentPart(weight(read), store, SegmentTask((read,))) for read in task.reads]
+            found += [
+                SegmentPart(weight(read), bounds(read), store, SegmentTask((read,)))
+                for read in task.reads
+            ]
         else:
-            found.append(SegmentPart(PAGES_BYTES, store, task))
+            found.append(SegmentPart(PAGES_BYTES, None, store, task))
     return found

@@ -15,14 +15,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class PartBounds:
+    """What all rows of a part have in common.
+
+    Attributes:
+        topics: Names that they are of.
+        first_ms, last_ms: Times that they are between, both included.
+    """
+
+    topics: frozenset[str]
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True)
 class InputPart:
     """A part of a table.
 
     Attributes:
         size: Bytes to read for it.
+        bounds: What its rows have in common, where that is known.
     """
 
     size: int
+    bounds: PartBounds | None
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Its rows in the columns of the table; `columns` are those to make, None for all."""
