@@ -19,6 +19,9 @@ from pyarrow import fs
 
 from logqueue.pipeline.engines.duckdb.parts import InputPart, PartBounds
 
+SHOWN_MS_MAX = 253_402_300_799_999
+"""The last ms of the year 9999."""
+
 ReadParts = Callable[[Sequence[InputPart], Sequence[str]], Iterator[pa.RecordBatch]]
 
 
@@ -98,10 +101,16 @@ class PartScanner:
 
 
 def _says(bounds: PartBounds | None) -> ds.Expression:
-    if bounds is None:
+    """What is true of all rows of a part. Of several topics, Arrow understands a range of names."""
+    if bounds is None or not bounds.topics:
         return ds.scalar(True)
-    times = pa.timestamp("us", tz="UTC")
-    first = pa.scalar(bounds.first_ms * 1000, pa.int64()).cast(times)
-    last = pa.scalar(bounds.last_ms * 1000, pa.int64()).cast(times)
-    between = (ds.field("ts") >= first) & (ds.field("ts") <= last)
-    return between & ds.field("topic").isin([*bounds.topics])
+    first, last = min(bounds.topics), max(bounds.topics)
+    topic, ts = ds.field("topic"), ds.field("ts")
+    named = topic == first if first == last else (topic >= first) & (topic <= last)
+    if bounds.last_ms > SHOWN_MS_MAX:
+        return named  # times that are not shown are null
+    return named & (ts >= _moment(bounds.first_ms)) & (ts <= _moment(bounds.last_ms))
+
+
+def _moment(at_ms: int) -> pa.Scalar:
+    return pa.scalar(at_ms * 1000, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
