@@ -239,6 +239,16 @@ def test_missing_workers_are_why_jobs_wait(connection: duckdb.DuckDBPyConnection
     assert causes(findings) == {("missing", "w0, w1, w2")}
 
 
+def test_failures_without_an_error_are_named_by_how_they_ended(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    log = Log(3, outage).made()
+    for attempt in log.attempts:
+        if attempt["is_failure"]:
+            attempt |= {"error": None, "outcome": "expired"}
+    assert causes(found(connection, log)) == {("outcome", "expired")}
+
+
 def test_a_few_failures_are_no_evidence(connection: duckdb.DuckDBPyConnection) -> None:
     def few(job: Job, chance: random.Random) -> None:
         job.fails = 1.0 if job.hour == BAD_HOUR and job.key == "customer-1" else 0.0

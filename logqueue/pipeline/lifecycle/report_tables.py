@@ -358,7 +358,8 @@ REPORT_EXPLANATIONS = TableKind(
         "symptom STRING: `failures`, `runs` (slow ones), `waits` or `backlog`",
         "value DOUBLE: failures, slow runs, mean wait in ms, or jobs by which the backlog grew",
         "usual DOUBLE: the same in the other stretches",
-        "cause STRING: `worker`, `tag`, `key`, `error`, `arrivals` or `missing` (workers)",
+        "cause STRING: `worker`, `tag`, `key`, `error`, `outcome` (of failures without an error), "
+        "`arrivals` or `missing` (workers)",
         "name STRING: which one; empty for `arrivals` of no single tag or key",
         "error STRING: the error of most of its failures",
         "share DOUBLE: of the increase, 0 to 1",

@@ -68,7 +68,8 @@ class Contribution:
 
     Attributes:
         question: To what.
-        cause: `worker`, `tag`, `key`, `error`; `arrivals` or `missing` (workers) for no one value.
+        cause: `worker`, `tag`, `key`, `error`, `outcome`; or `arrivals`, `missing`
+            (workers) where it is not one of these.
         value: Which one; "" for none.
         share: Of the excess.
         traffic: Its share of what was counted in the stretch.

@@ -66,7 +66,7 @@ def explanations(ask: Ask, scope: ReportScope, dialect: Dialect) -> pa.Table:
     import pyarrow as pa
 
     findings = find(ask, scope.start, scope.end, dialect)
-    rows = [_row(rank, finding) for rank, finding in enumerate(findings, 1)]
+    rows = [_row(rank, finding, scope.start, scope.end) for rank, finding in enumerate(findings, 1)]
     return pa.Table.from_pylist(rows, schema=REPORT_EXPLANATIONS.arrow())
 
 
@@ -253,7 +253,7 @@ def _answer(question: Question, rows: Sequence[Mapping[str, Any]]) -> Contributi
     found = [
         finding
         for row in rows
-        if row["dim"] != "error"
+        if row["dim"] in _SPECIFIC
         for finding in [_contribution(question, row)]
         if finding is not None
     ]
@@ -328,7 +328,7 @@ def _common_error(question: Question, rows: Sequence[Mapping[str, Any]]) -> Cont
     """The error that most failures of the excess have."""
     if question.metric != "failures" or not _is_excess(question.inside, question.outside.rate):
         return None
-    errors = [row for row in rows if row["dim"] == "error"]
+    errors = [row for row in rows if row["dim"] in ("error", "outcome")]
     if not errors:
         return None
     row = max(errors, key=lambda one: (one["bad"], one["value"]))
@@ -340,7 +340,7 @@ def _common_error(question: Question, rows: Sequence[Mapping[str, Any]]) -> Cont
     share = min(more / whole, 1.0) if whole > 0 else 0.0
     if more < EXCESS_MIN or share < SHARE_MIN:
         return None
-    return Contribution(question, "error", row["value"], share, share, mine, weight=more)
+    return Contribution(question, row["dim"], row["value"], share, share, mine, weight=more)
 
 
 def _missing(
@@ -417,13 +417,13 @@ def _is_same(one: Contribution, other: Contribution) -> bool:
     return is_near and (is_same_value or one.question.since == other.question.since)
 
 
-def _row(rank: int, finding: Contribution) -> dict[str, Any]:
+def _row(rank: int, finding: Contribution, start: int, end: int) -> dict[str, Any]:
     question = finding.question
     return {
         "rank": rank,
         "topic": question.topic,
-        "from_at": question.since * 1000,
-        "until_at": question.until * 1000,
+        "from_at": max(question.since, start) * 1000,
+        "until_at": min(question.until, end) * 1000,
         "symptom": question.symptom,
         "value": float(question.symptom_value),
         "usual": float(question.symptom_usual),

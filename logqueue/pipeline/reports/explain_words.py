@@ -72,6 +72,11 @@ def _cause(finding: Contribution) -> str:
             f"{_of_traffic(finding)}."
         )
     what = "failures" if question.metric == "failures" else "slow runs"
+    if finding.cause == "outcome":
+        return (
+            f"Leases that ended as {finding.value.replace('_', ' ')}, without an error, account "
+            f"for {_share(finding.share)} of the increase, across workers, tags and keys."
+        )
     if finding.cause == "error":
         return (
             f"The error {_quoted(finding.value)} accounts for {_share(finding.share)} of the "

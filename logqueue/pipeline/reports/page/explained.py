@@ -8,7 +8,9 @@ from __future__ import annotations
 from logqueue.pipeline.reports.page.markup import UTC_MARK, foreign, when
 from logqueue.pipeline.reports.page.view import PageView
 
-MOST = 8
+MOST = 20
+AT_ONCE = 4
+"""Shown without opening the rest."""
 
 
 def explained(view: PageView) -> str:
@@ -16,16 +18,19 @@ def explained(view: PageView) -> str:
     rows = view.figures.rows("report_explanations", order=[("rank", "ascending")], most=MOST)
     if not rows:
         return ""
-    items = "".join(
+    items = [
         f'<li data-topic="{view.names.get("topic", {}).get(str(row["topic"]), -1)}">'
         f"{foreign(row['sentence'], 600)} "
         f'<span class="soft">{when(row["from_at"])} to {when(row["until_at"])} {UTC_MARK}</span>'
         "</li>"
         for row in rows
-    )
-    more = view.cut(view.figures.count("report_explanations"), MOST, "explanations")
-    note = f'<p class="note">{more}</p>' if more else ""
+    ]
+    more = "".join(items[AT_ONCE:])
+    rest = ""
+    if more:
+        summary = f"{len(items) - AT_ONCE} more"
+        rest = f"<details><summary>{summary}</summary><ul>{more}</ul></details>"
     return (
         '<section class="explained" aria-labelledby="explained"><h2 id="explained">'
-        f"What went wrong, and why</h2><ul>{items}</ul>{note}</section>"
+        f"What went wrong, and why</h2><ul>{''.join(items[:AT_ONCE])}</ul>{rest}</section>"
     )

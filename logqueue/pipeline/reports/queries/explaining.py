@@ -117,6 +117,7 @@ def _dims() -> str:
         "tag": ("failures", "runs", "arrivals"),
         "key": ("failures", "runs", "arrivals"),
         "error": ("failures",),
+        "outcome": ("failures",),
     }
     return " UNION ALL ".join(
         f"SELECT place, metric, at_ms, '{dim}' AS dim, {dim} AS value, error, bad, "
@@ -127,13 +128,14 @@ def _dims() -> str:
 
 
 def _events(end: int, dialect: Dialect) -> str:
-    """All that is counted: place, topic, metric, at_ms, worker, tag, key, error, bad, ms.
+    """All that is counted: place, topic, metric, at_ms, worker, tag, key, error, outcome (of
+    failures without an error), bad, ms.
 
     A run is bad when it takes as long as the slowest tenth of the runs with its tag.
     """
     p90 = dialect.quantiles("run_ms", {"slow": 0.9})
     no = "CAST(NULL AS STRING)"
-    of_job = f"{no} AS worker, j.tag AS tag, j.key AS key, {no} AS error"
+    of_job = f"{no} AS worker, j.tag AS tag, j.key AS key, {no} AS error, {no} AS outcome"
     of_lease = "a.worker AS worker, a.tag AS tag, a.key AS key"
     return f"""
         WITH busiest AS (
@@ -147,19 +149,21 @@ def _events(end: int, dialect: Dialect) -> str:
             GROUP BY topic, tag HAVING count(*) >= {RUNS_OF_TAG_MIN}),
         events AS (
             SELECT b.place, b.topic, 'failures' AS metric, a.ended AS at_ms, {of_lease},
-                CASE WHEN a.is_failure THEN coalesce(a.error, a.reason, a.outcome) END AS error,
+                CASE WHEN a.is_failure THEN a.error END AS error,
+                CASE WHEN a.is_failure AND a.error IS NULL THEN a.outcome END AS outcome,
                 CASE WHEN a.is_failure THEN 1 ELSE 0 END AS bad, CAST(0 AS BIGINT) AS ms
             FROM $attempts a JOIN busiest b ON a.topic = b.topic
             WHERE a.ended IS NOT NULL AND (a.outcome = 'acked' OR a.is_failure)
             UNION ALL
-            SELECT b.place, b.topic, 'runs', a.ended, {of_lease}, {no},
+            SELECT b.place, b.topic, 'runs', a.ended, {of_lease}, {no}, {no},
                 CASE WHEN a.run_ms >= coalesce(t.slow, s.slow) THEN 1 ELSE 0 END, a.run_ms
             FROM $attempts a JOIN busiest b ON a.topic = b.topic
                 JOIN slow_topic s ON a.topic = s.topic
                 LEFT JOIN slow_tag t ON a.topic = t.topic AND a.tag = t.tag
             WHERE a.outcome = 'acked' AND a.run_ms IS NOT NULL AND a.ended IS NOT NULL
             UNION ALL
-            SELECT b.place, b.topic, 'claims', a.claimed, {of_lease}, {no}, 0, CAST(0 AS BIGINT)
+            SELECT b.place, b.topic, 'claims', a.claimed, {of_lease}, {no}, {no}, 0,
+                CAST(0 AS BIGINT)
             FROM $attempts a JOIN busiest b ON a.topic = b.topic WHERE a.claimed IS NOT NULL
             UNION ALL
             SELECT b.place, b.topic, 'arrivals', j.appended, {of_job}, 1, CAST(0 AS BIGINT)

@@ -101,7 +101,7 @@ function timeAxis() {
 
 function optionsOf(width, extra) {
   return {
-    width, height: HEIGHT, legend: {show: false}, padding: [8, 14, 0, 0],
+    width, height: HEIGHT, legend: {show: false}, padding: [8, 26, 0, 0],
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * SECOND), chosen.zone),
     cursor: {
       y: false, points: {size: 6}, drag: {x: true, y: false, setScale: false},
@@ -156,13 +156,14 @@ function seriesOf(line) {
     fill: isFilled ? `color-mix(in srgb, ${stroke} ${alpha}%, transparent)` : undefined,
     dash: line.look === 'b' && !isFilled ? [6, 3] : line.look === 'e' && !isFilled ? [2, 4] : undefined,
     paths: line.form === 'line' ? undefined : uPlot.paths.stepped({align: 1}),
-    points: line.form === 'line' ? {show: (plot, n) => isLonely(plot.data[n]), size: 6} : {show: false},
+    points: line.form === 'line' ? {show: true, size: 5, fill: stroke, filter: (plot, n) => lonely(plot.data[n])} : {show: false},
   };
 }
 
-/** Whether a line has values without neighbours, which only points show. */
-function isLonely(values) {
-  return values.some((value, n) => value !== null && values[n - 1] == null && values[n + 1] == null);
+/** Places of values without neighbours, which only points show. */
+function lonely(values) {
+  const isThere = (n) => values[n] !== null && values[n] !== undefined;
+  return values.map((_, n) => n).filter((n) => isThere(n) && !isThere(n - 1) && !isThere(n + 1));
 }
 
 /** Rows of a heatmap: how long from and to, and how many in each step. */
