@@ -35,7 +35,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve screenshots soak bench bench-peers bench-growth deploy-tools lock clean
+.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve screenshots soak bench bench-peers bench-growth bench-laws deploy-tools lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -121,6 +121,9 @@ bench-peers: setup ## the same work with the other servers that are installed; A
 
 bench-growth: setup ## what a request costs as work grows; ARGS="--backlog-max 1000000"
 	@$(PY) -m bench.growth $(ARGS)
+
+bench-laws: setup ## what a row costs the pipeline as logs grow; ARGS="--jobs 100000 1000000 --engine duckdb spark"
+	@$(PY) -m bench.laws $(ARGS)
 
 deploy-tools: ## build what tests the files of deploy/: helm, and the parsers of Kubernetes and Prometheus
 	@command -v "$(GO)" >/dev/null || { echo "deploy-tools: needs Go (https://go.dev/dl)"; exit 1; }

@@ -33,7 +33,13 @@ from bench.room import room
 from bench.rows import FULL, PAIRED, QUICK, Row
 from bench.sending import client_append
 from bench.session import Session
-from bench.spark_jobs import pipeline_report, spark_audit, spark_lifecycle, spark_reports
+from bench.spark_jobs import (
+    pipeline_audit,
+    pipeline_report,
+    spark_audit,
+    spark_lifecycle,
+    spark_reports,
+)
 from bench.spark_reads import (
     spark_append_p99,
     spark_live,
@@ -93,6 +99,7 @@ MEASUREMENTS: dict[str, Callable[[Session], list[Row]]] = {
     "spark-lifecycle": spark_lifecycle,
     "spark-reports": spark_reports,
     "spark-audit": spark_audit,
+    "pipeline-audit": pipeline_audit,
     "pipeline-report": pipeline_report,
     "spark-append-p99": spark_append_p99,
 }

@@ -92,6 +92,23 @@ def spark_audit(session: Session) -> list[Row]:
     return [row]
 
 
+def pipeline_audit(session: Session) -> list[Row]:
+    """The command from its start to its exit, over the files of a log without faults."""
+    records = session.scale.spark_records
+    row = Row(
+        "pipeline-audit",
+        f"logqueue pipeline audit, {records:,} records, start to exit",
+        "s",
+        Target(12.0, at_most=True),
+    )
+    source = str(records_log(session))
+    for _ in range(session.scale.repeats):
+        to = str(_fresh(session, "findings"))
+        words = ["pipeline", "audit", "--path", source, "--to", to, "--engine", "duckdb", "--json"]
+        timed(session, row, lambda words=words: _run([sys.executable, "-m", "logqueue", *words]))  # type: ignore[misc]
+    return [row]
+
+
 def pipeline_report(session: Session) -> list[Row]:
     """The command from its start to its exit, on a small archive."""
     from logqueue.pipeline.engines.spark.archive.job import run_archive
