@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -220,8 +221,35 @@ def test_a_query_shifts_no_time_whatever_the_zone_of_the_machine(
 
 
 @pytest.mark.spark
+def test_sigterm_ends_an_archive_that_goes_on_in_order(
+    place: Place, ended: Mapping[str, Ended]
+) -> None:
+    """Once it has archived everything, and while it waits to look again."""
+    root = place.folder / "continuous"
+    is_over = threading.Event()
+
+    def stop() -> None:
+        while not is_over.wait(0.05):
+            if list((root / "_manifest").glob("records-*/*.json")):
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    try:
+        done = place.run_here(
+            *("archive", "--url", place.url, "--topics", "filled"),
+            *("--to", str(root), "--every", "1h"),
+        )
+    finally:
+        is_over.set()
+        stopping.join()
+    assert (done.status, done.summary["tables"]["records"]["rows"]) == (0, 20), done.err
+
+
+@pytest.mark.spark
 @pytest.mark.slow
-def test_sigterm_ends_an_archive_that_goes_on(place: Place, ended: Mapping[str, Ended]) -> None:
+def test_sigterm_ends_an_archive_process(place: Place, ended: Mapping[str, Ended]) -> None:
     command, how = place.command(
         *("archive", "--url", place.url, "--topics", "filled", "--to", "going", "--every", "1h")
     )
