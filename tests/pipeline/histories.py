@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS
-from logqueue.pipeline.lifecycle.publishing import table_files
+from logqueue.pipeline.lifecycle.publishing import require_published
 from logqueue.pipeline.lifecycle.span import QueueSpan, Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.rows.fold_rows import ROWS_SCHEMA
@@ -93,11 +92,11 @@ class History:
 def table_rows(to: str, kind: TableKind) -> list[dict[str, Any]]:
     """The rows of a published table in order, with times as ms since the epoch."""
     rows: list[dict[str, Any]] = []
-    for path in table_files(to, kind.name):
-        day = ds.partitioning(pa.schema([("date", pa.date32())]), flavor="hive").parse(path)
-        found = pq.ParquetFile(path).read().to_pylist()
+    tree, version = require_published(to)
+    for file in version.of(kind.name):
+        found = pq.ParquetFile(tree.source(file.path)).read().to_pylist()
         assert not any("date" in row for row in found), "the day is in the path alone"
-        rows += [{**row, "date": ds.get_partition_keys(day)["date"]} for row in found]
+        rows += [{**row, "date": file.day} for row in found]
     keys = ("log_id", "seq" if "seq" in kind.names else "job_seq", "claimed_at")
     rows = [plain({name: row[name] for name in kind.names}) for row in rows]
     return sorted(rows, key=lambda row: [str(row.get(key)) for key in keys])

@@ -18,6 +18,7 @@ import pytest
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle import publishing
 from logqueue.pipeline.lifecycle.publishing import Published, TableFile, opened_target, table_files
+from logqueue.pipeline.lifecycle.span import Span, publish_tables
 from logqueue.pipeline.storage.opening import open_tree
 
 DAYS = [date(2026, 1, day) for day in (1, 2, 3)]
@@ -95,7 +96,7 @@ def test_versions_follow_each_other_and_kept_days_stay(place: str) -> None:
 def test_two_at_once_lose_nothing(place: str) -> None:
     run(place, 1)
     with opened_target(place) as target:
-        with pytest.raises(PipelineError, match=r"process \d+ on .* is working on .*lifecycle"):
+        with pytest.raises(PipelineError, match=r"process \d+ on .* is working on .*publish"):
             run(place, 2)
         # Even if the lock fails, as it may on a mounted directory, the later one changes nothing.
         other = publishing.Target(target.tree)
@@ -130,7 +131,7 @@ def test_files_of_a_report_appear_together(place: str) -> None:
     """Others stay; a run that fails changes nothing."""
     tree = open_tree(place)
     for mark, names in ((b"1", "abc"), (b"2", "bc")):
-        with publishing.published_together(place, "report") as space:
+        with publishing.published_together(place) as space:
             for name in names:
                 space.tree.replace(f"{name}.csv", mark)
                 with pytest.raises(FileNotFoundError) if mark == b"1" else nullcontext():
@@ -138,7 +139,7 @@ def test_files_of_a_report_appear_together(place: str) -> None:
             path = space.published_path(space.tree.path("b.csv"))
     assert path == tree.path("b.csv")
     assert [tree.read(f"{name}.csv") for name in "abc"] == [b"1", b"2", b"2"]
-    with pytest.raises(ZeroDivisionError), publishing.published_together(place, "report") as space:
+    with pytest.raises(ZeroDivisionError), publishing.published_together(place) as space:
         space.tree.replace("a.csv", b"3")
         raise ZeroDivisionError
     assert tree.read("a.csv") == b"1"
@@ -153,9 +154,28 @@ def test_files_of_a_report_appear_together(place: str) -> None:
 def test_files_from_before_there_were_versions_are_replaced(tmp_path: Path) -> None:
     for name in ("a.csv", "other.csv"):
         (tmp_path / name).write_text("0")
-    with publishing.published_together(str(tmp_path), "report") as space:
+    with publishing.published_together(str(tmp_path)) as space:
         space.tree.replace("a.csv", b"1")
     assert [(tmp_path / name).read_text() for name in ("a.csv", "other.csv")] == ["1", "0"]
+
+
+def test_jobs_that_publish_at_one_place_keep_what_others_did(tmp_path: Path) -> None:
+    """Tables of jobs, reports on them, tables again."""
+    to = str(tmp_path)
+    span = Span(1, 2, ())
+    for mark in (1, 2):
+        with opened_target(to) as target:
+            publish_tables(target, span, written(target, mark, DAYS))
+        with publishing.published_together(to) as space:
+            space.tree.replace(f"{mark}.csv", b"1")
+        assert ours(to) == plain(to) == of(mark)
+        assert Span.read(to) == span
+    with opened_target(to) as target:
+        publish_tables(target, span, written(target, 3, DAYS[:1]))
+    assert ours(to) == plain(to) == of(3, DAYS[:1])
+    assert [(tmp_path / f"{mark}.csv").read_text() for mark in (1, 2)] == ["1", "1"]
+    run(to, 4)
+    assert not list(tmp_path.glob("*.csv")), "what a version does not have is not shown"
 
 
 STEPS = ("link", "mkdir", "rename", "replace", "rmdir", "symlink", "unlink")

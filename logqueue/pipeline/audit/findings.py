@@ -7,13 +7,13 @@ finding. Must not know: how any rule is checked, Spark.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.lifecycle.publishing import published_together
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
@@ -194,7 +194,7 @@ def write(to: str, audit_id: str, findings: Sequence[Finding]) -> dict[str, str]
     """Write the table, as Parquet and as one JSON object per line; what was there is replaced.
 
     Args:
-        to: A directory; made if need be.
+        to: A directory or URL; made if need be.
 
     Returns:
         Paths by format.
@@ -206,13 +206,11 @@ def write(to: str, audit_id: str, findings: Sequence[Finding]) -> dict[str, str]
     texts = {name: pa.string() for name in COLUMNS}
     schema = pa.schema({**texts, "first_seq": pa.int64(), "last_seq": pa.int64()})
     table_rows = rows(audit_id, findings)
-    os.makedirs(os.path.join(to, TABLE), exist_ok=True)
-    parquet = os.path.join(to, TABLE, "findings.parquet")
-    lines = os.path.join(to, f"{TABLE}.json")
-    pq.write_table(pa.Table.from_pylist(table_rows, schema=schema), f"{parquet}.part")
-    with open(f"{lines}.part", "w", encoding="utf-8") as file:
-        for row in table_rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    os.replace(f"{parquet}.part", parquet)
-    os.replace(f"{lines}.part", lines)
-    return {"parquet": parquet, "json": lines}
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table_rows)
+    names = {"parquet": f"{TABLE}/findings.parquet", "json": f"{TABLE}.json"}
+    with published_together(to) as space:
+        with space.tree.scratch(names["parquet"]) as draft:
+            pq.write_table(pa.Table.from_pylist(table_rows, schema=schema), draft)
+            space.tree.add(draft, names["parquet"])
+        space.tree.replace(names["json"], lines.encode())
+    return {kind: space.place.path(name) for kind, name in names.items()}

@@ -370,18 +370,17 @@ class Target:
 
 
 @contextmanager
-def opened_target(to: str | FileTree, work: str = "lifecycle") -> Iterator[Target]:
+def opened_target(to: str | FileTree) -> Iterator[Target]:
     """A directory of tables to publish in, locked; what an interrupted run left is tidied up.
 
     Args:
         to: The directory or URL; made if missing.
-        work: Names the lock.
 
     Raises:
         PipelineError: Another process writes there, or it cannot be written.
     """
     tree = open_tree(to) if isinstance(to, str) else to
-    with tree.lock(work):
+    with tree.lock("publish"):
         target = Target(tree)
         if tree.directory is not None:
             shutil.rmtree(tree.path(STAGING), ignore_errors=True)
@@ -392,7 +391,7 @@ def opened_target(to: str | FileTree, work: str = "lifecycle") -> Iterator[Targe
 
 
 @contextmanager
-def published_together(to: str | FileTree, work: str) -> Iterator[Workspace]:
+def published_together(to: str | FileTree) -> Iterator[Workspace]:
     """Files that appear at a place all at once, when the context ends without an error.
 
     Files of the version before stay unless one of the same name was written. In an object store,
@@ -401,12 +400,11 @@ def published_together(to: str | FileTree, work: str) -> Iterator[Workspace]:
 
     Args:
         to: The directory or URL; made if missing.
-        work: Names the lock.
 
     Raises:
         PipelineError: Another process writes there, or a file cannot be written.
     """
-    with opened_target(to, work) as target:
+    with opened_target(to) as target:
         folder = f"{STAGING if target.tree.directory else VERSIONS}{target.staging.run}/files"
         space = Workspace(target.tree.below(folder), target.tree)
         yield space
@@ -415,8 +413,13 @@ def published_together(to: str | FileTree, work: str) -> Iterator[Workspace]:
             for file in space.tree.files()
         ]
         names = {file.name for file in files}
-        before = target.before.files if target.before is not None else []
-        target.publish(files, keep=[file for file in before if file.name not in names])
+        before = target.before
+        target.publish(
+            files,
+            tables=before.tables if before is not None else (),
+            keep=[file for file in (before.files if before else ()) if file.name not in names],
+            facts=before.facts if before is not None else None,
+        )
         if target.tree.directory is None:
             for file in files:
                 target.tree.replace(file.name, target.tree.read(file.path))
@@ -481,7 +484,12 @@ def _show(tree: FileTree, version: Published) -> None:
     try:
         if not os.path.islink(link) or os.readlink(link) != version.folder():
             _replace_link(link, version.folder())
-        for name in sorted(os.listdir(link)):
+        names = sorted(os.listdir(link))
+        for name in {*os.listdir(tree.directory)} - {*names}:
+            path = tree.path(name)
+            if os.path.islink(path) and os.readlink(path) == f"{CURRENT}/{name}":
+                os.unlink(path)
+        for name in names:
             shown, points_to = tree.path(name), f"{CURRENT}/{name}"
             if not os.path.islink(shown) or os.readlink(shown) != points_to:
                 _replace_link(shown, points_to)

@@ -112,7 +112,13 @@ def publish_tables(
             file.write(text)
 
     noted = target.staging.put(RANGE_FILE, fill)
-    target.publish([*files, noted], tables=TABLES, keep=keep, facts=span.facts())
+    # Other jobs may publish at the same place.
+    others = [
+        file
+        for file in (target.before.files if target.before is not None else ())
+        if file.table not in (*TABLES, RANGE_FILE)
+    ]
+    target.publish([*files, noted], tables=TABLES, keep=[*keep, *others], facts=span.facts())
 
 
 def moment_text(at: int) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from logqueue.pipeline.lifecycle.publishing import TableFile, published
+from logqueue.pipeline.lifecycle.publishing import Published, TableFile, published
 from logqueue.pipeline.storage.fetching import local_copies
 from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
@@ -58,7 +58,11 @@ def tables_at(place: str) -> list[StoredTable]:
     and every directory of such files, without what begins with `_` or a dot.
     """
     tree = open_tree(place)
-    version = published(tree)
+    return tables_in(tree, published(tree))
+
+
+def tables_in(tree: FileTree, version: Published | None) -> list[StoredTable]:
+    """The tables of a version, by name; None for the files of no version."""
     files = _loose(tree) if version is None else version.files
     found: dict[str, list[TableFile]] = {name: [] for name in (version.tables if version else ())}
     for file in files:

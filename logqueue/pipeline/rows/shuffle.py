@@ -199,8 +199,8 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    (made,) = table.to_batches()
-    return made
+    # Of no rows there is no batch.
+    return next(iter(table.to_batches()), batches[0])
 
 
 def _floors(rows: pa.RecordBatch, first_seq: int) -> Floors:

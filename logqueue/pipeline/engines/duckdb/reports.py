@@ -7,16 +7,19 @@ Owns: the relations of a run, streaming of tables into files. Must not know: wha
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.pipeline.engines.duckdb.connection import opened
 from logqueue.pipeline.engines.duckdb.lifecycle import History, run_lifecycle
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle import tables
-from logqueue.pipeline.lifecycle.publishing import table_files
+from logqueue.pipeline.lifecycle.publishing import published_together, require_published
 from logqueue.pipeline.lifecycle.report_tables import REPORT_EXPLANATIONS
 from logqueue.pipeline.lifecycle.span import Span
+from logqueue.pipeline.lifecycle.stored_tables import tables_in
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reports.explain import explanations
@@ -38,7 +41,6 @@ from logqueue.pipeline.reports.queries.dialect import DUCKDB
 from logqueue.pipeline.reports.queries.shorter import shorter
 from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
 from logqueue.pipeline.reports.selection import select_reports
-from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
@@ -169,19 +171,28 @@ def run_report(
         run_lifecycle(
             input, folder, note=lambda text, share: note(text, part(share, 0.0)), pool=pool
         )
-    span = Span.read(folder)
-    scope, tree = scope_of(span, what), open_tree(to)
-    with opened() as connection:
-        _register(connection, {name: table_files(folder, kind.name) for name, kind in RAW.items()})
+    tables_tree, version = require_published(folder)
+    span = Span.of(version)
+    scope = scope_of(span, what)
+    with (
+        published_together(to) as space,
+        opened() as connection,
+        TemporaryDirectory(prefix="logqueue-tables-") as scratch,
+    ):
+        stored = {
+            table.name: table.local_files(scratch) for table in tables_in(tables_tree, version)
+        }
+        _register(connection, {name: stored.get(kind.name, []) for name, kind in RAW.items()})
         run = ReportRun(connection, scope)
         note("preparing the reports", part(0.0, 0.5))
         run.prepare(what.names)
         made = {}
         for done, name in enumerate(what.names):
             note(f"making {name}", part(done / len(what.names), 0.5))
-            made[name] = run.write(tables.BY_NAME[name], tree, of_tables)
+            made[name] = run.write(tables.BY_NAME[name], space.tree, of_tables)
         note("writing", 0.98)
-        files = finish(made, scope, span, tree, chosen, run.shorten, page)
+        files = finish(made, scope, span, space.tree, chosen, run.shorten, page)
+        files = [space.published_path(file) for file in files]
     note("done", 1.0)
     return {**summary_of(span, what, made, files), "output": to}
 
@@ -190,7 +201,9 @@ def _register(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[st
     """Make tables of Parquet files known by name."""
     for name, paths in files.items():
         if paths:
-            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+            # Names mean themselves, not patterns.
+            plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
+            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in plain)
             source = f"read_parquet([{listed}], hive_partitioning = false)"
             connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {source}")
         else:

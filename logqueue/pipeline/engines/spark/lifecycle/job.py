@@ -220,12 +220,13 @@ def read_table(spark: SparkSession, folder: str, kind: tables.TableKind) -> Data
     Raises:
         PipelineError: The last run there did not finish, or there was none.
     """
-    return _rows_of(spark, *require_published(folder), kind)
+    return rows_of(spark, *require_published(folder), kind)
 
 
-def _rows_of(
+def rows_of(
     spark: SparkSession, tree: FileTree, version: Published, kind: tables.TableKind
 ) -> DataFrame:
+    """The table `jobs` or `attempts` of one version."""
     files = version.of(kind.name)
     columns = {column.name: column.type for column in kind.columns}
     days = {file.path: file.day for file in files if file.day is not None}
@@ -260,7 +261,7 @@ def _renew(
 
     assert target.before is not None
     old = {
-        kind: _rows_of(spark, target.tree, target.before, kind)
+        kind: rows_of(spark, target.tree, target.before, kind)
         for kind in (tables.JOBS, tables.ATTEMPTS)
     }
     touched = _touched(spark, input, span, before, old, threshold).persist()

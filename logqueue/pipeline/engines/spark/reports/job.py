@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.pipeline.engines.spark.lifecycle.history_source import HistorySource
-from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
+from logqueue.pipeline.engines.spark.lifecycle.job import rows_of, run_lifecycle
 from logqueue.pipeline.lifecycle import tables
+from logqueue.pipeline.lifecycle.publishing import published_together, require_published
 from logqueue.pipeline.lifecycle.report_tables import REPORT_EXPLANATIONS
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
@@ -38,7 +39,6 @@ from logqueue.pipeline.reports.queries.dialect import SPARK
 from logqueue.pipeline.reports.queries.shorter import shorter
 from logqueue.pipeline.reports.queries.sources import SHARED, ReportScope
 from logqueue.pipeline.reports.selection import select_reports
-from logqueue.pipeline.storage.opening import open_tree
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
@@ -172,21 +172,28 @@ def run_report(
     folder = input if isinstance(input, str) else os.path.join(to, LIFECYCLE_FOLDER)
     if not isinstance(input, str):
         run_lifecycle(spark, input, folder, note=lambda text, share: note(text, part(share, 0.0)))
-    span = Span.read(folder)
-    scope, tree = scope_of(span, what), open_tree(to)
-    jobs, attempts = (read_table(spark, folder, kind) for kind in (tables.JOBS, tables.ATTEMPTS))
-    with opened_reports(spark, scope, jobs, attempts) as reports:
+    tree, version = require_published(folder)
+    span = Span.of(version)
+    scope = scope_of(span, what)
+    jobs, attempts = (
+        rows_of(spark, tree, version, kind) for kind in (tables.JOBS, tables.ATTEMPTS)
+    )
+    with (
+        published_together(to) as space,
+        opened_reports(spark, scope, jobs, attempts) as reports,
+    ):
         reports.prepare(what.names)
         made: dict[str, MadeTable] = {}
         with ThreadPoolExecutor(AT_ONCE, "report") as threads:
             running = {
-                name: threads.submit(reports.write, tables.BY_NAME[name], tree, of_tables)
+                name: threads.submit(reports.write, tables.BY_NAME[name], space.tree, of_tables)
                 for name in what.names
             }
             for done, (name, table) in enumerate(running.items()):
                 note(f"making {name}", part(done / len(what.names), 0.5))
                 made[name] = table.result()
         note("writing", 0.98)
-        files = finish(made, scope, span, tree, chosen, reports.shorten, page)
+        files = finish(made, scope, span, space.tree, chosen, reports.shorten, page)
+        files = [space.published_path(file) for file in files]
     note("done", 1.0)
     return {**summary_of(span, what, made, files), "output": to}
