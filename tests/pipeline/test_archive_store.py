@@ -41,9 +41,10 @@ def test_files_are_left_out_by_topic_time_and_job(tmp_path: Path) -> None:
     size = BUCKET_SEQS
     records = [entry(1, 10, 1), entry(11, size, 2), entry(3 * size, 5 * size, 3)]
     of_events = [
-        entry(1, 9, 1, job_first=1, job_last=10),
-        entry(10, 19, 2, job_first=1, job_last=5 * size),
+        entry(1, 9, 1, job_first=1, job_last=10, floors=0),
+        entry(10, 19, 2, job_first=1, job_last=5 * size, floors=0),
         entry(20, 29, 3),
+        entry(30, 39, 4, job_first=3 * size, job_last=3 * size, floors=1),
     ]
     store.__dict__["_entries"] = {"records": records, "lease_events": of_events}
 
@@ -51,11 +52,11 @@ def test_files_are_left_out_by_topic_time_and_job(tmp_path: Path) -> None:
         tables: tuple[manifests.Table, ...] = manifests.TABLES
         return [[e.path for e in store.entries(table, **filters)] for table in tables]  # type: ignore[arg-type]
 
-    assert asked() == [["1", "2", "3"], ["1", "2", "3"]]
-    assert asked(from_ms=2) == [["2", "3"], ["2", "3"]]
-    assert asked(jobs={"l-1": [0]}) == [["1", "2"], ["1", "2", "3"]]
+    assert asked() == [["1", "2", "3"], ["1", "2", "3", "4"]]
+    assert asked(from_ms=2) == [["2", "3"], ["2", "3", "4"]]
+    assert asked(jobs={"l-1": [0]}) == [["1", "2"], ["1", "2", "3", "4"]]
     assert asked(jobs={"l-1": [4]}) == [["3"], ["2", "3"]]
-    assert asked(jobs={"l-1": [2, 6]}) == [[], ["2", "3"]]
+    assert asked(jobs={"l-1": [2, 6]}) == [[], ["2", "3", "4"]]
     assert asked(jobs={}) == [[], []]
 
 

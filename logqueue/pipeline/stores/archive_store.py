@@ -147,12 +147,15 @@ class ArchiveStore:
 
 def _holds_any(entry: FileEntry, table: Table, jobs: SeqBuckets) -> bool:
     """Whether a file may hold rows of some jobs."""
+    buckets = jobs.get(entry.log_id, ())
+    if not buckets:
+        return False
     first, last = entry.first, entry.last
     if table == "lease_events":
-        first, last = entry.job_first, entry.job_last
+        # A floor ends all jobs up to its own seq.
+        first, last = entry.job_first if entry.floors == 0 else 0, entry.job_last
         if last < 0:
-            return entry.log_id in jobs  # of an early version
-    buckets = jobs.get(entry.log_id, ())
+            return True  # of an early version
     at = bisect_left(buckets, first // BUCKET_SEQS)
     return at < len(buckets) and buckets[at] <= last // BUCKET_SEQS
 

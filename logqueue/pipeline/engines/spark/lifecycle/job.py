@@ -266,7 +266,7 @@ def _renew(
     }
     touched = _touched(spark, input, span, before, old, threshold).persist()
     try:
-        count, jobs = touched.count(), _buckets(touched)
+        count, jobs = _buckets(touched)
         records = input.records(spark, "none", times="all", jobs=jobs)
         events = input.events(spark, times="all", jobs=jobs)
         note("replaying the events of the changed jobs", 0.3)
@@ -297,15 +297,17 @@ def _renew(
         touched.unpersist()
 
 
-def _buckets(touched: DataFrame) -> SeqBuckets:
-    """Where the touched jobs are, coarsely: few numbers, however many jobs."""
+def _buckets(touched: DataFrame) -> tuple[int, SeqBuckets]:
+    """How many jobs were touched, and where they are, coarsely: few numbers for many jobs."""
     from pyspark.sql import functions as F
 
     bucket = F.floor(F.col("seq") / BUCKET_SEQS).cast("long").alias("bucket")
+    rows = touched.groupBy("log_id", bucket).agg(F.count(F.lit(1)).alias("n")).collect()
     found: dict[str, list[int]] = {}
-    for row in touched.select("log_id", bucket).distinct().collect():
+    for row in rows:
         found.setdefault(row["log_id"], []).append(row["bucket"])
-    return {log_id: sorted(buckets) for log_id, buckets in found.items()}
+    count = sum(row["n"] for row in rows)
+    return count, {log_id: sorted(buckets) for log_id, buckets in found.items()}
 
 
 def _touched(
