@@ -16,7 +16,7 @@ from logqueue import events as ev
 from logqueue.pipeline.engines.duckdb.input import LocalInput
 from logqueue.pipeline.reading.calendar import FIRST_MS, LAST_MS
 from logqueue.pipeline.reading.place import InputPlace
-from logqueue.pipeline.rows.moments import Moments, bounds, shown
+from logqueue.pipeline.rows.moments import Moments, archived, bounds, restored, shown
 from tests.spark.crafted import CraftedLog, appended
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,6 +80,22 @@ def test_every_not_before_that_the_api_accepts_reads(
     for row in retimed:
         ms = due[row["job_seq"] - 1]
         assert row["ready_at"] == (as_shown(ms) if ms > log.at else None)
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, (1 << 63) // 1000 - 1), times), min_size=1))
+def test_an_archive_shows_a_time_and_knows_that_it_was_later(due: list[int | None]) -> None:
+    us = [None if ms is None else min(ms, (1 << 63) // 1000 - 1) * 1000 for ms in due]
+    column = pa.array(us, pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    batch = pa.record_batch({"at": column})
+    [kept] = archived([batch])
+    kept.column("at").to_pylist()
+    back = restored(kept).column("at").view(pa.int64()).to_pylist()
+    for before, after in zip(us, back, strict=True):
+        is_later = before is not None and before > LAST_MS * 1000 + 999
+        assert after == ((LAST_MS + 1) * 1000 if is_later else before)
+    [again] = shown([restored(kept)])
+    [first] = shown([batch])
+    assert again == first
 
 
 def test_batches_without_such_times_pass_as_they_are() -> None:

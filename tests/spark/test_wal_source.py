@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.datasource import (
     EqualTo,
@@ -22,7 +23,9 @@ from pyspark.sql.datasource import (
 )
 
 from logqueue import events as ev
+from logqueue.pipeline.archive.contents import archive_files
 from logqueue.pipeline.audit.log import findings, read_history
+from logqueue.pipeline.engines.spark.archive.job import run_archive
 from logqueue.pipeline.engines.spark.formats.inputs import Input
 from logqueue.pipeline.engines.spark.formats.readers import PushingReader
 from logqueue.pipeline.engines.spark.formats.resolving import resolve
@@ -446,11 +449,18 @@ def test_a_job_that_waits_beyond_the_calendar(spark: SparkSession, tmp_path: Pat
             crafted.log(appended(crafted.at, 1, seq, 1, not_before=due))
         crafted.append(1, 4, 1)
         crafted.claim(1, 4)
-    source = Input(path=str(tmp_path / "data"), topics=("q",))
-    shown = [row["not_before"] for row in source.records(spark).orderBy("seq").collect()]
-    assert [moment and moment.year for moment in shown] == [9999, None, None, None]
-    run_lifecycle(spark, source, str(tmp_path / "tables"))
-    jobs = read_table(spark, str(tmp_path / "tables"), tables.JOBS).orderBy("seq").collect()
-    assert [(row["state"], row["ready_at"] is None) for row in jobs] == [
-        ("delayed", False), ("delayed", True), ("delayed", True), ("in_flight", False),
-    ]  # fmt: skip
+    run_archive(spark, {"path": str(tmp_path / "data")}, str(tmp_path / "kept"), topics=["q"])
+    for source in (
+        Input(path=str(tmp_path / "data"), topics=("q",)),
+        Input(archive=str(tmp_path / "kept"), topics=("q",)),
+    ):
+        shown = [row["not_before"] for row in source.records(spark).orderBy("seq").collect()]
+        assert [moment and moment.year for moment in shown] == [9999, None, None, None]
+        run_lifecycle(spark, source, str(tmp_path / "tables"))
+        jobs = read_table(spark, str(tmp_path / "tables"), tables.JOBS).orderBy("seq").collect()
+        assert [(row["state"], row["ready_at"] is None) for row in jobs] == [
+            ("delayed", False), ("delayed", True), ("delayed", True), ("in_flight", False),
+        ]  # fmt: skip
+    # Any reader of Parquet can show what is in the files.
+    assert [row for file in archive_files(str(tmp_path / "kept"), "records")
+            for row in pq.read_table(file, partitioning=None).to_pylist()]  # fmt: skip

@@ -6,19 +6,21 @@ from, who shows them.
 A record may be delayed until any number of milliseconds; `not_before` 253402300800000 is in the
 year 10000. Columns of Arrow and Spark hold such times, but Python has no `datetime` for them, and a
 query over one fails. So what people and other programs see has null there. What computes with times
-as numbers, such as the replay of jobs, reads them as they are (option `times=all`).
+as numbers, such as the replay of jobs, reads them as they are (option `times=all`). Files of an
+archive are read by any program, and by the replay: there such times are the last microsecond of the
+year 9999, which our readers take for what it is.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logqueue.pipeline.reading.calendar import FIRST_MS, LAST_MS
+from logqueue.pipeline.reading.calendar import BEYOND_US, FIRST_MS, LAST_MS
 
 logger = logging.getLogger("logqueue.pipeline")
 
@@ -71,6 +73,44 @@ def bounds(unit: str) -> tuple[int, int]:
         return FIRST_MS // 1000, LAST_MS // 1000
     factor = {"ms": 1, "us": 1000, "ns": 1_000_000}[unit]
     return max(FIRST_MS * factor, -(1 << 63)), min(LAST_MS * factor + factor - 1, (1 << 63) - 1)
+
+
+def archived(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches as an archive has them: later times than a calendar has are `BEYOND_US`; and one note
+    at their end."""
+    late: Counter[str] = Counter()
+    for batch in batches:
+        yield _replaced(batch, lambda us: pc.greater(us, LAST_MS * 1000 + 999), BEYOND_US, late)
+    for name, count in sorted(late.items()):
+        logger.warning(
+            "%d times in column %s are after the year 9999: its last microsecond in the archive, "
+            "null in rows that are read from it",
+            count,
+            name,
+        )
+
+
+def restored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of an archive with times that no calendar has where it had them."""
+    return _replaced(batch, lambda us: pc.equal(us, BEYOND_US), (LAST_MS + 1) * 1000, Counter())
+
+
+def _replaced(
+    batch: pa.RecordBatch,
+    which: Callable[[pa.Array], pa.Array],
+    number: int,
+    counts: Counter[str],
+) -> pa.RecordBatch:
+    for place, field in enumerate(batch.schema):
+        if not pa.types.is_timestamp(field.type) or field.type.unit != "us":
+            continue
+        numbers = batch.column(place).view(pa.int64())
+        found = which(numbers)
+        if pc.any(found).as_py():
+            counts[field.name] += pc.sum(found).as_py()
+            other = pc.if_else(found, pa.scalar(number, pa.int64()), numbers).view(field.type)
+            batch = batch.set_column(place, field, other)
+    return batch
 
 
 def shown(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -46,6 +46,7 @@ class FilesPart(InputPart):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from logqueue.pipeline.rows.moments import restored
         from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
 
         schema = EVENTS_SCHEMA
@@ -65,7 +66,8 @@ class FilesPart(InputPart):
                         else pa.nulls(batch.num_rows, field.type)
                         for field in fields
                     ]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+                    rows = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+                    yield restored(rows)
 
 
 class ArchiveContent:

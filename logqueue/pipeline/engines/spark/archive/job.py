@@ -24,7 +24,7 @@ from logqueue.pipeline.engines.spark.formats.stored_files import read_files
 from logqueue.pipeline.errors import PipelineError, as_pipeline_error
 from logqueue.pipeline.progress import Note, silent
 from logqueue.pipeline.reading import options
-from logqueue.pipeline.reading.calendar import FIRST_MS, LAST_MS
+from logqueue.pipeline.reading.calendar import BEYOND_US, LAST_MS
 from logqueue.pipeline.reading.options import Bound
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.storage.opening import open_tree
@@ -90,8 +90,7 @@ def read_archive(spark: SparkSession, root: str, table: str, *, times: str = "da
         spark: The session.
         root: Of the archive.
         table: `records` or `lease_events`.
-        times: dates or all: whether times outside of the years 1 to 9999, which archives have that
-            older versions made, are null.
+        times: dates or all: whether times outside of the years 1 to 9999 are null.
 
     Raises:
         PipelineError: There is no such archive or table, or a manifest is damaged.
@@ -114,8 +113,7 @@ def archived_rows(
     if table == "records" and tree.info(VARIANT_MARK) is not None:
         columns[VARIANT_COLUMN] = "VARIANT"
     rows = read_files(spark, tree, [entry.path for entry in entries], columns)
-    if times == "dates":
-        rows = _shown(rows)
+    rows = _timed(rows, is_shown=times == "dates")
     if table == "records":
         shown = [*columns]
         shown.insert(shown.index("log_id"), "CAST(NULL AS STRING) AS segment")
@@ -123,14 +121,15 @@ def archived_rows(
     return rows
 
 
-def _shown(rows: DataFrame) -> DataFrame:
-    """Rows with null for times outside of the years 1 to 9999."""
+def _timed(rows: DataFrame, *, is_shown: bool) -> DataFrame:
+    """Rows whose times beyond the year 9999 are null where they are shown, else as late as any."""
     from pyspark.sql import functions as F
 
+    late = F.timestamp_millis(F.lit(LAST_MS + 1)) if not is_shown else F.lit(None)
     for name, kind in rows.dtypes:
         if kind == "timestamp" and name != "ts":
-            ms = F.unix_millis(F.col(name))
-            rows = rows.withColumn(name, F.when(ms.between(FIRST_MS, LAST_MS), F.col(name)))
+            is_late = F.unix_micros(F.col(name)) >= F.lit(BEYOND_US)
+            rows = rows.withColumn(name, F.when(~is_late, F.col(name)).when(is_late, late))
     return rows
 
 
@@ -301,9 +300,11 @@ def _reading(
     """What executors do first: the rows of the tasks whose numbers they get."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Batches:
+        from logqueue.pipeline.rows.moments import archived
+
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for rows in store.read(pickle.loads(tasks[number])):
+                for rows in archived(store.read(pickle.loads(tasks[number]))):
                     yield rows.select(columns)
 
     return read
