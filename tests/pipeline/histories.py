@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS
+from logqueue.pipeline.lifecycle.job_history import APPENDED, EVENTS, TRIMMED
 from logqueue.pipeline.lifecycle.publishing import require_published
 from logqueue.pipeline.lifecycle.span import QueueSpan, Span
 from logqueue.pipeline.lifecycle.table_kind import TableKind
 from logqueue.pipeline.rows.fold_rows import ROWS_SCHEMA
+from logqueue.pipeline.stores.archive_store import BUCKET_SEQS, SeqBuckets
 from tests.spark.histories import Row
 
 BATCH_ROWS = 100
@@ -61,12 +62,22 @@ class History:
         last = max(times, default=0) if end is None else end
         return Span(min(times, default=0), last, tuple(queues), len(counts) - len(queues))
 
-    def fold_parts(self, span: Span) -> Sequence[HistoryPart]:
-        """See `lifecycle.History`."""
+    def fold_parts(
+        self, span: Span, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
+    ) -> Sequence[HistoryPart]:
+        """See `lifecycle.History`: no more than is asked for."""
         logs = {queue.log_id for queue in span.queues}
         rows = [self._record(row) for row in self.record_rows]
         rows += [self._event(row) for row in self.event_rows]
         kept = [row for row in rows if row[0] in logs and row[4] <= span.end]
+        if from_ms is not None:
+            kept = [row for row in kept if row[4] >= from_ms]
+        if jobs is not None:
+            kept = [
+                row
+                for row in kept
+                if row[3] == TRIMMED or row[1] // BUCKET_SEQS in jobs.get(row[0], ())
+            ]
         half = len(kept) // 2
         return HistoryPart(kept[:half]), HistoryPart(kept[half:])
 

@@ -186,8 +186,8 @@ def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
             raise PipelineError("the server is gone")
 
     class Broken(History):
-        def fold_parts(self, span: Span) -> Sequence[HistoryPart]:
-            return [Breaks(part.rows) for part in super().fold_parts(span)]
+        def fold_parts(self, span: Span, **which: Any) -> Sequence[HistoryPart]:
+            return [Breaks(part.rows) for part in super().fold_parts(span, **which)]
 
     all_of_it = history(10)
     run_lifecycle(all_of_it, str(tmp_path))

@@ -1,7 +1,7 @@
 """What a worker process does for the lifecycle job: folds rows of neighbouring jobs into files.
 
-Owns: rows of both tables from groups of jobs, written as they come; which jobs a run that continues
-another follows again. Must not know: where rows come from, when files become a version.
+Owns: rows of both tables from groups of jobs, written as they come; sets of jobs, which a run that
+continues another follows again. Must not know: where rows come from, when files become a version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from logqueue.pipeline.lifecycle.job_history import APPENDED
+from logqueue.pipeline.lifecycle.job_history import TRIMMED
 from logqueue.pipeline.lifecycle.publishing import Staging, TableFile
 from logqueue.pipeline.lifecycle.tables import ATTEMPTS, BY_NAME, JOBS
 from logqueue.pipeline.rows.file_sizes import DayKey, by_day
@@ -24,6 +24,7 @@ from logqueue.pipeline.rows.job_batches import attempts_in, jobs_in
 from logqueue.pipeline.rows.job_columns import Flags, Longs
 from logqueue.pipeline.rows.shuffle import Floors, Group, Shuffled, shuffle, sorted_rows
 from logqueue.pipeline.rows.staged_files import stage_by_day
+from logqueue.pipeline.stores.archive_store import BUCKET_SEQS, SeqBuckets
 
 
 class Keys:
@@ -50,12 +51,18 @@ class Keys:
                 parts.setdefault(log_id, []).append(its)
         return cls({log_id: np.concatenate(its) for log_id, its in parts.items()})
 
+    def buckets(self) -> SeqBuckets:
+        """Where these jobs are, coarsely: few numbers, however many jobs."""
+        return {log_id: np.unique(its // BUCKET_SEQS).tolist() for log_id, its in self.seqs.items()}
+
     def have(self, log_ids: pa.Array, seqs: Longs) -> Flags:
         """Which of some rows are of these jobs."""
         found = np.zeros(len(seqs), np.bool_)
         for log_id, its in _by_log(log_ids):
-            if log_id in self.seqs:
-                found |= its & np.isin(seqs, self.seqs[log_id])
+            known = self.seqs.get(log_id)
+            if known is not None and len(known):
+                place = np.minimum(np.searchsorted(known, seqs), len(known) - 1)
+                found |= its & (known[place] == seqs)
         return found
 
 
@@ -65,31 +72,6 @@ def _by_log(log_ids: pa.Array) -> Iterator[tuple[str, Flags]]:
     codes = logs.indices.to_numpy()
     for code, log_id in enumerate(logs.dictionary.to_pylist()):
         yield log_id, codes == code
-
-
-@dataclass(frozen=True)
-class ChangedJobs:
-    """Which jobs are followed again.
-
-    Attributes:
-        since: Those of which a row is as late, ms since the epoch.
-        new_logs: Those of these logs that have a record.
-        open: Those that time alone may have changed.
-    """
-
-    since: int
-    new_logs: frozenset[str]
-    open: Keys
-
-    def touched(self, rows: pa.RecordBatch) -> Keys:
-        """Those jobs among some rows that are touched by them."""
-        logs, seqs = rows.column("log_id"), rows.column("seq").to_numpy()
-        which = rows.column("ts").to_numpy() >= self.since
-        is_record = rows.column("kind").to_numpy() == APPENDED
-        for log_id, its in _by_log(logs):
-            if log_id in self.new_logs:
-                which |= its & is_record
-        return Keys.of(logs.filter(pa.array(which)), seqs[which])
 
 
 # -- tasks: they run in worker processes -----------------------------------------------------------
@@ -108,17 +90,54 @@ class RowPart(Protocol):
         ...
 
 
+class ChangeTask(NamedTuple):
+    """A part in which jobs are looked for that have a row of some time or later."""
+
+    part: RowPart
+    since: int
+
+
+def changed_jobs(task: ChangeTask) -> Keys:
+    """The jobs; floors do not count."""
+
+    def found() -> Iterator[Keys]:
+        for rows in task.part.batches():
+            which = rows.column("ts").to_numpy() >= task.since
+            which &= rows.column("kind").to_numpy() != TRIMMED
+            logs = rows.column("log_id").filter(pa.array(which))
+            yield Keys.of(logs, rows.column("seq").to_numpy()[which])
+
+    return Keys.union(found())
+
+
 class ShuffleTask(NamedTuple):
-    """A part to be put into runs in a directory."""
+    """A part to be put into runs in a directory.
+
+    Attributes:
+        jobs: Whose rows; None for all.
+    """
 
     number: int
     part: RowPart
     folder: str
+    jobs: Keys | None = None
 
 
 def shuffle_part(task: ShuffleTask) -> Shuffled:
-    """Write all of its rows into runs."""
-    return shuffle(task.part.batches(), task.folder, f"run-{task.number:05}", spills_all=True)
+    """Write its rows into runs."""
+    rows = rows_of(task.part, task.jobs)
+    return shuffle(rows, task.folder, f"run-{task.number:05}", spills_all=True)
+
+
+def rows_of(part: RowPart, jobs: Keys | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a part that are of some jobs, and all floors."""
+    for rows in part.batches():
+        if jobs is None:
+            yield rows
+            continue
+        counts = jobs.have(rows.column("log_id"), rows.column("seq").to_numpy())
+        counts |= rows.column("kind").to_numpy() == TRIMMED
+        yield rows.filter(pa.array(counts))
 
 
 @dataclass(frozen=True)
@@ -127,7 +146,6 @@ class FoldTask:
 
     Attributes:
         topics: Names by log id.
-        changed: Which jobs are followed; None for all.
     """
 
     number: int
@@ -136,35 +154,17 @@ class FoldTask:
     end: int
     topics: Mapping[str, str]
     staging: Staging
-    changed: ChangedJobs | None = None
 
 
-class FoldResult(NamedTuple):
-    """What a task has written, and which jobs it found touched."""
-
-    files: list[TableFile]
-    touched: Keys
-
-
-def fold_rows(task: FoldTask) -> FoldResult:
+def fold_rows(task: FoldTask) -> list[TableFile]:
     """Fold the rows of a task, and stage both tables."""
-    touched: list[Keys] = []
-    rows = _folded(task, touched)
-    files = [*stage_by_day(rows, task.staging, f"part-{task.number:05}")]
-    return FoldResult(files, Keys.union(touched))
+    return [*stage_by_day(_folded(task), task.staging, f"part-{task.number:05}")]
 
 
-def _folded(task: FoldTask, touched: list[Keys]) -> Iterator[tuple[DayKey, pa.Table]]:
+def _folded(task: FoldTask) -> Iterator[tuple[DayKey, pa.Table]]:
     fold = folder(task.end, task.topics)
     for group in task.groups:
-        rows = group.read()
-        if task.changed is not None:
-            its = task.changed.touched(rows)
-            touched.append(its)
-            followed = Keys.union([its, task.changed.open])
-            seqs = rows.column("seq").to_numpy()
-            rows = rows.filter(pa.array(followed.have(rows.column("log_id"), seqs)))
-        for folded in fold([sorted_rows(rows, task.floors)]):
+        for folded in fold([sorted_rows(group.read(), task.floors)]):
             yield from by_day(JOBS.name, jobs_in(folded))
             yield from by_day(ATTEMPTS.name, attempts_in(folded))
 
@@ -181,10 +181,9 @@ class KeepTask:
     staging: Staging
 
 
-def keep_rows(task: KeepTask) -> FoldResult:
+def keep_rows(task: KeepTask) -> list[TableFile]:
     """Write the rows that stay."""
-    files = [*stage_by_day(_kept(task), task.staging, f"kept-{task.number:05}")]
-    return FoldResult(files, Keys())
+    return [*stage_by_day(_kept(task), task.staging, f"kept-{task.number:05}")]
 
 
 def _kept(task: KeepTask) -> Iterator[tuple[DayKey, pa.Table]]:

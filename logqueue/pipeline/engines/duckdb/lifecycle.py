@@ -10,7 +10,9 @@ published at once. A run that is killed has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
+from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -18,15 +20,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logqueue.pipeline.engines.duckdb.folding import (
-    ChangedJobs,
-    FoldResult,
+    ChangeTask,
     FoldTask,
     KeepTask,
     Keys,
     RowPart,
     ShuffleTask,
+    changed_jobs,
     fold_rows,
     keep_rows,
+    rows_of,
     shuffle_part,
 )
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
@@ -50,6 +53,7 @@ from logqueue.pipeline.rows.shuffle import (
     grouped,
     shuffle,
 )
+from logqueue.pipeline.stores.archive_store import SeqBuckets
 
 ROWS_PER_TASK_MAX = 8_000_000
 """A task makes files of a good size; it reads a few groups at a time, whatever their number."""
@@ -63,8 +67,11 @@ class History(Protocol):
         """What there is to read; what is later than `end` (ms since the epoch) does not count."""
         ...
 
-    def fold_parts(self, span: Span) -> Sequence[RowPart]:
-        """Records and events of a range as rows, see `shuffle`; in parts, in any order."""
+    def fold_parts(
+        self, span: Span, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
+    ) -> Sequence[RowPart]:
+        """Records and events of a range as rows, see `shuffle`; in parts, in any order. Parts
+        without a row of `from_ms` (ms since the epoch) or later, or of `jobs`, may be left out."""
         ...
 
 
@@ -129,18 +136,15 @@ class _Run:
 
     def run(self) -> dict[str, int]:
         """Fold, publish; gives how many rows of each table were made."""
-        changed = None if self.threshold is None else self._changed_since(self.threshold)
+        jobs = None if self.threshold is None else self._changed_jobs(self.threshold)
         with self._target.staging.drafts() as scratch:
-            shuffled = self._shuffled(scratch)
-            self._note("replaying the events of every job", 0.4)
-            folded = self._folded(shuffled, changed)
-        made = [file for done in folded for file in done.files]
+            shuffled = self._shuffled(scratch, jobs)
+            made = self._folded(shuffled)
         kept: list[TableFile] = []
         again: list[TableFile] = []
         span = self._span
-        if changed is not None and self._before is not None:
-            touched = Keys.union([changed.open, *(done.touched for done in folded)])
-            again, kept = self._taken_over(made, touched)
+        if jobs is not None and self._before is not None:
+            again, kept = self._taken_over(made, jobs)
             span = span.since(self._before.start)
         publish_tables(self._target, span, [*made, *again], kept)
         return {
@@ -150,23 +154,24 @@ class _Run:
 
     # -- all jobs ----------------------------------------------------------------------------------
 
-    def _shuffled(self, scratch: str) -> Shuffled:
-        """All rows, brought together by job."""
-        self._note("reading records and events", 0.05)
-        parts = self._input.fold_parts(self._span)
+    def _shuffled(self, scratch: str, jobs: Keys | None) -> Shuffled:
+        """Rows of all jobs or of some, brought together by job."""
+        self._note("reading records and events", 0.1)
+        parts = self._input.fold_parts(self._span, jobs=None if jobs is None else jobs.buckets())
         size = sum(part.size for part in parts)
         if self._pool.parallel(size, len(parts)) == 1:
-            batches = (batch for part in parts for batch in part.batches())
+            batches = (batch for part in parts for batch in rows_of(part, jobs))
             return shuffle(batches, scratch, "run", spills_all=False)
-        tasks = (ShuffleTask(number, part, scratch) for number, part in enumerate(parts))
+        tasks = (ShuffleTask(number, part, scratch, jobs) for number, part in enumerate(parts))
         made = Shuffled([], [])
         for number, done in enumerate(self._pool.map(shuffle_part, tasks, size, len(parts)), 1):
             made.pieces.extend(done.pieces)
             made.floors.extend(done.floors)
-            self._note("reading records and events", 0.05 + 0.35 * number / len(parts))
+            self._note("reading records and events", 0.1 + 0.3 * number / len(parts))
         return made
 
-    def _folded(self, shuffled: Shuffled, changed: ChangedJobs | None) -> list[FoldResult]:
+    def _folded(self, shuffled: Shuffled) -> list[TableFile]:
+        self._note("replaying the events of every job", 0.4)
         groups = grouped(shuffled.pieces)
         rows = sum(group.rows for group in groups)
         # What is in memory stays in this process.
@@ -178,31 +183,43 @@ class _Run:
         first_seqs = {q.log_id: q.first_seq for q in self._span.queues if q.records}
         floors = floors_of(shuffled.floors, first_seqs)
         tasks = (
-            FoldTask(number, part, floors, self._span.end, topics, self._target.staging, changed)
+            FoldTask(number, part, floors, self._span.end, topics, self._target.staging)
             for number, part in enumerate(parts)
         )
-        made = []
-        for done in self._pool.map(fold_rows, tasks, size, len(parts)):
-            made.append(done)
-            self._note("replaying the events of every job", 0.4 + 0.5 * len(made) / len(parts))
+        made: list[TableFile] = []
+        for number, files in enumerate(self._pool.map(fold_rows, tasks, size, len(parts)), 1):
+            made += files
+            self._note("replaying the events of every job", 0.4 + 0.5 * number / len(parts))
         return made
 
     # -- those that changed ------------------------------------------------------------------------
 
-    def _changed_since(self, threshold: int) -> ChangedJobs:
-        assert self._before is not None and self._target.before is not None
-        # Of a topic in which nothing had ever happened it was not known that it is a queue.
+    def _changed_jobs(self, threshold: int) -> Keys:
+        """Jobs that have changed, and those that time alone may have changed."""
+        assert self._before is not None
+        self._note("finding the jobs that changed", 0.05)
+        parts = [
+            ChangeTask(part, threshold)
+            for part in self._input.fold_parts(self._span, from_ms=threshold)
+        ]
+        # Tables that a version made which knew queues by their events lack those without any.
         known = {queue.log_id for queue in self._before.queues}
-        new = frozenset(queue.log_id for queue in self._span.queues) - known
-        open: list[Keys] = []
+        new = tuple(queue for queue in self._span.queues if queue.log_id not in known)
+        if new:
+            every = self._input.fold_parts(replace(self._span, queues=new))
+            parts += [ChangeTask(part, 0) for part in every]
+        size = sum(task.part.size for task in parts)
+        changed = self._pool.map(changed_jobs, parts, size, len(parts))
+        return Keys.union(chain(changed, self._open_jobs()))
+
+    def _open_jobs(self) -> Iterator[Keys]:
         for table, seq, column, values in (
             (JOBS.name, "seq", "state", OPEN_STATES),
             (ATTEMPTS.name, "job_seq", "outcome", ("open",)),
         ):
             for _, rows in self._rows_before(table, ["log_id", seq, column]):
                 its = rows.filter(pc.is_in(rows.column(column), pa.array(values)))
-                open.append(Keys.of(its.column("log_id"), its.column(seq).to_numpy()))
-        return ChangedJobs(threshold, new, Keys.union(open))
+                yield Keys.of(its.column("log_id"), its.column(seq).to_numpy())
 
     def _rows_before(
         self, table: str, columns: Sequence[str]
@@ -237,7 +254,7 @@ class _Run:
         )
         size = sum(file.bytes for its in parts.values() for file in its)
         written = self._pool.map(keep_rows, tasks, size, len(parts))
-        again = [file for done in written for file in done.files]
+        again = [file for files in written for file in files]
         return again, [file for file in files if _day(file) not in days]
 
 
