@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,22 @@ import pytest
 
 from logqueue import events as ev
 from logqueue.pipeline.archive import manifests
+from logqueue.pipeline.engines.duckdb.archive_input import FilesPart
 from logqueue.pipeline.engines.duckdb.input import LocalInput
+from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle.job_history import EVENTS
 from logqueue.pipeline.lifecycle.span import QueueSpan, Span
+from logqueue.pipeline.lifecycle.tables import ATTEMPTS, JOBS
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.rows.fold_rows import ROWS_SCHEMA
 from logqueue.pipeline.rows.segment_batches import EVENTS_SCHEMA, RECORDS_SCHEMA
 from logqueue.pipeline.storage.opening import open_tree
+from logqueue.pipeline.stores.archive_store import BUCKET_SEQS
 from logqueue.pipeline.stores.log_files import LogFiles
 from logqueue.segments.catalog import Catalog
+from tests.pipeline.archiving import archive as archived
+from tests.pipeline.histories import table_rows
 from tests.spark.crafted import CraftedLog, appended
 
 Rows = list[dict[str, Any]]
@@ -255,3 +261,42 @@ def test_an_archive_gives_the_same_rows_and_the_same_span(history: Path, tmp_pat
     assert ordered(archive) == ordered(log)
     only = LocalInput(InputPlace(archive=str(tmp_path / "archive"), pattern="wait.*"))
     assert {row["topic"] for row in _rows(only.records(["topic"]))} == {"waiting"}
+
+
+def test_continuing_from_an_archive_reads_the_files_that_hold_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, data = tmp_path / "archive", tmp_path / "data"
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    read: list[str] = []
+    batches = FilesPart.batches
+
+    def noted(part: FilesPart, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        read.extend(part.names)
+        return batches(part, columns)
+
+    monkeypatch.setattr(FilesPart, "batches", noted)
+    monkeypatch.setattr("logqueue.pipeline.engines.duckdb.archive_input.PART_BYTES", 1)
+    place = InputPlace(archive=str(root))
+    with CraftedLog(data) as log:
+        log.topic(1, "mails", type="queue")
+        for stage in range(3):
+            first = 1 + 2 * stage * BUCKET_SEQS
+            log.append(1, first, 5)
+            log.at += 10
+            log.claim(1, first, first + 1)
+            log.at += 10
+            log.ack(1, *range(first, first + 5))
+            if stage == 2:
+                log.claim(1, 2 * BUCKET_SEQS + 1)
+            log.at += 86_400_000
+            archived({"path": str(data)}, root)
+            read.clear()
+            run_lifecycle(LocalInput(place), parts, since="last" if stage else None)
+    of_stages = sorted(name for name in read if name.startswith("records/"))
+    seqs = {int(name.rpartition("/")[2].split("-")[0]) for name in of_stages}
+    assert seqs == {1 + 2 * BUCKET_SEQS, 1 + 4 * BUCKET_SEQS}
+    run_lifecycle(LocalInput(place), whole)
+    for kind in (JOBS, ATTEMPTS):
+        rows = table_rows(whole, kind)
+        assert rows and table_rows(parts, kind) == rows

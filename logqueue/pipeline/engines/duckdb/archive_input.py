@@ -14,7 +14,7 @@ from logqueue.pipeline.engines.duckdb.parts import InputPart, PartBounds
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.storage.tree import FileTree
-from logqueue.pipeline.stores.archive_store import ArchiveStore
+from logqueue.pipeline.stores.archive_store import ArchiveStore, SeqBuckets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,24 +81,18 @@ class ArchiveContent:
         """The range of history that is there; see `LocalInput.span`."""
         return self._store.span(end)
 
-    def record_parts(self, data: str) -> list[InputPart]:
-        """See `LocalInput`."""
-        return self._parts("records", data)
+    def record_parts(self, data: str, jobs: SeqBuckets | None = None) -> list[InputPart]:
+        """See `LocalInput`; those that hold any of some jobs."""
+        return self._parts("records", data, jobs)
 
-    def event_parts(self) -> list[InputPart]:
-        """See `LocalInput`."""
-        return self._parts("lease_events", "none")
+    def event_parts(self, jobs: SeqBuckets | None = None) -> list[InputPart]:
+        """See `LocalInput`; those that tell of any of some jobs."""
+        return self._parts("lease_events", "none", jobs)
 
-    def floor_parts(self, log_ids: frozenset[str]) -> Iterator[InputPart]:
-        """Parts of job events that may tell of floors of some topics."""
-        for entry in self._store.entries("lease_events"):
-            if entry.log_id in log_ids and entry.floors:
-                yield self._part("lease_events", [entry], "none")
-
-    def _parts(self, table: Table, data: str) -> list[InputPart]:
+    def _parts(self, table: Table, data: str, jobs: SeqBuckets | None) -> list[InputPart]:
         groups: list[list[FileEntry]] = []
         size = PART_BYTES
-        for entry in self._store.entries(table):
+        for entry in self._store.entries(table, jobs=jobs):
             if size >= PART_BYTES:
                 groups.append([])
                 size = 0

@@ -16,6 +16,7 @@ from logqueue.pipeline.engines.duckdb.parts import FoldPart, InputPart
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
+from logqueue.pipeline.stores.archive_store import SeqBuckets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,17 +95,27 @@ class LocalInput:
 
     # -- rows of the fold ------------------------------------------------------------------------
 
-    def fold_parts(self, span: Span) -> Sequence[FoldPart]:
+    def fold_parts(
+        self, span: Span, *, from_ms: int | None = None, jobs: SeqBuckets | None = None
+    ) -> Sequence[FoldPart]:
         """Records and events of a range as rows in the columns of `fold_rows.ROWS_SCHEMA`; in parts
         that can be pickled, in no order.
 
         Args:
-            span: Of this input.
+            span: Of this input, or some queues of it.
+            from_ms: Parts without a row of this time or later, ms since the epoch, are left out.
+            jobs: Parts without a row of these jobs may be left out.
         """
         queues = frozenset(queue.log_id for queue in span.queues)
-        tables = ("records", self.record_parts()), ("lease_events", self.event_parts())
+        tables = {
+            "records": self._content.record_parts("none", jobs),
+            "lease_events": self._content.event_parts(jobs),
+        }
         return [
-            FoldPart(table, part, queues, span.end) for table, parts in tables for part in parts
+            FoldPart(table, part, queues, span.end)
+            for table, parts in tables.items()
+            for part in parts
+            if from_ms is None or part.bounds is None or part.bounds.last_ms >= from_ms
         ]
 
     @cached_property

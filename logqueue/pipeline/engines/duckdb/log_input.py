@@ -17,6 +17,7 @@ from logqueue.pipeline.engines.duckdb.parts import InputPart, PartBounds
 from logqueue.pipeline.lifecycle.span import Span
 from logqueue.pipeline.reading.place import InputPlace
 from logqueue.pipeline.reading.planning import SegmentTask, weight
+from logqueue.pipeline.stores.archive_store import SeqBuckets
 from logqueue.pipeline.stores.log_history import LogHistory
 from logqueue.pipeline.stores.store import Store
 from logqueue.segments.index import SegmentIndex
@@ -57,16 +58,16 @@ class LogContent:
         """See `LocalInput`."""
         return self._history.span(end)
 
-    def record_parts(self, data: str) -> list[InputPart]:
-        """See `LocalInput`."""
+    def record_parts(self, data: str, jobs: SeqBuckets | None = None) -> list[InputPart]:
+        """See `LocalInput`. Of `jobs`, segments do not tell in which of them they are."""
         if data not in self._found:
             store, reading = self._history.store(data=data)
             tasks = self._history.record_tasks(reading)
             self._found[data] = _parts(store, tasks, self._record_bounds)
         return self._found[data]
 
-    def event_parts(self) -> list[InputPart]:
-        """See `LocalInput`."""
+    def event_parts(self, jobs: SeqBuckets | None = None) -> list[InputPart]:
+        """See `record_parts`."""
         if "leases" not in self._found:
             tasks = self._history.event_tasks()
             self._found["leases"] = _parts(self._history.events, tasks, self._event_bounds)
