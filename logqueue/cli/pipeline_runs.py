@@ -151,7 +151,10 @@ def run_on_engine(
     if engine == "spark" or on_duckdb is None:
         return run(arguments, lambda spark, note: _named("spark", on_spark(spark, note)), *inputs)
     began = time.monotonic()
+    from logqueue.pipeline.engines.duckdb.pandas_free import import_arrow
+
     with stopped_by_sigterm(), progress(arguments) as note, refusals():
+        import_arrow()
         summary = _named("duckdb", on_duckdb(note))
     summary["seconds"] = round(time.monotonic() - began, 3)
     output.json_line(summary)

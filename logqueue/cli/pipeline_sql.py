@@ -59,6 +59,9 @@ Answer = tuple[list[str], list[bool], list[tuple[Any, ...]]]
 
 def _on_duckdb(arguments: argparse.Namespace, source: InputPlace, limit: int, note: Note) -> Answer:
     with refusals():
+        from logqueue.pipeline.engines.duckdb.pandas_free import import_arrow
+
+        import_arrow()
         from logqueue.pipeline.engines.duckdb.sql import NoTables, run_query
 
         try:

@@ -157,7 +157,8 @@ def test_a_worker_needs_no_extra(server: ServerProcess, tmp_path: Path) -> None:
         (("serve",), "server"),
         (("completion", "bash"), "cli"),
         (("check", "."), "server"),
-        (("pipeline", "sql", "--archive", ".", "select 1"), "spark"),
+        (("pipeline", "sql", "--archive", ".", "select 1"), "reports"),
+        (("pipeline", "report", "--path", ".", "--to", "x", "--engine", "spark"), "spark"),
     ],
 )
 def test_what_needs_an_extra_says_which(arguments: tuple[str, ...], extra: str) -> None:

@@ -143,4 +143,10 @@ def test_the_doctor_finds_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None
         "pandas": "note",
     }
     assert worse["pyspark"].hint.startswith("needs 4.2 or newer and below 4.4")
+    # DuckDB by itself will do.
+    versions |= {"duckdb": "2.0.0", "pyarrow": "26.0.1", "numpy": "2.4.6"}
+    enough = {finding.name: finding for finding in doctor.examine()}
+    assert doctor.is_fit(list(enough.values()))
+    engines = ("engine duckdb", "engine spark", "java")
+    assert [enough[name].state for name in engines] == ["ok", "note", "note"]
     assert all(finding.hint for finding in worse.values() if finding.state != "ok")

@@ -76,7 +76,10 @@ def choose(
 
 def is_installed(engine: Engine) -> bool:
     """Whether the packages of an engine are there; nothing is imported."""
-    return all(importlib.util.find_spec(name) is not None for name in NEEDED[engine])
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in NEEDED[engine])
+    except ModuleNotFoundError:
+        return False
 
 
 def bytes_max() -> int:

@@ -16,7 +16,6 @@ from typing import Final
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.storage.bucket_tree import BucketTree
 from logqueue.pipeline.storage.directory_tree import DirectoryTree
 from logqueue.pipeline.storage.tree import FileTree
 
@@ -52,6 +51,9 @@ def open_tree(place: str) -> FileTree:
             raise PipelineError(f"{quoted(place)} names another host: write file:///PATH")
         return DirectoryTree(path)
     if scheme in BUCKETS and found["slashes"] == "//":
+        # Imported when it is used: directories are read without what reaches object stores.
+        from logqueue.pipeline.storage.bucket_tree import BucketTree
+
         return BucketTree(place)
     if scheme in HADOOP:
         raise PipelineError(

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from logqueue.pipeline.engines.duckdb.archive_input import ArchiveContent
-from logqueue.pipeline.engines.duckdb.log_input import LogContent
 from logqueue.pipeline.engines.duckdb.parts import FoldPart, InputPart
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle.span import Span
@@ -20,6 +18,9 @@ from logqueue.pipeline.stores.archive_store import SeqBuckets
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from logqueue.pipeline.engines.duckdb.archive_input import ArchiveContent
+    from logqueue.pipeline.engines.duckdb.log_input import LogContent
 
 
 class LocalInput:
@@ -120,8 +121,13 @@ class LocalInput:
 
     @cached_property
     def _content(self) -> LogContent | ArchiveContent:
+        # Either is imported when it is used: a small log is read in the time that takes.
         if self.place.archive is not None:
+            from logqueue.pipeline.engines.duckdb.archive_input import ArchiveContent
+
             return ArchiveContent(self.place)
+        from logqueue.pipeline.engines.duckdb.log_input import LogContent
+
         return LogContent(self.place)
 
 

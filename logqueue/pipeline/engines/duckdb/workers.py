@@ -20,6 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from logqueue.pipeline.engines.duckdb.pandas_free import import_arrow
 from logqueue.pipeline.errors import PipelineError
 
 T = TypeVar("T")
@@ -138,3 +139,4 @@ def _begin() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    import_arrow()

@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from logqueue.pipeline.engines.spark.session import class_archive, java, session
@@ -26,9 +26,14 @@ State = Literal["ok", "note", "missing"]
 PYTHON_MIN = (3, 11)
 PYSPARK_MIN, PYSPARK_BELOW = (4, 2), (4, 4)
 PYARROW_MIN = (18,)
+DUCKDB_MIN = (1, 3)
 NUMPY_MIN = (1, 26)
 PANDAS_BELOW = (3,)
 TEMP_FREE_MIN = 2 << 30
+
+SPARK_ONLY = ("java", "pyspark", "formats", "loopback")
+DUCKDB_ONLY = ("duckdb",)
+"""What only one of the engines needs."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,34 @@ class DoctorFinding:
 
 
 def examine() -> list[DoctorFinding]:
-    """Look at everything."""
-    return [finding for look in LOOKS for finding in look()]
+    """Look at everything: first which engines there are, then each part. What one engine lacks is
+    a note where the other one works."""
+    found = [finding for look in LOOKS for finding in look()]
+    lacking = {finding.name for finding in found if finding.state == "missing"}
+    has_duckdb = not lacking - set(SPARK_ONLY)
+    has_spark = not lacking - set(DUCKDB_ONLY)
+    if has_duckdb or has_spark:
+        spare = (*SPARK_ONLY,) if has_duckdb else (*DUCKDB_ONLY,)
+        found = [
+            replace(finding, state="note")
+            if finding.state == "missing" and finding.name in spare
+            else finding
+            for finding in found
+        ]
+    return [*_engines(has_duckdb, has_spark), *found]
+
+
+def _engines(has_duckdb: bool, has_spark: bool) -> Iterator[DoctorFinding]:
+    other: State = "note" if has_duckdb or has_spark else "missing"
+    if has_duckdb:
+        yield DoctorFinding("engine duckdb", "ok", "lifecycle, report, audit, sql, simulate")
+    else:
+        yield DoctorFinding("engine duckdb", other, "not available", "see below")
+    if has_spark:
+        yield DoctorFinding("engine spark", "ok", "all actions, here and on clusters")
+    else:
+        hint = "only large inputs, clusters, backfill and redrive need it; see below"
+        yield DoctorFinding("engine spark", other, "not available", hint)
 
 
 def is_fit(findings: list[DoctorFinding]) -> bool:
@@ -92,9 +123,10 @@ def _python() -> Iterator[DoctorFinding]:
 
 
 def _packages() -> Iterator[DoctorFinding]:
-    yield _package("pyspark", PYSPARK_MIN, PYSPARK_BELOW)
-    yield _package("pyarrow", PYARROW_MIN, None)
-    yield _package("numpy", NUMPY_MIN, None)
+    yield _package("duckdb", DUCKDB_MIN, None, "reports")
+    yield _package("pyspark", PYSPARK_MIN, PYSPARK_BELOW, "spark")
+    yield _package("pyarrow", PYARROW_MIN, None, "reports")
+    yield _package("numpy", NUMPY_MIN, None, "reports")
     pandas = version_of("pandas")
     if pandas is None:
         yield DoctorFinding("pandas", "ok", "not installed, and not needed")
@@ -111,9 +143,11 @@ def _packages() -> Iterator[DoctorFinding]:
         yield DoctorFinding("spark connect", "ok", f"grpcio {connect}")
 
 
-def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -> DoctorFinding:
+def _package(
+    name: str, least: tuple[int, ...], below: tuple[int, ...] | None, extra: str
+) -> DoctorFinding:
     version = version_of(name)
-    install = "pip install 'logqueue[spark]'"
+    install = f"pip install 'logqueue[{extra}]'"
     if version is None:
         return DoctorFinding(name, "missing", "not installed", install)
     if numbers(version) < least or (below is not None and numbers(version) >= below):
