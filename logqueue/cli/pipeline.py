@@ -13,6 +13,7 @@ from typing import Any
 
 from logqueue.cli import exits
 from logqueue.cli.arguments import HELP_WIDTH, Commands, Run, add_json, duration_s, positive
+from logqueue.pipeline.simulation.changes import CHANGES
 
 ENGINES = ("auto", "duckdb", "spark")
 FORMATS_READ = ("parquet", "json", "csv")
@@ -63,6 +64,7 @@ def add_to(commands: Commands) -> None:
     actions = _Actions(group)
     _add_archiving(actions)
     _add_reading(actions)
+    _add_simulating(actions)
     _add_writing(actions)
     _add_sql(actions)
     _add_cluster(actions)
@@ -297,6 +299,47 @@ def _add_reading(actions: _Actions) -> None:
     audit.add_argument("--rules", metavar="A,B", help="only these rules (default: all)")
     _add_output(audit, "where the findings are written")
     _add_session(audit, any_engine=True)
+
+
+def _add_simulating(actions: _Actions) -> None:
+    simulate = actions.add(
+        "simulate",
+        _lazily("pipeline_simulation", "simulate"),
+        "replay queues with other workers, load or limits",
+        more="Arrivals, runs and workers are those of the log; what is given with --what-if is "
+        "different. Each scenario is replayed several times: figures are medians, with the 10th "
+        "and 90th percentile. A back-test shows how well the second half of the log is predicted "
+        "from the first.",
+        examples=(
+            "logqueue pipeline simulate --path logqueue-data --what-if workers=x2 --to what-if",
+            "logqueue pipeline simulate --archive archive --topics mail --what-if load=x2 "
+            "--what-if load=x2,workers=+4 --to what-if",
+        ),
+    )
+    simulate.epilog = (
+        f"changes of a scenario:\n{textwrap.indent(CHANGES, '  ')}\n\n{simulate.epilog}"
+    )
+    _add_input(simulate, tables=True)
+    simulate.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="CHANGES",
+        help="a scenario, such as workers=x2,load=x1.5 (default: workers=x0.5 and workers=x2); "
+        "may be repeated",
+    )
+    simulate.add_argument(
+        "--seeds", type=positive, metavar="N", help="replays of each scenario (default: 5 to 20)"
+    )
+    simulate.add_argument("--bucket", default="1m", metavar="TIME", help="width of a time bucket")
+    simulate.add_argument(
+        "--format",
+        default="html,parquet",
+        metavar="A,B",
+        help=f"of {', '.join(FORMATS_WRITTEN)} (default: html,parquet)",
+    )
+    _add_output(simulate, "where the page and the tables are written")
+    add_json(simulate)
 
 
 def _add_writing(actions: _Actions) -> None:

@@ -150,12 +150,33 @@ def run_on_engine(
     engine = chosen_engine(arguments, *inputs, is_wired=on_duckdb is not None)
     if engine == "spark" or on_duckdb is None:
         return run(arguments, lambda spark, note: _named("spark", on_spark(spark, note)), *inputs)
+    return _run_here(arguments, on_duckdb)
+
+
+def run_on_duckdb(
+    arguments: argparse.Namespace, work: Callable[[Note], dict[str, Any]]
+) -> dict[str, Any]:
+    """Run a job that only DuckDB runs, and print its summary.
+
+    Raises:
+        CommandError: DuckDB is not installed.
+    """
+    from logqueue.pipeline.engines.choosing import DUCKDB, choose
+
+    with refusals():
+        choose(DUCKDB)
+    return _run_here(arguments, work)
+
+
+def _run_here(
+    arguments: argparse.Namespace, work: Callable[[Note], dict[str, Any]]
+) -> dict[str, Any]:
     began = time.monotonic()
     from logqueue.pipeline.engines.duckdb.pandas_free import import_arrow
 
     with stopped_by_sigterm(), progress(arguments) as note, refusals():
         import_arrow()
-        summary = _named("duckdb", on_duckdb(note))
+        summary = _named("duckdb", work(note))
     summary["seconds"] = round(time.monotonic() - began, 3)
     output.json_line(summary)
     return summary

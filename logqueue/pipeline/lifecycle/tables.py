@@ -10,6 +10,7 @@ end of the range that was read, which is stored beside each table.
 from __future__ import annotations
 
 from logqueue.pipeline.lifecycle.report_tables import REPORTS
+from logqueue.pipeline.lifecycle.simulation_tables import SIMULATED
 from logqueue.pipeline.lifecycle.table_kind import STEP, TOPIC, Column, TableKind, columns
 
 __all__ = [
@@ -155,6 +156,6 @@ AUDIT_FINDINGS = TableKind(
     ("rule", "topic", "first_seq"),
 )
 
-ALL = (RECORDS, LEASE_EVENTS, ATTEMPTS, JOBS, *REPORTS, AUDIT_FINDINGS)
+ALL = (RECORDS, LEASE_EVENTS, ATTEMPTS, JOBS, *REPORTS, *SIMULATED, AUDIT_FINDINGS)
 
 BY_NAME = {kind.name: kind for kind in ALL}

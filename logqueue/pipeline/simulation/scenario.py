@@ -15,22 +15,11 @@ from typing import Final
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.reports.selection import parse_duration
+from logqueue.pipeline.simulation.changes import CHANGES
 
 FACTOR_MAX: Final = 1000.0
 WORKERS_MAX: Final = 10_000
 AS_MEASURED: Final = "as measured"
-
-HELP: Final = """\
-workers=8 | +2 | -1 | x2   jobs worked on at a time: a number, or a change of what was measured
-load=x1.5                  so many times the jobs, arriving in the measured pattern
-run=x0.5                   each run takes so many times as long
-backoff=5s..5m             delay before a retry: doubles from the first to the second
-max_deliveries=5           deliveries until a job is a dead letter
-lease=30s                  after which a lost worker's jobs are handed out again
-max_in_flight=10           most jobs under leases at a time
-claim_rate=100             most claims per second
-first=TAG                  jobs with this tag are handed out before all others"""
-"""The changes there are, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,7 @@ def parse_scenario(text: str) -> Scenario:
         read = _READERS.get(name)
         if read is None or not sign:
             raise PipelineError(
-                f"{quoted(part.strip())} is not a change: use one of\n{_indented(HELP)}"
+                f"{quoted(part.strip())} is not a change: use one of\n{_indented(CHANGES)}"
             )
         if name in seen and name != "first":
             raise PipelineError(f"{name} is given twice in {quoted(text)}")

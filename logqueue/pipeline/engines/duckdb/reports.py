@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logqueue.pipeline.engines.duckdb.connection import opened
 from logqueue.pipeline.engines.duckdb.lifecycle import History, run_lifecycle
+from logqueue.pipeline.engines.duckdb.simulation import Simulation, write_simulation
 from logqueue.pipeline.engines.duckdb.workers import WorkerPool
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.publishing import published_together, require_published
@@ -146,6 +147,7 @@ def run_report(
     sla: str | None = None,
     formats: Iterable[str] = ("parquet",),
     page: PageOptions = PLAIN_PAGE,
+    simulation: Simulation | None = None,
     note: Note = silent,
     pool: WorkerPool | None = None,
 ) -> dict[str, Any]:
@@ -158,6 +160,7 @@ def run_report(
         names, bucket, sla: As `select_reports` takes them.
         formats: Of the files: parquet, csv, json, md and html.
         page: How the page is shown.
+        simulation: Scenarios to replay; their tables are written, too.
         note: Called at each step.
         pool: Worker processes for the lifecycle; None for one per core, for this run.
 
@@ -190,11 +193,17 @@ def run_report(
         for done, name in enumerate(what.names):
             note(f"making {name}", part(done / len(what.names), 0.5))
             made[name] = run.write(tables.BY_NAME[name], space.tree, of_tables)
+        simulated: dict[str, Any] = {}
+        if simulation is not None:
+            more, simulated = write_simulation(
+                connection, simulation, scope, space.tree, of_tables, note
+            )
+            made |= more
         note("writing", 0.98)
         files = finish(made, scope, span, space.tree, chosen, run.shorten, page)
         files = [space.published_path(file) for file in files]
     note("done", 1.0)
-    return {**summary_of(span, what, made, files), "output": to}
+    return {**summary_of(span, what, made, files), "output": to, **simulated}
 
 
 def _register(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]]) -> None:

@@ -1,21 +1,23 @@
 """What-if on one machine: queues of a lifecycle run, replayed under scenarios.
 
 Owns: reading what one queue needs, the tables of all queues. Must not know: how a queue is replayed
-(`simulation`), where tables are written.
+(`simulation`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.reports.export import formats_of, write_rows
+from logqueue.pipeline.reports.production import MadeTable, schema_of
 from logqueue.pipeline.simulation.measured import measure, measure_halves
 from logqueue.pipeline.simulation.replay import RUNS_MIN
 from logqueue.pipeline.simulation.scenario import Scenario
-from logqueue.pipeline.simulation.tables import (
+from logqueue.pipeline.lifecycle.simulation_tables import (
     REPORT_BACK_TEST,
     REPORT_WHAT_IF,
     REPORT_WHAT_IF_BACKLOG,
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from logqueue.pipeline.lifecycle.table_kind import TableKind
+    from logqueue.pipeline.reports.queries.sources import ReportScope
+    from logqueue.pipeline.storage.tree import FileTree
 
 JOBS_MAX: Final = 30_000
 """The latest jobs of a queue that are replayed."""
@@ -42,24 +46,34 @@ _ATTEMPTS: Final = """
 """
 
 
+class Simulation(NamedTuple):
+    """What a run is to simulate.
+
+    Attributes:
+        scenarios: What is to be different.
+        seeds: Replays of each; None for as many as there is time for.
+    """
+
+    scenarios: Sequence[Scenario]
+    seeds: int | None = None
+
+
 def simulate_queues(
     connection: duckdb.DuckDBPyConnection,
-    scenarios: Sequence[Scenario],
+    simulation: Simulation,
     *,
     start: int,
     end: int,
     bucket: int,
-    seeds: int | None = None,
     note: Note = silent,
 ) -> dict[str, pa.Table]:
     """The tables of a simulation, by name.
 
     Args:
         connection: Has the relations `raw_jobs` and `raw_attempts`.
-        scenarios: What is to be different.
+        simulation: What is asked for.
         start, end: Of the range, ms since the epoch.
         bucket: Of the backlog, ms.
-        seeds: Histories of each scenario; None for as many as there is time for.
         note: Called at each step.
 
     Raises:
@@ -83,8 +97,8 @@ def simulate_queues(
         found = simulate(
             facts,
             measure_halves(jobs, attempts, facts),
-            scenarios,
-            seeds=seeds_for(len(facts.jobs), len(scenarios), seeds),
+            simulation.scenarios,
+            seeds=seeds_for(len(facts.jobs), len(simulation.scenarios), simulation.seeds),
             bucket=bucket,
             note=note_of_topic,
         )
@@ -99,6 +113,41 @@ def simulate_queues(
             f"{names}); give a longer range or other topics"
         )
     return {kind.name: _table(kind, rows) for kind, rows in made.items()}
+
+
+def write_simulation(
+    connection: duckdb.DuckDBPyConnection,
+    simulation: Simulation,
+    scope: ReportScope,
+    tree: FileTree,
+    formats: Sequence[str],
+    note: Note,
+) -> tuple[dict[str, MadeTable], dict[str, Any]]:
+    """Simulate, and write the tables.
+
+    Returns:
+        The tables, and what the summary of the run says of them.
+    """
+    found = simulate_queues(
+        connection,
+        simulation,
+        start=scope.start,
+        end=scope.end,
+        bucket=scope.bucket,
+        note=note,
+    )
+    made = {}
+    for kind in SIMULATED:
+        schema = schema_of(kind, scope)
+        table = found[kind.name].replace_schema_metadata(schema.metadata)
+        files = write_rows(
+            tree, kind.name, schema, table.to_batches(), formats_of(kind.name, formats)
+        )
+        made[kind.name] = MadeTable(table.num_rows, files, table)
+    return made, {
+        "what_if": found[REPORT_WHAT_IF.name].to_pylist(),
+        "back_test": found[REPORT_BACK_TEST.name].to_pylist(),
+    }
 
 
 def _first_ready(jobs: pa.Table) -> int:
