@@ -338,6 +338,7 @@ def _add_simulating(actions: _Actions) -> None:
         metavar="A,B",
         help=f"of {', '.join(FORMATS_WRITTEN)} (default: html,parquet)",
     )
+    _add_page(simulate)
     _add_output(simulate, "where the page and the tables are written")
     add_json(simulate)
 

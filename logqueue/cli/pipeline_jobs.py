@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from logqueue.pipeline.progress import Note
     from logqueue.pipeline.reading.place import InputPlace
+    from logqueue.pipeline.reports.page_options import PageOptions
 
 
 def names_of(text: str | None, flag: str) -> list[str]:
@@ -211,16 +212,12 @@ def report(arguments: argparse.Namespace) -> int:
     """Say how queues did."""
     tables: str | None = arguments.lifecycle
     place = None if tables else input_of(arguments)
-    with refusals():
-        from logqueue.pipeline.reports.page_options import PageOptions
-
-        page = PageOptions.of(arguments.zone, arguments.dashboard or _served(place))
     wanted: dict[str, Any] = {
         "names": names_of(arguments.name, "--name"),
         "bucket": arguments.bucket,
         "sla": arguments.sla,
         "formats": names_of(arguments.format, "--format"),
-        "page": page,
+        "page": page_of(arguments, place),
     }
 
     def on_duckdb(note: Note) -> dict[str, Any]:
@@ -244,9 +241,18 @@ def report(arguments: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _served(place: InputPlace | None) -> str:
-    """The server that is read, whose dashboard the page links to; the first of several."""
-    return (place.url or "").partition(",")[0] if place is not None else ""
+def page_of(arguments: argparse.Namespace, place: InputPlace | None) -> PageOptions:
+    """How the page of a report is shown, from the flags.
+
+    Raises:
+        CommandError: There is no such time zone, or the address is not one of HTTP.
+    """
+    # The server that is read, whose dashboard the page links to; the first of several.
+    served = (place.url or "").partition(",")[0] if place is not None else ""
+    with refusals():
+        from logqueue.pipeline.reports.page_options import PageOptions
+
+        return PageOptions.of(arguments.zone, arguments.dashboard or served)
 
 
 def audit(arguments: argparse.Namespace) -> int:

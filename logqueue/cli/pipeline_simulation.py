@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from logqueue.cli import exits, output
-from logqueue.cli.pipeline_jobs import input_of, names_of
+from logqueue.cli.pipeline_jobs import input_of, names_of, page_of
 from logqueue.cli.pipeline_runs import refusals, run_on_duckdb, to_people
 
 if TYPE_CHECKING:
@@ -31,28 +31,31 @@ def simulate(arguments: argparse.Namespace) -> int:
     """Replay queues with other workers, load or limits."""
     tables: str | None = arguments.lifecycle
     place = None if tables else input_of(arguments)
+    formats, page = names_of(arguments.format, "--format"), page_of(arguments, place)
+    with refusals():
+        from logqueue.pipeline.simulation.scenario import parse_scenario
+
+        scenarios = [parse_scenario(text) for text in arguments.what_if or BY_DEFAULT]
 
     def work(note: Note) -> dict[str, Any]:
         from logqueue.pipeline.engines.duckdb.input import LocalInput
         from logqueue.pipeline.engines.duckdb.reports import run_report
         from logqueue.pipeline.engines.duckdb.simulation import Simulation
         from logqueue.pipeline.engines.duckdb.workers import WorkerPool
-        from logqueue.pipeline.simulation.scenario import parse_scenario
 
-        scenarios = [parse_scenario(text) for text in arguments.what_if or BY_DEFAULT]
         with WorkerPool() as pool:
             return run_report(
                 LocalInput(place, pool) if place is not None else tables or "",
                 arguments.to,
                 bucket=arguments.bucket,
-                formats=names_of(arguments.format, "--format"),
+                formats=formats,
+                page=page,
                 simulation=Simulation(scenarios, arguments.seeds),
                 note=note,
                 pool=pool,
             )
 
-    with refusals():
-        summary = run_on_duckdb(arguments, work)
+    summary = run_on_duckdb(arguments, work)
     _show(arguments, summary)
     to_people(arguments, {"written to": arguments.to})
     return exits.OK

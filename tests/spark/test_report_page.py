@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pytest
 
 from logqueue.pipeline.errors import PipelineError
+from logqueue.pipeline.lifecycle.simulation_tables import REPORT_WHAT_IF
 from logqueue.pipeline.reports.markdown_report import markdown
 from logqueue.pipeline.reports.page import assets, numbers
 from logqueue.pipeline.reports.page.comparison import periods
 from logqueue.pipeline.reports.page.numbers import DAY
 from logqueue.pipeline.reports.page.steps import MOST_STEPS, steps_over
 from logqueue.pipeline.reports.report_page import page
-from logqueue.pipeline.simulation.tables import REPORT_WHAT_IF
 from tests.spark.sample_report import MONDAY, Tables, busy_week, tables
 
 HOSTILE = (

@@ -203,7 +203,8 @@ def run_report(
         files = finish(made, scope, span, space.tree, chosen, run.shorten, page)
         files = [space.published_path(file) for file in files]
     note("done", 1.0)
-    return {**summary_of(span, what, made, files), "output": to, **simulated}
+    summary = {**summary_of(span, what, made, files), "output": to, **simulated}
+    return summary if simulation is None else {**summary, "job": "simulate"}
 
 
 def _register(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]]) -> None:

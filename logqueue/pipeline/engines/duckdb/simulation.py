@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from logqueue.errors import quoted
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.progress import Note, silent
-from logqueue.pipeline.reports.export import formats_of, write_rows
-from logqueue.pipeline.reports.production import MadeTable, schema_of
-from logqueue.pipeline.simulation.measured import measure, measure_halves
-from logqueue.pipeline.simulation.replay import RUNS_MIN
-from logqueue.pipeline.simulation.scenario import Scenario
 from logqueue.pipeline.lifecycle.simulation_tables import (
     REPORT_BACK_TEST,
     REPORT_WHAT_IF,
     REPORT_WHAT_IF_BACKLOG,
     SIMULATED,
 )
+from logqueue.pipeline.progress import Note, silent
+from logqueue.pipeline.reports.export import formats_of, write_rows
+from logqueue.pipeline.reports.production import MadeTable, schema_of
+from logqueue.pipeline.simulation.measured import measure, measure_halves
+from logqueue.pipeline.simulation.replay import RUNS_MIN
+from logqueue.pipeline.simulation.scenario import Scenario
 from logqueue.pipeline.simulation.what_if import seeds_for, simulate
 
 if TYPE_CHECKING:
