@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ from logqueue.pipeline.engines.spark.session import class_archive, java, packing
 from logqueue.shapes import Record
 from logqueue.testing.process import ServerProcess
 from tests.house import ROOT
+from tests.replica.s3_servers import BUCKET, S3Server, moto_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -66,6 +68,55 @@ with session.opened(master, conf=conf) as spark:
     print(json.dumps({"read": told, "homes": places}))
 """
 
+PIPELINE = """\
+import json, os, sys
+from logqueue.pipeline.engines.spark.archive.job import run_archive
+from logqueue.pipeline.engines.spark.audit.job import run_audit
+from logqueue.pipeline.engines.spark.formats.inputs import Input
+from logqueue.pipeline.engines.spark.lifecycle.job import read_table, run_lifecycle
+from logqueue.pipeline.engines.spark.reports.job import run_report
+from logqueue.pipeline.engines.spark.session import session
+from logqueue.pipeline.errors import message_of
+from logqueue.pipeline.lifecycle import tables
+
+master, url, store = sys.argv[1:]
+conf = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": "%(quick)s",
+    "spark.driver.extraJavaOptions": "%(quick)s",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.ui.enabled": "false",
+}
+said = {}
+with session.opened(master, conf=conf) as spark:
+    archive = Input(archive=f"{store}/archive")
+    done = run_archive(spark, {"url": url}, f"{store}/archive", max_records=400)
+    said["archived"] = {name: table["rows"] for name, table in done["tables"].items()}
+    said["jobs"] = run_lifecycle(spark, archive, f"{store}/tables")["rows"]
+    run_lifecycle(spark, archive, f"{store}/tables", since="last")
+    rows = read_table(spark, f"{store}/tables", tables.JOBS).groupBy("state").count().collect()
+    said["states"] = {row["state"]: row["count"] for row in rows}
+    done = run_report(
+        spark, f"{store}/tables", f"{store}/reports", names=["throughput"], formats=["csv", "html"]
+    )
+    said["files"] = sorted(file.removeprefix(store) for file in done["files"])
+    done = run_audit(spark, archive, f"{store}/audit")
+    said["findings"] = done["findings"]["error"] + done["findings"]["warning"]
+    # What executors write to a disk of their own is never taken for written.
+    for name, work in {
+        "lifecycle": lambda: run_lifecycle(spark, archive, "tables-here"),
+        "archive": lambda: run_archive(spark, {"url": url}, "archive-here"),
+    }.items():
+        try:
+            work()
+            said[name] = "no error"
+        except Exception as error:
+            said[name] = message_of(error)
+print(json.dumps(said))
+"""
+
 
 @dataclass
 class Cluster:
@@ -74,19 +125,39 @@ class Cluster:
     Attributes:
         master: Its address.
         python: What executors run: it has what they must have, and none of our code.
+        hidden: A directory that workers do not see, where the system has namespaces.
+        s3: An object store that all of them see.
     """
 
     master: str
     python: Path
+    hidden: Path
+    s3: S3Server
 
 
-def started(*arguments: str, says: str, environment: dict[str, str]) -> tuple[Any, re.Match[str]]:
-    """A daemon of Spark, once its log says that it is up."""
+def can_hide() -> bool:
+    """Whether a process may have a view of files of its own."""
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def started(
+    *arguments: str, says: str, environment: dict[str, str], hidden: Path | None = None
+) -> tuple[Any, re.Match[str]]:
+    """A daemon of Spark, once its log says that it is up.
+
+    Args:
+        hidden: A directory in whose place it has another.
+    """
     import pyspark
 
-    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    program = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
+    if hidden is not None and can_hide():
+        script = 'mount -t tmpfs none "$0" && exec "$@"'
+        program = ["unshare", "-rm", "sh", "-c", script, str(hidden), *program]
     process = subprocess.Popen(
-        [str(program), *arguments],
+        [*program, *arguments],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -120,7 +191,7 @@ def bare_python(folder: Path) -> Path:
     site = Path(sysconfig.get_path("purelib"))
     packages = folder / "packages"
     packages.mkdir()
-    for name in packing.NEEDED:
+    for name in (*packing.NEEDED, "obstore"):
         for found in (name, f"{name}.libs"):
             if (site / found).exists():
                 (packages / found).symlink_to(site / found)
@@ -132,14 +203,25 @@ def bare_python(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def s3() -> Iterator[S3Server]:
+    """An object store."""
+    pytest.importorskip("obstore")
+    with moto_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[Cluster]:
     """A master and two workers with one core each, on loopback."""
     pytest.importorskip("pyspark")
     folder = tmp_path_factory.mktemp("cluster")
+    hidden = folder / "driver"
+    hidden.mkdir()
     found = java.find()
     classes = class_archive.options(found, java.cache_directory())
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        **s3.environment(),
         "JAVA_HOME": str(java.launcher_home(found, java.cache_directory())),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
@@ -166,9 +248,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 *("--cores", "1", "--memory", "600m", master),
                 says="Successfully registered with master",
                 environment=environment,
+                hidden=hidden,
             )
             processes.append(process)
-        yield Cluster(master, bare_python(folder))
+        yield Cluster(master, bare_python(folder), hidden, s3)
     finally:
         for process in reversed(processes):
             process.terminate()
@@ -189,6 +272,46 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
                 create=True,
             )
         yield process
+
+
+def test_jobs_share_nothing_but_an_object_store(cluster: Cluster, server: ServerProcess) -> None:
+    """Archive, tables, reports and audit on executors that see no file of the driver."""
+    with Client(server.url, node="w") as client:
+        client.put_topic("work", type="queue")
+        client.append("work", [{"n": n} for n in range(900)])
+        client.ack("work", client.claim("work", max=500).jobs)
+    home = cluster.hidden / "home"
+    home.mkdir()
+    kept = {name: value for name, value in os.environ.items() if name[:4] != "AWS_"}
+    environment = {
+        **kept,
+        **cluster.s3.environment(),
+        "PYSPARK_PYTHON": str(cluster.python),
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(home),
+    }
+    store = f"s3://{BUCKET}/cluster"
+    done = subprocess.run(
+        [sys.executable, "-c", PIPELINE % {"quick": QUICK}, cluster.master, server.url, store],
+        env=environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=2 * RUN_S,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    refusals = [said.pop("lifecycle"), said.pop("archive")]
+    assert said == {
+        "archived": {"lease_events": 1000, "records": 900 + RECORDS},
+        "jobs": {"jobs": 900, "attempts": 500},
+        "states": {"acked": 500, "ready": 400},
+        "files": ["/reports/report.html", "/reports/report_throughput.csv"],
+        "findings": 0,
+    }
+    if can_hide():
+        assert all("share, or the URL of an object store" in text for text in refusals), refusals
+        assert not list(home.glob("*-here/**/*.parquet"))
 
 
 def test_our_code_travels_and_each_row_is_read_and_written_once(

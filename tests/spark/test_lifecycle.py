@@ -10,7 +10,7 @@ import pytest
 
 from logqueue.pipeline.engines.duckdb.lifecycle import run_lifecycle as run_on_duckdb
 from logqueue.pipeline.engines.spark.lifecycle import job as lifecycle
-from logqueue.pipeline.errors import message_of
+from logqueue.pipeline.errors import PipelineError, message_of
 from logqueue.pipeline.lifecycle import tables
 from logqueue.pipeline.lifecycle.publishing import opened_target
 from logqueue.pipeline.lifecycle.span import Span
@@ -62,6 +62,14 @@ def test_directories_are_local_whatever_the_session_takes_paths_for(
     finally:
         spark.conf.unset("fs.defaultFS")
     assert pq.read_table(Path(to) / "jobs").num_rows == rows["jobs"]
+    # Another file system of Hadoop, that shows the same files.
+    spark.conf.set("fs.viewfs.mounttable.cluster.link./data", f"file://{tmp_path}")
+    elsewhere = f"viewfs://cluster/data/{Path(to).name}"
+    assert lifecycle.read_table(spark, elsewhere, tables.JOBS).count() == rows["jobs"]
+    with pytest.raises(PipelineError, match="nothing is written to viewfs://cluster/data"):
+        lifecycle.run_lifecycle(spark, told, elsewhere)
+    with pytest.raises(PipelineError, match="holds no finished tables"):
+        lifecycle.read_table(spark, "viewfs://cluster/data/none", tables.JOBS)
 
 
 def test_a_place_that_tasks_cannot_write_is_an_error(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from logqueue.pipeline.errors import PipelineError
-from logqueue.pipeline.storage.opening import is_url, open_tree
+from logqueue.pipeline.storage.opening import is_hadoop, is_url, open_tree
 
 Engine = Literal["duckdb", "spark"]
 
@@ -54,17 +54,26 @@ def choose(
     """
     if asked == SPARK:
         return SPARK
+    inputs = [*inputs]
+    only_spark = [place for place in inputs if place is not None and is_hadoop(place)]
     if asked == DUCKDB:
         if names_spark:
             raise PipelineError(
                 "--master, --remote and --conf are for Spark: leave them out, or use --engine spark"
             )
+        if only_spark:
+            raise PipelineError(f"{only_spark[0]} is reached by Spark alone: use --engine spark")
         if not is_wired:
             raise PipelineError("this action does not run on DuckDB: use --engine spark")
         if not is_installed(DUCKDB):
             raise PipelineError(INSTALL)
         return DUCKDB
-    if names_spark or not is_wired or any(os.environ.get(name) for name in SPARK_VARIABLES):
+    if (
+        names_spark
+        or only_spark
+        or not is_wired
+        or any(os.environ.get(name) for name in SPARK_VARIABLES)
+    ):
         return SPARK
     if not is_installed(DUCKDB):
         if not is_installed(SPARK):

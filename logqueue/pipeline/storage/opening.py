@@ -6,12 +6,14 @@ Owns: which places there are, and the refusal of others. Must not know: what fil
 |---|---|
 | `dir`, `/path/dir`, `file:/path/dir`, `file:///path/dir` | a local or mounted directory |
 | `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` | an object store |
+| `hdfs://name/path`, `viewfs://…`, `abfss://…`, … | Hadoop's: read, where Spark runs the job |
 | `memory://name` | memory of this process, for tests |
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from logqueue.errors import quoted
@@ -26,6 +28,20 @@ HADOOP: Final = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "s3a"
 
 # A scheme as in a URL; `C:\` is none, and `s3:/x` is a mistake rather than a directory `s3:`.
 _SCHEME: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>/*)")
+
+
+_hadoop: list[Callable[[str], FileTree]] = []
+
+
+def reach_hadoop(opener: Callable[[str], FileTree]) -> None:
+    """Have URLs of Hadoop's file systems opened by an engine that reaches them."""
+    _hadoop[:] = [opener]
+
+
+def is_hadoop(place: str) -> bool:
+    """Whether a text is the URL of one of Hadoop's file systems."""
+    found = _SCHEME.match(place)
+    return found is not None and bool(found["slashes"]) and found["name"].lower() in HADOOP
 
 
 def open_tree(place: str) -> FileTree:
@@ -56,9 +72,12 @@ def open_tree(place: str) -> FileTree:
 
         return BucketTree(place)
     if scheme in HADOOP:
-        raise PipelineError(
-            f"{quoted(place)} is reached by Spark alone, and not for this: {ALLOWED}"
-        )
+        if not _hadoop:
+            raise PipelineError(
+                f"{quoted(place)} is reached by Spark alone, to read: use --engine spark; "
+                f"elsewhere {ALLOWED}"
+            )
+        return _hadoop[0](place)
     raise PipelineError(f"{quoted(place)} is not a place this command knows: {ALLOWED}")
 
 

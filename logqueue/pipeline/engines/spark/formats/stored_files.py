@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
+from logqueue.pipeline.engines.spark.formats.hadoop_tree import HadoopTree
 from logqueue.pipeline.errors import PipelineError
 from logqueue.pipeline.lifecycle.stored_tables import StoredTable
 from logqueue.pipeline.lifecycle.tables import BY_NAME
+from logqueue.pipeline.storage.opening import reach_hadoop
 from logqueue.pipeline.storage.tree import FileTree
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ def local_path(path: str) -> str:
     """A path as Spark reads it: of this file system, whatever else the session takes paths for,
     and the very name, whatever is in it."""
     return "file:" + _PATTERN.sub(r"\\\1", path)
+
+
+def _spark_path(tree: FileTree, name: str) -> str:
+    if tree.directory is None:
+        return _PATTERN.sub(r"\\\1", tree.path(name))
+    return local_path(tree.path(name))
 
 
 def read_files(
@@ -51,12 +59,12 @@ def read_files(
     schema = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
     if not files:
         return spark.createDataFrame([], schema)
-    if tree.directory is None:
+    if tree.directory is None and not isinstance(tree, HadoopTree):
         return _fetched(spark, tree, files, columns, days or {})
-    places = [local_path(tree.path(file)) for file in files]
+    places = [_spark_path(tree, file) for file in files]
     if days is not None:
         # Directories are named by the day; in the folder of a version are the files of it alone.
-        places = [local_path(tree.path(files[0].rpartition("/date=")[0]))]
+        places = [_spark_path(tree, files[0].rpartition("/date=")[0])]
     rows = spark.read.schema(schema).parquet(*places)
     return rows.select(*(f"`{column}`" for column in columns))
 
@@ -68,14 +76,14 @@ def read_stored(spark: SparkSession, table: StoredTable) -> DataFrame:
         columns = {column.name: column.type for column in known.columns}
         days = {file.path: file.day for file in table.files if file.day is not None}
         return read_files(spark, table.tree, [file.path for file in table.files], columns, days)
-    if table.tree.directory is None:
+    if table.tree.directory is None and not isinstance(table.tree, HadoopTree):
         raise PipelineError(
             f"table {table.name} in {table.tree.url} is not one of the pipeline's: copy it to a "
             "directory, or query it with --engine duckdb"
         )
     first = table.files[0]
     whole = first.path.removesuffix(first.name) + first.name.partition("/")[0]
-    return spark.read.parquet(local_path(table.tree.path(whole)))
+    return spark.read.parquet(_spark_path(table.tree, whole))
 
 
 def _fetched(
@@ -132,3 +140,6 @@ def _in_columns(rows: Any, columns: Sequence[tuple[str, str]], day: Any) -> Any:
         else:
             made.append(pa.nulls(rows.num_rows, arrow_type(kind)))
     return pa.RecordBatch.from_arrays(made, names=[name for name, _ in columns])
+
+
+reach_hadoop(HadoopTree)
