@@ -35,7 +35,7 @@ export PIP_USER := 0
 # Tests start hundreds of processes: each would compile every module anew without kept bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve screenshots soak bench bench-peers bench-growth bench-laws deploy-tools lock clean
+.PHONY: help setup environment demo demo-failover test test-all test-s3 check generate serve screenshots report-pictures soak bench bench-peers bench-growth bench-laws deploy-tools lock clean
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -106,6 +106,9 @@ generate: setup ## write generated files: what the table of operations says, the
 
 serve: setup ## run a server in the foreground; ARGS="--port 4001" for its flags
 	@$(PY) -m logqueue serve $(ARGS)
+
+report-pictures: setup ## pictures of the report page for docs/
+	@$(PY) -m tools.report_pictures $(ARGS)
 
 screenshots: setup ## pictures of every page of the dashboard; ARGS="--docs" for those of docs/ too
 	@$(PY) -m tools.screenshots $(ARGS)
