@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -366,6 +367,28 @@ def test_overlapping_files_are_merged_in_order(archive: Archive) -> None:
         seqs = table.column("seq").to_pylist()
         assert (min(seqs), max(seqs), len(seqs)) == (entry.first, entry.last, entry.rows)
     assert run_compact(str(archive.root))["tables"]["records"]["made"] == 0
+
+
+def test_a_merged_file_of_events_says_what_its_parts_said(tmp_path: Path) -> None:
+    """Also where an older version wrote them, which said nothing of jobs and floors."""
+    archive = Archive(tmp_path / "events", "lease_events")
+    for epoch, jobs in enumerate(([5, 9], [2], [7, 7])):
+        of_epoch = rows(range(10 * epoch, 10 * epoch + len(jobs)), place="lseq")
+        of_epoch = of_epoch.set_column(0, "job_seq", pa.array(jobs, pa.int64()))
+        if epoch == 1:
+            of_epoch = of_epoch.set_column(1, "event", pa.array(["trimmed"]))
+        written = archive.write(of_epoch)
+        if epoch == 0:
+            unsaid = dict.fromkeys(("floors", "job_first", "job_last"), manifests.UNKNOWN)
+            written = [
+                FileWritten(msgspec.structs.replace(file.entry, **unsaid), file.runs)
+                for file in written
+            ]
+        archive.settle(epoch, written)
+    archive.epoch(3, rows([40], place="lseq", day=1))
+    assert run_compact(str(archive.root))["tables"]["lease_events"]["merged"] == 3
+    [entry] = [entry for entry in live_entries(archive.tree, "lease_events") if entry.rows > 1]
+    assert (entry.floors, entry.job_first, entry.job_last) == (1, 2, 9)
 
 
 def test_a_compaction_that_is_killed_at_any_step(
