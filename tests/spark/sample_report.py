@@ -59,7 +59,7 @@ def busy_week(
         _flow(made, topic, 1 / (place + 1), buckets, minutes, chance)
         _hands(made, topic, workers, buckets, minutes, chance)
         _fates(made, topic, list(reasons), 1 / (place + 1), chance)
-        _tags(made, topic, tags, workers, chance)
+        _tags(made, topic, tags, reasons, workers, chance)
         said = f"{topic[:120]}: 86 leases failed within 1 h, usually 5. "
         said += "Tag “invoice” accounts for 98% of the additional failures with 11% of the leases, "
         said += f"most with “{reasons[0][:120]}”."
@@ -167,7 +167,12 @@ def _hands(
 
 
 def _tags(
-    made: dict[str, Rows], topic: str, tags: Sequence[str], workers: int, chance: random.Random
+    made: dict[str, Rows],
+    topic: str,
+    tags: Sequence[str],
+    reasons: Sequence[str],
+    workers: int,
+    chance: random.Random,
 ) -> None:
     """What belongs to tags, and histograms, of the flow that is there."""
     flow = [row for row in made["report_throughput"] if row["topic"] == topic]
@@ -198,6 +203,11 @@ def _tags(
                 | {"p50_run": 2000, "p95_run": 7000}
             )
     for at in flow:
+        for n, reason in enumerate((*reasons, None)):
+            made["report_failures_over_time"].append(
+                {"topic": topic, "bucket": at["bucket"], "n": int(at["released"]) // (n + 1)}
+                | {"outcome": reason and "released", "reason": reason}
+            )
         for metric, usual in (("wait", 120.0), ("run", 2400.0)):
             for n in range(-3, 6):
                 low = int(usual * 2**n)

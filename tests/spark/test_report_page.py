@@ -199,6 +199,18 @@ def test_questions_are_answered() -> None:
     assert "This report was made without limits." in text
 
 
+def test_ways_to_fail_are_shown_over_time() -> None:
+    reasons = [f"Error {n}" for n in range(7)]
+    html = page(busy_week(("mail", "orders"), buckets=24, reasons=reasons), title="Why")
+    columns = cells(html, "Ways to fail over time")
+    *named, others = list(columns)[1:]
+    assert named == [f"released: Error {n}" for n in range(5)] and others == "all others"
+    flow = busy_week(("mail", "orders"), buckets=24)["report_throughput"]
+    released = flow["released"].to_pylist()
+    assert sum(whole(columns[named[0]])) == sum(released)
+    assert sum(whole(columns[others])) == sum(n // 6 + n // 7 + n // 8 for n in released)
+
+
 def test_what_went_wrong_is_said_first() -> None:
     html = page(busy_week(("mail", HOSTILE[0])), title="Why")
     text = " ".join("".join(Reading(html).text).split())

@@ -12,7 +12,7 @@ from logqueue.pipeline.reports import charts
 from logqueue.pipeline.reports.page import numbers
 from logqueue.pipeline.reports.page.figures import HIGHEST, SUMMED
 from logqueue.pipeline.reports.page.markup import foreign, table, text, when
-from logqueue.pipeline.reports.page.series import FAILURES
+from logqueue.pipeline.reports.page.series import ALL, FAILURES, REASONS
 from logqueue.pipeline.reports.page.view import (
     BAD,
     GOOD,
@@ -148,9 +148,14 @@ def _by_topic(view: PageView, found: dict[str, Counts]) -> str:
 
 
 def _over_time(view: PageView) -> str:
-    made = view.for_all_then_each(
-        view.draw(FAILURES), lambda topic: view.draw(FAILURES, topic), lambda topic: ""
-    )
+    kinds = [FAILURES]
+    if view.figures.has("report_failures_over_time"):
+        kinds.append(REASONS)
+
+    def charts_of(topic: str) -> str:
+        return view.grid([view.draw(kind, topic) for kind in kinds])
+
+    made = view.for_all_then_each(charts_of(ALL), charts_of, lambda topic: "")
     return f'<div class="over-time">{made}</div>'
 
 

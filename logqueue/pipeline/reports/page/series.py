@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from logqueue.pipeline.reports import charts
 from logqueue.pipeline.reports.charts import Axis, Line
-from logqueue.pipeline.reports.page.figures import HIGHEST, LOWEST, SUMMED, Figures
+from logqueue.pipeline.reports.page.figures import HIGHEST, LOWEST, NULL, SUMMED, Figures
 from logqueue.pipeline.reports.page.steps import Values, known
 
 ALL = ""
@@ -178,6 +178,44 @@ def _failures(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
     )
 
 
+REASONS_SHOWN = 5
+
+
+def _reasons(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
+    """Ways to fail over time, the most frequent of each topic, and all others together."""
+    how = {"n": SUMMED}
+    kinds = ["outcome", "reason"]
+    found = figures.over_time("report_failures_over_time", ["topic", *kinds], how, _keys(topics))
+    ways: dict[str, dict[str, Values]] = {topic: {} for topic in topics}
+    for (topic, outcome, reason), series in found.items():
+        ways[topic][_way(outcome, reason)] = series["n"]
+    every = figures.over_time("report_failures_over_time", kinds, how)
+    ways[ALL] = {_way(*key): series["n"] for key, series in every.items()}
+    return {topic: _most_frequent(of) for topic, of in ways.items()}
+
+
+def _way(outcome: str, reason: str) -> str:
+    if outcome == NULL:
+        return OTHERS
+    ended = outcome.replace("_", " ")
+    return f"{ended}: {reason[:60]}" if reason not in ("", NULL) else ended
+
+
+OTHERS = "all others"
+
+
+def _most_frequent(ways: dict[str, Values]) -> list[Line]:
+    ordered = sorted(ways, key=lambda name: (name == OTHERS, -sum(known(ways[name])), name))
+    named = [name for name in ordered if name != OTHERS][:REASONS_SHOWN]
+    looks = zip(named, "beadc", strict=False)
+    lines = [Line(name, ways[name], look, "stack") for name, look in looks]
+    rest = [ways[name] for name in ordered if name not in named]
+    if rest:
+        others: Values = [sum(known(at)) for at in zip(*rest, strict=True)]
+        lines.append(Line(OTHERS, others, "f", "stack"))
+    return lines
+
+
 def _workers(figures: Figures, topics: Sequence[str]) -> LinesByTopic:
     how = {"needed_workers": HIGHEST, "seen_workers": LOWEST}
     needed = figures.over_time_for_all(
@@ -251,6 +289,16 @@ FAILURES = ChartKind(
     _failures,
     is_wide=True,
 )
+REASONS = ChartKind(
+    "reasons",
+    "Ways to fail over time",
+    "failures per {step}",
+    charts.COUNTS,
+    "No lease ended other than in an ack, and no job ended badly, in this time.",
+    "holds the sum",
+    _reasons,
+    is_wide=True,
+)
 WORKERS = ChartKind(
     "workers",
     "Workers",
@@ -262,4 +310,4 @@ WORKERS = ChartKind(
     note="Needed: jobs in hand that keep up with arrivals, which is arrival rate times mean run.",
     is_wide=True,
 )
-KINDS = (FLOW, DEPTH, AGE, WAIT, RUN, FAILURES, WORKERS)
+KINDS = (FLOW, DEPTH, AGE, WAIT, RUN, FAILURES, REASONS, WORKERS)
