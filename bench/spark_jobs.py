@@ -77,7 +77,7 @@ def spark_audit(session: Session) -> list[Row]:
 
     records = session.scale.spark_records
     row = Row(
-        "spark-audit", f"Spark: audit of {records:,} records", "s", Target(45.0, at_most=True)
+        "spark-audit", f"Spark: audit of {records:,} records", "s", Target(12.0, at_most=True)
     )
     spark, source = spark_of(session), Input(path=str(records_log(session)))
     for _ in range(session.scale.repeats):

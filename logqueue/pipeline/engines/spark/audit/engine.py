@@ -5,7 +5,6 @@ Owns: how tasks become Spark jobs. Must not know: the rules. Only digests come t
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,9 +19,8 @@ from logqueue.pipeline.audit.log import SegmentSource
 from logqueue.pipeline.audit.run import BatchFunction
 from logqueue.pipeline.audit.verdicts import Verdict, decode, encode, verdict_of
 from logqueue.pipeline.engines.spark.audit.comparing import compare_inputs
-from logqueue.pipeline.reading import options
+from logqueue.pipeline.engines.spark.audit.tables import SparkTables
 from logqueue.pipeline.stores.audited_segments import segments_of
-from logqueue.pipeline.stores.live_store import LiveStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,13 +28,6 @@ if TYPE_CHECKING:
     from logqueue.pipeline.engines.spark.formats.inputs import Input
 
 TASKS_MAX: Final = 10_000
-_DDL: Final = {
-    pa.string(): "STRING",
-    pa.int64(): "BIGINT",
-    pa.int32(): "INT",
-    pa.int8(): "TINYINT",
-    pa.bool_(): "BOOLEAN",
-}
 
 
 class SparkAuditEngine:
@@ -45,6 +36,7 @@ class SparkAuditEngine:
     def __init__(self, spark: SparkSession, input: Input) -> None:
         self._spark = spark
         self._input = input
+        self._tables = SparkTables(spark, input)
 
     def segments(self) -> tuple[Sequence[SegmentSource], Sequence[str]] | None:
         """See `AuditEngine`."""
@@ -64,36 +56,18 @@ class SparkAuditEngine:
         self, columns: Sequence[str], function: BatchFunction, schema: pa.Schema
     ) -> pa.Table:
         """See `AuditEngine`."""
-        rows = self._records(columns).mapInArrow(_shaped(function, schema), _ddl(schema))
-        table: pa.Table = rows.toArrow()
+        table: pa.Table = self._tables.records(columns, function, schema).toArrow()
         return table.cast(schema)
-
-    def _records(self, columns: Sequence[str]) -> DataFrame:
-        data = "string" if "data" in columns else "none"
-        return self._input.records(self._spark, data=data).select(*columns)
 
     def jobs(self, plan: RowsPlan) -> SparkJobTable:
         """See `AuditEngine`."""
-        last = self._last_settled_order()
-        if last is not None:
-            plan = dataclasses.replace(plan, last_order=last)
         in_tasks = plan.for_tasks()
-        events = self._input.events(self._spark).select(*EVENT_COLUMNS)
-        rows = events.mapInArrow(_shaped(in_tasks.of_events, ROWS), _ddl(ROWS))
+        rows = self._tables.events(EVENT_COLUMNS, in_tasks.of_events, ROWS)
         columns = plan.record_columns()
         if columns:
-            records = self._records(columns)
-            rows = rows.unionAll(records.mapInArrow(_shaped(in_tasks.of_records, ROWS), _ddl(ROWS)))
+            rows = rows.unionAll(self._tables.records(columns, in_tasks.of_records, ROWS))
         present = pa.Table.from_batches([present_rows(plan.present, plan.buckets)])
-        rows = rows.unionAll(self._spark.createDataFrame(present))
-        return SparkJobTable(rows)
-
-    def _last_settled_order(self) -> int | None:
-        """Of a server: the last order up to which both of its logs are complete."""
-        if self._input.url is None:
-            return None
-        given = options.live({**self._input.source_options(), "events": "leases"})
-        return LiveStore(given).snapshot().available_events(settled=True).next - 1
+        return SparkJobTable(rows.unionAll(self._spark.createDataFrame(present)))
 
     def compare(self, against: Input) -> PlaceComparison:
         """See `AuditEngine`."""
@@ -112,10 +86,6 @@ class SparkJobTable:
         return (decode(row["verdict"]) for row in judged.collect())
 
 
-def _ddl(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {_DDL[field.type]}" for field in schema)
-
-
 def _each(
     function: Callable[[Any], Any], items: list[Any]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -124,16 +94,6 @@ def _each(
             for number in batch.column("id").to_pylist():
                 result = zlib.compress(pickle.dumps(function(items[number])), 1)
                 yield pa.RecordBatch.from_pydict({"id": [number], "result": [result]})
-
-    return run
-
-
-def _shaped(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
-    """The same function; its batches have this very schema, as Spark demands."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in function(batches):
-            yield batch.cast(schema) if batch.schema != schema else batch
 
     return run
 
